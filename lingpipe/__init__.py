@@ -1,0 +1,20 @@
+"""LingPipe: pipeline-parallel training of giant neural networks in TensorFlow and Keras.
+
+Names load when they are first used, so that params and schedules can be read without TensorFlow.
+"""
+
+import importlib
+
+__version__ = '0.1.0'
+
+_HOMES = {
+    'GPipeLayer': 'lingpipe.pipeline.gpipe_layer',
+    'use_virtual_devices': 'lingpipe.distribute.local_devices',
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name):
+    if name not in _HOMES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}; it has {__all__}.')
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,86 @@
+"""SingleTaskModelParams: the class in which a user writes down one experiment, its datasets and its task."""
+
+from lingpipe import hyperparams, spelling
+
+_DATASETS = ('Train', 'Dev', 'Test')
+
+
+class SingleTaskModelParams:
+    """One experiment. A subclass defines `Train()` and `Task()`, and `Dev()` and `Test()` where it has such data.
+
+    A variant of an experiment is a subclass of it that overrides class constants or methods:
+
+        @model_registry.RegisterSingleTaskModel
+        class LeNet5(base_model_params.SingleTaskModelParams):
+            NUM_PARTITIONS = 1
+
+            def Train(self):
+                return image_input.ImageInput.Params().Set(name='mnist', split='train', batch_size=256)
+
+            def Task(self):
+                ...
+
+        @model_registry.RegisterSingleTaskModel
+        class LeNet5OnFourDevices(LeNet5):
+            NUM_PARTITIONS = 4
+    """
+
+    def Train(self):
+        """Returns the Params of the input to train on."""
+        raise self._MissingError('Train', 'the Params of the input to train on')
+
+    def Dev(self):
+        """Returns the Params of the input to evaluate on while the model is being developed."""
+        raise self._MissingError('Dev', 'the Params of an input')
+
+    def Test(self):
+        """Returns the Params of the input for the final evaluation."""
+        raise self._MissingError('Test', 'the Params of an input')
+
+    def Task(self):
+        """Returns the Params of the task: the model with its loss and metrics, and `train` and `eval` Params inside."""
+        raise self._MissingError('Task', "the Params of a task, such as a classifier's")
+
+    def _MissingError(self, method, result):
+        name = type(self).__name__
+        return NotImplementedError(f'{name} does not define {method}(); add `def {method}(self):` to it, '
+                                   f'returning {result}.')
+
+    def Model(self):
+        """Returns the Params of the experiment: `task`, `train` and `eval`.
+
+        `train` and `eval` move out of the task's Params, so that their text is `train.max_steps`, not
+        `task.train.max_steps`.
+
+        Raises:
+            AttributeError: the task's Params lack `train` or `eval`.
+        """
+        task = self.Task().Copy()
+        model = hyperparams.Params()
+        model.Define('task', task, 'The model with its loss and metrics.')
+        for name, description in (('train', 'How the task is trained.'), ('eval', 'How the task is evaluated.')):
+            if name not in task:
+                raise AttributeError(f'{type(self).__name__}.Task() returns Params without {name}; define it there.')
+            model.Define(name, task.Get(name), description)
+            task.Delete(name)
+        return model
+
+    def GetDatasetNames(self):
+        """Returns those of 'Train', 'Dev' and 'Test' that this experiment defines."""
+        return [name for name in _DATASETS if getattr(type(self), name) is not getattr(SingleTaskModelParams, name)]
+
+    def GetDatasetParams(self, name):
+        """Returns the Params of the input called 'Train', 'Dev' or 'Test'.
+
+        Raises:
+            LookupError: there is no dataset of that name.
+            NotImplementedError: this experiment does not define it.
+        """
+        if name not in _DATASETS:
+            nearest = spelling.did_you_mean(str(name), _DATASETS)
+            raise LookupError(f'{type(self).__name__} has no dataset {name!r}{nearest}')
+        return getattr(self, name)()
+
+    def GetAllDatasetParams(self):
+        """Returns {name: Params of the input} of every dataset that this experiment defines."""
+        return {name: self.GetDatasetParams(name) for name in self.GetDatasetNames()}

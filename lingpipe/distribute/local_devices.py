@@ -1,0 +1,56 @@
+"""Which devices of this machine the stages of a pipeline go to."""
+
+from absl import logging
+import tensorflow as tf
+
+_ACCELERATORS = ('TPU', 'GPU')
+
+
+def use_virtual_devices(num_devices):
+    """Splits the CPU into devices to try pipelines on; call it before TensorFlow or Keras has done anything else.
+
+    Each virtual device does its work on one thread, so that devices run side by side as accelerators would.
+
+    Args:
+        num_devices: number of virtual CPU devices.
+    """
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(max(2, num_devices))
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices('CPU')[0], [tf.config.LogicalDeviceConfiguration()] * num_devices)
+    except RuntimeError:
+        logging.warning(
+            'use_virtual_devices(%d) came too late: TensorFlow has already set its devices up and keeps its %d. '
+            'Call it at the start of the program, before any Keras model, tensor or variable.',
+            num_devices, len(tf.config.list_logical_devices('CPU')))
+
+
+def has_accelerators():
+    """Says whether this machine has a GPU or TPU; asking does not set the devices up."""
+    return any(tf.config.list_physical_devices(kind) for kind in _ACCELERATORS)
+
+
+def stage_devices(num_stages, kind=None):
+    """Chooses a device for each stage: accelerators if there are any, else virtual CPUs.
+
+    Args:
+        num_stages: K, the number of stages.
+        kind: 'CPU', 'GPU' or 'TPU'; None takes the best kind that this machine has.
+
+    Returns:
+        List of K device names. With fewer devices than stages some share one, and a warning says so.
+    """
+    kinds = [kind] if kind else [*_ACCELERATORS, 'CPU']
+    found = [[device.name for device in tf.config.list_logical_devices(name)] for name in kinds]
+    devices = next((names for names in found if names), [])
+    if not devices:
+        raise ValueError(
+            f'No device of kind {kind!r} was found on this machine. Choose one of '
+            f'{sorted({device.device_type for device in tf.config.list_logical_devices()})}.')
+    if len(devices) < num_stages:
+        logging.warning(
+            'num_partitions=%d, but only %d devices were found (%s): partitions share devices and will not overlap. '
+            'Call lingpipe.use_virtual_devices(%d) at the start of the program, or use fewer partitions.',
+            num_stages, len(devices), ', '.join(devices), num_stages)
+    return [devices[stage % len(devices)] for stage in range(num_stages)]

@@ -1,0 +1,353 @@
+"""Params: the named, described, nested hyperparameters that every layer, task, input and experiment is built from.
+
+A class describes its fields in a classmethod `Params()`; a user sets them, and `Instantiate()` makes the object:
+
+    p = Dense.Params().Set(units=10, activation='relu')
+    layer = p.Instantiate()
+
+The interface is that of Lingvo's hyperparams; this file imports neither TensorFlow nor Keras.
+"""
+
+import re
+
+from lingpipe import (
+    hyperparams_diff,
+    hyperparams_known,
+    hyperparams_reader,
+    hyperparams_text,
+    hyperparams_tree,
+    spelling,
+)
+
+RegisterType = hyperparams_known.RegisterType
+
+
+def CopyFieldsTo(from_p, to_p, skip=None, ignore_unknown_keys=False):
+    """Copies the fields of one Params to another; `cls` stays, so `to_p` still instantiates its own class.
+
+    Args:
+        from_p: Params to copy from.
+        to_p: Params to copy to.
+        skip: a name or a list of names not to copy, or None.
+        ignore_unknown_keys: whether fields that `to_p` lacks are passed over.
+
+    Returns:
+        `to_p`.
+
+    Raises:
+        AttributeError: `to_p` lacks a field and `ignore_unknown_keys` is False.
+    """
+    skipped = {'cls', *([skip] if isinstance(skip, str) else skip or [])}
+    for name, value in from_p.IterParams():
+        if name not in skipped and (name in to_p or not ignore_unknown_keys):
+            to_p.Set(**{name: value.Copy() if isinstance(value, Params) else value})
+    return to_p
+
+
+def CopyFieldsSubsetTo(from_p, to_p, fields_to_set):
+    """Copies the named fields of one Params to another, except `cls`.
+
+    Args:
+        from_p: Params to copy from.
+        to_p: Params to copy to.
+        fields_to_set: a name or a list of names.
+
+    Returns:
+        `to_p`.
+    """
+    wanted = [fields_to_set] if isinstance(fields_to_set, str) else fields_to_set
+    return CopyFieldsTo(from_p, to_p, skip=[name for name in from_p.GetKeys() if name not in wanted])
+
+
+class _Param:
+    """One field: its value and what it is for."""
+    __slots__ = ('description', 'value')
+
+    def __init__(self, value, description):
+        self.value = value
+        self.description = description
+
+
+class Params:
+    """A set of named fields, read and written as attributes; a field's value may itself be Params.
+
+    Methods that take a name also take a path: `train.max_steps`, `body.layers[3].units`, `towers['left'].units`.
+    """
+
+    def __init__(self):
+        self.__dict__['_params'] = {}
+        self.__dict__['_immutable'] = False
+
+    def Define(self, name, default, description):
+        """Adds a field.
+
+        Args:
+            name: lower-case letters, digits and underscores, not beginning with a digit.
+            default: its value until it is set.
+            description: what the field is for, with unit and shape.
+
+        Raises:
+            AttributeError: the field exists already.
+            ValueError: `name` is not spelled as above.
+            TypeError: these Params are frozen.
+        """
+        self._CheckMutable()
+        if not isinstance(name, str) or not self._IsLegalName(name):
+            raise ValueError(f'{name!r} cannot name a parameter; use lower-case letters, digits and underscores.')
+        if name in self.__dict__ or any(name in vars(base) for base in type(self).__mro__):
+            raise ValueError(f'{name!r} is a name that Params itself uses; choose another name.')
+        if name in self._params:
+            raise AttributeError(f'Parameter {name} is already defined; set it instead.')
+        self._params[name] = _Param(default, description)
+
+    def _IsLegalName(self, name):
+        return re.fullmatch('[a-z_][a-z0-9_]*', name) is not None
+
+    def __getattr__(self, name):
+        params = self.__dict__.get('_params', {})  # absent while unpickling
+        if name in params:
+            return params[name].value
+        if name.startswith('_'):  # libraries probe every object for such names, so be quick
+            raise AttributeError(f'{name} is not a parameter.')
+        raise AttributeError(f'{name} is not a parameter{spelling.did_you_mean(name, params)}')
+
+    def __setattr__(self, name, value):
+        self._CheckMutable()
+        if name not in self._params:
+            raise AttributeError(f'{name} is not a parameter{spelling.did_you_mean(name, self._params)}')
+        self._params[name].value = value
+
+    def __dir__(self):
+        return self.GetKeys()
+
+    def __contains__(self, name):
+        return name in self._params
+
+    def __len__(self):
+        return len(self._params)
+
+    def __eq__(self, other):
+        return isinstance(other, Params) and hyperparams_tree.equal(dict(self.IterParams()), dict(other.IterParams()))
+
+    def __str__(self):
+        return self._ToString('')
+
+    def __repr__(self):
+        return f'{type(self).__name__}({self})'
+
+    def _ToString(self, indent):
+        strings = {name: hyperparams_text.value_string(value, indent) for name, value in self.IterParams()}
+        return '{\n' + ''.join(f'{indent}  {name}: {string}\n' for name, string in strings.items()) + indent + '}'
+
+    def __deepcopy__(self, memo):
+        memo[id(self)] = copied = self.Copy()
+        return copied
+
+    def Copy(self):
+        """Returns a deep copy, frozen if these Params are; classes, functions, modules and tensors are not copied."""
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        copied.__dict__['_params'] = {}
+        for name, param in self._params.items():
+            copied._params[name] = _Param(hyperparams_tree.copy_value(param.value), param.description)
+        return copied
+
+    def Freeze(self):
+        """Makes every later change of these Params a TypeError; Params inside them stay as they are."""
+        self.__dict__['_immutable'] = True
+
+    def IsImmutable(self):
+        """Returns whether these Params are frozen."""
+        return self._immutable
+
+    def _CheckMutable(self):
+        if self._immutable:
+            raise TypeError('This Params instance is immutable; change a Copy() made before Freeze().')
+
+    def Set(self, **kwargs):
+        """Sets fields; `Set(**{'train.max_steps': 5})` sets one inside nested Params.
+
+        Returns:
+            self.
+
+        Raises:
+            AttributeError: a name is not a field's.
+            TypeError: these Params are frozen.
+        """
+        self._CheckMutable()
+        for name, value in kwargs.items():
+            hyperparams_tree.assign(self, hyperparams_tree.parse_path(name), value)
+        return self
+
+    def Get(self, name):
+        """Returns the value at a path such as `body.layers[3].units`.
+
+        Raises:
+            AttributeError: there is no such field.
+            IndexError: a list is shorter.
+        """
+        return hyperparams_tree.descendant(self, hyperparams_tree.parse_path(name))
+
+    def ParamIsSet(self, name):
+        """Returns whether the value at a path is not None; raises AttributeError where there is no such field."""
+        return self.Get(name) is not None
+
+    def Delete(self, *names):
+        """Removes fields, each given by its path.
+
+        Returns:
+            self.
+
+        Raises:
+            AttributeError: a name is not a field's.
+            TypeError: these Params are frozen.
+        """
+        self._CheckMutable()
+        for name in names:
+            steps = hyperparams_tree.parse_path(name)
+            hyperparams_tree.descendant(self, steps)
+            parent = hyperparams_tree.descendant(self, steps[:-1])
+            if steps[-1].is_item:
+                raise AttributeError(f'{name} is an item, and only fields can be deleted; set the field that holds it.')
+            parent._CheckMutable()
+            del parent._params[steps[-1].key]
+        return self
+
+    def IterParams(self):
+        """Yields (name, value) of every field, sorted by name."""
+        for name in self.GetKeys():
+            yield name, self._params[name].value
+
+    def GetKeys(self):
+        """Returns the sorted names of the fields."""
+        return sorted(self._params)
+
+    def MergeCommonKeysFrom(self, other):
+        """Copies from `other` the fields that both have, except `cls`; returns self."""
+        return CopyFieldsTo(other, self, ignore_unknown_keys=True)
+
+    def Visit(self, visit_fn, enter_fn=None, exit_fn=None):
+        """Walks over these Params and all that they hold, depth first.
+
+        Keys are paths: `a.b` in Params, `a[1]` in lists and tuples, `a['k']` in dicts, `a[field]` in named tuples and
+        dataclasses; the key of these Params themselves is ''.
+
+        Args:
+            visit_fn: called with (key, value) for what cannot be entered, and for what `enter_fn` declines.
+            enter_fn: called with (key, value) for Params and containers; returns whether to enter. None: always.
+            exit_fn: called with (key, value) after the children of what was entered.
+        """
+        enter_fn = enter_fn or (lambda key, value: True)
+        exit_fn = exit_fn or (lambda key, value: None)
+        hyperparams_tree.visit('', self, visit_fn, enter_fn, exit_fn)
+
+    def ToText(self, include_types=False, separator=':'):
+        """Returns the fields as text, a sorted line `path : value` each, which FromText reads back.
+
+        A string is quoted, and spans lines if it has newlines; a class or function is `type/module/Name`, a dtype its
+        name. A value without a text, such as a lock, is the name of its type, and reading that leaves it as it is.
+
+        Args:
+            include_types: whether to return (text, {path: name of the type}) instead.
+            separator: what stands between path and value.
+        """
+        values, kinds = {}, {}
+
+        def Enter(key, value):
+            if not hyperparams_tree.holds_params(value):
+                return False
+            if not isinstance(value, Params):
+                kinds[key] = hyperparams_text.format_shape(value)
+            return True
+
+        def Add(key, value):
+            values[key] = hyperparams_text.format_value(value)
+            kinds[key] = hyperparams_text.type_name(value)
+
+        self.Visit(Add, Enter)
+        text = hyperparams_text.format_lines(values, separator)
+        return (text, kinds) if include_types else text
+
+    def FromText(self, text, type_overrides=None):
+        """Sets the fields that `text` names, as ToText writes it; other fields stay.
+
+        A value is read as the type that the field has now, and a list of Params is changed element by element. A line
+        `x.cls : type/module/Name` that names another class replaces `x` by the Params of that class.
+
+        Args:
+            text: `path : value` lines; lines that begin with `#` are comments.
+            type_overrides: {path: name of the type that the value has}, as ToText returns.
+
+        Returns:
+            self.
+
+        Raises:
+            AttributeError: a path is not a field's.
+            IndexError: a list is shorter.
+            ValueError: a line is not a `path : value`, or a value cannot be read.
+            TypeError: these Params are frozen.
+        """
+        self._CheckMutable()
+        hyperparams_reader.read(self, hyperparams_text.split_entries(text), type_overrides or {})
+        return self
+
+    def ToTextWithTypes(self):
+        """Returns the text of ToText, two blank lines, and a `path : type` line for each field."""
+        text, kinds = self.ToText(include_types=True)
+        return text + '\n\n' + hyperparams_text.format_lines(kinds, ':')
+
+    def FromTextWithTypes(self, text):
+        """Sets the fields from the text of ToTextWithTypes, whatever types they have now; returns self."""
+        values, _, kinds = text.rstrip().rpartition('\n\n')
+        if kinds and not values:
+            raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')
+        return self.FromText(values, {entry.path: entry.value for entry in hyperparams_text.split_entries(kinds)})
+
+    def TextDiff(self, other):
+        """Returns how `other` differs: `> name: value` for what is here, `<` for what is there, `?` above nesting."""
+        return hyperparams_diff.diff(self, other)
+
+
+class InstantiableParams(Params):
+    """Params of a class, which know how to make its objects."""
+
+    def __init__(self, cls=None):
+        super().__init__()
+        self.Define('cls', cls, 'The class that these Params are for.')
+
+    def Instantiate(self, **kwargs):
+        """Returns `cls(params, **kwargs)`.
+
+        Args:
+            **kwargs: what the constructor takes beside its Params, such as objects shared between layers.
+
+        Raises:
+            ValueError: `cls` is None.
+        """
+        if self.cls is None:
+            raise ValueError('cls is None, so there is nothing to instantiate; set cls to a class.')
+        return self.cls(self, **kwargs)
+
+
+def ApplyOverrides(params, text):
+    """Sets fields from a text that a person types: `'train.max_steps=100; body.num_partitions=4'`.
+
+    It is FromText's format, and friendlier: `;` ends an entry as a newline does, `=` may stand for `:`, and a word that
+    nothing else is known by is a string.
+
+    Args:
+        params: Params.
+        text: the overrides.
+
+    Returns:
+        `params`.
+
+    Raises:
+        AttributeError: a path is not a field's.
+        IndexError: a list is shorter.
+        ValueError: an entry is not `path = value`, or the value has not the type of the field's present value.
+        TypeError: `params` are frozen.
+    """
+    params._CheckMutable()
+    hyperparams_reader.read(params, hyperparams_text.split_entries(text, '=:', '\n;'), {}, words_are_strings=True)
+    return params

@@ -1,0 +1,121 @@
+"""The classes and functions that a text of parameters may name.
+
+Reading a text never imports or evaluates a name: it is only looked up among what the program has registered and what
+the Params that read the text already hold.
+"""
+
+import enum
+import functools
+import operator
+
+from lingpipe import hyperparams_text, hyperparams_tree, spelling
+
+_registered = {}  # 'module/Name' -> class or function
+_params_factories = {}  # class -> function that returns its fresh Params
+
+
+def RegisterType(obj, params=None, key=None):
+    """Lets texts name `obj`, a class or function, as `type/module/Name`; usable as a decorator.
+
+    Args:
+        obj: the class or function.
+        params: function that returns fresh Params of the class; None: its `Params()` classmethod, if it has one.
+        key: the `module/Name` that texts use; None: the module that defines `obj`, and its name there.
+
+    Returns:
+        `obj`.
+
+    Raises:
+        TypeError: `obj` is something else.
+    """
+    if not hyperparams_text.is_reference(obj):
+        raise TypeError(f'RegisterType takes a class or a function, not {obj!r}.')
+    if key is not None:
+        hyperparams_text.public_keys[obj] = key
+    _registered[hyperparams_text.reference_key(obj)] = obj
+    if params is not None:
+        _params_factories[obj] = params
+    return obj
+
+
+def fresh_params(cls):
+    """Returns new Params of `cls`, or None where it is not known how to make them."""
+    if not isinstance(cls, type):
+        return None
+    factory = _params_factories.get(cls, getattr(cls, 'Params', None))
+    params = factory() if callable(factory) else None
+    return params if hyperparams_tree.is_params(params) else None
+
+
+class KnownObjects:
+    """The classes and functions that a text may name: those registered and those that some values already hold."""
+
+    def __init__(self, params):
+        self._objects = {}  # 'module/Name' -> objects of that name
+        self._enums = {}  # class name -> {'module/Name': enum class}
+        for known in _registered.values():
+            self._add(known)
+        self.add_held_by(params)
+
+    def add_held_by(self, params):
+        """Adds all that `params` hold."""
+        params.Visit(self._add_value, enter_fn=lambda path, value: self._add_value(path, value) or True)
+
+    def _add_value(self, path, value):
+        """Adds `value` if it is a class or function, else the class of an enum member or record."""
+        if hyperparams_text.is_reference(value):
+            self._add(value)
+        elif isinstance(value, enum.Enum) or hyperparams_tree.is_record(value):
+            self._add(type(value))
+        elif isinstance(value, dict):
+            for key in value:
+                self._add_value(path, key)
+
+    def _add(self, known):
+        key = hyperparams_text.reference_key(known)
+        others = self._objects.setdefault(key, [])
+        if all(known != other for other in others):
+            others.append(known)
+        if isinstance(known, type) and issubclass(known, enum.Enum):
+            self._enums.setdefault(known.__name__, {})[key] = known
+
+    def find(self, key):
+        """Returns the object of a `module/Name` key.
+
+        Raises:
+            ValueError: no known object has that key, or several do.
+        """
+        found = self._objects.get(key, [])
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ValueError(f'names {len(found)} different objects; set this field in Python instead.')
+        raise ValueError('names nothing that these params hold or that hyperparams.RegisterType has registered'
+                         + spelling.did_you_mean(key, self._objects, prefix='type/'))
+
+    def find_enum(self, word):
+        """Returns the enum member that `Class.MEMBER` names, or None where no known enum class has that name."""
+        class_name, dot, members = word.partition('.')
+        classes = list(self._enums.get(class_name, {}).values())
+        if not dot or not classes:
+            return None
+        if len(classes) > 1:
+            raise ValueError(f'names {len(classes)} different enum classes; set this field in Python instead.')
+        return enum_member(classes[0], members)
+
+
+def enum_member(enum_class, names):
+    """Returns the member of `enum_class` called `names`; those of a Flag are joined by '|', and may be none.
+
+    Raises:
+        ValueError: a name is not a member's.
+    """
+    if not names and issubclass(enum_class, enum.Flag):
+        return enum_class(0)
+    members = []
+    for name in names.split('|'):
+        if name not in enum_class.__members__:
+            nearest = spelling.did_you_mean(name, enum_class.__members__)
+            raise ValueError(f'is not a member of {enum_class.__name__}{nearest}')
+        members.append(enum_class[name])
+    return functools.reduce(operator.or_, members) if len(members) > 1 else members[0]

@@ -1,0 +1,245 @@
+"""The text format of parameters: how a value is written, and how a text is cut into its entries.
+
+`hyperparams_parse` reads the values back.
+"""
+
+import enum
+import inspect
+import re
+import sys
+from typing import NamedTuple
+
+from lingpipe import hyperparams_tree
+
+STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+INLINE_STRING = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
+REFERENCE = re.compile(r'type/([^/\s{]+/[^/\s{]+)')
+public_keys = {}  # class or function -> 'module/Name', where that is not the module that defines it
+_ENTRY = re.compile(rf'({hyperparams_tree.PATH_PATTERN})[ \t]*(.)')
+_BLANKS = re.compile(r'[ \t]*')
+_ESCAPE = re.compile(r"""\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([\\'"]))""")
+
+
+class Entry(NamedTuple):
+    """One `path : value` of a text."""
+    path: str
+    value: str
+
+
+# ---- objects that are written by name -------------------------------------------------------------------------------
+
+
+def is_reference(value):
+    """Returns whether `value` is written as `type/module/Name`: a class, or a function that is bound to no instance."""
+    if isinstance(value, type):
+        return True
+    bound_to = getattr(value, '__self__', None)
+    is_free = bound_to is None or inspect.ismodule(bound_to) or isinstance(bound_to, type)
+    return inspect.isroutine(value) and is_free and isinstance(getattr(value, '__module__', None), str)
+
+
+def reference_key(value):
+    """Returns the `module/Name` of a class or function."""
+    return public_keys.get(value) or f'{value.__module__}/{value.__qualname__}'
+
+
+def is_tf_dtype(value):
+    """Returns whether `value` is a tf.DType; does not import TensorFlow to find out."""
+    tensorflow = sys.modules.get('tensorflow')
+    return tensorflow is not None and isinstance(value, tensorflow.DType)
+
+
+def is_numpy_scalar_type(scalar_type):
+    """Returns whether `scalar_type` is a class such as numpy.float32 whose values are plain numbers or strings."""
+    numpy = sys.modules.get('numpy')
+    return numpy is not None and issubclass(scalar_type, (numpy.bool_, numpy.integer, numpy.floating, numpy.str_))
+
+
+def _is_numpy_dtype(value):
+    numpy = sys.modules.get('numpy')
+    return numpy is not None and isinstance(value, numpy.dtype)
+
+
+def _numpy_dtype_text(dtype):
+    if dtype.names or dtype.subdtype:
+        return type(dtype).__name__  # a structure has no short name
+    has_name = getattr(dtype.type, '__name__', '') == dtype.name and dtype.isnative
+    return f'dtype/{dtype.name if has_name else dtype.str}'
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def quote(text):
+    """Returns `text` in the quotes that need fewest escapes; newlines stay, other control characters are escaped."""
+    delimiter = "'" if text.count("'") <= text.count('"') else '"'
+    return delimiter + ''.join(_escaped(character, delimiter) for character in text) + delimiter
+
+
+def _escaped(character, delimiter):
+    if character in ('\\', delimiter):
+        return '\\' + character
+    if character.isprintable() or character in '\n\t':
+        return character
+    code = ord(character)
+    return f'\\x{code:02x}' if code < 0x100 else f'\\u{code:04x}' if code < 0x10000 else f'\\U{code:08x}'
+
+
+def unquote(quoted):
+    """Returns the string that `quote` turned into `quoted`; a backslash that starts no known escape stays itself."""
+    def unescaped(match):
+        hexadecimal = match[1] or match[2] or match[3]
+        return chr(int(hexadecimal, 16)) if hexadecimal else match[4]
+    return _ESCAPE.sub(unescaped, quoted[1:-1])
+
+
+def format_value(value):
+    """Returns the text of a whole field's value, which must hold no Params."""
+    if value is None:
+        return 'NoneType'
+    is_string = isinstance(value, str) and not isinstance(value, enum.Enum)
+    return quote(value) if is_string else _format_literal(value)
+
+
+def _format_literal(value):
+    if isinstance(value, enum.Enum):
+        return _format_enum(value)
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    for plain in (int, float, str):  # of a subclass, such as numpy.float64, only the number or string counts
+        if isinstance(value, plain):
+            return plain.__repr__(value)
+    if isinstance(value, range):
+        value = list(value)
+    if hyperparams_tree.children(value) is not None:
+        return _format_container(value)
+    if is_reference(value):
+        return f'type/{reference_key(value)}'
+    if is_tf_dtype(value):
+        return value.name
+    if _is_numpy_dtype(value):
+        return _numpy_dtype_text(value)
+    if is_numpy_scalar_type(type(value)):
+        return _format_literal(value.item())
+    return type(value).__name__
+
+
+def _format_enum(member):
+    enum_class = type(member)
+    if isinstance(member, enum.Flag) and member.name not in enum_class.__members__:
+        return f'{enum_class.__name__}.' + '|'.join(single.name for single in enum_class if single in member)
+    return f'{enum_class.__name__}.{member.name}'
+
+
+def _format_container(value):
+    pairs = hyperparams_tree.children(value)
+    if isinstance(value, dict) or hyperparams_tree.is_record(value):
+        texts = sorted(f'{_format_literal(key)}: {_format_literal(child)}' for key, child in pairs)
+        named = f'type/{reference_key(type(value))}' if hyperparams_tree.is_record(value) else ''
+        return f'{named}{{{", ".join(texts)}}}'
+    texts = ', '.join(_format_literal(child) for _, child in pairs)
+    if isinstance(value, list):
+        return f'[{texts}]'
+    return f'({texts},)' if len(pairs) == 1 else f'({texts})'
+
+
+def value_string(value, indent):
+    """Returns what `str(params)` shows of a field's value: nested Params in braces, strings in double quotes."""
+    if hyperparams_tree.is_params(value):
+        return value._ToString(indent + '  ')
+    return f'"{value}"' if isinstance(value, str) and not isinstance(value, enum.Enum) else str(_printable(value))
+
+
+def _printable(value):
+    if hyperparams_tree.is_params(value):
+        return {name: _printable(child) for name, child in value.IterParams()}
+    if isinstance(value, (list, tuple, dict)) and hyperparams_tree.holds_params(value):
+        return hyperparams_tree.rebuild(value, [_printable(child) for _, child in hyperparams_tree.children(value)])
+    return value
+
+
+def type_name(value):
+    """Returns what a text with types says of a value: the name of its type, as `int`, `list` or `numpy.float32`."""
+    value_type = type(value)
+    return ('numpy.' if is_numpy_scalar_type(value_type) else '') + value_type.__name__
+
+
+def format_shape(container):
+    """Returns what a text with types says of a container of Params: `list[3]`, `tuple[3]` or `dict['a', 'b']`."""
+    if hyperparams_tree.is_record(container):
+        return f'type/{reference_key(type(container))}'
+    if isinstance(container, dict):
+        return 'dict' + _format_container(list(container))
+    return f'{"list" if isinstance(container, list) else "tuple"}[{len(container)}]'
+
+
+def format_lines(texts, separator):
+    """Returns a `path : text` line for each of `texts`; sorted by path, element 2 of a list before element 10."""
+    def natural(path):
+        return [int(part) if part.isdecimal() else part for part in re.split('([0-9]+)', path)]
+    return ''.join(f'{path} {separator} {texts[path]}\n' for path in sorted(texts, key=natural))
+
+
+# ---- cutting a text into entries ------------------------------------------------------------------------------------
+
+
+def split_entries(text, separators=':', ends='\n'):
+    """Cuts a text of `path : value` entries.
+
+    A value in quotes may span lines; any other ends where an entry ends. A line that starts with `#` is a comment.
+
+    Args:
+        text: the text.
+        separators: the characters that may stand between path and value.
+        ends: the characters that end an entry; within quotes and brackets only a newline does.
+
+    Returns:
+        list of Entry.
+
+    Raises:
+        ValueError: an entry is not a path, a separator and a value, or a quote is not closed.
+    """
+    entries = []
+    position = _next_entry(text, 0, ends)
+    while position < len(text):
+        match = _ENTRY.match(text, position)
+        if not match or match[2] not in separators:
+            line = re.split(f'[{ends}]', text[position:position + 80], maxsplit=1)[0]
+            form = ' or '.join(f'<key> {separator} <value>' for separator in separators)
+            raise ValueError(f'{line!r} is not of the form {form}.')
+        start = _BLANKS.match(text, match.end()).end()
+        end = _end_of_value(text, start, ends, match[1])
+        entries.append(Entry(match[1], text[start:end].strip()))
+        position = _next_entry(text, end, ends)
+    return entries
+
+
+def _next_entry(text, position, ends):
+    return re.compile(rf'(?:[\s{ends}]|#[^\n]*)*').match(text, position).end()
+
+
+def _end_of_value(text, start, ends, path):
+    if text[start:start + 1] in ("'", '"'):
+        return _end_of_quoted(text, start, ends, path)
+    if text[start:start + 1] in tuple('[({') or REFERENCE.match(text, start):
+        return _end_of_bracketed(text, start, ends)
+    return re.compile(rf'[^{ends}]*').match(text, start).end()
+
+
+def _end_of_bracketed(text, start, ends):
+    depth = 0
+    for match in re.compile(rf'{INLINE_STRING.pattern}|[^\n]|\n').finditer(text, start):
+        if match[0] == '\n' or (depth <= 0 and match[0] in ends):
+            return match.start()
+        depth += (match[0] in tuple('[({')) - (match[0] in tuple('])}'))
+    return len(text)
+
+
+def _end_of_quoted(text, start, ends, path):
+    match = STRING.match(text, start)
+    if not match:
+        raise ValueError(f'{path} : the quote before {text[start + 1:start + 20]!r} is not closed; close it.')
+    rest = re.compile(rf'[^{ends}]*').match(text, match.end())[0]
+    if rest.strip():
+        raise ValueError(f'{path} : {rest.strip()!r} stands after the closing quote; escape quotes in a string.')
+    return match.end()

@@ -1,0 +1,182 @@
+"""Random changes to batches of images, each a pure function of the images and one seed per image.
+
+An image's seed is SEED_LENGTH random 32-bit integers. Nothing else is random here, so an image that is asked for twice
+with the same seed comes out the same, in whatever batch it stands.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+SEED_LENGTH = 5
+
+# The digits, in pixels of the 8x8 image, degrees, and parts of the size.
+_DIGITS_MAX_SHIFT = 0.56
+_DIGITS_MAX_ROTATION = 7.0
+_DIGITS_MAX_ZOOM = 0.07
+
+# He et al. 2016 (arXiv:1512.03385), section 4.2.
+_CROP_PADDING = 4
+
+
+class Augmentation(NamedTuple):
+    """How the images of one training or evaluation batch are made.
+
+    Attributes:
+        train: (images float32 [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) ->
+            float32 [batch, image_size, image_size, channels].
+        evaluate: (images, image_size) -> the same, without randomness.
+        crops_when_decoding: whether images arrive as crops of `image_size`, a random one in training and the central
+            one in evaluation (see image_decoding), not as whole images.
+    """
+
+    train: Callable
+    evaluate: Callable
+    crops_when_decoding: bool = False
+
+
+def resize(images, image_size):
+    """Resizes square-wise by bilinear interpolation; the identity where nothing is to do.
+
+    Args:
+        images: float32 [batch, height, width, channels], static height and width.
+        image_size: height and width of the result.
+
+    Returns:
+        float32 [batch, image_size, image_size, channels].
+    """
+    if images.shape[1:3] == [image_size, image_size]:
+        return images
+    return tf.image.resize(images, [image_size, image_size], method='bilinear')
+
+
+def warp_digits(images, seeds, image_size):
+    """Enlarges, shifts, rotates and zooms in one operation, each by a uniform draw.
+
+    At most 0.56 source pixels each way, 7 degrees and 7 %: what keeps 8x8 digits legible and lets a convolutional
+    network trained on 1,438 of them reach above 99 % on the rest.
+
+    Args:
+        images: float32 [batch, height, width, channels].
+        seeds: int32 [batch, SEED_LENGTH].
+        image_size: height and width of the result.
+
+    Returns:
+        float32 [batch, image_size, image_size, channels].
+    """
+    draws = _uniform_around_zero(seeds[:, :4])
+    return warp(
+        images,
+        image_size,
+        shift=draws[:, :2] * _DIGITS_MAX_SHIFT,
+        rotation=draws[:, 2] * (_DIGITS_MAX_ROTATION * np.pi / 180),
+        zoom=1 + draws[:, 3] * _DIGITS_MAX_ZOOM,
+    )
+
+
+def warp(images, image_size, shift, rotation, zoom):
+    """Rotates and zooms around the centre, shifts, and resizes, with a single interpolation.
+
+    With neither shift, rotation nor zoom it is `resize`. Beyond its border an image goes on with its border pixels.
+
+    Args:
+        images: float32 [batch, height, width, channels].
+        image_size: height and width of the result.
+        shift: float32 [batch, 2], to the right and down, in pixels of `images`.
+        rotation: float32 [batch], radians, clockwise on the screen.
+        zoom: float32 [batch], 2 doubles the size of what is seen.
+
+    Returns:
+        float32 [batch, image_size, image_size, channels].
+    """
+    # Pixel i covers [i, i + 1), so its centre is i + 1/2. For the centre of every target pixel:
+    #   target -> pixels of the source, seen from its centre -> undo shift -> undo rotation and zoom -> source pixel
+    centre_x, centre_y = images.shape[2] / 2, images.shape[1] / 2
+    step_x, step_y = images.shape[2] / image_size, images.shape[1] / image_size
+    first_x = step_x / 2 - centre_x - shift[:, 0]
+    first_y = step_y / 2 - centre_y - shift[:, 1]
+    cos, sin = tf.cos(rotation) / zoom, tf.sin(rotation) / zoom
+    zeros = tf.zeros_like(zoom)
+    transforms = [
+        cos * step_x, sin * step_y, cos * first_x + sin * first_y + centre_x - 0.5,
+        -sin * step_x, cos * step_y, cos * first_y - sin * first_x + centre_y - 0.5,
+        zeros, zeros,
+    ]
+    return _transform(images, tf.stack(transforms, axis=1), image_size, 'BILINEAR', 'NEAREST')
+
+
+def crop_and_flip(images, seeds, image_size):
+    """Pads by 4 zeros on each side, crops at random, and mirrors every other image.
+
+    He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation: source column of target column x is
+    `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image.
+
+    Args:
+        images: float32 [batch, height, width, channels], normalised, so that zero is the mean.
+        seeds: int32 [batch, SEED_LENGTH].
+        image_size: height and width of the result; images of another size are resized first.
+
+    Returns:
+        float32 [batch, image_size, image_size, channels].
+    """
+    images = resize(images, image_size)
+    offsets = tf.cast(seeds[:, :2] % (2 * _CROP_PADDING + 1) - _CROP_PADDING, tf.float32)
+    mirrored = tf.cast(_is_mirrored(seeds), tf.float32)
+    zeros, ones = tf.zeros_like(mirrored), tf.ones_like(mirrored)
+    transforms = [
+        1 - 2 * mirrored, zeros, offsets[:, 0] + mirrored * (image_size - 1),
+        zeros, ones, offsets[:, 1],
+        zeros, zeros,
+    ]
+    return _transform(images, tf.stack(transforms, axis=1), image_size, 'NEAREST', 'CONSTANT')
+
+
+def crop_flip_and_cut_out(images, seeds, image_size):
+    """Does `crop_and_flip`, then sets a square of half the image's side to zero.
+
+    DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre lies anywhere in the image, so that a part of
+    the square may fall outside; 16 pixels for the 32 of CIFAR-10.
+    """
+    images = crop_and_flip(images, seeds, image_size)
+    half = image_size // 4
+    pixels = tf.range(image_size)
+    centres = seeds[:, 3:5] % image_size
+    inside = (pixels >= centres[:, :, tf.newaxis] - half) & (pixels < centres[:, :, tf.newaxis] + half)
+    square = inside[:, 0, :, tf.newaxis] & inside[:, 1, tf.newaxis, :]
+    return tf.where(square[..., tf.newaxis], tf.zeros_like(images), images)
+
+
+def flip(images, seeds, image_size):
+    """Mirrors every other image; crops that were cut when decoding have their size already."""
+    del image_size
+    return tf.where(_is_mirrored(seeds)[:, tf.newaxis, tf.newaxis, tf.newaxis], tf.reverse(images, axis=[2]), images)
+
+
+def _keep(images, seeds, image_size):
+    del seeds
+    return resize(images, image_size)
+
+
+def _is_mirrored(seeds):
+    return seeds[:, 2] % 2 == 1
+
+
+def _uniform_around_zero(seeds):
+    return tf.cast(seeds, tf.float32) / 2**31
+
+
+def _transform(images, transforms, image_size, interpolation, fill_mode):
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=images, transforms=transforms, output_shape=[image_size, image_size], fill_value=0.0,
+        interpolation=interpolation, fill_mode=fill_mode)
+
+
+AUGMENTATIONS = {
+    'none': Augmentation(train=_keep, evaluate=resize),
+    'digits': Augmentation(train=warp_digits, evaluate=resize),
+    'crop_flip': Augmentation(train=crop_and_flip, evaluate=resize),
+    'crop_flip_cutout': Augmentation(train=crop_flip_and_cut_out, evaluate=resize),
+    'inception': Augmentation(train=flip, evaluate=resize, crops_when_decoding=True),
+}

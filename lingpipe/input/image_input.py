@@ -1,0 +1,255 @@
+"""Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from lingpipe import hyperparams, spelling
+from lingpipe.input import image_augmentation, image_decoding, image_examples, image_normalization, tfds_images
+
+_MEMORY_LIMIT_BYTES = 512 * 2**20
+_DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
+_LAST_EPOCH = np.iinfo(np.int64).max // 4
+
+# No function here branches on a tensor, and AutoGraph takes most of the start-up time to find that out.
+_without_autograph = tf.autograph.experimental.do_not_convert
+
+
+class ImageInput:
+    """Images of a TFDS dataset, augmented, normalised and batched.
+
+    The order of an epoch and every augmentation are pure functions of (seed, epoch, index in the epoch). So the whole
+    state of training data is one number, the count of examples seen, and nothing else has to be saved:
+
+    ```
+    range of epochs -> references of an epoch, shuffled by (seed, epoch) --\\
+                                                                            zip -> skip to position -> pixels -> augment
+                       one augmentation seed an example of (seed, epoch) --/
+    ```
+
+    Attributes:
+        num_examples: number of examples of the split; known without reading data.
+        num_classes: number of classes, `label_offset` included.
+        input_shape: (batch_size, height, width, channels) of the images.
+    """
+
+    @classmethod
+    def Params(cls):
+        """Returns the InstantiableParams of this input."""
+        p = hyperparams.InstantiableParams(cls)
+        p.Define('name', 'image_input', 'Name of the input.')
+        p.Define('dataset', 'digits', "TFDS name of the dataset, such as 'digits', 'cifar10' or 'imagenet2012'.")
+        p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
+        p.Define('split', 'train', "TFDS split, such as 'train', 'test' or 'train[:90%]'.")
+        p.Define('batch_size', 64, 'Number of examples in a batch.')
+        p.Define('image_size', 32, 'Height and width of the images that come out, in pixels.')
+        p.Define('num_channels', None, '1 (gray) or 3 (RGB); None: as in the dataset.')
+        p.Define('augmentation', 'none', f'One of {sorted(image_augmentation.AUGMENTATIONS)}.')
+        p.Define('shuffle', True, 'Whether training visits the examples in a new random order in every epoch.')
+        p.Define(
+            'shuffle_buffer_size', None,
+            'How many encoded images wait for being drawn where the data are read from files (in memory all are '
+            f'shuffled); None: all of a dataset of up to {_DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
+        p.Define(
+            'cache', None,
+            f'Whether decoded images stay in memory; None: if they take at most {_MEMORY_LIMIT_BYTES >> 20} MiB.')
+        p.Define('seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or 0.")
+        p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
+        p.Define('num_threads', None, "Threads of this input's own; None: those of TensorFlow.")
+        p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data.')
+        return p
+
+    @staticmethod
+    def InputShape(params):
+        """Returns (batch_size, height, width, channels) of the images without preparing any data.
+
+        Args:
+            params: `ImageInput.Params()`.
+        """
+        channels = params.num_channels or tfds_images.described_image_shape(params.dataset, params.data_dir)[-1]
+        return params.batch_size, params.image_size, params.image_size, channels
+
+    def __init__(self, params):
+        """Finds the data and prepares them if need be.
+
+        Args:
+            params: `ImageInput.Params()`.
+
+        Raises:
+            ValueError: a field is wrong.
+            RuntimeError: the data are not there and cannot be prepared.
+        """
+        self.params = params.Copy()
+        self.params.seed = params.seed or 0
+        self.params.Freeze()
+        _check_params(self.params)
+        self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
+        self._data = tfds_images.TfdsImages(params.dataset, params.split, params.data_dir)
+        self.num_examples = self._data.num_examples
+        self.num_classes = self._data.num_classes + params.label_offset
+        num_channels = params.num_channels or self._data.image_shape[-1]
+        self.input_shape = (params.batch_size, params.image_size, params.image_size, num_channels)
+
+    @_without_autograph
+    def training_dataset(self, position=0):
+        """Returns batches without end, from example number `position` on.
+
+        What comes from there is what an uninterrupted run gets from there, bit for bit, whatever the batch size was.
+        Batches go on across the ends of epochs. Data in memory start anywhere at once; data in files are read, but
+        not decoded, from the start of the epoch.
+
+        Args:
+            position: number of examples seen before, over all epochs.
+
+        Returns:
+            `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
+            [batch], all one), with static shapes.
+
+        Raises:
+            ValueError: the position is negative, or the batch larger than the dataset.
+        """
+        self._check_training(position)
+        source = self._source(training=True)
+        first_epoch, first_index = divmod(position, self.num_examples)
+
+        def examples_of_epoch(epoch):
+            num_skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
+            return self._examples_of_epoch(source, epoch).skip(num_skipped)
+
+        examples = tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(examples_of_epoch)
+        batches = source.batch(examples, self.params.batch_size, drop_remainder=True)
+        return self._finish(batches, self._training_batch)
+
+    @_without_autograph
+    def evaluation_dataset(self):
+        """Returns every example once, in stored order, without augmentation.
+
+        Returns:
+            `tf.data.Dataset` of (images, labels, weights) as in training; the last batch is filled up with examples of
+            weight 0, because an accelerator needs static shapes.
+        """
+        source = self._source(training=False)
+        no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
+        examples = tf.data.Dataset.zip((source.references(), no_seeds))
+        batches = source.batch(examples, self.params.batch_size, drop_remainder=False)
+        return self._finish(batches, self._evaluation_batch)
+
+    def _examples_of_epoch(self, source, epoch):
+        # Dataset.shuffle mixes the graph's seed into its own. Fixing it here, in the graph of this one function, keeps
+        # the order independent of tf.random.set_seed.
+        tf.compat.v1.get_default_graph().seed = 1
+        order_seed, augmentation_seed = (tf.stack([self.params.seed, 2 * epoch + purpose]) for purpose in (0, 1))
+        seeds = tf.random.stateless_uniform(
+            [self.num_examples, image_augmentation.SEED_LENGTH], augmentation_seed, minval=None, maxval=None,
+            dtype=tf.int32)
+        references = source.references(order_seed if self.params.shuffle else None)
+        return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
+
+    def _training_batch(self, images, labels, seeds):
+        images = image_normalization.normalize(images, self._data.name)
+        images = self._augmentation.train(images, seeds, self.params.image_size)
+        return tf.ensure_shape(images, self.input_shape), self._offset(labels), tf.ones(self.params.batch_size)
+
+    def _evaluation_batch(self, images, labels, seeds):
+        del seeds
+        images = image_normalization.normalize(images, self._data.name)
+        images = self._augmentation.evaluate(images, self.params.image_size)
+        num_padded = self.params.batch_size - tf.size(labels)
+        images, labels, weights = (
+            tf.pad(part, [[0, num_padded]] + [[0, 0]] * (part.shape.rank - 1))
+            for part in (images, self._offset(labels), tf.ones_like(labels, tf.float32)))
+        batch_shape = self.input_shape[:1]
+        return (tf.ensure_shape(images, self.input_shape), tf.ensure_shape(labels, batch_shape),
+                tf.ensure_shape(weights, batch_shape))
+
+    def _offset(self, labels):
+        return tf.cast(labels, tf.int32) + self.params.label_offset
+
+    def _finish(self, batches, make_batch):
+        autotune = tf.data.AUTOTUNE
+        batches = batches.map(make_batch, num_parallel_calls=autotune, deterministic=True)
+        batches = batches.prefetch(self.params.prefetch or autotune)
+        options = tf.data.Options()
+        options.deterministic = True
+        if self.params.num_threads:
+            options.threading.private_threadpool_size = self.params.num_threads
+        return batches.with_options(options)
+
+    def _check_training(self, position):
+        p = self.params
+        if position < 0:
+            raise ValueError(f'position: {position} is negative. Give the number of examples seen before, 0 or more.')
+        if p.batch_size > self.num_examples:
+            raise ValueError(
+                f'batch_size: {p.batch_size} is larger than the {self.num_examples} examples of split {p.split!r} of '
+                f'{p.dataset!r}. Choose a batch_size of at most {self.num_examples}.')
+
+    def _source(self, training):
+        if self._is_kept_in_memory:
+            return self._memory_examples
+        buffer_size = self.params.shuffle_buffer_size or min(self.num_examples, _DEFAULT_SHUFFLE_BUFFER_SIZE)
+        decode = functools.partial(self._decode, training=training)
+        return image_examples.StreamedExamples(self._data.encoded_examples, decode, buffer_size)
+
+    @functools.cached_property
+    def _memory_examples(self):
+        logging.info('Loading %d images of %s into memory.', self.num_examples, self.params.dataset)
+        decode = functools.partial(self._decode, training=False)
+        return image_examples.MemoryExamples(self._data.encoded_examples(), self.num_examples, decode)
+
+    @property
+    def _is_kept_in_memory(self):
+        if self.params.cache is not None or self._augmentation.crops_when_decoding:
+            return bool(self.params.cache)
+        height, width = self._decoded_size
+        return self.num_examples * height * width * self.input_shape[-1] <= _MEMORY_LIMIT_BYTES
+
+    @property
+    def _decoded_size(self):
+        """Height and width of the images between decoding and augmentation."""
+        stored = self._data.image_shape[:2]
+        if self._augmentation.crops_when_decoding or None in stored:
+            return self.input_shape[1:3]
+        return stored
+
+    def _decode(self, encoded, seed, training):
+        num_channels, image_size = self.input_shape[-1], self.params.image_size
+        if self._augmentation.crops_when_decoding and training:
+            image = image_decoding.decode_random_crop(encoded, seed[:2], image_size, num_channels)
+        elif self._augmentation.crops_when_decoding:
+            image = image_decoding.decode_central_crop(encoded, image_size, num_channels)
+        elif None in self._data.image_shape[:2]:
+            image = image_decoding.decode_resized_image(encoded, image_size, num_channels)
+        else:
+            image = image_decoding.decode_image(encoded, num_channels)
+        return tf.ensure_shape(image, [*self._decoded_size, num_channels])
+
+
+def _check_params(params):
+    if params.augmentation not in image_augmentation.AUGMENTATIONS:
+        raise ValueError(
+            f'augmentation: {params.augmentation!r} is not known'
+            f'{spelling.did_you_mean(str(params.augmentation), image_augmentation.AUGMENTATIONS)}')
+    if params.num_channels not in (None, 1, 3):
+        raise ValueError(
+            f'num_channels: {params.num_channels!r} is not allowed. '
+            'Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
+    for field in ('batch_size', 'image_size'):
+        _check_at_least(params, field, 1)
+    for field in ('label_offset', 'seed'):
+        _check_at_least(params, field, 0)
+    for field in ('shuffle_buffer_size', 'num_threads', 'prefetch'):
+        if getattr(params, field) is not None:
+            _check_at_least(params, field, 1)
+    if params.cache and image_augmentation.AUGMENTATIONS[params.augmentation].crops_when_decoding:
+        raise ValueError(
+            f'cache: True keeps whole decoded images in memory, but {params.augmentation!r} decodes only the part that '
+            'it crops. Set cache to None, or choose another augmentation.')
+
+
+def _check_at_least(params, field, minimum):
+    value = getattr(params, field)
+    if not isinstance(value, int) or value < minimum:
+        raise ValueError(f'{field}: {value!r} is not allowed. Set it to an integer of at least {minimum}.')

@@ -1,0 +1,202 @@
+"""AmoebaNet A to D for image classification, as a sequence of layers that a pipeline can cut anywhere."""
+
+import keras
+
+from lingpipe.layers import amoebanet_cell, amoebanet_operations, base_layer
+
+_MIN_NUM_CELLS = 2  # With fewer, both reductions would stand at the same place.
+_MIN_REDUCTION_SIZE = 8  # The first stem cell has a quarter of it, which factorized reduction halves.
+
+
+class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
+    """The first convolution, which shrinks the image to half its size: 3x3, strides 2, 'valid', then batch norm."""
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('filters', 32, 'Number of output channels.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        self.convolution = self._convolution('convolution', params.filters, 3, strides=2, padding='valid')
+        self.batch_norm = self._batch_norm('batch_norm')
+
+    def build(self, input_shape):
+        if len(input_shape) != 4 or any(size is None or size < 3 for size in input_shape[1:3]):
+            raise ValueError(f'AmoebaNetStem received images of shape {tuple(input_shape)}; it needs '
+                             '[batch, height, width, channels] with a known height and width of at least 3. '
+                             'Resize the images in the input pipeline.')
+        self.convolution.build(input_shape)
+        self.batch_norm.build(self.compute_output_shape(input_shape))
+
+    def call(self, inputs, training=None):
+        """Maps images `[batch, height, width, channels]` to `[batch, (height - 1) // 2, (width - 1) // 2, filters]`."""
+        return self.batch_norm(self.convolution(inputs), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return self.convolution.compute_output_shape(input_shape)
+
+
+class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
+    """A second classifier half-way up, which in training brings gradients to the lower cells.
+
+        (out, prev) -+------------------------------------------------------------- (out, prev, auxiliary_logits)
+                     +- out: ReLU, average pool 5x5 strides 3, 1x1, batch norm, -+
+                        ReLU, convolution over all that is left, batch norm,     |
+                        ReLU, dense ---------------------------------------------+
+
+    In evaluation it passes its input through, and `compute_output_shape` describes this. A feature map smaller than
+    5x5 is pooled whole. Channels as in the released AmoebaNet; the idea is Inception's (arXiv 1409.4842, section 5).
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('num_classes', 1001, 'Number of classes.')
+        p.Define('projection_filters', 51, 'Channels of the 1x1 convolution: 128 * 0.4.')
+        p.Define('full_filters', 307, 'Channels of the convolution over the whole feature map: 768 * 0.4.')
+        return p
+
+    def build(self, input_shape):
+        p = self.params
+        _, height, width, _ = input_shape[0]
+        pool_size = (min(5, height), min(5, width))
+        self.pooling = keras.layers.AveragePooling2D(pool_size, 3, 'valid', name='pooling', dtype=self.dtype_policy)
+        shape = self.pooling.compute_output_shape(input_shape[0])
+        self.convolutions = self._build_normalized(
+            [self._convolution('projection', p.projection_filters, 1),
+             self._convolution('full_convolution', p.full_filters, shape[1:3], padding='valid')], shape)
+        self.dense = _dense(self, p.num_classes)
+        self.dense.build((shape[0], p.full_filters))
+
+    def call(self, inputs, training=None):
+        """Adds `auxiliary_logits`, `[batch, num_classes]`, to `(out, prev)` when training."""
+        if not training:
+            return inputs
+        x = self.pooling(keras.ops.relu(inputs[0]))
+        for convolution, batch_norm in self.convolutions:
+            x = keras.ops.relu(batch_norm(convolution(x), training=training))
+        return *inputs, _logits(self.dense(keras.ops.squeeze(x, axis=(1, 2))))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+class AmoebaNetHead(base_layer.BaseLayer):
+    """The classifier on top: ReLU, global average pool, dropout, dense."""
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('num_classes', 1001, 'Number of classes.')
+        p.Define('dropout_rate', 0.5, 'Fraction of the pooled features that dropout sets to zero, in [0, 1).')
+        return p
+
+    def __init__(self, params, **kwargs):
+        # Keras would cast the auxiliary logits from float32 to the compute dtype.
+        super().__init__(params, autocast=False, **kwargs)
+        self.dropout = keras.layers.Dropout(params.dropout_rate, name='dropout', dtype=self.dtype_policy)
+        self.dense = _dense(self, params.num_classes)
+
+    def build(self, input_shape):
+        batch, _, _, channels = input_shape[0]
+        self.dense.build((batch, channels))
+
+    def call(self, inputs, training=None):
+        """Classifies.
+
+        Args:
+            inputs: `(out, prev)` or `(out, prev, auxiliary_logits)`; `prev` is not used.
+            training: whether dropout is applied.
+
+        Returns:
+            `logits`, `[batch, num_classes]`; with auxiliary logits `(logits, auxiliary_logits)`.
+        """
+        out, _, *auxiliary_logits = inputs
+        features = keras.ops.mean(keras.ops.relu(out), axis=(1, 2))
+        logits = _logits(self.dense(self.dropout(features, training=training)))
+        return (logits, *auxiliary_logits) if auxiliary_logits else logits
+
+    def compute_output_shape(self, input_shape):
+        out_shape, _, *auxiliary_shapes = input_shape
+        logits_shape = (out_shape[0], self.params.num_classes)
+        return (logits_shape, *auxiliary_shapes) if auxiliary_shapes else logits_shape
+
+
+def _dense(layer, units):
+    return keras.layers.Dense(units, kernel_initializer=amoebanet_operations.kernel_initializer(), name='dense',
+                              dtype=layer.dtype_policy)
+
+
+def _logits(x):
+    """Returns logits in at least float32, which a softmax cross-entropy needs."""
+    return keras.ops.cast(x, keras.backend.result_type(x.dtype, 'float32'))
+
+
+def amoebanet_layers(
+        genotype='D', num_cells=18, reduction_size=256, stem_reduction_size=32, num_classes=1001,
+        use_auxiliary_head=True, dropout_rate=0.5, drop_path_final_keep_prob=0.7, drop_path_num_steps=None,
+        batch_norm_momentum=0.9997, batch_norm_epsilon=1e-3):
+    """Returns an AmoebaNet as the list of its units, from the image to the logits.
+
+        stem, stem_cell_0, stem_cell_1, cell_0, ..., reduction_0, cell_L/3, ..., auxiliary_head, reduction_1, cell_2L/3,
+        ..., head
+
+    AmoebaNet-D (L, D) of GPipe (arXiv 1811.06965) has num_cells L and reduction_size D; AmoebaNet-A (N, F) of
+    Regularized Evolution (arXiv 1802.01548) has num_cells 3 N and reduction_size F. The stem cells have D/4 and D/2
+    filters, the cells up to reduction_0 D, then 2D, and from reduction_1 on 4D.
+
+    Args:
+        genotype: 'A', 'B', 'C' or 'D'.
+        num_cells: number of normal cells, L.
+        reduction_size: filters of the first normal cells, D.
+        stem_reduction_size: channels of the stem convolution.
+        num_classes: number of classes; the published networks have 1001, where class 0 is the background.
+        use_auxiliary_head: whether to insert the auxiliary head, which is active in training only.
+        dropout_rate: dropout before the last dense layer.
+        drop_path_final_keep_prob: see DropPath.final_keep_prob.
+        drop_path_num_steps: see DropPath.num_training_steps.
+        batch_norm_momentum: momentum of the moving averages of every batch norm.
+        batch_norm_epsilon: added to the variance in every batch norm.
+
+    Returns:
+        A list of InstantiableParams with unique names. The input of the first layer is a batch of images; the last
+        gives logits, in training with the auxiliary head (logits, auxiliary_logits).
+
+    Raises:
+        ValueError: if num_cells or reduction_size is too small.
+    """
+    _check_at_least('num_cells', num_cells, _MIN_NUM_CELLS)
+    _check_at_least('reduction_size', reduction_size, _MIN_REDUCTION_SIZE)
+    batch_norm = {'batch_norm_momentum': batch_norm_momentum, 'batch_norm_epsilon': batch_norm_epsilon}
+    cell = amoebanet_cell.AmoebaNetCell.Params().Set(
+        genotype=genotype, drop_path_final_keep_prob=drop_path_final_keep_prob,
+        drop_path_num_steps=drop_path_num_steps, **batch_norm)
+    layers = [AmoebaNetStem.Params().Set(name='stem', filters=stem_reduction_size, **batch_norm)]
+    layers += _cells(cell, num_cells, reduction_size)
+    if use_auxiliary_head:
+        position = [layer.name for layer in layers].index('reduction_1')
+        layers.insert(position, AmoebaNetAuxiliaryHead.Params().Set(
+            name='auxiliary_head', num_classes=num_classes, **batch_norm))
+    return layers + [AmoebaNetHead.Params().Set(name='head', num_classes=num_classes, dropout_rate=dropout_rate)]
+
+
+def _cells(cell, num_cells, reduction_size):
+    """Returns the Params of all cells in order, copies of `cell`."""
+    filters = reduction_size
+    cells = [cell.Copy().Set(name='stem_cell_0', reduction=True, filters=filters // 4),
+             cell.Copy().Set(name='stem_cell_1', reduction=True, filters=filters // 2)]
+    reductions = [num_cells // 3, 2 * num_cells // 3]
+    for index in range(num_cells):
+        if index in reductions:
+            filters *= 2
+            cells.append(cell.Copy().Set(
+                name=f'reduction_{reductions.index(index)}', reduction=True, filters=filters))
+        cells.append(cell.Copy().Set(name=f'cell_{index}', filters=filters))
+    return cells
+
+
+def _check_at_least(name, value, minimum):
+    if value < minimum:
+        raise ValueError(f'amoebanet_layers: {name} is {value}; it must be at least {minimum}. Set a larger one.')

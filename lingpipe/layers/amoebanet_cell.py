@@ -1,0 +1,147 @@
+"""The AmoebaNet cell, the unit of which a network of the family is a sequence."""
+
+import keras
+
+from lingpipe.layers import amoebanet_genotypes, amoebanet_operations, drop_path
+
+_NUM_INPUT_STATES = 2
+
+
+class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
+    """A normal or reduction cell, which sees the outputs of the last two cells and hands on itself and the last one.
+
+        out ---- ReLU, 1x1, batch norm ---- state 0 -+
+                                                     +-- five sums of two operations -- concatenation -- new_out
+        prev --- matched to state 0 ------- state 1 -+
+        out ------------------------------------------------------------------------------------------- new_prev
+
+    `prev` is matched by factorized reduction if its size differs from that of `out`, by ReLU, 1x1 and batch norm if
+    only its channels do; where there is no cell before the last one, state 1 is the unchanged `out`. Operations on the
+    states 0 and 1 have strides 2 in a reduction cell. Every operation but 'none' is subject to drop path.
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('genotype', 'D', f'Which AmoebaNet: one of {", ".join(amoebanet_genotypes.GENOTYPES)}.')
+        p.Define('reduction', False, 'Whether the cell halves height and width.')
+        p.Define('filters', None, 'Number of channels of each state.')
+        p.Define('drop_path_final_keep_prob', 0.7, 'See DropPath.final_keep_prob.')
+        p.Define('drop_path_num_steps', None, 'See DropPath.num_training_steps.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        # Keras would cast the auxiliary logits that pass through from float32 to the compute dtype.
+        super().__init__(params, autocast=False, **kwargs)
+        if params.genotype not in amoebanet_genotypes.GENOTYPES:
+            raise ValueError(f'AmoebaNetCell.genotype is {params.genotype!r}; '
+                             f'set it to one of {", ".join(amoebanet_genotypes.GENOTYPES)}.')
+        genotype = amoebanet_genotypes.GENOTYPES[params.genotype]
+        self._genotype = genotype.reduction if params.reduction else genotype.normal
+        self._edges = [edge for combination in self._genotype.combinations for edge in combination]
+        self._strides = 2 if params.reduction else 1
+        self.drop_path = drop_path.DropPath.Params().Set(
+            name='drop_path', dtype_policy=self.dtype_policy.name, final_keep_prob=params.drop_path_final_keep_prob,
+            num_training_steps=params.drop_path_num_steps).Instantiate()
+
+    def build(self, input_shape):
+        out_shape, prev_shape = _out_and_prev(input_shape)[:2]
+        filters = self.params.filters
+        self.input_operation = self._build_child(
+            amoebanet_operations.Operation, 'state_0', out_shape, operation='1x1', filters=filters)
+        shapes = [amoebanet_operations.strided_shape(out_shape, 1, filters)]
+        self.match_prev, shape = self._build_match(out_shape, prev_shape)
+        shapes.append(shape)
+        self.operations = self._build_operations(shapes)
+        self.output_reductions = self._build_output_reductions(shapes)
+        self.drop_path.build(shapes[-1])
+
+    def _build_child(self, layer_class, name, shape, **fields):
+        layer = self._child(layer_class, name, **fields)
+        layer.build(shape)
+        return layer
+
+    def _build_match(self, out_shape, prev_shape):
+        """Returns the layer that makes state 1 (None where it is unchanged) and the shape of state 1."""
+        if prev_shape is None:
+            return None, out_shape
+        filters = self.params.filters
+        if tuple(prev_shape[1:3]) != tuple(out_shape[1:3]):
+            layer = self._build_child(
+                amoebanet_operations.FactorizedReduction, 'state_1', prev_shape, filters=filters, relu=True)
+        elif prev_shape[3] != filters:
+            layer = self._build_child(
+                amoebanet_operations.Operation, 'state_1', prev_shape, operation='1x1', filters=filters)
+        else:
+            return None, prev_shape
+        return layer, layer.compute_output_shape(prev_shape)
+
+    def _build_operations(self, shapes):
+        """Returns the ten operations in order, and appends the shapes of the states 2 to 6 to `shapes`."""
+        operations = []
+        for edge, (operation, index) in enumerate(self._edges):
+            side = 'right' if edge % 2 else 'left'
+            operations.append(self._build_child(
+                amoebanet_operations.Operation, f'state_{len(shapes)}_{side}', shapes[index], operation=operation,
+                filters=self.params.filters, strides=self._strides if index < _NUM_INPUT_STATES else 1))
+            if side == 'right':
+                shapes.append(operations[-1].compute_output_shape(shapes[index]))
+        return operations
+
+    def _build_output_reductions(self, shapes):
+        """Returns for each concatenated state the layer that gives it the size of the last one, or None."""
+        return [
+            None if shapes[index][1:3] == shapes[-1][1:3] else self._build_child(
+                amoebanet_operations.FactorizedReduction, f'output_{index}', shapes[index],
+                filters=self.params.filters)
+            for index in self._genotype.concatenation]
+
+    def call(self, inputs, training=None):
+        """Computes the cell.
+
+        Args:
+            inputs: `(out, prev, *rest)`: the output of the last cell, `[batch, height, width, channels]`, that of the
+                cell before it, and tensors that pass through, such as auxiliary logits; or `out` alone, for the first
+                cell of a network.
+            training: whether batch norm uses the statistics of the batch, and paths are dropped.
+
+        Returns:
+            `(new_out, out, *rest)`, new_out `[batch, new_height, new_width, filters * concatenated states]`.
+        """
+        out, prev, rest = _out_and_prev(inputs)
+        states = [self.input_operation(out, training=training), self._match(out, prev, training)]
+        scales = self._path_scales(states[0], training)
+        for left in range(0, len(self.operations), 2):
+            states.append(self._apply(left, states, scales, training) + self._apply(left + 1, states, scales, training))
+        members = [
+            states[index] if reduction is None else reduction(states[index], training=training)
+            for index, reduction in zip(self._genotype.concatenation, self.output_reductions)]
+        return keras.ops.concatenate(members, axis=-1), out, *rest
+
+    def _match(self, out, prev, training):
+        if self.match_prev is not None:
+            return self.match_prev(prev, training=training)
+        return keras.ops.cast(out if prev is None else prev, self.compute_dtype)
+
+    def _path_scales(self, state, training):
+        """Returns for each operation the tensor its result is multiplied by, or None."""
+        dropped = [self.drop_path.is_active(training) and operation != 'none' for operation, _ in self._edges]
+        scales = iter(self.drop_path.draw_scales(state, num_paths=sum(dropped)) if any(dropped) else ())
+        return [next(scales) if is_dropped else None for is_dropped in dropped]
+
+    def _apply(self, edge, states, scales, training):
+        result = self.operations[edge](states[self._edges[edge][1]], training=training)
+        return result if scales[edge] is None else result * scales[edge]
+
+    def compute_output_shape(self, input_shape):
+        out_shape, _, rest = _out_and_prev(input_shape)
+        channels = self.params.filters * len(self._genotype.concatenation)
+        return amoebanet_operations.strided_shape(out_shape, self._strides, channels), out_shape, *rest
+
+
+def _out_and_prev(inputs):
+    """Returns (out, prev, rest) of tensors or of shapes; prev is None where `inputs` is a single tensor or shape."""
+    if not isinstance(inputs, (list, tuple)) or isinstance(inputs[0], (int, type(None))):
+        return inputs, None, ()
+    out, prev, *rest = inputs
+    return out, prev, tuple(rest)

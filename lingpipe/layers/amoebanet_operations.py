@@ -1,0 +1,194 @@
+"""The operations inside an AmoebaNet cell, all of which end in the number of channels of the cell."""
+
+import difflib
+
+import keras
+
+from lingpipe.layers import base_layer
+
+_POOLINGS = {
+    'avg_pool_3x3': (keras.layers.AveragePooling2D, 3),
+    'max_pool_3x3': (keras.layers.MaxPooling2D, 3),
+    'max_pool_2x2': (keras.layers.MaxPooling2D, 2),
+}
+_SEPARABLE_KERNEL_SIZES = {'separable_3x3_2': 3, 'separable_5x5_2': 5, 'separable_7x7_2': 7}
+OPERATIONS = ('none', '1x1', '3x3', '1x7_7x1', *_SEPARABLE_KERNEL_SIZES, *_POOLINGS)
+
+
+def strided_shape(shape, strides, filters):
+    """Returns what 'same' padding, `strides` and `filters` make of a shape `[batch, height, width, channels]`."""
+    batch, height, width, _ = shape
+    return batch, -(-height // strides), -(-width // strides), filters
+
+
+class AmoebaNetLayer(base_layer.BaseLayer):
+    """What the layers of the family share: their batch norm fields, and how they make convolutions and child layers."""
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('batch_norm_momentum', 0.9997, 'Momentum, in [0, 1), of the moving averages of batch norm.')
+        p.Define('batch_norm_epsilon', 1e-3, 'Added to the variance in batch norm.')
+        return p
+
+    def _convolution(self, name, filters, kernel_size, strides=1, padding='same'):
+        return keras.layers.Conv2D(
+            filters, kernel_size, strides, padding, use_bias=False, kernel_initializer=kernel_initializer(),
+            name=name, dtype=self.dtype_policy)
+
+    def _separable_convolution(self, name, filters, kernel_size, strides):
+        return keras.layers.SeparableConv2D(
+            filters, kernel_size, strides, 'same', use_bias=False, depthwise_initializer=kernel_initializer(),
+            pointwise_initializer=kernel_initializer(), name=name, dtype=self.dtype_policy)
+
+    def _batch_norm(self, name):
+        return keras.layers.BatchNormalization(
+            momentum=self.params.batch_norm_momentum, epsilon=self.params.batch_norm_epsilon, name=name,
+            dtype=self.dtype_policy)
+
+    def _build_normalized(self, convolutions, shape):
+        """Builds a chain of convolutions on an input of `shape`; returns (convolution, batch norm) pairs."""
+        pairs = [(convolution, self._batch_norm(f'{convolution.name}_batch_norm')) for convolution in convolutions]
+        for convolution, batch_norm in pairs:
+            convolution.build(shape)
+            shape = convolution.compute_output_shape(shape)
+            batch_norm.build(shape)
+        return pairs
+
+    def _child(self, layer_class, name, **fields):
+        """Returns a layer of the family with this layer's batch norm and dtype."""
+        return layer_class.Params().Set(
+            name=name, dtype_policy=self.dtype_policy.name, batch_norm_momentum=self.params.batch_norm_momentum,
+            batch_norm_epsilon=self.params.batch_norm_epsilon, **fields).Instantiate()
+
+
+def kernel_initializer():
+    """Returns a new initializer: variance scaling by fan-out with factor 2, as the released AmoebaNet uses for all."""
+    return keras.initializers.VarianceScaling(scale=2.0, mode='fan_out', distribution='truncated_normal')
+
+
+class Operation(AmoebaNetLayer):
+    """One operation of a cell, applied to one of its states.
+
+    A convolution is a chain of [ReLU -> convolution -> batch norm], all 'same' padded; strides apply once:
+
+        1x1              1x1
+        3x3              1x1 to filters/4 -> 3x3 -> 1x1 back to filters
+        1x7_7x1          1x1 to filters/4 -> 1x7 -> 7x1 -> 1x1 back to filters
+        separable_kxk_2  two separable convolutions kxk
+        avg_pool_3x3, max_pool_3x3, max_pool_2x2
+                         pooling; then, only where the channels differ, 1x1 convolution and batch norm without ReLU
+        none             nothing; a 1x1 where strides or channels call for one
+
+    An average excludes the padding. With fewer than four filters there is no bottleneck.
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('operation', 'none', f'One of {", ".join(OPERATIONS)}.')
+        p.Define('filters', None, 'Number of output channels.')
+        p.Define('strides', 1, 'Strides in both directions.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        if params.operation not in OPERATIONS:
+            nearest = difflib.get_close_matches(str(params.operation), OPERATIONS, n=1, cutoff=0)[0]
+            raise ValueError(f'Operation.operation is {params.operation!r}, which is none of {", ".join(OPERATIONS)}; '
+                             f'set it to one of them, such as {nearest!r}.')
+
+    def build(self, input_shape):
+        self.pooling = self._make_pooling()
+        shape = input_shape if self.pooling is None else self.pooling.compute_output_shape(input_shape)
+        self.convolutions = self._build_normalized(self._make_convolutions(input_shape[-1]), shape)
+
+    def _make_pooling(self):
+        p = self.params
+        if p.operation not in _POOLINGS:
+            return None
+        pooling_class, pool_size = _POOLINGS[p.operation]
+        return pooling_class(pool_size, p.strides, 'same', name='pooling', dtype=self.dtype_policy)
+
+    def _make_convolutions(self, input_channels):
+        p = self.params
+        if p.operation == '1x1':
+            return [self._convolution('conv_1x1', p.filters, 1, p.strides)]
+        if p.operation == 'none':
+            unchanged = p.strides == 1 and input_channels == p.filters
+            return [] if unchanged else [self._convolution('conv_1x1', p.filters, 1, p.strides)]
+        if p.operation in _POOLINGS:
+            return [] if input_channels == p.filters else [self._convolution('projection', p.filters, 1)]
+        if p.operation in _SEPARABLE_KERNEL_SIZES:
+            kernel_size = _SEPARABLE_KERNEL_SIZES[p.operation]
+            return [self._separable_convolution('separable_0', p.filters, kernel_size, p.strides),
+                    self._separable_convolution('separable_1', p.filters, kernel_size, 1)]
+        return self._make_bottleneck()
+
+    def _make_bottleneck(self):
+        p = self.params
+        filters = p.filters // 4 or p.filters
+        if p.operation == '3x3':
+            inner = [self._convolution('conv_3x3', filters, 3, p.strides)]
+        else:
+            inner = [self._convolution('conv_1x7', filters, (1, 7), (1, p.strides)),
+                     self._convolution('conv_7x1', filters, (7, 1), (p.strides, 1))]
+        if p.filters < 4:
+            return inner
+        return [self._convolution('reduce', filters, 1), *inner, self._convolution('expand', p.filters, 1)]
+
+    def call(self, inputs, training=None):
+        """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`."""
+        x = inputs if self.pooling is None else self.pooling(inputs)
+        for convolution, batch_norm in self.convolutions:
+            if self.pooling is None:
+                x = keras.ops.relu(x)
+            x = batch_norm(convolution(x), training=training)
+        return x
+
+    def compute_output_shape(self, input_shape):
+        return strided_shape(input_shape, self.params.strides, self.params.filters)
+
+
+class FactorizedReduction(AmoebaNetLayer):
+    """Halves height and width without skipping pixels: half of the channels come from the odd rows and columns.
+
+        [ReLU] -+- rows and columns 0, 2, 4, ... -> 1x1 -+- concatenate -> batch norm
+                +- rows and columns 1, 3, 5, ... -> 1x1 -+
+
+    A row or column that is missing at the end counts as zeros. With an odd number of filters the second half is the
+    larger one. It comes from the NASNet search space (arXiv 1707.07012), which AmoebaNet shares.
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('filters', None, 'Number of output channels.')
+        p.Define('relu', False, 'Whether a ReLU comes first.')
+        return p
+
+    def build(self, input_shape):
+        filters = self.params.filters
+        self.even_convolution = self._convolution('even', filters // 2, 1, strides=2)
+        self.odd_convolution = self._convolution('odd', filters - filters // 2, 1)
+        self.batch_norm = self._batch_norm('batch_norm')
+        self.even_convolution.build(input_shape)
+        self.odd_convolution.build(strided_shape(input_shape, 2, input_shape[-1]))
+        self.batch_norm.build(self.compute_output_shape(input_shape))
+
+    def call(self, inputs, training=None):
+        """Maps `[batch, height, width, channels]` to `[batch, height / 2, width / 2, filters]`, rounded up."""
+        x = keras.ops.relu(inputs) if self.params.relu else inputs
+        odd = _pad_to_even(x)[:, 1::2, 1::2, :]
+        halves = [self.even_convolution(x), self.odd_convolution(odd)]
+        return self.batch_norm(keras.ops.concatenate(halves, axis=-1), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return strided_shape(input_shape, 2, self.params.filters)
+
+
+def _pad_to_even(x):
+    _, height, width, _ = x.shape
+    if height % 2 == 0 and width % 2 == 0:
+        return x
+    return keras.ops.pad(x, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))

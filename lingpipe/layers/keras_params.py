@@ -1,0 +1,233 @@
+"""KerasParams: Params for any Keras layer, taken from the arguments of its constructor.
+
+So a stock or third-party layer stands in a params file beside LingPipe's own, and each of its arguments can be
+overridden by text, as in `body.layers[3].units=10`:
+
+    layers.KerasParams(keras.layers.Dense, units=512, activation='relu')
+"""
+
+import ast
+import functools
+import inspect
+import textwrap
+
+import keras
+
+from lingpipe import hyperparams, hyperparams_tree, spelling
+
+
+class REQUIRED:
+    """The value of an argument that has no default and is not set."""
+
+
+class _Argument:
+    """One argument of a constructor.
+
+    Attributes:
+        default: its default, or REQUIRED.
+        is_own: whether the class itself names it; else it reaches a base class through **kwargs.
+    """
+
+    def __init__(self, default, is_own):
+        self.default = default
+        self.is_own = is_own
+
+
+def KerasParams(cls, **arguments):
+    """Returns InstantiableParams of a Keras layer, one field for each argument that its constructor takes.
+
+    Where the constructor takes a layer, an initializer or the like, give the Params of one: each Instantiate then makes
+    its own. (Two layers would share one layer, and one initializer would give both the same weights.) A field that is
+    given an initializer, a regularizer or the like itself holds its Params.
+
+    Args:
+        cls: subclass of keras.layers.Layer, or another class of Keras objects, such as initializers.
+        **arguments: arguments of the constructor.
+
+    Raises:
+        AttributeError: the constructor has no such argument.
+        TypeError: `cls` has Params of its own, or a value is a layer, or a Keras object that cannot describe itself.
+    """
+    if hasattr(cls, 'Params'):
+        raise TypeError(f'{cls.__name__} has Params of its own; use {cls.__name__}.Params().')
+    hyperparams.RegisterType(cls, params=functools.partial(KerasParams, cls))
+    params = _KerasObjectParams(cls)
+    for name, value in arguments.items():
+        if name not in params or name == 'cls':
+            names = [known for known in params.GetKeys() if known != 'cls']
+            raise AttributeError(f'{cls.__name__} has no argument {name}{spelling.did_you_mean(name, names)}')
+        setattr(params, name, value)
+    return params
+
+
+class _KerasObjectParams(hyperparams.InstantiableParams):
+    """Params whose Instantiate passes each field as a keyword argument."""
+
+    def __init__(self, cls):
+        super().__init__(cls)
+        for name, argument in _constructor_arguments(cls).items():
+            self.Define(name, hyperparams_tree.copy_value(argument.default), f'Argument of {cls.__name__}.')
+
+    def _IsLegalName(self, name):
+        return name.isidentifier()  # the layer's author chose it
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, _described(value, f'{self.cls.__name__}.{name}'))
+
+    def Instantiate(self, **kwargs):
+        """Returns a new object of the class; a field that holds its default is left to the constructor.
+
+        Args:
+            **kwargs: arguments to use in place of the fields.
+
+        Raises:
+            ValueError: a required argument is not set.
+        """
+        arguments = _constructor_arguments(self.cls)
+        given = {name: value for name, value in self.IterParams() if _is_given(name, value, arguments)}
+        given = {name: _instantiated(value) for name, value in given.items() if name not in kwargs} | kwargs
+        missing = [name for name, value in self.IterParams() if value is REQUIRED and name not in kwargs]
+        if any(arguments[name].is_own for name in missing if name in arguments):
+            raise _missing_error(self.cls, missing)
+        try:
+            return self.cls(**given)
+        except TypeError as error:
+            if not missing:
+                raise
+            raise _missing_error(self.cls, missing) from error
+
+
+def _missing_error(cls, missing):
+    return ValueError(f'{cls.__name__} needs {" and ".join(missing)}; set it, as in '
+                      f'KerasParams({cls.__name__}, {missing[0]}=...).')
+
+
+def _is_given(name, value, arguments):
+    if name == 'cls' or value is REQUIRED:
+        return False
+    return name not in arguments or not hyperparams_tree.equal(value, arguments[name].default)
+
+
+def _instantiated(value):
+    if isinstance(value, hyperparams.InstantiableParams):
+        return value.Instantiate()
+    if hyperparams_tree.holds_params(value):
+        return hyperparams_tree.rebuild(value, [_instantiated(child) for _, child in hyperparams_tree.children(value)])
+    return value
+
+
+def _described(value, field):
+    """Returns `value` with Params in place of every Keras object in it.
+
+    Args:
+        value: the value that a field is given.
+        field: name of the field, for the error.
+    """
+    if isinstance(value, keras.layers.Layer):
+        name = type(value).__name__
+        raise TypeError(f'{field} is given a {name} object, which all that is instantiated would share; '
+                        f'give KerasParams({name}, ...) instead.')
+    children = hyperparams_tree.children(value)
+    if children is not None:
+        described = [_described(child, field) for _, child in children]
+        is_same = all(new is child for new, (_, child) in zip(described, children))
+        return value if is_same else hyperparams_tree.rebuild(value, described)
+    if isinstance(value, type) or not hasattr(value, 'get_config') or not hasattr(value, 'from_config'):
+        return value
+    return _params_of_object(value, field)
+
+
+def _params_of_object(value, field):
+    try:
+        params = KerasParams(type(value), **value.get_config())
+    except (AttributeError, NotImplementedError) as error:
+        raise _undescribed_error(value, field) from error
+    if any(argument is REQUIRED for _, argument in params.IterParams()):
+        raise _undescribed_error(value, field)
+    return params
+
+
+def _undescribed_error(value, field):
+    name = type(value).__name__
+    return TypeError(f'{field} is given a {name} whose get_config() does not return the arguments of its constructor; '
+                     f'give KerasParams({name}, ...) instead.')
+
+
+# ---- the arguments of a constructor ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def _constructor_arguments(cls):
+    """Returns {name: _Argument} of all that `cls(...)` takes by keyword, base classes' arguments included.
+
+    A base class's argument counts if every class before it passes its **kwargs on and does not give it itself.
+    """
+    arguments, given = {}, {'self'}
+    constructors = [vars(base)['__init__'] for base in cls.__mro__ if '__init__' in vars(base) and base is not object]
+    for constructor, next_constructor in zip(constructors, [*constructors[1:], None]):
+        parameters = inspect.signature(constructor).parameters.values()
+        for parameter in parameters:
+            if parameter.name not in given and parameter.name not in arguments and _takes_keyword(parameter):
+                default = REQUIRED if parameter.default is parameter.empty else parameter.default
+                arguments[parameter.name] = _Argument(default, constructor is constructors[0])
+        if constructor is keras.layers.Layer.__init__ or all(p.kind != p.VAR_KEYWORD for p in parameters):
+            break
+        passed_on = _given_to_base(constructor, next_constructor)
+        if passed_on is None:
+            break
+        given |= passed_on
+    return arguments
+
+
+def _takes_keyword(parameter):
+    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+
+
+def _given_to_base(constructor, next_constructor):
+    """Returns the names of the arguments that `constructor` itself gives in super().__init__(...).
+
+    Returns:
+        set of names, empty where the source cannot be had; None where it does not pass its **kwargs on.
+    """
+    call = _super_call(constructor)
+    if call is None or next_constructor is None:
+        return set()
+    if all(keyword.arg is not None for keyword in call.keywords):
+        return None
+    positional = [argument for argument in call.args if not isinstance(argument, ast.Starred)]
+    names = [name for name in inspect.signature(next_constructor).parameters if name != 'self']
+    return {*names[:len(positional)], *(keyword.arg for keyword in call.keywords if keyword.arg)}
+
+
+def _super_call(constructor):
+    """Returns the syntax tree of `super().__init__(...)` in a constructor, or None."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == '__init__':
+            owner = node.func.value
+            if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == 'super':
+                return node
+    return None
+
+
+# ---- what a text may name -------------------------------------------------------------------------------------------
+
+# Layers that run code or read files that their arguments name: a text may set their fields, but not introduce them.
+_NOT_FROM_TEXT = ('Lambda', 'TFSMLayer', 'TorchModuleWrapper', 'JaxLayer', 'FlaxLayer')
+
+
+def _register_keras_objects():
+    for module in (keras.layers, keras.initializers, keras.regularizers, keras.constraints, keras.dtype_policies):
+        for name, value in vars(module).items():
+            if inspect.isclass(value) and name == value.__name__ and name not in _NOT_FROM_TEXT:
+                hyperparams.RegisterType(value, functools.partial(KerasParams, value), f'{module.__name__}/{name}')
+    for name, value in vars(keras.activations).items():
+        if inspect.isfunction(value) and name not in ('deserialize', 'get', 'serialize'):
+            hyperparams.RegisterType(value, key=f'keras.activations/{name}')
+    hyperparams.RegisterType(REQUIRED)
+
+
+_register_keras_objects()

@@ -1,0 +1,189 @@
+"""The registry of experiments: from a name such as `params.amoebanet.AmoebaNetD` to its class and Params.
+
+A class registers itself when its module is imported, and its module is imported when its name is first asked for:
+
+    @model_registry.RegisterSingleTaskModel
+    class AmoebaNetD(base_model_params.SingleTaskModelParams):
+        ...
+"""
+
+import difflib
+import importlib
+import os
+import pathlib
+import pkgutil
+import sys
+from typing import NamedTuple
+
+from lingpipe import base_model_params
+
+_MODELS_PACKAGE = 'params'
+_registered = {}  # 'module.Class' -> class
+
+
+class Listing(NamedTuple):
+    """What ListModels found.
+
+    Attributes:
+        models: {key: class}.
+        errors: {module: exception} of the modules that cannot be imported.
+    """
+    models: dict
+    errors: dict
+
+
+def RegisterSingleTaskModel(cls):
+    """Class decorator: makes a SingleTaskModelParams known by its module and name.
+
+    Returns:
+        `cls`.
+
+    Raises:
+        TypeError: `cls` is no subclass of SingleTaskModelParams.
+    """
+    if not _is_experiment(cls):
+        raise TypeError(f'RegisterSingleTaskModel takes a subclass of SingleTaskModelParams, not {cls!r}.')
+    _registered[_key(cls)] = cls
+    return cls
+
+
+def _key(cls):
+    return f'{_module_name(cls.__module__)}.{cls.__qualname__}'
+
+
+def _module_name(name):
+    """Returns a module's name; a module that is run as a file goes by the file's."""
+    module = sys.modules.get(name)
+    if name != '__main__' or not getattr(module, '__file__', None):
+        return name
+    is_run_by_name = module.__spec__ is not None  # python -m NAME, not python FILE
+    return module.__spec__.name if is_run_by_name else pathlib.Path(module.__file__).stem
+
+
+def GetClass(name):
+    """Returns the experiment of a name; the current folder is searched as well as the installed packages.
+
+    Args:
+        name: `module.Class`, or `module` for that module's `DEFAULT` or its only experiment.
+
+    Raises:
+        LookupError: there is no such experiment.
+        Exception: whatever the import of the experiment's own module raises.
+    """
+    if name in _registered:
+        return _registered[name]
+    module, rest = _import_longest_prefix(name)
+    if name in _registered:
+        return _registered[name]
+    if module is None:
+        raise _unknown_error(name)
+    if not rest:
+        return _default_of(module)
+    return _attribute_of(module, rest, name)
+
+
+def _import_longest_prefix(name):
+    """Imports as much of a dotted name as are modules; returns (module or None, rest of the name)."""
+    if os.getcwd() not in sys.path and '' not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    importlib.invalidate_caches()
+    module, parts = None, name.split('.')
+    if not all(part.isidentifier() for part in parts):
+        return None, name
+    for position in range(len(parts)):
+        prefix = '.'.join(parts[:position + 1])
+        try:
+            module = importlib.import_module(prefix)
+        except ModuleNotFoundError as error:
+            if error.name != prefix:  # the module is there, but what it imports is not
+                raise
+            return module, '.'.join(parts[position:])
+    return module, ''
+
+
+def _attribute_of(module, rest, name):
+    cls = module
+    for part in rest.split('.'):
+        cls = getattr(cls, part, None)
+    if cls in _registered.values():
+        return cls
+    raise _unregistered_error(name) if _is_experiment(cls) else _unknown_error(name)
+
+
+def _is_experiment(cls):
+    return isinstance(cls, type) and issubclass(cls, base_model_params.SingleTaskModelParams)
+
+
+def _unregistered_error(name):
+    return LookupError(f'{name} is not registered; put @model_registry.RegisterSingleTaskModel above the class.')
+
+
+def _default_of(module):
+    own = {key: cls for key, cls in _registered.items() if cls.__module__ == module.__name__}
+    default = getattr(module, 'DEFAULT', None)
+    if default in _registered.values():
+        return default
+    if default is not None:
+        raise LookupError(f'DEFAULT of {module.__name__} is {default!r}, which is not a registered experiment'
+                          f'; set it to one of: {", ".join(sorted(own)) or "none"}.')
+    if len(own) == 1:
+        return next(iter(own.values()))
+    if own:
+        raise LookupError(f'{module.__name__} has {len(own)} experiments and no DEFAULT; name one of: '
+                          f'{", ".join(sorted(own))}.')
+    raise _unknown_error(module.__name__)
+
+
+def _unknown_error(name):
+    models = sorted(ListModels().models)
+    likeness = {key: difflib.SequenceMatcher(None, name, key).ratio() for key in models}
+    nearest = sorted(models, key=likeness.get, reverse=True)
+    shown = ', '.join(nearest[:20]) + (', ...' if len(nearest) > 20 else '')
+    return LookupError(f'There is no experiment {name!r}; there are: {shown or "none"}.')
+
+
+def GetParams(name, dataset_name):
+    """Returns the Params of an experiment with those of one of its datasets.
+
+    Args:
+        name: name of the experiment, as for GetClass.
+        dataset_name: 'Train', 'Dev' or 'Test'.
+
+    Returns:
+        Params with the fields `task`, `train`, `eval` and `input`.
+
+    Raises:
+        LookupError: there is no such experiment or dataset.
+        NotImplementedError: the experiment does not define that dataset.
+    """
+    experiment = GetClass(name)()
+    params = experiment.Model()
+    params.Define('input', experiment.GetDatasetParams(dataset_name), f'The input of {dataset_name}.')
+    return params
+
+
+def GetAllRegisteredClasses():
+    """Returns {key: class} of the experiments whose modules are imported."""
+    return dict(_registered)
+
+
+def ListModels():
+    """Imports every module of the `params` package and returns the Listing of all experiments.
+
+    A module that cannot be imported is listed with its error, and hides no other.
+    """
+    errors = {}
+    package, rest = _import_longest_prefix(_MODELS_PACKAGE)
+    if not rest:
+        _import_modules(package, errors)
+    return Listing(GetAllRegisteredClasses(), errors)
+
+
+def _import_modules(package, errors):
+    for info in pkgutil.iter_modules(getattr(package, '__path__', []), package.__name__ + '.'):
+        try:
+            module = importlib.import_module(info.name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (a module may do anything when it is imported)
+            errors[info.name] = error
+        else:
+            _import_modules(module, errors)

@@ -1,0 +1,65 @@
+"""A task, in Lingvo's sense: a model with its loss, its metrics and how to train it."""
+
+from lingpipe import hyperparams
+from lingpipe.pipeline import gpipe_layer
+
+
+class BaseTask:
+    """A pipelined body with a loss on its last partition.
+
+    A subclass defines `loss`; everything else (placement, micro-batches, recomputation) is the body's.
+    """
+
+    @classmethod
+    def Params(cls):
+        """Returns the InstantiableParams of this task, with `body`, `train` and `eval`."""
+        p = hyperparams.InstantiableParams(cls)
+        p.Define('name', None, 'Name of the task.')
+        p.Define('body', gpipe_layer.GPipeLayer.Params().Set(name='body'), 'The stack of layers, as GPipeLayer params.')
+        p.Define('train', train_params(), 'How the task is trained.')
+        p.Define('eval', eval_params(), 'How the task is evaluated.')
+        return p
+
+    def __init__(self, params):
+        self.params = params
+        self.body = params.body.Instantiate()
+
+    def loss(self, targets, outputs):
+        """Computes the metrics of one micro-batch.
+
+        Args:
+            targets: tuple (labels, weights), each `[batch]`; examples of weight 0 do not count.
+            outputs: what the last layer of the body returned.
+
+        Returns:
+            Dictionary from name to (mean over the examples, weight), with the entry 'loss' that training minimises.
+        """
+        raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
+
+
+def train_params():
+    """Returns the Params of training, by Lingvo's names where Lingvo has one."""
+    p = hyperparams.Params()
+    p.Define('max_steps', 4_000_000, 'Number of training steps.')
+    p.Define('learning_rate', 0.001, 'Learning rate where lr_schedule is None.')
+    p.Define('lr_schedule', None, 'InstantiableParams of a keras LearningRateSchedule: step -> learning rate.')
+    p.Define('optimizer', None, 'KerasParams of a Keras optimizer; its learning_rate is filled in.')
+    p.Define('clip_gradient_norm_to_value', 0.0, 'Largest global norm of the gradients; 0 does not clip.')
+    p.Define('l2_regularizer_weight', 0.0, 'Half of this times the sum of squares of all kernels is added to the loss.')
+    p.Define('ema_decay', 0.0, 'Decay of the moving average of the weights that evaluation uses; 0 keeps none.')
+    p.Define('random_seed', 0, 'Seed of initial weights, input order, augmentation and drop-out.')
+    p.Define('steps_per_loop', 20, 'Training steps in one call of the compiled function.')
+    p.Define('save_interval_seconds', 600.0, 'Seconds between two checkpoints.')
+    p.Define('save_max_to_keep', 5, 'Number of newest checkpoints to keep.')
+    p.Define('summary_interval_steps', 100, 'Steps between two points of the TensorBoard curves.')
+    p.Define('init_from_checkpoint', None, 'Checkpoint whose weights a new training starts from; None: fresh weights.')
+    return p
+
+
+def eval_params():
+    """Returns the Params of evaluation."""
+    p = hyperparams.Params()
+    p.Define('interval_steps', 0, 'Training steps between two evaluations; 0 evaluates at the end only.')
+    p.Define('best_metric', 'accuracy', "Metric whose best checkpoint is kept in 'best'; None keeps no best.")
+    p.Define('best_is_largest', True, 'Whether a larger best_metric is better.')
+    return p

@@ -1,0 +1,110 @@
+"""What each layer of a stack will be, before anything is allocated: shapes, parameters and floating-point operations."""
+
+import math
+import re
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lingpipe.layers import unallocated
+from lingpipe.pipeline import flops as flops_module
+from lingpipe.pipeline import stage
+
+
+class LayerAnalysis(NamedTuple):
+    """One layer of a stack.
+
+    Attributes:
+        name: name of the layer.
+        kind: class of the layer.
+        num_parameters: number of trainable parameters.
+        num_state: number of other values that the layer keeps, such as moving averages.
+        flops: `Flops` of the forward pass of one example.
+        outputs: nest of `tf.TensorSpec` with a batch of one example.
+    """
+
+    name: str
+    kind: str
+    num_parameters: int
+    num_state: int
+    flops: flops_module.Flops
+    outputs: Any
+
+
+def analyse_layers(layer_params, input_specs):
+    """Analyses a stack of layers without allocating any weight.
+
+    Args:
+        layer_params: list of InstantiableParams of Keras layers.
+        input_specs: nest of `tf.TensorSpec` of the input; the batch dimension is taken as one example.
+
+    Returns:
+        List of `LayerAnalysis`. Layers with equal params and inputs are analysed once.
+    """
+    specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), input_specs)
+    known, analyses = {}, []
+    for params in layer_params:
+        name = params.name
+        key = (params.Copy().Set(name=None).ToText(), str(specs))
+        if key not in known:
+            known[key] = _analyse(params, specs)
+        analyses.append(known[key]._replace(name=name))
+        specs = analyses[-1].outputs
+    return analyses
+
+
+def named_layer_params(layer_params):
+    """Returns copies of layer params in which every layer has a name of its own, the same for any number of partitions.
+
+    Args:
+        layer_params: list of InstantiableParams of Keras layers.
+
+    Raises:
+        ValueError: when two layers were given one name.
+    """
+    named = []
+    for index, params in enumerate(layer_params):
+        default = f'{_snake_case(params.cls.__name__)}_{index}'
+        named.append(params.Copy().Set(name=params.name or default))
+    names = [params.name for params in named]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ValueError(f'layers has more than one layer named {doubled}: checkpoints need a name for each. Rename one.')
+    return named
+
+
+def build_layer(layer, input_specs):
+    """Creates a layer's weights for inputs of the given nest of `tf.TensorSpec`, batch size left open."""
+    shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), input_specs)
+    if type(layer).build is not keras.layers.Layer.build:
+        if not layer.built:
+            layer.build(shapes)
+    else:
+        layer(tf.nest.map_structure(lambda spec: keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name), input_specs))
+
+
+def _snake_case(name):
+    return re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', name).lower()
+
+
+def _analyse(params, specs):
+    with unallocated.unallocated_variables():
+        layer = params.Instantiate()
+        build_layer(layer, specs)
+        variables = layer.variables
+
+        def trace(inputs, values):
+            with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
+                return stage.call_layers([layer], inputs, training=True)
+
+        concrete = tf.function(trace, autograph=False).get_concrete_function(
+            specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
+    trainable = {id(variable) for variable in layer.trainable_variables}
+    sizes = [(id(variable) in trainable, math.prod(variable.shape)) for variable in layer.weights]
+    return LayerAnalysis(
+        name=layer.name, kind=type(layer).__name__,
+        num_parameters=sum(size for is_trainable, size in sizes if is_trainable),
+        num_state=sum(size for is_trainable, size in sizes if not is_trainable),
+        flops=flops_module.count_flops(concrete.graph),
+        outputs=tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs))

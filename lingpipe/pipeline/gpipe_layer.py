@@ -1,0 +1,266 @@
+"""GPipeLayer: a stack of layers cut into partitions, each on its own device, fed with micro-batches."""
+
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lingpipe.distribute import local_devices
+from lingpipe.layers import base_layer
+from lingpipe.pipeline import analysis as analyses
+from lingpipe.pipeline import executor
+from lingpipe.pipeline import gradients
+from lingpipe.pipeline import losses
+from lingpipe.pipeline import micro_batches
+from lingpipe.pipeline import partition_table
+from lingpipe.pipeline import pipeline_call
+from lingpipe.pipeline import schedule as schedules
+from lingpipe.pipeline import stage
+from lingpipe.pipeline import validation
+
+
+class ValueAndGrad(NamedTuple):
+    """Result of `GPipeLayer.value_and_grad`.
+
+    Attributes:
+        loss: scalar, the mean over the mini-batch plus the weight regularisers.
+        gradients: list of tensors in the order of `trainable_variables`.
+        metrics: dictionary from name to the mean over the mini-batch, for loss functions that return several.
+        squared_norm: scalar, the sum of squares of all gradients.
+        state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were.
+        outputs: outputs of the stack `[batch, ...]`, or None.
+    """
+
+    loss: tf.Tensor
+    gradients: list
+    metrics: dict
+    squared_norm: tf.Tensor
+    state_updates: list
+    outputs: Any
+
+
+class GPipeLayer(base_layer.BaseLayer):
+    """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965), with the gradients of one device.
+
+    A batch is cut into micro-batches, which follow each other through the partitions; gradients are summed over
+    micro-batches and applied once, so the result depends neither on the number of partitions nor on recomputation::
+
+        layers      [0 1 2 3]  [4 5 6]  [7 8 9]      num_partitions=3
+        devices       CPU:0     CPU:1    CPU:2
+        micro-batch     2   ->    1   ->   0         num_micro_batches=3
+
+    It is a Keras layer: it works under `tf.GradientTape`, in Functional models and in `model.fit`.
+    """
+
+    supports_jit = False
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
+        p.Define('num_partitions', 1, 'K: number of contiguous partitions, each on its own device.')
+        p.Define('num_micro_batches', 1, 'M: number of micro-batches that a batch is cut into.')
+        p.Define('schedule', 'gpipe', f'Order of the actions, one of {sorted(schedules.SCHEDULES)}.')
+        p.Define('recompute', 'stage', "'stage': keep boundary activations only and recompute the rest; 'none': keep all.")
+        p.Define('partition_by', 'flops', "What the cut balances: 'flops', 'params', or a list of ascending end indices.")
+        p.Define('devices', None, 'List of device names, one a partition; None: all accelerators, else virtual CPUs.')
+        p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        validation.validate_gpipe_params(params)
+        super().__init__(params, autocast=False, **kwargs)
+        self.supports_jit = False
+        self._layer_params = analyses.named_layer_params(params.layers)
+        self.stack = [layer_params.Instantiate() for layer_params in self._layer_params]
+        self._seed_generator = keras.random.SeedGenerator(params.random_seed)
+        self._metrics_of, self._functions = {}, {}
+        self._stages = None
+
+    @property
+    def stages(self):
+        """List of the `Stage`s, once built."""
+        if self._stages is None:
+            raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
+        return self._stages
+
+    @property
+    def partitions(self):
+        """List of `Partition`: which layers went where, and what each costs."""
+        return partition_table.describe_partitions(self.analyses, self._ends, [part.device for part in self.stages])
+
+    @property
+    def schedule(self):
+        """The `Schedule` of a full training batch."""
+        return self._schedule(self.params.num_micro_batches)
+
+    def __call__(self, inputs, *args, **kwargs):
+        if not self.built:
+            self.build_from_specs(_specs_of(inputs))
+        return super().__call__(inputs, *args, **kwargs)
+
+    def build(self, input_shape):
+        self.build_from_specs(_specs_from_shapes(input_shape))
+
+    def build_from_specs(self, input_specs):
+        """Cuts the stack and creates every weight on its partition's device.
+
+        Args:
+            input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
+        """
+        p = self.params
+        self.analyses = analyses.analyse_layers(self._layer_params, input_specs)
+        self._ends = partition_table.partition_ends(self.analyses, p.num_partitions, p.partition_by)
+        devices = p.devices or local_devices.stage_devices(p.num_partitions)
+        specs = [input_specs] + [analysis.outputs for analysis in self.analyses]
+        runs = list(zip([0] + self._ends[:-1], self._ends, devices))
+        for start, end, device in runs:
+            with tf.init_scope(), tf.device(device):
+                for layer, layer_specs in zip(self.stack[start:end], specs[start:end]):
+                    analyses.build_layer(layer, layer_specs)
+        generators = stage.seed_generator_states(self.stack)
+        self._stages = [stage.Stage(index, self.stack[start:end], device, generators)
+                        for index, (start, end, device) in enumerate(runs)]
+        self._finishers = [gradients.GradientFinisher(part) for part in self._stages]
+        self.built = True
+
+    def compute_output_spec(self, inputs, training=False):
+        for layer in self.stack:
+            inputs = layer.compute_output_spec(inputs)
+        return inputs
+
+    def call(self, inputs, training=False):
+        """Runs the stack; the order of actions is always GPipe's, since the loss lies outside.
+
+        Args:
+            inputs: nest of tensors `[batch, ...]`.
+            training: Python boolean.
+
+        Returns:
+            Nest of tensors `[batch, ...]`.
+        """
+        layout = self._in_function(pipeline_call.call)
+        return layout(self, inputs, bool(training))
+
+    def value_and_grad(self, loss_fn, x, y_true, step=None, return_outputs=False, assign_state=True):
+        """Computes the mean loss of a batch and its gradients, with the loss inside the last stage.
+
+        Args:
+            loss_fn: function `(y_true, outputs)`, or a Keras loss, that returns a scalar (the mean over the examples), a
+                tensor `[batch, ...]` (a loss for each), or, as in Lingvo, `{name: (mean, weight)}` with the entry 'loss'.
+            x: nest of tensors `[batch, ...]`, the input.
+            y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
+            step: number of the training step, which with the seed determines all random numbers; None: counted here.
+            return_outputs: whether to return the outputs too.
+            assign_state: whether to assign moving statistics and other state; otherwise the caller does.
+
+        Returns:
+            `ValueAndGrad`.
+        """
+        self._require_built(x)
+        layout = self._in_function(GPipeLayer._value_and_grad)
+        return layout(self, loss_fn, x, y_true, step, return_outputs, assign_state)
+
+    def evaluate(self, loss_fn, x, y_true, read=executor.read_variable):
+        """Computes a batch's metric sums in evaluation mode, with the loss inside the last stage.
+
+        Args:
+            loss_fn: as in `value_and_grad`.
+            x: nest of tensors `[batch, ...]`.
+            y_true: nest of tensors `[batch, ...]`.
+            read: function that gives the value to use for a Keras variable, such as its moving average.
+
+        Returns:
+            Dictionary from name to (sum, weight), ready to be added up over batches.
+        """
+        self._require_built(x)
+        return self._in_function(GPipeLayer._evaluate)(self, loss_fn, x, y_true, read)
+
+    def _value_and_grad(self, loss_fn, x, y_true, step, return_outputs, assign_state):
+        values = executor.read_values(self.stages, True)
+        execution = self.execution(x, True, values, targets=y_true, loss=self._as_metrics(loss_fn), step=step)
+        execution.run()
+        sums = execution.sums
+        total_weight = sums.metrics['loss'][1]
+        finished = [finish(value.weights, gradient, total_weight)
+                    for finish, value, gradient in zip(self._finishers, values, sums.weight_gradients)]
+        with tf.device(self.stages[-1].device):
+            metrics = losses.means(sums.metrics)
+            loss = metrics.pop('loss') + tf.add_n([part.regularization for part in finished])
+            squared_norm = tf.add_n([part.squared_norm for part in finished])
+            outputs = micro_batches.join(execution.outputs) if return_outputs else None
+        updates = execution.state_updates()
+        if assign_state:
+            updates = executor.assign(updates)
+        return ValueAndGrad(
+            loss, [gradient for part in finished for gradient in part.gradients], metrics, squared_norm, updates, outputs)
+
+    def _evaluate(self, loss_fn, x, y_true, read):
+        values = executor.read_values(self.stages, False, read)
+        execution = self.execution(x, False, values, targets=y_true, loss=self._as_metrics(loss_fn), step=0)
+        execution.run()
+        return execution.sums.metrics
+
+    def execution(self, inputs, training, values, targets=None, loss=None, step=None, with_backward=None, **kwargs):
+        """Prepares one mini-batch for its way through the stages.
+
+        Args:
+            inputs: nest of tensors `[batch, ...]`.
+            training: Python boolean.
+            values: list of `Variables` of tensors, one a stage.
+            targets: nest of tensors `[batch, ...]`, or None.
+            loss: function that runs on the last stage, or None.
+            step: number of the step, or None to count here.
+            with_backward: whether backward actions will run; None: where there is a loss to train on.
+            **kwargs: passed on to `executor.Execution`.
+
+        Returns:
+            `executor.Execution`.
+        """
+        p = self.params
+        num_micro_batches = micro_batches.count(inputs if targets is None else (inputs, targets), p.num_micro_batches)
+        with_backward = training if with_backward is None else with_backward
+        make_schedule = schedules.SCHEDULES[p.schedule] if with_backward else schedules.forward_only
+        return executor.Execution(
+            self.stages, make_schedule(p.num_partitions, num_micro_batches),
+            _split_on(self.stages[0].device, inputs, num_micro_batches), self._seed_and_step(step, training), training, values,
+            recompute=p.recompute, loss=loss,
+            targets=None if targets is None else _split_on(self.stages[-1].device, targets, num_micro_batches), **kwargs)
+
+    def _schedule(self, num_micro_batches):
+        return schedules.SCHEDULES[self.params.schedule](self.params.num_partitions, num_micro_batches)
+
+    def _as_metrics(self, loss_fn):
+        return self._metrics_of.setdefault(loss_fn, losses.as_metrics(loss_fn))
+
+    def _require_built(self, x):
+        if not self.built:
+            self.build_from_specs(_specs_of(x))
+
+    def _seed_and_step(self, step, training):
+        if step is None:
+            state = self._seed_generator.next() if training else self._seed_generator.state.value
+            return tf.cast(state, tf.int64)
+        seed = tf.cast(self._seed_generator.state.value[0], tf.int64)
+        return tf.stack([seed, tf.cast(step, tf.int64)])
+
+    def _in_function(self, method):
+        """Eagerly a layout runs as one `tf.function`, else nothing would overlap."""
+        if not tf.executing_eagerly():
+            return method
+        return self._functions.setdefault(method, tf.function(method, autograph=False))
+
+
+def _split_on(device, batch, num_micro_batches):
+    with tf.device(device):
+        return micro_batches.split(tf.nest.map_structure(tf.convert_to_tensor, batch), num_micro_batches)
+
+
+def _specs_of(inputs):
+    return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), inputs)
+
+
+def _specs_from_shapes(shapes):
+    if all(size is None or isinstance(size, int) for size in shapes):
+        return tf.TensorSpec(shapes, keras.backend.floatx())
+    return type(shapes)(_specs_from_shapes(shape) for shape in shapes)

@@ -1,0 +1,99 @@
+"""Cutting one traced graph into functions that run on their own.
+
+A stage is traced once, forward and backward together. Its forward function, its backward function with recomputation and its
+backward function from stored activations are pieces of that one graph, so that they agree by construction and cost one trace.
+"""
+
+import tensorflow as tf
+
+
+class GraphPiece:
+    """The part of a graph that computes some tensors from others, as a function of its own.
+
+    The function is never inlined (building and memory of an unrolled pipeline depend on it) and is called by a stateless
+    call operation, so that no side effect inside orders the work of different devices.
+
+    Args:
+        graph: the `FuncGraph` to cut from.
+        feeds: tensors of `graph` that the caller can supply; the piece takes those that it needs.
+        outputs: tensors of `graph` that the piece computes.
+        side_effects: operations of `graph` without a result that the piece runs all the same, such as prints.
+        name: name of the function, shown in profiles.
+    """
+
+    def __init__(self, graph, feeds, outputs, side_effects=(), name='piece'):
+        captures = [internal for _, internal in graph.captures]
+        stops = {tensor.ref() for tensor in [*feeds, *captures]}
+        operations = ancestors([tensor for tensor in outputs if tensor.ref() not in stops], side_effects, stops)
+        used = {tensor.ref() for operation in operations for tensor in operation.inputs}
+        self.feeds = [tensor for tensor in feeds if tensor.ref() in used]
+        self.outputs = list({tensor.ref(): tensor for tensor in outputs if tensor.ref() not in stops}.values())
+        external = [(outer, inner) for outer, inner in graph.captures if inner.ref() in used]
+        self._function = self._build(_graph_def(graph, operations), external, name)
+
+    def _build(self, graph_def, external, name):
+        def piece(*arguments):
+            values = {feed.name: argument for feed, argument in zip(self.feeds, arguments)}
+            values.update({inner.name: tf.identity(outer) for outer, inner in external})
+            return tf.graph_util.import_graph_def(
+                graph_def, values, [tensor.name for tensor in self.outputs], name='stage')
+
+        piece.__name__ = name
+        with tf.init_scope():
+            function = tf.function(piece, autograph=False, experimental_attributes={'_noinline': True})
+            return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
+
+    def __call__(self, values):
+        """Calls the function in the current graph.
+
+        Args:
+            values: dictionary from `feed.ref()` to the tensor to feed, for at least the feeds that the piece needs.
+
+        Returns:
+            Dictionary from `output.ref()` to its value, in which outputs that are feeds come straight from `values`, and the
+            call operation, None where there is nothing to compute.
+        """
+        if not self.outputs:
+            return dict(values), None
+        arguments = [values[feed.ref()] for feed in self.feeds] + list(self._function.captured_inputs)
+        results = tf.raw_ops.PartitionedCall(
+            args=arguments, Tout=[tensor.dtype for tensor in self.outputs], f=self._function)
+        for tensor, result in zip(self.outputs, results):
+            result.set_shape(tensor.shape)
+        return {**values, **{tensor.ref(): result for tensor, result in zip(self.outputs, results)}}, results[0].op
+
+
+def ancestors(tensors, operations=(), stops=frozenset()):
+    """Returns the set of operations that `tensors` and `operations` need, not going beyond the tensors in `stops`."""
+    found, pending = set(), [tensor.op for tensor in tensors] + list(operations)
+    while pending:
+        operation = pending.pop()
+        if operation not in found:
+            found.add(operation)
+            pending.extend(tensor.op for tensor in operation.inputs if tensor.ref() not in stops)
+    return found
+
+
+def descendants(graph, tensors):
+    """Returns the set of operations of `graph` whose results depend on one of `tensors`."""
+    found = {tensor.op for tensor in tensors}
+    for operation in graph.get_operations():
+        if any(tensor.op in found for tensor in operation.inputs):
+            found.add(operation)
+    return found
+
+
+def _graph_def(graph, operations):
+    """Serialises some operations of a graph; edges that only order operations stay where both ends do."""
+    graph_def = tf.compat.v1.GraphDef()
+    names = {operation.name for operation in operations}
+    for operation in graph.get_operations():
+        if operation in operations:
+            node = graph_def.node.add()
+            node.CopyFrom(operation.node_def)
+            node.attr.pop('_class', None)
+            node.input[:] = [name for name in node.input if not name.startswith('^') or name[1:] in names]
+    whole = graph.as_graph_def(add_shapes=False)
+    graph_def.library.CopyFrom(whole.library)
+    graph_def.versions.CopyFrom(whole.versions)
+    return graph_def

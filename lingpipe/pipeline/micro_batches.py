@@ -1,0 +1,54 @@
+"""Cutting a mini-batch into micro-batches: micro-batch m of M is rows `n * m // M` to `n * (m + 1) // M`."""
+
+import tensorflow as tf
+
+
+def count(batch, num_micro_batches):
+    """Returns how many micro-batches a batch gives: a batch of fewer rows than M gives one a row.
+
+    Args:
+        batch: nest of tensors `[batch, ...]`.
+        num_micro_batches: M.
+
+    Raises:
+        ValueError: when the tensors differ in their number of rows, or one has no batch dimension.
+    """
+    sizes = {_static_rows(tensor) for tensor in tf.nest.flatten(batch)} - {None}
+    if len(sizes) > 1:
+        raise ValueError(
+            f'The tensors of a batch have {sorted(sizes)} rows: all must have the same number. Check the input pipeline.')
+    return min(num_micro_batches, *sizes) if sizes else num_micro_batches
+
+
+def split(batch, num_micro_batches):
+    """Cuts every tensor of a nest along its first dimension.
+
+    Args:
+        batch: nest of tensors `[batch, ...]`; where `batch` is not known before running it must be at least M.
+        num_micro_batches: M, as `count` returns it.
+
+    Returns:
+        List of M nests of tensors `[micro_batch, ...]`.
+    """
+    parts = [_split_tensor(tensor, num_micro_batches) for tensor in tf.nest.flatten(batch)]
+    return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
+
+
+def join(micro_batches):
+    """Puts micro-batches together again, the inverse of `split`."""
+    return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *micro_batches)
+
+
+def _static_rows(tensor):
+    if tensor.shape.rank == 0:
+        raise ValueError('A pipeline input is a scalar: every input needs a batch dimension. Repeat it for each example.')
+    return tensor.shape[0]
+
+
+def _split_tensor(tensor, num_micro_batches):
+    rows = tensor.shape[0]
+    if rows is not None and rows % num_micro_batches == 0:
+        return tf.split(tensor, num_micro_batches)
+    rows = tf.shape(tensor)[0] if rows is None else rows
+    ends = [rows * m // num_micro_batches for m in range(num_micro_batches + 1)]
+    return [tensor[start:end] for start, end in zip(ends, ends[1:])]

@@ -1,0 +1,74 @@
+"""A pipeline whose loss lies outside of it: forward now, backward when a gradient tape asks."""
+
+import tensorflow as tf
+
+from lingpipe.pipeline import executor
+from lingpipe.pipeline import micro_batches
+from lingpipe.pipeline import schedule as schedules
+
+
+def call(pipe, inputs, training):
+    """Lays out the forward actions, and the backward actions as their gradient.
+
+    Each stage's weights enter through a port on their own device, so that none of them ever leaves it::
+
+        weights of stage k ─> port k (device k) ─> token ─┐
+        inputs ───────────────────────────────────────────┴─> pipeline ─> outputs
+                                backward: the pipeline's gradient runs all B actions, port k's hands out the sums of stage k
+
+    Args:
+        pipe: a built `GPipeLayer`.
+        inputs: nest of tensors `[batch, ...]`.
+        training: Python boolean.
+
+    Returns:
+        Nest of tensors `[batch, ...]`.
+    """
+    values = executor.read_values(pipe.stages, training)
+    results = {}
+    tokens = [_port(stage, value.weights, results) for stage, value in zip(pipe.stages, values)]
+
+    @tf.custom_gradient
+    def run(*sources):
+        batch = _replace_floats(inputs, sources[len(tokens):])
+        execution = pipe.execution(batch, training, values, with_backward=True, input_gradients_needed=True)
+        execution.run([schedules.FORWARD])
+        results['execution'] = execution
+        with tf.device(pipe.stages[-1].device):
+            results['outputs'] = micro_batches.join(execution.outputs)
+        return tf.nest.flatten(results['outputs']), gradient
+
+    def gradient(*upstream):
+        return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, pipe.stages)
+
+    floats = [tensor for tensor in tf.nest.flatten(inputs) if tensor.dtype.is_floating]
+    outputs = run(*tokens, *floats)
+    if training:
+        executor.assign(results['execution'].state_updates())
+    return tf.nest.pack_sequence_as(results['outputs'], outputs)
+
+
+def _port(stage, weights, results):
+    @tf.custom_gradient
+    def port(*weights):
+        return tf.zeros([]), lambda upstream: results['sums'].weight_gradients[stage.index]
+
+    with tf.device(stage.device):
+        return port(*weights) if weights else tf.zeros([])
+
+
+def _input_gradients(results, upstream, stages):
+    execution = results['execution']
+    with tf.device(stages[-1].device):
+        floats = [gradient for gradient, output in zip(upstream, tf.nest.flatten(results['outputs']))
+                  if output.dtype.is_floating]
+        execution.give_output_gradients(micro_batches.split(floats, execution.num_micro_batches))
+    execution.run([schedules.BACKWARD])
+    results['sums'] = execution.sums
+    with tf.device(stages[0].device):
+        return micro_batches.join(results['sums'].input_gradients)
+
+
+def _replace_floats(nest, floats):
+    remaining = iter(floats)
+    return tf.nest.map_structure(lambda tensor: next(remaining) if tensor.dtype.is_floating else tensor, nest)

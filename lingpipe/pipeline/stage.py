@@ -1,0 +1,145 @@
+"""One partition at work: its layers as pure functions of (weights, state, inputs, seed, step, training)."""
+
+import inspect
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lingpipe.layers import training_step
+from lingpipe.pipeline import stage_program
+
+
+class Variables(NamedTuple):
+    """One stage's variables, or as many values for them, by the part that they play.
+
+    Attributes:
+        weights: trainable variables.
+        statistics: moving mean and moving variance of each batch norm whose update waits for the end of the mini-batch.
+        state: other variables that layers read and may change, in the order of the forward actions.
+    """
+
+    weights: list
+    statistics: list
+    state: list
+
+    def map(self, function):
+        """Returns the same parts with `function` applied to every entry."""
+        return Variables(*[[function(entry) for entry in part] for part in self])
+
+
+class Stage:
+    """A contiguous run of layers on one device.
+
+    Args:
+        index: position of the stage in the pipeline.
+        layers: list of built Keras layers.
+        device: name of the device that holds the variables and does the work.
+        seed_generators: every seed generator state of the whole model, in model order; a layer's place in this list
+            picks its random numbers, so they do not depend on the stage that the layer is in.
+    """
+
+    def __init__(self, index, layers, device, seed_generators):
+        self.index = index
+        self.layers = list(layers)
+        self.device = device
+        self._num_seed_generators = len(seed_generators)
+        own = seed_generator_states(self.layers)
+        identities = [id(variable) for variable in seed_generators]
+        self._own_seed_generators = [(identities.index(id(variable)), variable) for variable in own]
+        self._programs = {}
+
+    @property
+    def trainable_variables(self):
+        return [variable for layer in self.layers for variable in layer.trainable_variables]
+
+    def variables(self, training):
+        """Returns the stage's Keras variables as `Variables`; nothing waits for the end of the batch in evaluation."""
+        statistics = [variable for norm in self.deferred_batch_norms(training) for variable in _moving_statistics(norm)]
+        special = {id(variable) for variable in statistics}
+        special |= {id(variable) for _, variable in self._own_seed_generators}
+        others = [variable for layer in self.layers for variable in layer.non_trainable_variables]
+        return Variables(
+            self.trainable_variables, statistics, [variable for variable in others if id(variable) not in special])
+
+    def deferred_batch_norms(self, training):
+        """Returns the batch norm layers that update their moving statistics (frozen ones do not)."""
+        sublayers = [sublayer for layer in self.layers for sublayer in layer._flatten_layers()] if training else []
+        return [layer for layer in sublayers
+                if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable and not _renormalizes(layer)]
+
+    def momenta(self, training):
+        """Returns, for each entry of `variables(training).statistics`, the momentum of its moving average."""
+        return [norm.momentum for norm in self.deferred_batch_norms(training) for _ in range(2)]
+
+    def call(self, inputs, values, seed_and_step, micro_batch, training):
+        """Runs the layers on one micro-batch, touching no variable.
+
+        Args:
+            inputs: nest of tensors `[micro_batch, ...]`.
+            values: `Variables` of tensors, in the order of `variables(training)`.
+            seed_and_step: int64 tensor `[2]`; with `micro_batch` all that random numbers depend on.
+            micro_batch: int64 scalar tensor.
+            training: Python boolean.
+
+        Returns:
+            The outputs, and `Variables` of the same order with, for `statistics`, the mean and variance of this micro-batch
+            and, for `state`, the new values.
+        """
+        variables = self.variables(training)
+        mapping = list(zip(variables.weights + variables.state, values.weights + values.state))
+        mapping += [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in variables.statistics]
+        mapping += self._seeds(seed_and_step, micro_batch)
+        with keras.StatelessScope(state_mapping=mapping, initialize_variables=False) as scope, \
+                training_step.training_step(seed_and_step[1]):
+            outputs = call_layers(self.layers, inputs, training)
+        # A moving average that starts at 0 becomes (1 - momentum) times the statistic of the micro-batch.
+        statistics = [scope.get_current_value(variable) / max(1.0 - momentum, 1e-12)
+                      for variable, momentum in zip(variables.statistics, self.momenta(training))]
+        return outputs, Variables(values.weights, statistics, [scope.get_current_value(v) for v in variables.state])
+
+    def _seeds(self, seed_and_step, micro_batch):
+        if not self._own_seed_generators:
+            return []
+        seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
+        bits = tf.random.stateless_uniform(
+            [self._num_seed_generators, 2], seed, minval=None, maxval=None, dtype=tf.int32)
+        return [(variable, tf.cast(bits[position], variable.dtype)) for position, variable in self._own_seed_generators]
+
+    def program(self, inputs, targets, loss, training):
+        """Returns the `StageProgram` for these shapes, tracing it the first time.
+
+        Args:
+            inputs: nest of tensors `[micro_batch, ...]`, or of their specs.
+            targets: what `loss` compares the outputs with, on the last stage; () elsewhere.
+            loss: function `(targets, outputs) -> {name: (mean, weight)}` on the last stage; None elsewhere.
+            training: Python boolean.
+        """
+        specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
+        structure = str(tf.nest.map_structure(lambda spec: 0, specs))
+        key = (structure, tuple(tf.nest.flatten(specs)), loss, training)
+        if key not in self._programs:
+            with tf.device(None):  # not tf.init_scope, inside which no gradient tape records
+                self._programs[key] = stage_program.StageProgram(self, *specs, loss, training)
+        return self._programs[key]
+
+
+def call_layers(layers, inputs, training):
+    """Calls layers one after the other, handing `training` to those that take it."""
+    for layer in layers:
+        takes_training = 'training' in inspect.signature(layer.call).parameters
+        inputs = layer(inputs, training=training) if takes_training else layer(inputs)
+    return inputs
+
+
+def seed_generator_states(layers):
+    """Returns the states of all seed generators of some layers, in order."""
+    return [variable for layer in layers for variable in layer.variables if variable.name == 'seed_generator_state']
+
+
+def _moving_statistics(norm):
+    return norm.moving_mean, norm.moving_variance
+
+
+def _renormalizes(norm):
+    return getattr(norm, 'renorm', False)

@@ -1,0 +1,183 @@
+"""The functions of one stage for one set of shapes: forward, and backward with or without recomputation."""
+
+import tensorflow as tf
+
+from lingpipe.pipeline import graph_pieces
+
+
+class StageProgram:
+    """Forward and backward of one stage, cut from one traced graph.
+
+    ::
+
+        forward                     inputs, variables, targets             -> outputs, statistics, state, metrics
+        forward, keeping residuals  the same                               -> the same, residuals
+        backward, recomputing       inputs, variables, gradients, sums     -> input gradients, sums + weight gradients
+        backward from residuals     residuals, variables, gradients, sums  -> the same
+
+    Sums of weight gradients over micro-batches travel through the backward function: never more than one copy is held.
+
+    Args:
+        stage: the `Stage`.
+        inputs: nest of `tf.TensorSpec` of one micro-batch.
+        targets: nest of `tf.TensorSpec`, or () where there is no loss.
+        loss: function `(targets, outputs) -> {name: (mean, weight)}`, or None.
+        training: Python boolean.
+    """
+
+    def __init__(self, stage, inputs, targets, loss, training):
+        self._name = f'stage_{stage.index}'
+        variables = stage.variables(training)
+        specs = dict(
+            inputs=inputs, targets=targets,
+            values=variables.map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
+            position=tf.TensorSpec([4], tf.int64))
+        self._results = {}
+        function = tf.function(_trace_function(stage, loss, training, self._results), autograph=False)
+        self._graph = function.get_concrete_function(**specs).graph
+        self._arguments = _arguments(self._graph, specs)
+        self._pieces = {}
+
+    def forward(self, arguments, keep_residuals):
+        """Lays out the forward action in the current graph.
+
+        Args:
+            arguments: dictionary with the values of `inputs`, `targets`, `values` (a `Variables`) and `position`, an int64
+                tensor of seed, step, number of the micro-batch, and rows in the micro-batches before it.
+            keep_residuals: whether the backward action will start from what this action computed.
+
+        Returns:
+            Dictionary with `outputs`, `statistics`, `state`, `metrics`, `residuals` and the call `operation`.
+        """
+        results = self._results['forward']
+        residuals = self._residuals() if keep_residuals else []
+        piece = self._piece('forward', keep_residuals, tf.nest.flatten(results) + residuals, self._side_effects())
+        computed, operation = piece(self._feed(arguments))
+        found = tf.nest.map_structure(lambda tensor: computed[tensor.ref()], results)
+        return dict(found, residuals={tensor.ref(): computed[tensor.ref()] for tensor in residuals}, operation=operation)
+
+    def backward(self, arguments, residuals, output_gradients, sums, input_gradients_needed):
+        """Lays out the backward action in the current graph.
+
+        Args:
+            arguments: what `forward` got.
+            residuals: the residuals that `forward` returned; empty: recompute.
+            output_gradients: list of the gradients of the floating-point outputs, or of the loss.
+            sums: list of the sums of weight gradients over the micro-batches so far; None for the first.
+            input_gradients_needed: whether to compute the gradients of the inputs.
+
+        Returns:
+            List of the gradients of the floating-point inputs, the list of the new sums, and the call operation.
+        """
+        results = self._results['backward']
+        new_sums = results['weight_gradients'] if sums is None else results['sums']
+        wanted = (results['input_gradients'] if input_gradients_needed else []) + new_sums
+        piece = self._piece('backward', (bool(residuals), input_gradients_needed, sums is None), wanted,
+                            feeds=[ref.deref() for ref in residuals])
+        given = zip(self._given(), output_gradients + (sums or []))
+        computed, operation = piece({**self._feed(arguments), **{inner.ref(): outer for inner, outer in given}, **residuals})
+        values = [computed[tensor.ref()] for tensor in wanted]
+        split = len(values) - len(new_sums)
+        return values[:split], values[split:], operation
+
+    def _feed(self, arguments):
+        return {inner.ref(): outer for name, tensors in self._arguments.items()
+                for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}
+
+    def _given(self):
+        return self._results['backward']['given_gradients'] + self._results['backward']['given_sums']
+
+    def _all_arguments(self):
+        return [tensor for tensors in self._arguments.values() for tensor in tensors]
+
+    def _piece(self, kind, variant, outputs, side_effects=(), feeds=()):
+        if (kind, variant) not in self._pieces:
+            feeds = [*self._all_arguments(), *(self._given() if kind == 'backward' else []), *feeds]
+            self._pieces[kind, variant] = graph_pieces.GraphPiece(
+                self._graph, feeds, outputs, side_effects, f'{self._name}_{kind}')
+        return self._pieces[kind, variant]
+
+    def _backward_operations(self):
+        return graph_pieces.descendants(self._graph, self._given())
+
+    def _side_effects(self):
+        later = self._backward_operations()
+        return [operation for operation in self._graph.get_operations()
+                if operation.op_def.is_stateful and not operation.outputs and operation not in later]
+
+    def _residuals(self):
+        """What the forward pass computes from its arguments and the backward pass reads."""
+        later = self._backward_operations()
+        fed = {tensor.ref() for tensor in self._all_arguments()}
+        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments())
+        needed = graph_pieces.ancestors(
+            self._results['backward']['input_gradients'] + self._results['backward']['sums'])
+        read = {tensor.ref(): tensor for operation in self._graph.get_operations() if operation in later & needed
+                for tensor in operation.inputs}
+        return [tensor for ref, tensor in read.items()
+                if tensor.op not in later and tensor.op in from_arguments and ref not in fed]
+
+
+def _trace_function(stage, loss, training, results):
+    """Returns the function to trace; it leaves its tensors in `results`, since a return value would be a copy of them."""
+
+    def trace(inputs, targets, values, position):
+        sources = _floats(inputs) + values.weights
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(sources)
+            outputs, new = stage.call(inputs, values, position[:2], position[2], training)
+            metrics = {} if loss is None else _sums(loss(targets, outputs))
+            differentiated = _floats(outputs) if loss is None else [metrics['loss'][0]]
+        statistics = _merge_statistics(values.statistics, new.statistics, _share_of_rows(inputs, position[3]))
+        results['forward'] = dict(outputs=outputs, statistics=statistics, state=new.state, metrics=metrics)
+        results['backward'] = _backward(tape, differentiated, sources, len(values.weights))
+
+    return trace
+
+
+def _backward(tape, differentiated, sources, num_weights):
+    given_gradients = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in differentiated]
+    gradients = tape.gradient(
+        differentiated, sources, given_gradients, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    split = len(sources) - num_weights
+    input_gradients, weight_gradients = gradients[:split], gradients[split:]
+    given_sums = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in sources[split:]]
+    return dict(
+        given_gradients=given_gradients, given_sums=given_sums, input_gradients=input_gradients,
+        weight_gradients=weight_gradients,
+        sums=[total + gradient for total, gradient in zip(given_sums, weight_gradients)])
+
+
+def _floats(nest):
+    return [tensor for tensor in tf.nest.flatten(nest) if tensor.dtype.is_floating]
+
+
+def _sums(metrics):
+    """Means and weights become sums and weights, which add up over micro-batches."""
+    return {name: (tf.cast(mean, tf.float32) * tf.cast(weight, tf.float32), tf.cast(weight, tf.float32))
+            for name, (mean, weight) in metrics.items()}
+
+
+def _share_of_rows(inputs, rows_before):
+    rows = tf.shape(tf.nest.flatten(inputs)[0], tf.int64)[0]
+    return tf.cast(rows / (rows_before + rows), tf.float32)
+
+
+def _merge_statistics(before, new, fraction):
+    """Joins mean and variance of the rows so far with those of a micro-batch that is `fraction` of all (Chan et al. 1979)."""
+    merged = []
+    for mean, variance, new_mean, new_variance in zip(before[::2], before[1::2], new[::2], new[1::2]):
+        kept = 1.0 - fraction
+        merged += [kept * mean + fraction * new_mean,
+                   kept * variance + fraction * new_variance + kept * fraction * tf.square(new_mean - mean)]
+    return merged
+
+
+def _arguments(graph, specs):
+    """Names the function's input tensors by the parameter they belong to."""
+    tensors, arguments = list(graph.inputs), {}
+    for name, nest in specs.items():
+        count = len(tf.nest.flatten(nest))
+        arguments[name], tensors = tensors[:count], tensors[count:]
+    return arguments

@@ -1,0 +1,47 @@
+"""Checks of a pipeline's params before anything is built."""
+
+import difflib
+
+from lingpipe.pipeline import schedule as schedules
+
+_CHOICES = {
+    'schedule': sorted(schedules.SCHEDULES),
+    'recompute': ['none', 'stage'],
+    'partition_by': ['flops', 'params'],
+}
+
+
+def validate_gpipe_params(p):
+    """Raises ValueError, in a sentence that says what to do, when a field of GPipeLayer's params cannot work.
+
+    Args:
+        p: `GPipeLayer.Params()`.
+    """
+    if not p.layers:
+        raise ValueError('layers=[] gives GPipeLayer nothing to run: set it to a list of layer params.')
+    for field in ('num_partitions', 'num_micro_batches'):
+        value = getattr(p, field)
+        if value == 'auto':
+            raise ValueError(f"{field}='auto' is not resolved by GPipeLayer itself: give a number of 1 or more.")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
+    for field, choices in _CHOICES.items():
+        _check_choice(field, getattr(p, field), choices)
+    if p.num_partitions > len(p.layers):
+        raise ValueError(
+            f'num_partitions={p.num_partitions} is more than the {len(p.layers)} layers: each partition needs a layer. '
+            f'Set num_partitions to {len(p.layers)} or less.')
+    if p.devices is not None and len(p.devices) != p.num_partitions:
+        raise ValueError(
+            f'devices={list(p.devices)} names {len(p.devices)} devices for num_partitions={p.num_partitions}: '
+            'give one device for each partition, or None.')
+
+
+def _check_choice(field, value, choices):
+    if value in choices or (field == 'partition_by' and isinstance(value, (list, tuple))):
+        return
+    near = difflib.get_close_matches(str(value), choices, 1)
+    raise ValueError(
+        f'{field}={value!r} is unknown: it must be one of {choices}'
+        + (' or a list of end indices' if field == 'partition_by' else '')
+        + (f'. Did you mean {near[0]!r}?' if near else f'. Set it to {choices[0]!r}, for instance.'))

@@ -1,0 +1,175 @@
+"""Checkpoints that do not depend on partitions: train with two, go on with three, evaluate with one."""
+
+import pathlib
+
+import tensorflow as tf
+
+from lingpipe.training import errors, variables
+
+_SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
+_BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
+
+
+class Checkpointer:
+    """Writes and reads the state of a training run.
+
+    A checkpoint holds the step, every weight and moving statistic by layer and name, the optimizer's slots and the moving
+    averages. The position in the data and all random numbers follow from the step.
+
+    Args:
+        directory: folder of the checkpoints.
+        program: a `TrainProgram`.
+        max_to_keep: number of newest checkpoints to keep.
+    """
+
+    def __init__(self, directory, program, max_to_keep=5):
+        self._directory = pathlib.Path(directory)
+        self._program = program
+        self._state = _nested_state(program)
+        self._checkpoint = tf.train.Checkpoint(**self._state)
+        self._manager = tf.train.CheckpointManager(self._checkpoint, str(directory), max_to_keep, checkpoint_name='ckpt')
+
+    def latest(self):
+        """Returns the path of the newest checkpoint, or None."""
+        return self._manager.latest_checkpoint
+
+    def save(self):
+        """Writes a checkpoint of the current step; one that exists already is left alone.
+
+        Returns:
+            Path of the checkpoint.
+
+        Raises:
+            TrainingError: when the disk is full or cannot be written to.
+        """
+        step = int(self._program.global_step)
+        newest = self.latest()
+        if newest and step_of(newest) == step:
+            return newest
+        try:
+            return self._manager.save(checkpoint_number=step)
+        except (tf.errors.OpError, OSError) as error:
+            raise errors.TrainingError(
+                f'The checkpoint of step {step} could not be written to {self._directory}: {first_line(error)}. '
+                f'The newest complete one is {newest}. Free some space or choose another --logdir, then run the same '
+                'command again.') from error
+
+    def restore(self, path):
+        """Reads a checkpoint into the model, its optimizer and the step.
+
+        Args:
+            path: path of a checkpoint, as `save` returns it.
+
+        Raises:
+            TrainingError: when it is damaged, or is of another model.
+        """
+        _check_matches(path, self._state)
+        _read(self._checkpoint, path)
+
+
+class WeightReader:
+    """Reads what evaluation needs from a checkpoint: weights, or their moving averages where it holds them.
+
+    Args:
+        body: a built `GPipeLayer`.
+    """
+
+    def __init__(self, body):
+        self._named = variables.model_variables(body)
+        self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def restore(self, path, use_moving_average=True):
+        """Puts the values of a checkpoint into the model.
+
+        Args:
+            path: path of a checkpoint.
+            use_moving_average: whether to take moving averages instead of weights, where there are any.
+
+        Returns:
+            Step of the checkpoint.
+
+        Raises:
+            TrainingError: when it is damaged, or is of another model.
+        """
+        averaged = use_moving_average and any(name.startswith('moving_average/') for name in stored_shapes(path))
+        state = {'moving_average' if averaged else 'model': variables.nested(self._named), 'global_step': self._step}
+        _check_matches(path, state, partial=True)
+        _read(tf.train.Checkpoint(**state), path, partial=True)
+        return int(self._step)
+
+
+def latest_checkpoint(directory):
+    """Returns the path of the newest complete checkpoint of a folder, or None."""
+    return tf.train.latest_checkpoint(str(directory))
+
+
+def step_of(path):
+    """Returns the step in a checkpoint's name."""
+    return int(str(path).rsplit('-', 1)[1])
+
+
+def stored_shapes(path):
+    """Returns a dictionary from variable name to shape of what a checkpoint holds.
+
+    Raises:
+        TrainingError: when it is missing or damaged.
+    """
+    try:
+        shapes = tf.train.load_checkpoint(str(path)).get_variable_to_shape_map()
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise _damaged(path, error) from error
+    return {name.removesuffix(_SUFFIX): list(shape) for name, shape in shapes.items() if name not in _BOOKKEEPING
+            and not name.startswith('save_counter')}
+
+
+def first_line(error):
+    """Returns an error's message, shortened to its first line."""
+    return str(error).strip().splitlines()[0].rstrip('.') if str(error).strip() else type(error).__name__
+
+
+def _nested_state(program):
+    state = {
+        'global_step': program.global_step, 'model': variables.nested(program.named_variables),
+        'optimizer': variables.nested({f'{position:04d}': variable
+                                       for position, variable in enumerate(program.optimizer.variables)})}
+    if program.average:
+        state['moving_average'] = variables.nested(program.average.averages)
+    return state
+
+
+def _flat(tree, prefix=''):
+    for name, node in tree.items():
+        if isinstance(node, dict):
+            yield from _flat(node, f'{prefix}{name}/')
+        else:
+            yield prefix + name, list(node.shape)
+
+
+def _check_matches(path, state, partial=False):
+    stored, wanted = stored_shapes(path), dict(_flat(state))
+    missing = [name for name in wanted if name not in stored]
+    extra = [] if partial else [name for name in stored if name not in wanted]
+    other = [f'{name} {stored[name]} instead of {shape}' for name, shape in wanted.items()
+             if name in stored and stored[name] != shape]
+    if missing or extra or other:
+        parts = [f'{len(names)} {what} (such as {names[0]})' for what, names in (
+            ('variables it lacks', missing), ('it has and the model lacks', extra), ('of another shape', other)) if names]
+        raise errors.TrainingError(
+            f'Checkpoint {path} is of another model: {"; ".join(parts)}. Restore the params it was trained with, or choose '
+            'another --logdir; nothing was changed.')
+
+
+def _read(checkpoint, path, partial=False):
+    try:
+        status = checkpoint.read(str(path))
+        status.assert_existing_objects_matched()
+        if partial:
+            status.expect_partial()
+    except (tf.errors.OpError, ValueError, AssertionError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path, error):
+    return errors.TrainingError(
+        f'Checkpoint {path} cannot be read ({first_line(error)}). Delete its files and its line in the file '
+        f"'checkpoint' beside it to go on from an older one, or give --checkpoint=PATH; nothing was changed.")

@@ -1,0 +1,63 @@
+"""Evaluating checkpoints of a run from another process: once, a chosen one, or every new one as it appears."""
+
+import tensorflow as tf
+
+from lingpipe.training import checkpoints, errors, evaluator, experiment, progress, summaries
+from lingpipe.training import logdir as logdirs
+
+
+class CheckpointEvaluation:
+    """Evaluates checkpoints with any number of partitions, whatever number they were trained with.
+
+    Args:
+        params: the experiment's Params with `task`, `train` and `eval`.
+        evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
+        logdir: folder of the run.
+    """
+
+    def __init__(self, params, evaluation_inputs, logdir):
+        self._params = params
+        self._logdir = logdirs.LogDir(logdir)
+        self._inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
+        if not self._inputs:
+            raise errors.TrainingError(
+                'This model defines neither Dev() nor Test(), so there is nothing to evaluate on. Add one of them.')
+        self._task = experiment.build_task(params, next(iter(self._inputs.values())).input_shape)
+        self._reader = checkpoints.WeightReader(self._task.body)
+        self._evaluator = evaluator.Evaluator(self._task)
+
+    def once(self, path=None):
+        """Evaluates one checkpoint and prints the result.
+
+        Args:
+            path: path of a checkpoint; None takes the newest of the run.
+
+        Returns:
+            Dictionary from dataset name to metrics.
+
+        Raises:
+            TrainingError: when there is no checkpoint, or it cannot be read.
+        """
+        path = path or checkpoints.latest_checkpoint(self._logdir.train)
+        if path is None:
+            raise errors.TrainingError(
+                f'There is no checkpoint in {self._logdir.train}. Train first, give --checkpoint=PATH, or check --logdir.')
+        step = self._reader.restore(path)
+        results = {name: self._evaluator.run(data.evaluation_dataset()) for name, data in self._inputs.items()}
+        for name, metrics in results.items():
+            writer = summaries.SummaryWriter(self._logdir.evaluation(name))
+            writer.scalars(step, metrics)
+            writer.flush()
+            print(f'step {step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())), flush=True)
+        return results
+
+    def follow(self, timeout_seconds=None):
+        """Evaluates every new checkpoint of a running training, until its last step.
+
+        Args:
+            timeout_seconds: how long to wait for the next checkpoint; None waits for ever.
+        """
+        for path in tf.train.checkpoints_iterator(str(self._logdir.train), timeout=timeout_seconds):
+            self.once(path)
+            if checkpoints.step_of(path) >= self._params.train.max_steps:
+                return

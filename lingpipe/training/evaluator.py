@@ -1,0 +1,36 @@
+"""Evaluating a pipeline over a whole dataset."""
+
+import tensorflow as tf
+
+from lingpipe.pipeline import executor
+
+
+class Evaluator:
+    """Runs the task over an evaluation dataset, through the same pipeline that trains.
+
+    Args:
+        task: a `BaseTask` whose body is built.
+        read: function that gives the value to use for a Keras variable.
+    """
+
+    def __init__(self, task, read=executor.read_variable):
+        self._task = task
+        self._read = read
+        self._function = tf.function(self._batch, autograph=False)
+
+    def run(self, dataset):
+        """Computes the metrics over all examples, each weighted by its weight.
+
+        Args:
+            dataset: finite `tf.data.Dataset` of (images, labels, weights), all batches of one shape.
+
+        Returns:
+            Dictionary from name to mean, as floats.
+        """
+        sums = [self._function(batch) for batch in dataset]
+        totals = tf.nest.map_structure(lambda *parts: float(sum(float(part) for part in parts)), *sums)
+        return {name: total / weight if weight else 0.0 for name, (total, weight) in totals.items()}
+
+    def _batch(self, batch):
+        images, *targets = batch
+        return self._task.body.evaluate(self._task.loss, images, tuple(targets), self._read)

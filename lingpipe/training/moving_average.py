@@ -1,0 +1,36 @@
+"""An exponential moving average of weights and moving statistics, which evaluation uses instead of them."""
+
+import tensorflow as tf
+
+
+class MovingAverage:
+    """Averages `average = decay * average + (1 - decay) * value`, each on the device of its variable.
+
+    The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps do not weigh for ever
+    (as `tf.train.ExponentialMovingAverage` does with `num_updates`).
+
+    Args:
+        named_variables: dictionary from name to Keras variable.
+        decay: decay late in training.
+    """
+
+    def __init__(self, named_variables, decay):
+        self._decay = decay
+        self._variables = list(named_variables.values())
+        self.averages = {}
+        for name, variable in named_variables.items():
+            with tf.device(variable.value.device):
+                self.averages[name] = tf.Variable(variable.value.read_value(), trainable=False)
+        self._average_of = {id(variable): average for variable, average in zip(self._variables, self.averages.values())}
+
+    def update(self, step):
+        """Lays out one update; `step` is the number of the step, counted from 0."""
+        step = tf.cast(step, tf.float32)
+        decay = tf.minimum(self._decay, (1.0 + step) / (10.0 + step))
+        for variable, average in zip(self._variables, self.averages.values()):
+            with tf.device(variable.value.device):
+                average.assign_sub((1.0 - decay) * (average - variable.value))
+
+    def read(self, variable):
+        """Returns the average of a Keras variable, or its value where it is not averaged."""
+        return self._average_of.get(id(variable), variable.value).read_value()

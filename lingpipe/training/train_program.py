@@ -1,0 +1,129 @@
+"""The compiled training step: forward, backward, clip and update, several times a call."""
+
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lingpipe.pipeline import executor
+from lingpipe.training import moving_average
+from lingpipe.training import optimizer as optimizers
+from lingpipe.training import variables
+
+
+NON_FINITE = 'The loss or a gradient is not finite.'
+
+
+class StepResult(NamedTuple):
+    """What a call of the training function reports.
+
+    Attributes:
+        gradient_norm: global norm of the last step's gradients, before clipping.
+        metrics: dictionary from name to its values in the steps of the call `[num_steps]`.
+    """
+
+    gradient_norm: tf.Tensor
+    metrics: dict
+
+
+class TrainProgram:
+    """Everything that changes while a task trains, and the function that changes it.
+
+    ::
+
+        pipeline ─> loss, gradients, squared norm ─> finite? ─ no ──> stop, nothing touched
+                                                        │
+                                                       yes ─> clip ─> optimizer ─> moving statistics ─> moving average
+
+    Args:
+        task: a `BaseTask` whose body is built.
+        train_params: the Params of training.
+    """
+
+    def __init__(self, task, train_params):
+        self._task = task
+        self._params = train_params
+        self.named_variables = variables.model_variables(task.body)
+        self._trainable = task.body.trainable_variables
+        _add_l2_regularizers(self._trainable, train_params.l2_regularizer_weight)
+        self.optimizer = optimizers.build_optimizer(train_params, self._trainable)
+        self.average = None
+        if train_params.ema_decay:
+            self.average = moving_average.MovingAverage(self.named_variables, train_params.ema_decay)
+        with tf.device('CPU:0'):
+            self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
+        self._metric_names = []
+        self._function = tf.function(self._steps, autograph=False)
+
+    @property
+    def read(self):
+        """Function that gives the value of a Keras variable to evaluate with: its moving average, where there is one."""
+        return self.average.read if self.average else executor.read_variable
+
+    @property
+    def learning_rate(self):
+        """Learning rate of the step that comes next."""
+        return self.optimizer.learning_rate
+
+    def run(self, iterator, num_steps):
+        """Trains for some steps, fewer if one is not finite.
+
+        Args:
+            iterator: iterator of (images, labels, weights) batches of one static shape.
+            num_steps: number of steps.
+
+        Returns:
+            `StepResult` of tensors.
+        """
+        norms_and_metrics = self._function(iterator, tf.constant(num_steps, tf.int64))
+        return StepResult(norms_and_metrics[-1, 0], dict(zip(self._metric_names, tf.unstack(norms_and_metrics[:, 1:], axis=1))))
+
+    def _steps(self, iterator, num_steps):
+        """Returns a row for each step: gradient norm, then the metrics in the order of `_metric_names`."""
+
+        def body(index, rows):
+            return index + 1, rows.write(index, self._step(next(iterator)))
+
+        with tf.device('CPU:0'):
+            count = tf.cast(num_steps, tf.int32)
+            rows = tf.TensorArray(tf.float32, size=count, infer_shape=False)
+            _, rows = tf.while_loop(lambda index, rows: index < count, body, [0, rows])
+            return tf.ensure_shape(rows.stack(), [None, 1 + len(self._metric_names)])
+
+    def _step(self, batch):
+        images, *targets = batch
+        out = self._task.body.value_and_grad(
+            self._task.loss, images, tuple(targets), step=self.global_step, assign_state=False)
+        metrics = {'loss': out.loss, **out.metrics}
+        self._metric_names = list(metrics)
+        with tf.device('CPU:0'):
+            norm = tf.sqrt(out.squared_norm)
+            check = tf.debugging.Assert(tf.math.is_finite(out.loss) & tf.math.is_finite(norm), [NON_FINITE])
+        with tf.control_dependencies([check]):
+            self._update(out, norm)
+        return tf.stack([norm, *metrics.values()])
+
+    def _update(self, out, norm):
+        self.optimizer.apply(self._clip(out.gradients, norm), self._trainable)
+        executor.assign(out.state_updates)
+        if self.average:
+            self.average.update(self.global_step)
+        self.global_step.assign_add(1)
+
+
+    def _clip(self, gradients, norm):
+        limit = self._params.clip_gradient_norm_to_value
+        if not limit:
+            return gradients
+        scale, clipped = limit / tf.maximum(norm, limit), []
+        for gradient, variable in zip(gradients, self._trainable):
+            with tf.device(variable.value.device):
+                clipped.append(gradient * tf.cast(scale, gradient.dtype))
+        return clipped
+
+
+def _add_l2_regularizers(trainable_variables, weight):
+    """Kernels (rank 2 and more) are regularised; biases and batch norm are not."""
+    for variable in trainable_variables if weight else []:
+        if len(variable.shape) > 1:
+            variable.regularizer = keras.regularizers.L2(0.5 * weight)

@@ -1,0 +1,172 @@
+"""Training an experiment from wherever it stands to its last step."""
+
+import math
+import time
+
+import tensorflow as tf
+
+from lingpipe.training import (
+    checkpoints, errors, evaluator, experiment, inspection, interruption, progress, summaries, train_program)
+from lingpipe.training import logdir as logdirs
+
+
+class Trainer:
+    """Runs training steps, evaluates, writes checkpoints and curves, and stops and resumes exactly.
+
+    Args:
+        params: the experiment's Params with `task`, `train`, `eval` and `input`.
+        evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
+        logdir: folder of the run.
+        started: `time.time()` at the start of the program, for the time to the first step.
+    """
+
+    def __init__(self, params, evaluation_inputs, logdir, started=None):
+        self._params = params
+        self._started = started or time.time()
+        self._logdir = logdirs.LogDir(logdir)
+        self._input = experiment.build_input(params.input, params.train.random_seed)
+        self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
+        self._task = experiment.build_task(params, self._input.input_shape)
+        self._program = train_program.TrainProgram(self._task, params.train)
+        self._checkpointer = checkpoints.Checkpointer(self._logdir.train, self._program, params.train.save_max_to_keep)
+        self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1)
+        self._evaluator = evaluator.Evaluator(self._task, self._program.read)
+        self._step = 0
+
+    def run(self):
+        """Trains up to `train.max_steps`, or until a signal asks to stop.
+
+        Returns:
+            Dictionary from dataset name to the final metrics; empty when a signal stopped the training.
+
+        Raises:
+            TrainingError: when a loss is not finite, or the log directory fails.
+        """
+        p = self._params.train
+        self._begin()
+        with interruption.catch_signals() as interrupted:
+            self._progress = progress.Progress(p.max_steps, self._step, self._input.input_shape[0])
+            iterator = iter(self._input.training_dataset(self._step * self._input.input_shape[0]))
+            self._saved_at = time.monotonic()
+            while self._step < p.max_steps and not interrupted:
+                self._train_steps(iterator, self._num_steps_to_next_event())
+                self._after_steps()
+            self._progress.close()
+            path = self._checkpointer.save()
+            if interrupted and self._step < p.max_steps:
+                print(f'Stopped by {interrupted.signal_name} at step {self._step}; checkpoint {path}. '
+                      'Run the same command again to go on from there.', flush=True)
+                return {}
+        return self._finish()
+
+    def _begin(self):
+        """Restores what is there before anything is written."""
+        newest = self._checkpointer.latest()
+        if newest:
+            self._checkpointer.restore(newest)
+        elif self._params.train.init_from_checkpoint:
+            checkpoints.WeightReader(self._task.body).restore(
+                self._params.train.init_from_checkpoint, use_moving_average=False)
+        self._step = int(self._program.global_step)
+        analysis = inspection.partition_summary(self._task.body.partitions)
+        self._logdir.write_control(self._params.ToText(), self._analysis_text())
+        self._curves = summaries.SummaryWriter(self._logdir.train)
+        self._curves.text('partitions', analysis)
+        self._curves.scalars(0, {
+            f'partitions/{index}_parameters': part.num_parameters
+            for index, part in enumerate(self._task.body.partitions)})
+        print(analysis)
+        print(f'{self._num_parameters():,} parameters, {self._params.task.body.num_micro_batches} micro-batches, '
+              + (f'going on from step {self._step}' if newest else 'starting')
+              + f', {self._params.train.max_steps} steps, log directory {self._logdir.path}', flush=True)
+
+    def _analysis_text(self):
+        return inspection.describe(self._task.body.analyses, self._task.body.partitions)
+
+    def _num_parameters(self):
+        return sum(part.num_parameters for part in self._task.body.partitions)
+
+    def _num_steps_to_next_event(self):
+        p, step = self._params, self._step
+        intervals = [p.train.summary_interval_steps, p.eval.interval_steps]
+        distances = [interval - step % interval for interval in intervals if interval]
+        first = [1] if self._first_step_is_ahead else []
+        return min(p.train.steps_per_loop, p.train.max_steps - step, *distances, *first)
+
+    @property
+    def _first_step_is_ahead(self):
+        return self._started is not None
+
+    def _train_steps(self, iterator, num_steps):
+        begin = time.monotonic()
+        try:
+            result = self._program.run(iterator, num_steps)
+            self._metrics = {name: values.numpy() for name, values in result.metrics.items()}
+        except tf.errors.InvalidArgumentError as error:
+            if train_program.NON_FINITE not in str(error):
+                raise
+            raise self._non_finite() from None
+        self._gradient_norm = float(result.gradient_norm)
+        seconds = time.monotonic() - begin
+        self._step += num_steps
+        self._rate = num_steps * self._input.input_shape[0] / seconds
+        means = {name: float(values.mean()) for name, values in self._metrics.items()}
+        if self._first_step_is_ahead:
+            self._progress.write(f'First step after {time.time() - self._started:.1f} s')
+            self._started = None
+        else:
+            self._progress.update(self._step, means, num_steps, seconds)
+
+    def _after_steps(self):
+        p = self._params
+        if self._step % p.train.summary_interval_steps == 0:
+            self._write_curves()
+        if p.eval.interval_steps and self._step % p.eval.interval_steps == 0 and self._step < p.train.max_steps:
+            self._evaluate()
+        if time.monotonic() - self._saved_at >= p.train.save_interval_seconds:
+            self._checkpointer.save()
+            self._saved_at = time.monotonic()
+
+    def _write_curves(self):
+        self._curves.scalars(self._step, {
+            **{name: float(values.mean()) for name, values in self._metrics.items()},
+            'learning_rate': float(self._program.learning_rate), 'gradient_norm': self._gradient_norm,
+            'images_per_second': self._rate})
+
+    def _non_finite(self):
+        step = int(self._program.global_step)
+        newest = self._checkpointer.latest()
+        return errors.TrainingError(
+            f'The loss or a gradient of step {step} is not finite; the weights were not touched. '
+            f'The last good checkpoint is {newest or "none"}. Lower train.learning_rate or set '
+            'train.clip_gradient_norm_to_value, and run again.')
+
+    def _evaluate(self):
+        results = {}
+        for name, data in self._evaluation_inputs.items():
+            results[name] = metrics = self._evaluator.run(data.evaluation_dataset())
+            writer = summaries.SummaryWriter(self._logdir.evaluation(name))
+            writer.scalars(self._step, metrics)
+            writer.flush()
+            self._progress.write(f'step {self._step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())))
+        self._keep_best(results)
+        return results
+
+    def _keep_best(self, results):
+        p = self._params.eval
+        metrics = results.get('Dev') or results.get('Test') or {}
+        if p.best_metric not in metrics:
+            return
+        value, best = metrics[p.best_metric], self._logdir.read_best()
+        sign = 1 if p.best_is_largest else -1
+        if math.isfinite(value) and (best is None or sign * value > sign * best):
+            self._best.save()
+            self._logdir.write_best(self._step, p.best_metric, value)
+
+    def _finish(self):
+        results = self._evaluate()
+        self._curves.flush()
+        for name, metrics in results.items():
+            print(f'Final {name} after {self._step} steps: ' + ', '.join(map(progress.format_metric, metrics.items())),
+                  flush=True)
+        return results

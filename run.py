@@ -1,0 +1,116 @@
+"""The command line of LingPipe.
+
+    python run.py --model=params.amoebanet --mode=train --logdir=/tmp/amoebanet
+"""
+
+import os
+import sys
+import time
+
+_STARTED = time.time()
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+
+from absl import app, flags, logging  # noqa: E402
+
+from lingpipe import hyperparams, model_registry  # noqa: E402
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string('model', None, "Model: a module of params ('params.amoebanet'), or a class in one ('params.amoebanet.X').")
+flags.DEFINE_enum(
+    'mode', 'train', ['train', 'eval', 'inspect_params', 'inspect_model', 'list'],
+    'train: train, evaluating as it goes. eval: evaluate a checkpoint. inspect_params: print all hyperparameters. '
+    'inspect_model: print every layer with its shape, parameters, FLOPs, partition and device. list: print all models.')
+flags.DEFINE_string('logdir', None, 'Folder of checkpoints and curves; training goes on from what is there.')
+flags.DEFINE_string('model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4'.")
+flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a line.')
+flags.DEFINE_enum('device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Where partitions go; auto: accelerators, else CPU.')
+flags.DEFINE_string('checkpoint', None, 'Checkpoint to evaluate, for --mode=eval; the newest of --logdir otherwise.')
+flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a running training.')
+
+
+def _experiment():
+    """Returns the class, its params after all overrides, and those of its evaluation inputs."""
+    experiment = model_registry.GetClass(FLAGS.model)()
+    params = model_registry.GetParams(FLAGS.model, 'Train')
+    if FLAGS.model_params_file_override and FLAGS.model_params_override:
+        raise ValueError('--model_params_override and --model_params_file_override were both given. Give one of them.')
+    overrides = FLAGS.model_params_override
+    if FLAGS.model_params_file_override:
+        with open(FLAGS.model_params_file_override, encoding='utf-8') as file:
+            overrides = file.read()
+    hyperparams.ApplyOverrides(params, overrides)
+    datasets = {name: experiment.GetDatasetParams(name) for name in experiment.GetDatasetNames() if name != 'Train'}
+    return params, datasets
+
+
+def _place(params):
+    """Sets devices up: with no accelerator, one virtual CPU device a partition."""
+    from lingpipe.distribute import local_devices
+    kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
+    body = params.task.body
+    if kind == 'CPU' or (kind is None and not local_devices.has_accelerators()):
+        local_devices.use_virtual_devices(body.num_partitions)
+    if body.devices is None:
+        body.devices = local_devices.stage_devices(body.num_partitions, kind)
+
+
+def _train(params, datasets):
+    from lingpipe.training import trainer
+    trainer.Trainer(params, datasets, FLAGS.logdir, _STARTED).run()
+
+
+def _eval(params, datasets):
+    from lingpipe.training import evaluation
+    run = evaluation.CheckpointEvaluation(params, datasets, FLAGS.logdir)
+    if FLAGS.follow:
+        run.follow()
+    else:
+        run.once(FLAGS.checkpoint)
+
+
+def _inspect_params(params, unused_datasets):
+    print(params.ToText(), end='')
+
+
+def _inspect_model(params, unused_datasets):
+    from lingpipe.training import inspection
+    input_shape = params.input.cls.InputShape(params.input)
+    print(inspection.model_analysis(params.task.body, input_shape, params.task.body.devices))
+
+
+def _list():
+    listing = model_registry.ListModels()
+    for name, experiment in sorted(listing.models.items()):
+        print(f'{name}: {(experiment.__doc__ or "").strip().splitlines()[0] if experiment.__doc__ else ""}')
+    for module, error in sorted(listing.errors.items()):
+        print(f'{module} cannot be imported: {error}', file=sys.stderr)
+
+
+_ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError)
+_MODES = {'train': _train, 'eval': _eval, 'inspect_params': _inspect_params, 'inspect_model': _inspect_model}
+
+
+def main(unused_argv):
+    from lingpipe.training import errors
+    if FLAGS['verbosity'].using_default_value:
+        logging.set_verbosity(logging.WARNING)
+    if FLAGS.mode == 'list':
+        return _list()
+    if not FLAGS.model:
+        raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
+    if FLAGS.mode in ('train', 'eval') and not FLAGS.logdir:
+        raise app.UsageError(f'--logdir is missing: --mode={FLAGS.mode} needs a folder, such as --logdir=/tmp/lingpipe.')
+    try:
+        params, datasets = _experiment()
+        if FLAGS.mode != 'inspect_params':
+            _place(params)
+        _MODES[FLAGS.mode](params, datasets)
+    except _ERRORS_IN_WORDS + (errors.TrainingError,) as error:
+        if logging.level_debug():
+            raise
+        sys.exit(f'Error: {error}\n(--verbosity=1 shows where.)')
+
+
+if __name__ == '__main__':
+    app.run(main)

@@ -1,0 +1,32 @@
+"""Installs the lingpipe package; models in params/ are found beside run.py or in the current folder."""
+
+import pathlib
+
+import setuptools
+
+setuptools.setup(
+    name='lingpipe',
+    version='0.1.0',
+    description='Pipeline-parallel training of giant neural networks in TensorFlow and Keras',
+    long_description=pathlib.Path(__file__).with_name('README.md').read_text(encoding='utf-8'),
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    packages=setuptools.find_packages(include=['lingpipe', 'lingpipe.*']),
+    python_requires='>=3.10',
+    install_requires=[
+        'absl-py',
+        'importlib_resources',
+        'keras>=3.15,<3.16',
+        'numpy',
+        'scikit-learn',
+        'tensorboard',
+        'tensorflow>=2.21,<2.22',
+        'tensorflow-datasets',
+        'tqdm',
+    ],
+    extras_require={
+        'gpu': ['tensorflow[and-cuda]'],
+        'tpu': ['tensorflow-tpu'],
+        'test': ['hypothesis', 'pytest', 'ruff'],
+    },
+)

@@ -1,0 +1,211 @@
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers import amoebanet, training_step, unallocated
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    keras.utils.set_random_seed(0)
+
+
+def make_layers(**fields):
+    return [params.Instantiate() for params in amoebanet.amoebanet_layers(**fields)]
+
+
+def build(layers, shape):
+    """Builds each layer on the output shape of the one before; returns all output shapes."""
+    shapes = []
+    for layer in layers:
+        layer.build(shape)
+        shape = layer.compute_output_shape(shape)
+        shapes.append(shape)
+    return shapes
+
+
+def run(layers, x, training):
+    for layer in layers:
+        x = layer(x, training=training)
+    return x
+
+
+def count(layers):
+    return sum(math.prod(variable.shape) for layer in layers for variable in layer.trainable_variables)
+
+
+def build_unallocated(image_shape=(None, 224, 224, 3), **fields):
+    with unallocated.unallocated_variables():
+        layers = make_layers(**fields)
+        shapes = build(layers, image_shape)
+    return layers, shapes
+
+
+@pytest.mark.parametrize('genotype, num_cells, reduction_size, num_parameters', [
+    ('D', 18, 208, 81_140_766),
+    ('D', 18, 416, 317_548_353),
+    ('D', 18, 544, 540_204_945),
+    ('D', 36, 544, 1_053_302_481),
+    ('D', 72, 512, 1_842_618_441),
+    ('D', 18, 256, 121_915_113),
+    ('B', 18, 512, 557_286_057),
+])
+def test_parameter_count_of_published_networks(genotype, num_cells, reduction_size, num_parameters):
+    layers, _ = build_unallocated(
+        genotype=genotype, num_cells=num_cells, reduction_size=reduction_size, use_auxiliary_head=False)
+    assert count(layers) == num_parameters
+
+
+@pytest.mark.parametrize('genotype, reduction_size, use_auxiliary_head, millions', [
+    ('A', 190, False, 86.72), ('C', 228, False, 155.28), ('D', 208, True, 81.79), ('D', 416, True, 318.28)])
+def test_parameter_count_to_the_printed_digits(genotype, reduction_size, use_auxiliary_head, millions):
+    layers, _ = build_unallocated(
+        genotype=genotype, reduction_size=reduction_size, use_auxiliary_head=use_auxiliary_head)
+    assert round(count(layers) / 1e6, 2) == millions
+
+
+def test_parameters_of_each_unit_of_d_18_256():
+    layers, _ = build_unallocated(use_auxiliary_head=False)
+    millions = {layer.name: round(count([layer]) / 1e6, 3) for layer in layers}
+    expected = {'stem': 0.001, 'stem_cell_0': 0.018, 'stem_cell_1': 0.087, 'cell_0': 0.529, 'cell_1': 0.742,
+                **{f'cell_{i}': 0.905 for i in range(2, 6)}, 'reduction_0': 1.956, 'cell_6': 2.827, 'cell_7': 3.351,
+                **{f'cell_{i}': 3.613 for i in range(8, 12)}, 'reduction_1': 7.812, 'cell_12': 11.290,
+                'cell_13': 13.387, **{f'cell_{i}': 14.435 for i in range(14, 18)}, 'head': 4.101}
+    assert millions == expected
+    assert list(millions) == list(expected)
+
+
+def test_output_shapes_of_each_unit_of_d_18_256():
+    _, shapes = build_unallocated(use_auxiliary_head=False)
+    units = ([(32, 111), (192, 56), (384, 28)] + [(1024, 28)] * 6 + [(1536, 14)] + [(2048, 14)] * 6 + [(3072, 7)]
+             + [(4096, 7)] * 6)
+    expected = [(None, size, size, channels) for channels, size in units]
+    assert shapes[0] == expected[0]
+    assert [shape[0] for shape in shapes[1:-1]] == expected[1:]
+    assert [shape[1] for shape in shapes[1:-1]] == expected[:-1]
+    assert shapes[-1] == (None, 1001)
+
+
+@pytest.mark.parametrize('genotype, last_channels', [('A', 4 * 64), ('B', 4 * 64), ('C', 5 * 64), ('D', 4 * 64)])
+@pytest.mark.parametrize('image_size, sizes', [
+    (224, [111, 56, 28, 14, 7]), (299, [149, 75, 38, 19, 10]), (331, [165, 83, 42, 21, 11]),
+    (480, [239, 120, 60, 30, 15])])
+def test_sizes_at_published_image_sizes(genotype, last_channels, image_size, sizes):
+    layers, shapes = build_unallocated((None, image_size, image_size, 3), genotype=genotype, num_cells=3,
+                                       reduction_size=16, use_auxiliary_head=False)
+    by_name = {layer.name: shape for layer, shape in zip(layers, shapes)}
+    names = ['stem_cell_0', 'stem_cell_1', 'reduction_0', 'reduction_1']
+    assert [by_name['stem'][1]] + [by_name[name][0][1] for name in names] == sizes
+    assert by_name['cell_2'][0] == (None, sizes[-1], sizes[-1], last_channels)
+
+
+def test_small_network_for_digits():
+    layers, shapes = build_unallocated((None, 32, 32, 1), num_cells=3, reduction_size=32, num_classes=10,
+                                       use_auxiliary_head=False)
+    assert count(layers) == 381_906
+    assert shapes[-1] == (None, 10)
+
+
+@pytest.mark.parametrize('num_cells, names', [
+    (2, 'reduction_0 cell_0 auxiliary_head reduction_1 cell_1'),
+    (4, 'cell_0 reduction_0 cell_1 auxiliary_head reduction_1 cell_2 cell_3'),
+    (6, 'cell_0 cell_1 reduction_0 cell_2 cell_3 auxiliary_head reduction_1 cell_4 cell_5')])
+def test_units_come_in_the_published_order(num_cells, names):
+    layers = amoebanet.amoebanet_layers(num_cells=num_cells)
+    assert [layer.name for layer in layers] == ['stem', 'stem_cell_0', 'stem_cell_1', *names.split(), 'head']
+
+
+@pytest.mark.parametrize('genotype', ['A', 'B', 'C', 'D'])
+def test_every_weight_receives_a_finite_gradient(genotype):
+    layers = make_layers(genotype=genotype, num_cells=3, reduction_size=8, num_classes=5,
+                         drop_path_final_keep_prob=0.9, drop_path_num_steps=10)
+    build(layers, (None, 35, 32, 1))
+    images = tf.random.stateless_normal((4, 35, 32, 1), seed=(1, 2))
+    with training_step.training_step(5), tf.GradientTape() as tape:
+        logits, auxiliary_logits = run(layers, images, training=True)
+        loss = tf.reduce_mean(logits**2) + 0.4 * tf.reduce_mean(auxiliary_logits**2)
+    weights = [variable for layer in layers for variable in layer.trainable_variables]
+    gradients = tape.gradient(loss, [weight.value for weight in weights])
+    missing = [weight.path for weight, gradient in zip(weights, gradients) if gradient is None]
+    assert not missing
+    assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
+    assert (logits.shape, auxiliary_logits.shape) == ((4, 5), (4, 5))
+
+
+def test_auxiliary_head_is_absent_in_evaluation():
+    layers = make_layers(num_cells=3, reduction_size=8, num_classes=5)
+    shapes = build(layers, (None, 32, 32, 3))
+    logits = run(layers, tf.ones((2, 32, 32, 3)), training=False)
+    assert logits.shape == (2, 5)
+    assert shapes[-1] == (None, 5)
+
+
+@pytest.mark.parametrize('size, full_kernel', [(14, 4), (5, 1), (2, 1)])
+def test_auxiliary_head_shrinks_its_window_to_the_feature_map(size, full_kernel):
+    layer = amoebanet.AmoebaNetAuxiliaryHead.Params().Set(name='auxiliary_head', num_classes=5).Instantiate()
+    pair = tf.ones((2, size, size, 8)), tf.ones((2, size, size, 4))
+    layer.build([x.shape for x in pair])
+    out, prev, logits = layer(pair, training=True)
+    assert out is pair[0]
+    assert prev is pair[1]
+    assert logits.shape == (2, 5)
+    kernels = [convolution.kernel.shape for convolution, _ in layer.convolutions]
+    assert kernels == [(1, 1, 8, 51), (full_kernel, full_kernel, 51, 307)]
+
+
+def test_network_traces_with_an_unknown_batch_size():
+    layers = make_layers(num_cells=2, reduction_size=8, num_classes=5, use_auxiliary_head=False)
+    build(layers, (None, 32, 32, 1))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 32, 32, 1))], autograph=False)
+    def forward(images):
+        return run(layers, images, training=True)
+
+    assert forward(tf.ones((3, 32, 32, 1))).shape == (3, 5)
+
+
+def test_mixed_precision_gives_float32_logits():
+    layers = [params.Set(dtype_policy='mixed_bfloat16').Instantiate()
+              for params in amoebanet.amoebanet_layers(num_cells=2, reduction_size=8, num_classes=5)]
+    build(layers, (None, 32, 32, 1))
+    outputs = run(layers, tf.random.stateless_normal((4, 32, 32, 1), seed=(1, 2)), training=True)
+    assert [x.dtype for x in outputs] == [tf.float32, tf.float32]
+    assert all(variable.dtype == 'float32' for layer in layers for variable in layer.trainable_variables)
+    assert {sub.compute_dtype for layer in layers for sub in layer._flatten_layers()} == {'bfloat16'}
+
+
+def test_weight_paths_are_unique_and_begin_with_the_unit():
+    layers = make_layers(genotype='A', num_cells=2, reduction_size=8, num_classes=5)
+    build(layers, (None, 32, 32, 1))
+    paths = [variable.path for layer in layers for variable in layer.trainable_variables]
+    assert len(set(paths)) == len(paths)
+    assert all(variable.path.startswith(f'{layer.name}/') for layer in layers for variable in layer.trainable_variables)
+    kernels = {path.split('/')[-1] for path in paths} - {'gamma', 'beta', 'bias'}
+    assert kernels == {'kernel', 'depthwise_kernel', 'pointwise_kernel'}
+
+
+def test_kernels_are_drawn_by_fan_out_and_independently():
+    layers = make_layers(num_cells=2, reduction_size=64, use_auxiliary_head=False)
+    build(layers, (None, 32, 32, 1))
+    cell = layers[-2]
+    left, right = (cell.operations[index].convolutions[1][0].kernel.numpy() for index in (3, 5))
+    assert left.shape == (1, 7, 64, 64)
+    assert left.std() == pytest.approx(math.sqrt(2 / (7 * 64)), rel=0.05)
+    assert not np.allclose(left, right)
+
+
+@pytest.mark.parametrize('fields, message', [
+    ({'num_cells': 1}, 'num_cells is 1; it must be at least 2'),
+    ({'reduction_size': 4}, 'reduction_size is 4; it must be at least 8')])
+def test_too_small_networks_are_rejected(fields, message):
+    with pytest.raises(ValueError, match=message):
+        amoebanet.amoebanet_layers(**fields)
+
+
+@pytest.mark.parametrize('shape', [(None, None, None, 3), (None, 2, 32, 3), (None, 784)])
+def test_stem_rejects_images_of_unknown_or_too_small_size(shape):
+    with pytest.raises(ValueError, match='AmoebaNetStem received images of shape'):
+        make_layers(num_cells=2)[0].build(shape)

@@ -1,0 +1,305 @@
+import collections
+import copy
+import dataclasses
+import math
+import pickle
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe import hyperparams
+
+Point = collections.namedtuple('Point', ['x', 'y'])
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    start: object
+    end: object
+
+
+class Dense:
+    def __init__(self, params, prefix=''):
+        self.name = prefix + params.name
+
+    @classmethod
+    def Params(cls):
+        return dense_params().Set(cls=cls)
+
+
+def dense_params(name='dense', units=10):
+    p = hyperparams.InstantiableParams(Dense)
+    p.Define('name', name, 'Name of the layer.')
+    p.Define('units', units, 'Number of outputs.')
+    return p
+
+
+def model_params():
+    p = hyperparams.Params()
+    p.Define('learning_rate', 0.1, 'Learning rate.')
+    p.Define('body', dense_params(), 'The body.')
+    p.Define('layers', [dense_params(), dense_params(units=20)], 'A list.')
+    p.Define('towers', {'left': dense_params(), 3: (dense_params(),)}, 'A dict.')
+    p.Define('shape', None, 'May stay None.')
+    return p
+
+
+def test_set_returns_self_and_takes_dotted_names():
+    p = model_params()
+    assert p.Set(learning_rate=0.5, **{'body.units': 7, 'layers[1].units': 8, "towers['left'].units": 9}) is p
+    assert (p.learning_rate, p.body.units, p.layers[1].units, p.towers['left'].units) == (0.5, 7, 8, 9)
+
+
+@pytest.mark.parametrize(('path', 'value'), [
+    ('learning_rate', 0.1), ('body.units', 10), ('layers[1].units', 20), ('layers[-2].units', 10),
+    ("towers['left'].name", 'dense'), ('towers[3][0].units', 10)])
+def test_get_follows_paths_into_params_and_containers(path, value):
+    assert model_params().Get(path) == value
+
+
+def test_set_replaces_items_of_tuples_named_tuples_and_frozen_dataclasses():
+    p = hyperparams.Params()
+    p.Define('value', {'a': (Point(1, Span(2, [3, 4])),)}, '')
+    p.Set(**{"value['a'][0][y][end][1]": 5})
+    assert p.value == {'a': (Point(1, Span(2, [3, 5])),)}
+
+
+@pytest.mark.parametrize(('path', 'nearest'), [
+    ('learning_rat', 'did you mean learning_rate'), ('body.unit', 'did you mean body.units'),
+    ('layers[0].name_', r'did you mean layers\[0\].name'), ('units', r'did you mean body.units or layers\[0\].units'),
+    ("towers['lift']", r"did you mean towers\['left'\]"), ('learning_rate.x', 'learning_rate is float'),
+    ('body.units[0]', 'body.units is int'), ('layers.x', 'layers.x'), ('no spaces', 'not the name of a parameter')])
+def test_wrong_path_names_the_nearest(path, nearest):
+    p = model_params()
+    for action in (lambda: p.Get(path), lambda: p.Set(**{path: 1}), lambda: p.Delete(path), lambda: p.ParamIsSet(path)):
+        with pytest.raises(AttributeError, match=nearest):
+            action()
+
+
+def test_index_beyond_a_list_says_how_long_the_list_is():
+    with pytest.raises(IndexError, match=r'layers\[2\] does not exist: layers has 2 elements'):
+        model_params().Get('layers[2].units')
+
+
+def test_unknown_attribute_names_the_nearest_on_read_and_write():
+    p = model_params()
+    with pytest.raises(AttributeError, match='lerning_rate is not a parameter; did you mean learning_rate'):
+        _ = p.lerning_rate
+    with pytest.raises(AttributeError, match='lerning_rate is not a parameter; did you mean learning_rate'):
+        p.lerning_rate = 1
+
+
+@pytest.mark.parametrize('name', ['', 'Foo', '1foo', 'foo$', 'foo bar', None, '_params', '__class__'])
+def test_define_refuses_illegal_names(name):
+    with pytest.raises(ValueError, match='cannot name|Params itself'):
+        hyperparams.Params().Define(name, 1, '')
+
+
+def test_define_accepts_leading_underscore_and_refuses_duplicates():
+    p = hyperparams.Params()
+    p.Define('_foo9', 1, '')
+    with pytest.raises(AttributeError, match='already defined'):
+        p.Define('_foo9', 2, '')
+
+
+def test_delete_removes_fields_of_nested_params():
+    p = model_params().Delete('shape', 'layers[0].units')
+    assert 'shape' not in p
+    assert p.layers[0].GetKeys() == ['cls', 'name']
+
+
+def test_freeze_forbids_every_change_but_leaves_nested_params_as_lingvo_does():
+    p = model_params()
+    p.Freeze()
+    changes = [lambda: p.Set(shape=1), lambda: setattr(p, 'shape', 1), lambda: p.Delete('shape'),
+               lambda: p.Define('new', 1, ''), lambda: p.FromText('shape : 1'), lambda: setattr(p, '_immutable', False),
+               lambda: p.Set(**{'body.units': 1}), lambda: hyperparams.ApplyOverrides(p, 'shape=1')]
+    for change in changes:
+        with pytest.raises(TypeError, match='immutable'):
+            change()
+    p.body.units = 1
+    assert p.body.units == 1
+
+
+def test_set_through_a_path_respects_frozen_nested_params():
+    p = model_params()
+    p.body.Freeze()
+    with pytest.raises(TypeError, match='immutable'):
+        p.Set(**{'body.units': 1})
+
+
+def test_copy_is_deep_and_stays_frozen():
+    p = model_params().Set(shape=[Point([1], {'k': dense_params()})])
+    p.Freeze()
+    q = p.Copy()
+    assert q == p
+    assert q.IsImmutable()
+    assert type(q.body) is hyperparams.InstantiableParams
+    q.body.units = q.layers[0].units = q.towers[3][0].units = 99
+    q.shape[0].x.append(2)
+    q.shape[0].y['k'].units = 99
+    assert p == model_params().Set(shape=[Point([1], {'k': dense_params()})])
+
+
+def test_copy_keeps_functions_classes_modules_tensors_and_dtypes():
+    tensor = tf.constant([1, 2])
+    values = [math.sqrt, Dense, math, tensor, tf.bfloat16, dense_params().Copy]
+    p = hyperparams.Params()
+    p.Define('values', values, '')
+    assert all(copied is value for copied, value in zip(p.Copy().values, values))
+
+
+def test_copy_separates_params_that_a_list_repeats():
+    p = hyperparams.Params()
+    p.Define('layers', [dense_params()] * 3, '')
+    q = p.Copy()
+    q.layers[0].units = 1
+    assert [layer.units for layer in q.layers] == [1, 10, 10]
+
+
+def test_pickle_and_deepcopy_give_equal_independent_params():
+    p = model_params().Set(shape=(1, math.inf, tf.float32))
+    for q in (pickle.loads(pickle.dumps(p)), copy.deepcopy(p), copy.deepcopy([p])[0]):
+        assert q == p
+        q.body.units = 99
+        assert p.body.units == 10
+
+
+def test_equality_compares_values_arrays_and_nan():
+    p, q = hyperparams.Params(), hyperparams.Params()
+    p.Define('value', np.array([1, 2]), '')
+    q.Define('value', np.array([1, 2]), 'another description')
+    assert p == q
+    q.value = np.array([1, 3])
+    assert p != q
+    p.value, q.value = [float('nan')], [float('nan')]
+    assert p == q
+    p.value, q.value = [1], (1,)
+    assert p != q
+    assert p != 3
+    assert p != hyperparams.Params()
+
+
+def test_param_is_set_means_not_none():
+    p = model_params()
+    assert not p.ParamIsSet('shape')
+    assert p.ParamIsSet('body.units')
+    assert 'shape' in p
+    assert 'body.units' not in p
+
+
+def test_iteration_keys_dir_and_str_are_sorted():
+    p = hyperparams.Params()
+    p.Define('b', 'x', '')
+    p.Define('a', [1, dense_params()], '')
+    p.Define('c', dense_params(), '')
+    assert [name for name, _ in p.IterParams()] == p.GetKeys() == dir(p) == ['a', 'b', 'c']
+    assert len(p) == 3
+    assert str(p) == f"""{{
+  a: [1, {{'cls': {Dense!r}, 'name': 'dense', 'units': 10}}]
+  b: "x"
+  c: {{
+    cls: {Dense!r}
+    name: "dense"
+    units: 10
+  }}
+}}"""
+
+
+def test_copy_fields_to_skips_cls_and_copies_nested_params():
+    source, target = dense_params(units=5), dense_params().Set(cls=None)
+    source.Define('child', dense_params(), '')
+    target.Define('child', None, '')
+    assert hyperparams.CopyFieldsTo(source, target, skip='name') is target
+    target.child.units = 77
+    assert (target.cls, target.units, source.child.units) == (None, 5, 10)
+
+
+def test_copy_fields_to_fails_on_unknown_keys_unless_they_are_ignored():
+    source, target = model_params(), dense_params()
+    with pytest.raises(AttributeError, match='body'):
+        hyperparams.CopyFieldsTo(source, target)
+    assert hyperparams.CopyFieldsTo(source, target, ignore_unknown_keys=True) == dense_params()
+
+
+def test_copy_fields_subset_to_copies_only_the_named():
+    target = hyperparams.CopyFieldsSubsetTo(dense_params('a', 1), dense_params('b', 2), ['units', 'cls'])
+    assert (target.name, target.units) == ('b', 1)
+
+
+def test_merge_common_keys_keeps_class_and_own_keys():
+    source, target = dense_params(units=5), hyperparams.InstantiableParams(dict)
+    target.Define('units', 1, '')
+    target.Define('own', 2, '')
+    assert target.MergeCommonKeysFrom(source) is target
+    assert (target.cls, target.units, target.own, len(target)) == (dict, 5, 2, 3)
+
+
+def visited(p, **kwargs):
+    keys = []
+    p.Visit(lambda key, value: keys.append(key), **kwargs)
+    return keys
+
+
+def test_visit_gives_paths_of_params_lists_dicts_and_records():
+    p = hyperparams.Params()
+    p.Define('a', {'k': [('b', Point('c', dense_params()))], 3: Span(1, 2)}, '')
+    assert visited(p) == ["a['k'][0][0]", "a['k'][0][1][x]", "a['k'][0][1][y].cls", "a['k'][0][1][y].name",
+                          "a['k'][0][1][y].units", 'a[3][start]', 'a[3][end]']
+    assert [p.Get(key) for key in visited(p)] == ['b', 'c', Dense, 'dense', 10, 1, 2]
+
+
+def test_visit_enters_only_what_enter_fn_accepts_and_exits_what_it_entered():
+    p, entered, left = model_params(), [], []
+    keys = visited(p, enter_fn=lambda key, value: not entered.append(key) and isinstance(value, hyperparams.Params),
+                   exit_fn=lambda key, value: left.append(key))
+    assert entered == ['', 'body', 'layers', 'towers']
+    assert keys == ['body.cls', 'body.name', 'body.units', 'layers', 'learning_rate', 'shape', 'towers']
+    assert left == ['body', '']
+
+
+def test_text_diff_marks_both_sides_and_nesting():
+    a, b = model_params(), model_params()
+    assert a.TextDiff(b) == ''
+    b.Set(learning_rate=0.2, **{'body.units': 11, 'layers[1].units': 12, "towers['left'].name": 'x'})
+    b.layers.append(5)
+    b.Define('zoom', 'z', '')
+    assert a.TextDiff(b) == """\
+? body:
+>   units: 10
+<   units: 11
+? layers[1]:
+>   units: 20
+<   units: 12
+< layers[2]: 5
+> learning_rate: 0.1
+< learning_rate: 0.2
+? towers:
+?   left:
+>     name: dense
+<     name: x
+< zoom: z
+"""
+
+
+def test_instantiate_passes_params_and_further_arguments():
+    assert dense_params(name='fc').Instantiate(prefix='my_').name == 'my_fc'
+    with pytest.raises(ValueError, match='set cls'):
+        hyperparams.InstantiableParams().Instantiate()
+
+
+def test_params_survive_being_an_attribute_of_a_keras_layer():
+    class Layer(keras.layers.Layer):
+        def __init__(self, params):
+            super().__init__()
+            self.params = params.Copy()
+            self.params.Freeze()
+
+    p = model_params()
+    layer = Layer(p)
+    assert type(layer.params) is hyperparams.Params
+    assert type(layer.params.layers) is list
+    assert layer.params == p
+    assert layer.weights == []

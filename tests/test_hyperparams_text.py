@@ -1,0 +1,403 @@
+import collections
+import dataclasses
+import enum
+import math
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lingpipe import hyperparams
+
+Point = collections.namedtuple('Point', ['x', 'y'])
+
+
+@dataclasses.dataclass
+class Span:
+    start: object
+    end: object = None
+    length: object = dataclasses.field(default=None, init=False)
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 'b'
+
+
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+    RUN = 4
+
+
+class Size(enum.IntEnum):
+    BIG = 9
+
+
+class Dense:
+    @classmethod
+    def Params(cls):
+        p = hyperparams.InstantiableParams(cls)
+        p.Define('units', 10, 'Number of outputs.')
+        p.Define('activation', None, 'Activation.')
+        return p
+
+
+class Conv(Dense):
+    class Kernel:
+        pass
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('kernel_size', (3, 3), 'Height and width.')
+        p.Define('child', None, 'Params of a child.')
+        return p
+
+
+def activation(x):
+    return x
+
+
+for registered in (Point, Span, Color, Access, Size, Dense, Conv, Conv.Kernel, activation):
+    hyperparams.RegisterType(registered)
+
+
+def holding(value):
+    p = hyperparams.Params()
+    p.Define('value', value, '')
+    return p
+
+
+def is_same(a, b):
+    """An independent equality: of types too, and NaN equals NaN."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return repr(a) == repr(b)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(is_same, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(is_same(a[key], b[key]) for key in a)
+    if isinstance(a, hyperparams.Params):
+        return is_same(dict(a.IterParams()), dict(b.IterParams()))
+    return is_same(dataclasses.astuple(a), dataclasses.astuple(b)) if isinstance(a, Span) else a == b
+
+
+# ---- round trips ----------------------------------------------------------------------------------------------------
+
+HARD_TEXT = st.text(st.one_of(st.characters(), st.sampled_from('\'"\\\n\r\t#:;=[]{}x\x00\x85\u2028\ud800 ')))
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), HARD_TEXT,
+    st.sampled_from([
+        *Color, *Access, Access.READ | Access.RUN, Access(0), Size.BIG, Dense, Conv, Conv.Kernel, activation, dict, len,
+        Dense.Params, tf.float32, tf.bfloat16, tf.string, np.dtype('float32'), np.dtype('>i8'), np.dtype('U5'),
+        np.dtype(bool)]))
+KEYS = st.one_of(HARD_TEXT, st.integers(-999, 999), st.booleans(), st.tuples(HARD_TEXT, st.integers()),
+                 st.sampled_from(Color))
+
+
+def containers(children):
+    return st.one_of(
+        st.lists(children, max_size=4), st.lists(children, max_size=4).map(tuple),
+        st.dictionaries(KEYS, children, max_size=4), st.builds(Point, children, children),
+        st.builds(Span, children, children))
+
+
+VALUES = st.recursive(SCALARS, containers, max_leaves=10)
+
+
+def with_params(children):
+    conv = st.builds(lambda a, c: Conv.Params().Set(activation=a, child=c), children, children)
+    keys = st.one_of(HARD_TEXT, st.integers(-999, 999))
+    return st.one_of(conv, st.lists(children, max_size=4), st.lists(children, max_size=4).map(tuple),
+                     st.dictionaries(keys, children, max_size=4))
+
+
+for known in (dict, len, Dense.Params):
+    hyperparams.RegisterType(known)
+
+
+@settings(max_examples=400, deadline=None)
+@given(VALUES)
+def test_text_of_any_value_is_read_back_exactly_into_a_field_that_is_none(value):
+    p, q = holding(value), holding(None)
+    assert is_same(q.FromText(p.ToText()).value, value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.recursive(VALUES, with_params, max_leaves=8), VALUES)
+def test_text_with_types_is_read_back_exactly_whatever_the_field_held(value, before):
+    p, q = holding(value), holding(before)
+    assert is_same(q.FromTextWithTypes(p.ToTextWithTypes()).value, value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.recursive(VALUES, with_params, max_leaves=8))
+def test_params_that_read_their_own_text_stay_as_they_are(value):
+    p = holding(value)
+    q = p.Copy().FromText(p.ToText())
+    assert is_same(q.value, value)
+    assert q.ToText() == p.ToText()
+
+
+@pytest.mark.parametrize('value', [np.float32(0.1), np.float64('inf'), np.int64(-3), np.bool_(True), np.str_("it's")])
+def test_numpy_scalars_keep_their_type(value):
+    q = holding(type(value)(0)).FromText(holding(value).ToText())
+    assert is_same(q.value, value)
+    assert is_same(holding(None).FromTextWithTypes(holding(value).ToTextWithTypes()).value, value)
+
+
+def test_values_without_text_stay_as_they_are():
+    values = [threading.Lock(), np.zeros(3), 1j, lambda: 0, {1, 2}]
+    p = holding(list(values))
+    p.FromText(p.ToText())
+    assert all(value is old for value, old in zip(p.value, values))
+    with pytest.raises(ValueError, match='lock'):
+        holding(None).FromText(p.ToText())
+
+
+# ---- the format -----------------------------------------------------------------------------------------------------
+
+
+def test_text_looks_like_lingvos():
+    p = hyperparams.Params()
+    p.Define('tau', False, '')
+    p.Define('inner', Dense.Params(), '')
+    p.Define('dtype', tf.float32, '')
+    p.Define('dict', {'b': [1, 'x'], 'a': None}, '')
+    p.Define('layers', [holding(i) for i in range(11)], '')
+    p.Define('text', 'two\n"lines"', '')
+    p.Define('quoted', "it's \\", '')
+    p.Define('color', Color.RED, '')
+    p.Define('function', activation, '')
+    p.Define('scale', 1e-05, '')
+    layers = ''.join(f'layers[{i}].value : {i}\n' for i in range(11))
+    assert p.ToText() == rf"""color : Color.RED
+dict : {{'a': None, 'b': [1, 'x']}}
+dtype : float32
+function : type/{__name__}/activation
+inner.activation : NoneType
+inner.cls : type/{__name__}/Dense
+inner.units : 10
+{layers}quoted : "it's \\"
+scale : 1e-05
+tau : False
+text : 'two
+"lines"'
+"""
+    assert holding(3).ToText(separator='=') == 'value = 3\n'
+    text, types = holding([Dense.Params()]).ToText(include_types=True)
+    assert text.startswith('value[0].activation : NoneType\n')
+    assert types == {
+        'value': 'list[1]', 'value[0].activation': 'NoneType', 'value[0].cls': 'type', 'value[0].units': 'int'}
+
+
+def test_comments_and_blank_lines_are_skipped_but_kept_in_strings():
+    p = holding('').FromText('\n# value : 1\n  value : "a # b\n\n# c"  \n\n')
+    assert p.value == 'a # b\n\n# c'
+
+
+@pytest.mark.parametrize('text', [
+    'value', 'value = 1', ': 1', '1value : 2', 'value : "open', "value : 'a' b", 'value[ : 1'])
+def test_malformed_text_is_a_value_error(text):
+    with pytest.raises(ValueError):
+        holding('').FromText(text)
+
+
+def test_one_element_of_a_list_of_params_is_changed():
+    p = holding([Dense.Params()] * 4)
+    assert p.FromText('value[3].units : 5') is p
+    assert [layer.units for layer in p.value] == [10, 10, 10, 5]
+
+
+def test_types_override_the_type_of_the_present_value():
+    p, q = holding('1'), holding('1')
+    q.FromText('value : 2', type_overrides={'value': 'float'})
+    assert is_same(q.value, 2.0)
+    assert is_same(p.FromTextWithTypes('value : 2\n\n\nvalue : int\n').value, 2)
+    with pytest.raises(ValueError, match='has no types'):
+        p.FromTextWithTypes('value : 1\n')
+
+
+def test_a_line_for_another_class_brings_the_fields_of_that_class():
+    p = holding(Dense.Params().Set(units=99))
+    p.FromText(f'value.kernel_size : (5, 5)\nvalue.cls : type/{__name__}/Conv')
+    assert p.value == Conv.Params().Set(units=99, kernel_size=(5, 5))
+
+
+def test_params_are_made_where_there_were_none():
+    p = holding(None).FromText(f'''
+        value.child.units : 3
+        value.child.cls : type/{__name__}/Dense
+        value.cls : type/{__name__}/Conv''')
+    assert p.value == Conv.Params().Set(child=Dense.Params().Set(units=3))
+
+
+def test_dict_text_changes_some_fields_of_a_record():
+    p = holding(Span(1, tf.float32))
+    p.FromText("value : {'end': 'bfloat16'}")
+    assert p.value == Span(1, tf.bfloat16)
+    with pytest.raises(ValueError, match='is no field; did you mean end'):
+        p.FromText("value : {'ende': 3}")
+
+
+# ---- overrides ------------------------------------------------------------------------------------------------------
+
+
+def overridable():
+    p = hyperparams.Params()
+    p.Define('flag', True, '')
+    p.Define('steps', 100, '')
+    p.Define('rate', 0.5, '')
+    p.Define('name', 'net', '')
+    p.Define('ends', [1, 2], '')
+    p.Define('limit', None, '')
+    p.Define('color', Color.RED, '')
+    p.Define('dtype', tf.float32, '')
+    p.Define('task', Dense.Params(), '')
+    p.Define('shape', (1, 2), '')
+    return p
+
+
+@pytest.mark.parametrize(('text', 'path', 'value'), [
+    ('steps=7', 'steps', 7), ("steps='7'", 'steps', 7), ('steps : -1_000', 'steps', -1000),
+    ('steps=None', 'steps', None),
+    ('rate=2', 'rate', 2.0), ('rate = 1e-3', 'rate', 0.001), ('rate=-inf', 'rate', -math.inf),
+    ('flag=false', 'flag', False), ('flag=True', 'flag', True),
+    ('name=a/b-c.txt', 'name', 'a/b-c.txt'), ('name=two words', 'name', 'two words'),
+    ("name='a;b=c: d\\'#'", 'name', "a;b=c: d'#"),
+    ('name=', 'name', ''), ('name=[a-z]*', 'name', '[a-z]*'), ('name=4', 'name', 4), ("name='4'", 'name', '4'),
+    ('name=[2, 5]', 'name', [2, 5]), ('name=None', 'name', None),
+    ('ends=[2,5]', 'ends', [2, 5]), ('ends=(2,)', 'ends', (2,)), ('ends=[a, b]', 'ends', ['a', 'b']),
+    ("ends=['a;b', {'c;': 1}]", 'ends', ['a;b', {'c;': 1}]),
+    ('limit=3', 'limit', 3), ('limit=relu', 'limit', 'relu'), ('limit=3.5', 'limit', 3.5),
+    ('limit=true', 'limit', True),
+    ('color=BLUE', 'color', Color.BLUE), ('color=Color.BLUE', 'color', Color.BLUE),
+    ('dtype=bfloat16', 'dtype', tf.bfloat16), ("dtype='half'", 'dtype', tf.float16),
+    ('task.units=3', 'task.units', 3), ('shape=[4]', 'shape', [4])])
+def test_override_is_read_as_the_field_needs_it(text, path, value):
+    p = hyperparams.ApplyOverrides(overridable(), text)
+    assert is_same(p.Get(path), value)
+    changed = overridable().Set(**{path: value})
+    assert p == changed
+
+
+def test_overrides_are_separated_by_semicolons_or_newlines():
+    text = ' steps=1;; rate : 2 ;\n# name=x; flag=no\nname="a;\nb"; task.units=4 '
+    p = hyperparams.ApplyOverrides(overridable(), text)
+    assert (p.steps, p.rate, p.name, p.flag, p.task.units) == (1, 2.0, 'a;\nb', True, 4)
+
+
+@pytest.mark.parametrize(('text', 'error', 'message'), [
+    ('steps=1e6', ValueError, r'^steps : 1e6 is not an int; write 1000000\.$'),
+    ('steps=many', ValueError, r'^steps : many is not an int'),
+    ('steps=True', ValueError, r'^steps : True is not an int'),
+    ('steps=[1]', ValueError, r'^steps : \[1\] is not an int'),
+    ('rate=fast', ValueError, r'^rate : fast is not a float; write a number'),
+    ('flag=1', ValueError, r'^flag : 1 is not a bool; write True or False\.$'),
+    ('color=BLU', ValueError, r'^color : BLU is not a member of Color; did you mean BLUE\?$'),
+    ('dtype=float31', ValueError, r'^dtype : float31 is not the name of a dtype'),
+    ('steps', ValueError, r"^'steps' is not of the form <key> = <value> or <key> : <value>"),
+    ('stepz=1', AttributeError, r'^stepz is not a parameter; did you mean steps\?$'),
+    ('units=1', AttributeError, r'^units is not a parameter; did you mean task.units\?$'),
+    ('task.unit=1', AttributeError, r'^task.unit is not a parameter; did you mean task.units\?$'),
+    ('task=1', ValueError, r'^task : 1 cannot stand where Params do'),
+    ('ends[7]=1', IndexError, r'^ends\[7\] does not exist: ends has 2 elements'),
+    ('ends=[1', ValueError, r"^ends : \[1 lacks a '\]'"),
+    ('ends={[1]: 2}', ValueError, r'^ends : .* cannot be the key of a dict')])
+def test_wrong_override_says_what_is_allowed(text, error, message):
+    p = overridable()
+    with pytest.raises(error, match=message):
+        hyperparams.ApplyOverrides(p, text)
+    assert p == overridable()
+
+
+# ---- safety ---------------------------------------------------------------------------------------------------------
+
+ATTACKS = [
+    'type/os/system', 'type/builtins/eval', 'type/subprocess/Popen', f'type/{__name__}/os',
+    "type/os/system{'command': 'true'}",
+    "__import__('os').system('touch {target}')", "[__import__('os').system('touch {target}')]",
+    "open('{target}', 'w')", "{{'a': open('{target}', 'w')}}", "(lambda: open('{target}', 'w'))()", "f'{{open(1)}}'",
+    '!!python/object/apply:os.system ["touch {target}"]', "cos\nsystem\n(S'touch {target}'\ntR.",
+    'proto/os/system/touch {target}', 'Color.__class__', 'Color.mro', f'type/{__name__}/Color.__subclasses__',
+    'dtype/os', 'dtype/[(1,)]', '9**9**9', "'a' * 10**10", '[0] * 10**10', '{open(1)}']
+
+
+@pytest.mark.parametrize('attack', ATTACKS)
+@pytest.mark.parametrize('before', [None, [1], Dense, activation, Color.RED, Span(1), 3, tf.float32, Dense.Params()])
+def test_what_a_text_names_is_never_run(attack, before, tmp_path):
+    target = tmp_path / 'target'
+    text = 'value : ' + attack.replace('{target}', str(target)).replace('{{', '{').replace('}}', '}')
+    p = holding(before)
+    with pytest.raises((ValueError, AttributeError)):
+        p.FromText(text)
+    assert not target.exists()
+    assert p == holding(before)
+
+
+@pytest.mark.parametrize('attack', ATTACKS)
+def test_an_override_of_a_string_is_at_most_a_string(attack):
+    p = holding('before')
+    try:
+        hyperparams.ApplyOverrides(p, f'value = {attack}')
+    except (ValueError, AttributeError):
+        pass
+    assert isinstance(p.value, str)
+
+
+def test_the_error_for_an_unknown_class_tells_how_to_allow_it():
+    with pytest.raises(ValueError, match=r'value : type/.*/Dens names nothing .*RegisterType.* mean type/.*/Dense'):
+        holding(None).FromText(f'value : type/{__name__}/Dens')
+
+
+def test_a_class_that_the_params_hold_needs_no_registration():
+    class Local:
+        pass
+
+    p = hyperparams.Params()
+    p.Define('deep', [{'k': (Span(Local),)}], '')
+    p.Define('value', None, '')
+    key = f'{__name__}/test_a_class_that_the_params_hold_needs_no_registration.<locals>.Local'
+    assert p.FromText(f'value : type/{key}').value is Local
+
+
+def test_two_objects_of_one_name_are_not_confused():
+    first, second = [lambda number=number: number for number in range(2)]
+    p = holding([first, second])
+    assert p.Copy().FromText(p.ToText()) == p
+    p.Define('other', None, '')
+    with pytest.raises(ValueError, match='names 2 different objects'):
+        p.FromText('other ' + p.ToText().splitlines()[1][len('value '):].replace('[', '').split(',')[0])
+
+
+@pytest.mark.parametrize('bomb', [
+    'value : ' + '[' * 100_000, 'value : ' + '(' * 100_000 + ')' * 100_000, 'value : ' + '{1:' * 100_000,
+    'value : ' + '-' * 100_000 + '1', 'value : ' + '9' * 100_000, 'value' + '.value' * 100_000 + ' : 1',
+    'value' + '[0]' * 100_000 + ' : 1', 'value[999999999] : 1', 'value[99999999999999999999] : 1',
+    'value : "' + '\\' * 100_001, 'value : ' + "'" * 100_001, 'value : [' + "'" * 100_001, '#' * 100_000 + '\nvalue',
+    'value : type/' + 'a' * 100_000 + '/b'])
+def test_bombs_are_refused(bomb):
+    for before in (None, [1], 3):
+        with pytest.raises((ValueError, AttributeError, IndexError)):
+            holding(before).FromText(bomb)
+
+
+def test_types_cannot_ask_for_a_huge_list():
+    with pytest.raises(ValueError, match='longer than'):
+        holding(None).FromTextWithTypes('value[0].x : 1\n\n\nvalue : list[999999999999]\n')
+
+
+def test_module_needs_neither_tensorflow_nor_keras_nor_numpy():
+    code = ("import sys; from lingpipe import hyperparams as h; p = h.Params(); p.Define('a', [1, len, 1.5], ''); "
+            "p.Copy().FromText(p.ToText()); print({'tensorflow', 'keras', 'numpy'} & sys.modules.keys())")
+    folder = os.path.dirname(os.path.dirname(hyperparams.__file__))
+    result = subprocess.run([sys.executable, '-c', code], cwd=folder, capture_output=True, text=True, check=True)
+    assert result.stdout == 'set()\n'

@@ -1,0 +1,176 @@
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from lingpipe import base_model_params, model_registry
+
+HEADER = """\
+from lingpipe import base_model_params, hyperparams, model_registry
+
+
+def made(name, value):
+    p = hyperparams.Params()
+    p.Define(name, value, '')
+    return p
+
+
+class Base(base_model_params.SingleTaskModelParams):
+    SIZE = 1
+
+    def Train(self):
+        return made('split', 'train')
+
+    def Task(self):
+        p = made('size', self.SIZE)
+        p.Define('train', made('max_steps', 10), '')
+        p.Define('eval', made('samples', 5), '')
+        return p
+
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A current folder of its own, with no experiment known and no module of it imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'path', [path for path in sys.path if path])
+    monkeypatch.setattr(model_registry, '_registered', {})
+    before = dict(sys.modules)
+    for name in [name for name in sys.modules if name.split('.')[0] == 'params']:
+        del sys.modules[name]
+    yield tmp_path
+    sys.modules.clear()
+    sys.modules.update(before)
+
+
+def write(folder, path, text):
+    file = folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for parent in file.relative_to(folder).parents[:-1]:
+        (folder / parent / '__init__.py').touch()
+    file.write_text(HEADER + textwrap.dedent(text))
+
+
+def experiments(*names, default=None):
+    decorator = '@model_registry.RegisterSingleTaskModel\n'
+    classes = [f'{decorator}class {name}(Base):\n    SIZE = {len(name)}\n' for name in names]
+    return ''.join(classes) + (f'DEFAULT = {default}\n' if default else '')
+
+
+def test_key_is_module_and_class(folder):
+    write(folder, 'params/vision.py', experiments('Net', 'DeepNet'))
+    cls = model_registry.GetClass('params.vision.DeepNet')
+    assert (cls.__name__, cls.SIZE) == ('DeepNet', 7)
+    assert sorted(model_registry.GetAllRegisteredClasses()) == ['params.vision.DeepNet', 'params.vision.Net']
+    assert model_registry.GetClass('params.vision.DeepNet') is cls
+
+
+def test_get_params_joins_model_and_dataset(folder):
+    write(folder, 'params/vision.py', experiments('Net'))
+    p = model_registry.GetParams('params.vision.Net', 'Train')
+    assert p.ToText() == "eval.samples : 5\ninput.split : 'train'\ntask.size : 3\ntrain.max_steps : 10\n"
+    with pytest.raises(LookupError, match="no dataset 'Trian'; did you mean Train"):
+        model_registry.GetParams('params.vision.Net', 'Trian')
+    with pytest.raises(NotImplementedError, match=r'Net does not define Test\(\)'):
+        model_registry.GetParams('params.vision.Net', 'Test')
+
+
+def test_any_importable_module_of_the_current_folder_works(folder):
+    write(folder, 'mypackage/sub/mymodule.py', experiments('Net'))
+    write(folder, 'alone.py', experiments('Single'))
+    assert model_registry.GetClass('mypackage.sub.mymodule.Net').__name__ == 'Net'
+    assert model_registry.GetClass('alone.Single').__name__ == 'Single'
+
+
+def test_module_written_after_a_failed_look_up_is_found(folder):
+    write(folder, 'params/a.py', experiments('Net'))
+    with pytest.raises(LookupError):
+        model_registry.GetClass('params.b.Net')
+    write(folder, 'params/b.py', experiments('Net'))
+    assert model_registry.GetClass('params.b.Net').__module__ == 'params.b'
+
+
+def test_module_stands_for_its_default_or_only_experiment(folder):
+    write(folder, 'params/one.py', experiments('Net'))
+    write(folder, 'params/two.py', experiments('Net', 'DeepNet', default='DeepNet'))
+    write(folder, 'params/importing.py', 'from params.two import Net, DeepNet\n' + experiments('Own'))
+    assert model_registry.GetClass('params.one').__name__ == 'Net'
+    assert model_registry.GetClass('params.two').__name__ == 'DeepNet'
+    assert model_registry.GetClass('params.importing').__name__ == 'Own'
+
+
+def test_module_without_a_default_lists_its_experiments(folder):
+    write(folder, 'params/two.py', experiments('Net', 'DeepNet'))
+    write(folder, 'params/wrong.py', experiments('Net', default='Base'))
+    with pytest.raises(LookupError, match='2 experiments and no DEFAULT; name one of: params.two.DeepNet, params.two'):
+        model_registry.GetClass('params.two')
+    with pytest.raises(LookupError, match=r'DEFAULT of params.wrong is .*Base.* not a registered .*: params.wrong.Net'):
+        model_registry.GetClass('params.wrong')
+
+
+@pytest.mark.parametrize('name', [
+    'params.vision.DeepNe', 'params.vison.DeepNet', 'vision.DeepNet', 'params.vision.DeepNet.SIZE',
+    'params.vision.made', 'nothing_like_it', '', '.', 'params..vision', 'params/vision.py', 'params', 'os.path',
+    'os.path.join.x', 'a b'])
+def test_wrong_name_lists_experiments_nearest_first(folder, name):
+    write(folder, 'params/vision.py', experiments('Net', 'DeepNet'))
+    write(folder, 'params/text.py', experiments('Transformer'))
+    with pytest.raises(LookupError) as error:
+        model_registry.GetClass(name)
+    message = str(error.value)
+    for key in ('params.vision.DeepNet', 'params.vision.Net', 'params.text.Transformer'):
+        assert key in message
+    if name and 'DeepNe' in name:
+        assert message.index('params.vision.DeepNet,') < message.index('params.text')
+
+
+def test_class_that_is_not_registered_is_refused_with_the_remedy(folder):
+    write(folder, 'params/vision.py', experiments('Net'))
+    with pytest.raises(LookupError, match='params.vision.Base is not registered; put @model_registry.Register'):
+        model_registry.GetClass('params.vision.Base')
+
+
+@pytest.mark.parametrize(('text', 'error', 'message'), [
+    ('import no_such_library\n', ModuleNotFoundError, 'no_such_library'),
+    ('import params.no_such\n', ModuleNotFoundError, 'no_such'),
+    ('from params import nothing\n', ImportError, 'nothing'), ('1 / 0\n', ZeroDivisionError, 'division'),
+    ('class :\n', SyntaxError, 'invalid syntax')])
+def test_error_of_the_users_module_is_shown_as_it_is(folder, text, error, message):
+    write(folder, 'params/broken.py', text)
+    with pytest.raises(error, match=message):
+        model_registry.GetClass('params.broken.Net')
+
+
+def test_list_models_reports_broken_modules_and_hides_no_other(folder):
+    write(folder, 'params/vision.py', experiments('Net'))
+    write(folder, 'params/deep/text.py', experiments('Transformer'))
+    write(folder, 'params/broken.py', 'import no_such_library\n')
+    write(folder, 'params/leaving.py', 'raise SystemExit(3)\n')
+    listing = model_registry.ListModels()
+    assert sorted(listing.models) == ['params.deep.text.Transformer', 'params.vision.Net']
+    assert {name: type(error) for name, error in listing.errors.items()} == {
+        'params.broken': ModuleNotFoundError, 'params.leaving': SystemExit}
+
+
+def test_list_models_without_a_params_package_is_empty(folder):
+    assert model_registry.ListModels() == ({}, {})
+
+
+def test_register_refuses_what_is_no_experiment():
+    with pytest.raises(TypeError, match='takes a subclass of SingleTaskModelParams'):
+        model_registry.RegisterSingleTaskModel(dict)
+    with pytest.raises(TypeError, match='takes a subclass of SingleTaskModelParams'):
+        model_registry.RegisterSingleTaskModel(base_model_params.SingleTaskModelParams())
+
+
+@pytest.mark.parametrize(('path', 'arguments', 'key'), [
+    ('vision.py', ['vision.py'], 'vision.Net'), ('params/vision.py', ['-m', 'params.vision'], 'params.vision.Net')])
+def test_module_that_is_run_goes_by_its_own_name(folder, path, arguments, key):
+    write(folder, path, experiments('Net') + 'print(*model_registry.GetAllRegisteredClasses())\n')
+    root = pathlib.Path(model_registry.__file__).parents[1]
+    result = subprocess.run([sys.executable, *arguments], cwd=folder, env={'PYTHONPATH': str(root)},
+                            capture_output=True, text=True, check=True)
+    assert result.stdout == key + '\n'
