@@ -1,6 +1,6 @@
 """The command line of LingPipe.
 
-    python run.py --model=params.amoebanet --mode=train --logdir=/tmp/amoebanet
+    python run.py --model=params.amoebanet --mode=train --logdir=logs/amoebanet
 """
 
 import os
@@ -10,9 +10,9 @@ import time
 _STARTED = time.time()
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
-from absl import app, flags, logging  # noqa: E402
+from absl import app, flags, logging
 
-from lingpipe import hyperparams, model_registry  # noqa: E402
+from lingpipe import hyperparams, model_registry
 
 FLAGS = flags.FLAGS
 
@@ -93,14 +93,14 @@ _MODES = {'train': _train, 'eval': _eval, 'inspect_params': _inspect_params, 'in
 
 def main(unused_argv):
     from lingpipe.training import errors
-    if FLAGS['verbosity'].using_default_value:
+    if not FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
     if FLAGS.mode == 'list':
         return _list()
     if not FLAGS.model:
         raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
     if FLAGS.mode in ('train', 'eval') and not FLAGS.logdir:
-        raise app.UsageError(f'--logdir is missing: --mode={FLAGS.mode} needs a folder, such as --logdir=/tmp/lingpipe.')
+        raise app.UsageError(f'--logdir is missing: --mode={FLAGS.mode} needs a folder, such as --logdir=logs/my_run.')
     try:
         params, datasets = _experiment()
         if FLAGS.mode != 'inspect_params':

@@ -16,11 +16,11 @@ setuptools.setup(
     install_requires=[
         'absl-py',
         'importlib_resources',
-        'keras>=3.15,<3.16',
+        'keras>=3.12,<3.16',
         'numpy',
         'scikit-learn',
         'tensorboard',
-        'tensorflow>=2.21,<2.22',
+        'tensorflow>=2.20,<2.22',
         'tensorflow-datasets',
         'tqdm',
     ],

@@ -11,7 +11,7 @@ _HOMES = {
     'GPipeLayer': 'lingpipe.pipeline.gpipe_layer',
     'use_virtual_devices': 'lingpipe.distribute.local_devices',
 }
-__all__ = sorted(_HOMES)
+__all__ = ['GPipeLayer', 'use_virtual_devices']
 
 
 def __getattr__(name):

@@ -10,16 +10,10 @@ The interface is that of Lingvo's hyperparams; this file imports neither TensorF
 
 import re
 
-from lingpipe import (
-    hyperparams_diff,
-    hyperparams_known,
-    hyperparams_reader,
-    hyperparams_text,
-    hyperparams_tree,
-    spelling,
-)
+from lingpipe import spelling
+from lingpipe.params_text import known_objects, param_tree, text_diff, text_format, text_reader
 
-RegisterType = hyperparams_known.RegisterType
+RegisterType = known_objects.RegisterType
 
 
 def CopyFieldsTo(from_p, to_p, skip=None, ignore_unknown_keys=False):
@@ -127,7 +121,7 @@ class Params:
         return len(self._params)
 
     def __eq__(self, other):
-        return isinstance(other, Params) and hyperparams_tree.equal(dict(self.IterParams()), dict(other.IterParams()))
+        return isinstance(other, Params) and param_tree.equal(dict(self.IterParams()), dict(other.IterParams()))
 
     def __str__(self):
         return self._ToString('')
@@ -136,7 +130,7 @@ class Params:
         return f'{type(self).__name__}({self})'
 
     def _ToString(self, indent):
-        strings = {name: hyperparams_text.value_string(value, indent) for name, value in self.IterParams()}
+        strings = {name: text_format.value_string(value, indent) for name, value in self.IterParams()}
         return '{\n' + ''.join(f'{indent}  {name}: {string}\n' for name, string in strings.items()) + indent + '}'
 
     def __deepcopy__(self, memo):
@@ -149,7 +143,7 @@ class Params:
         copied.__dict__.update(self.__dict__)
         copied.__dict__['_params'] = {}
         for name, param in self._params.items():
-            copied._params[name] = _Param(hyperparams_tree.copy_value(param.value), param.description)
+            copied._params[name] = _Param(param_tree.copy_value(param.value), param.description)
         return copied
 
     def Freeze(self):
@@ -176,7 +170,7 @@ class Params:
         """
         self._CheckMutable()
         for name, value in kwargs.items():
-            hyperparams_tree.assign(self, hyperparams_tree.parse_path(name), value)
+            param_tree.assign(self, param_tree.parse_path(name), value)
         return self
 
     def Get(self, name):
@@ -186,7 +180,7 @@ class Params:
             AttributeError: there is no such field.
             IndexError: a list is shorter.
         """
-        return hyperparams_tree.descendant(self, hyperparams_tree.parse_path(name))
+        return param_tree.descendant(self, param_tree.parse_path(name))
 
     def ParamIsSet(self, name):
         """Returns whether the value at a path is not None; raises AttributeError where there is no such field."""
@@ -204,9 +198,9 @@ class Params:
         """
         self._CheckMutable()
         for name in names:
-            steps = hyperparams_tree.parse_path(name)
-            hyperparams_tree.descendant(self, steps)
-            parent = hyperparams_tree.descendant(self, steps[:-1])
+            steps = param_tree.parse_path(name)
+            param_tree.descendant(self, steps)
+            parent = param_tree.descendant(self, steps[:-1])
             if steps[-1].is_item:
                 raise AttributeError(f'{name} is an item, and only fields can be deleted; set the field that holds it.')
             parent._CheckMutable()
@@ -239,7 +233,7 @@ class Params:
         """
         enter_fn = enter_fn or (lambda key, value: True)
         exit_fn = exit_fn or (lambda key, value: None)
-        hyperparams_tree.visit('', self, visit_fn, enter_fn, exit_fn)
+        param_tree.visit('', self, visit_fn, enter_fn, exit_fn)
 
     def ToText(self, include_types=False, separator=':'):
         """Returns the fields as text, a sorted line `path : value` each, which FromText reads back.
@@ -254,18 +248,18 @@ class Params:
         values, kinds = {}, {}
 
         def Enter(key, value):
-            if not hyperparams_tree.holds_params(value):
+            if not param_tree.holds_params(value):
                 return False
             if not isinstance(value, Params):
-                kinds[key] = hyperparams_text.format_shape(value)
+                kinds[key] = text_format.format_shape(value)
             return True
 
         def Add(key, value):
-            values[key] = hyperparams_text.format_value(value)
-            kinds[key] = hyperparams_text.type_name(value)
+            values[key] = text_format.format_value(value)
+            kinds[key] = text_format.type_name(value)
 
         self.Visit(Add, Enter)
-        text = hyperparams_text.format_lines(values, separator)
+        text = text_format.format_lines(values, separator)
         return (text, kinds) if include_types else text
 
     def FromText(self, text, type_overrides=None):
@@ -288,24 +282,24 @@ class Params:
             TypeError: these Params are frozen.
         """
         self._CheckMutable()
-        hyperparams_reader.read(self, hyperparams_text.split_entries(text), type_overrides or {})
+        text_reader.read(self, text_format.split_entries(text), type_overrides or {})
         return self
 
     def ToTextWithTypes(self):
         """Returns the text of ToText, two blank lines, and a `path : type` line for each field."""
         text, kinds = self.ToText(include_types=True)
-        return text + '\n\n' + hyperparams_text.format_lines(kinds, ':')
+        return text + '\n\n' + text_format.format_lines(kinds, ':')
 
     def FromTextWithTypes(self, text):
         """Sets the fields from the text of ToTextWithTypes, whatever types they have now; returns self."""
         values, _, kinds = text.rstrip().rpartition('\n\n')
         if kinds and not values:
             raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')
-        return self.FromText(values, {entry.path: entry.value for entry in hyperparams_text.split_entries(kinds)})
+        return self.FromText(values, {entry.path: entry.value for entry in text_format.split_entries(kinds)})
 
     def TextDiff(self, other):
         """Returns how `other` differs: `> name: value` for what is here, `<` for what is there, `?` above nesting."""
-        return hyperparams_diff.diff(self, other)
+        return text_diff.diff(self, other)
 
 
 class InstantiableParams(Params):
@@ -349,5 +343,5 @@ def ApplyOverrides(params, text):
         TypeError: `params` are frozen.
     """
     params._CheckMutable()
-    hyperparams_reader.read(params, hyperparams_text.split_entries(text, '=:', '\n;'), {}, words_are_strings=True)
+    text_reader.read(params, text_format.split_entries(text, '=:', '\n;'), {}, words_are_strings=True)
     return params

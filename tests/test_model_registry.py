@@ -155,7 +155,8 @@ def test_list_models_reports_broken_modules_and_hides_no_other(folder):
         'params.broken': ModuleNotFoundError, 'params.leaving': SystemExit}
 
 
-def test_list_models_without_a_params_package_is_empty(folder):
+def test_list_models_without_a_params_package_is_empty(folder, monkeypatch):
+    monkeypatch.setattr(sys, 'path', [place for place in sys.path if not pathlib.Path(place, 'params').is_dir()])
     assert model_registry.ListModels() == ({}, {})
 
 

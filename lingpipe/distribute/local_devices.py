@@ -1,7 +1,7 @@
 """Which devices of this machine the stages of a pipeline go to."""
 
-from absl import logging
 import tensorflow as tf
+from absl import logging
 
 _ACCELERATORS = ('TPU', 'GPU')
 

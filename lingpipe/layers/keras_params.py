@@ -13,7 +13,8 @@ import textwrap
 
 import keras
 
-from lingpipe import hyperparams, hyperparams_tree, spelling
+from lingpipe import hyperparams, spelling
+from lingpipe.params_text import param_tree
 
 
 class REQUIRED:
@@ -66,7 +67,7 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
     def __init__(self, cls):
         super().__init__(cls)
         for name, argument in _constructor_arguments(cls).items():
-            self.Define(name, hyperparams_tree.copy_value(argument.default), f'Argument of {cls.__name__}.')
+            self.Define(name, param_tree.copy_value(argument.default), f'Argument of {cls.__name__}.')
 
     def _IsLegalName(self, name):
         return name.isidentifier()  # the layer's author chose it
@@ -105,14 +106,14 @@ def _missing_error(cls, missing):
 def _is_given(name, value, arguments):
     if name == 'cls' or value is REQUIRED:
         return False
-    return name not in arguments or not hyperparams_tree.equal(value, arguments[name].default)
+    return name not in arguments or not param_tree.equal(value, arguments[name].default)
 
 
 def _instantiated(value):
     if isinstance(value, hyperparams.InstantiableParams):
         return value.Instantiate()
-    if hyperparams_tree.holds_params(value):
-        return hyperparams_tree.rebuild(value, [_instantiated(child) for _, child in hyperparams_tree.children(value)])
+    if param_tree.holds_params(value):
+        return param_tree.rebuild(value, [_instantiated(child) for _, child in param_tree.children(value)])
     return value
 
 
@@ -127,11 +128,11 @@ def _described(value, field):
         name = type(value).__name__
         raise TypeError(f'{field} is given a {name} object, which all that is instantiated would share; '
                         f'give KerasParams({name}, ...) instead.')
-    children = hyperparams_tree.children(value)
+    children = param_tree.children(value)
     if children is not None:
         described = [_described(child, field) for _, child in children]
         is_same = all(new is child for new, (_, child) in zip(described, children))
-        return value if is_same else hyperparams_tree.rebuild(value, described)
+        return value if is_same else param_tree.rebuild(value, described)
     if isinstance(value, type) or not hasattr(value, 'get_config') or not hasattr(value, 'from_config'):
         return value
     return _params_of_object(value, field)

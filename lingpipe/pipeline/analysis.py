@@ -66,6 +66,10 @@ def named_layer_params(layer_params):
     named = []
     for index, params in enumerate(layer_params):
         default = f'{_snake_case(params.cls.__name__)}_{index}'
+        if 'name' not in params:
+            raise ValueError(
+                f'layers[{index}], a {params.cls.__name__}, takes no argument name, which checkpoints need. Give its '
+                'constructor **kwargs, and pass them on in super().__init__(**kwargs).')
         named.append(params.Copy().Set(name=params.name or default))
     names = [params.name for params in named]
     doubled = sorted({name for name in names if names.count(name) > 1})

@@ -112,9 +112,11 @@ class Execution:
 
     def _forward(self, stage, action):
         micro_batch = action.micro_batch
-        arguments = dict(
-            inputs=self._inputs[stage.index, micro_batch], values=self._values[stage.index],
-            targets=self._targets[micro_batch] if self._is_last(stage) else (), position=self._positions[micro_batch])
+        arguments = {
+            'inputs': self._inputs[stage.index, micro_batch],
+            'targets': self._targets[micro_batch] if self._is_last(stage) else (),
+            'values': self._values[stage.index],
+            'position': self._positions[micro_batch]}
         results = self._program(stage).forward(arguments, self._keeps_residuals(action))
         self._values[stage.index] = self._values[stage.index]._replace(
             statistics=results['statistics'], state=results['state'])

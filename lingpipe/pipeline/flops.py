@@ -3,9 +3,10 @@
 import math
 from typing import NamedTuple
 
-_FREE = frozenset(
-    'Const Placeholder Identity IdentityN NoOp Reshape ExpandDims Squeeze Shape Pack Unpack StridedSlice Slice ConcatV2 Split '
-    'SplitV Transpose Cast StopGradient BroadcastTo Tile Pad PadV2 GatherV2 ReadVariableOp Fill ZerosLike OnesLike'.split())
+_FREE = frozenset([
+    'Const', 'Placeholder', 'Identity', 'IdentityN', 'NoOp', 'Reshape', 'ExpandDims', 'Squeeze', 'Shape', 'Pack',
+    'Unpack', 'StridedSlice', 'Slice', 'ConcatV2', 'Split', 'SplitV', 'Transpose', 'Cast', 'StopGradient',
+    'BroadcastTo', 'Tile', 'Pad', 'PadV2', 'GatherV2', 'ReadVariableOp', 'Fill', 'ZerosLike', 'OnesLike'])
 
 
 class Flops(NamedTuple):

@@ -8,15 +8,17 @@ import tensorflow as tf
 from lingpipe.distribute import local_devices
 from lingpipe.layers import base_layer
 from lingpipe.pipeline import analysis as analyses
-from lingpipe.pipeline import executor
-from lingpipe.pipeline import gradients
-from lingpipe.pipeline import losses
-from lingpipe.pipeline import micro_batches
-from lingpipe.pipeline import partition_table
-from lingpipe.pipeline import pipeline_call
+from lingpipe.pipeline import (
+    executor,
+    gradients,
+    losses,
+    micro_batches,
+    partition_table,
+    pipeline_call,
+    stage,
+    validation,
+)
 from lingpipe.pipeline import schedule as schedules
-from lingpipe.pipeline import stage
-from lingpipe.pipeline import validation
 
 
 class ValueAndGrad(NamedTuple):
@@ -121,7 +123,6 @@ class GPipeLayer(base_layer.BaseLayer):
         generators = stage.seed_generator_states(self.stack)
         self._stages = [stage.Stage(index, self.stack[start:end], device, generators)
                         for index, (start, end, device) in enumerate(runs)]
-        self._finishers = [gradients.GradientFinisher(part) for part in self._stages]
         self.built = True
 
     def compute_output_spec(self, inputs, training=False):
@@ -152,12 +153,18 @@ class GPipeLayer(base_layer.BaseLayer):
             y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
             step: number of the training step, which with the seed determines all random numbers; None: counted here.
             return_outputs: whether to return the outputs too.
-            assign_state: whether to assign moving statistics and other state; otherwise the caller does.
+            assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`, does.
 
         Returns:
             `ValueAndGrad`.
+
+        Raises:
+            ValueError: when the caller is to assign the state but does not run inside a `tf.function`.
         """
+        if not assign_state and tf.executing_eagerly():
+            raise ValueError('assign_state=False works inside a tf.function only. Put the whole step into one.')
         self._require_built(x)
+        step = None if step is None else tf.cast(step, tf.int64)
         layout = self._in_function(GPipeLayer._value_and_grad)
         return layout(self, loss_fn, x, y_true, step, return_outputs, assign_state)
 
@@ -182,8 +189,8 @@ class GPipeLayer(base_layer.BaseLayer):
         execution.run()
         sums = execution.sums
         total_weight = sums.metrics['loss'][1]
-        finished = [finish(value.weights, gradient, total_weight)
-                    for finish, value, gradient in zip(self._finishers, values, sums.weight_gradients)]
+        finished = [gradients.GradientFinisher(part)(value.weights, gradient, total_weight)
+                    for part, value, gradient in zip(self.stages, values, sums.weight_gradients)]
         with tf.device(self.stages[-1].device):
             metrics = losses.means(sums.metrics)
             loss = metrics.pop('loss') + tf.add_n([part.regularization for part in finished])
@@ -248,7 +255,8 @@ class GPipeLayer(base_layer.BaseLayer):
         """Eagerly a layout runs as one `tf.function`, else nothing would overlap."""
         if not tf.executing_eagerly():
             return method
-        return self._functions.setdefault(method, tf.function(method, autograph=False))
+        key = (method, *[part.trainability() for part in self.stages])
+        return self._functions.setdefault(key, tf.function(method, autograph=False))
 
 
 def _split_on(device, batch, num_micro_batches):

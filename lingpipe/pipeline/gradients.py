@@ -5,7 +5,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 
-
 class StageGradients(NamedTuple):
     """What one stage contributes to the update.
 
@@ -51,10 +50,10 @@ class GradientFinisher:
             tape.watch(weights)
             regularization = self._regularization(weights)
         extra = tape.gradient(regularization, weights)
-        gradients = [total / tf.cast(total_weight, total.dtype) for total in sums]
+        gradients = [tf.math.divide_no_nan(total, tf.cast(total_weight, total.dtype)) for total in sums]
         gradients = [mean if more is None else mean + more for mean, more in zip(gradients, extra)]
         squares = [tf.reduce_sum(tf.square(tf.cast(gradient, tf.float32))) for gradient in gradients]
-        return gradients, regularization, tf.add_n(squares) if squares else tf.zeros([])
+        return gradients, tf.cast(regularization, tf.float32), tf.add_n(squares) if squares else tf.zeros([])
 
     def _regularization(self, weights):
         terms = [variable.regularizer(weight) for variable, weight in zip(self._stage.trainable_variables, weights)

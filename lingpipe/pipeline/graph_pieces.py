@@ -17,7 +17,7 @@ class GraphPiece:
         graph: the `FuncGraph` to cut from.
         feeds: tensors of `graph` that the caller can supply; the piece takes those that it needs.
         outputs: tensors of `graph` that the piece computes.
-        side_effects: operations of `graph` without a result that the piece runs all the same, such as prints.
+        side_effects: operations of `graph` that the piece runs even where no output needs them, such as prints.
         name: name of the function, shown in profiles.
     """
 

@@ -1,5 +1,7 @@
 """Cutting a mini-batch into micro-batches: micro-batch m of M is rows `n * m // M` to `n * (m + 1) // M`."""
 
+import itertools
+
 import tensorflow as tf
 
 
@@ -24,7 +26,8 @@ def split(batch, num_micro_batches):
     """Cuts every tensor of a nest along its first dimension.
 
     Args:
-        batch: nest of tensors `[batch, ...]`; where `batch` is not known before running it must be at least M.
+        batch: nest of tensors `[batch, ...]`; where `batch` is not known before running it must be at least M, which is
+            asserted.
         num_micro_batches: M, as `count` returns it.
 
     Returns:
@@ -40,15 +43,26 @@ def join(micro_batches):
 
 
 def _static_rows(tensor):
-    if tensor.shape.rank == 0:
+    shape = tf.TensorShape(tensor.shape)
+    if shape.rank == 0:
         raise ValueError('A pipeline input is a scalar: every input needs a batch dimension. Repeat it for each example.')
-    return tensor.shape[0]
+    return shape[0]
 
 
 def _split_tensor(tensor, num_micro_batches):
     rows = tensor.shape[0]
     if rows is not None and rows % num_micro_batches == 0:
         return tf.split(tensor, num_micro_batches)
-    rows = tf.shape(tensor)[0] if rows is None else rows
+    rows = _rows_at_least(tensor, num_micro_batches) if rows is None else rows
     ends = [rows * m // num_micro_batches for m in range(num_micro_batches + 1)]
-    return [tensor[start:end] for start, end in zip(ends, ends[1:])]
+    return [tensor[start:end] for start, end in itertools.pairwise(ends)]
+
+
+def _rows_at_least(tensor, num_micro_batches):
+    rows = tf.shape(tensor)[0]
+    check = tf.debugging.assert_greater_equal(
+        rows, num_micro_batches,
+        f'A batch whose size was not known in advance has fewer rows than num_micro_batches={num_micro_batches}. Make every '
+        'batch as large as that, for instance with drop_remainder=True, or set num_micro_batches to less.')
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.identity(rows)

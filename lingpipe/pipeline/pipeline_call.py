@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.pipeline import executor
-from lingpipe.pipeline import micro_batches
+from lingpipe.pipeline import executor, micro_batches
 from lingpipe.pipeline import schedule as schedules
 
 

@@ -4,6 +4,7 @@ Pure Python: a schedule can be read, tested and drawn without TensorFlow.
 """
 
 import dataclasses
+import itertools
 from typing import NamedTuple
 
 FORWARD = 'F'
@@ -70,7 +71,7 @@ class Schedule:
         return frozenset(
             later
             for actions in self.device_actions
-            for earlier, later in zip(actions, actions[1:])
+            for earlier, later in itertools.pairwise(actions)
             if later.kind == BACKWARD and earlier == Action(FORWARD, later.stage, later.micro_batch))
 
     def _dependencies(self, action):

@@ -1,6 +1,5 @@
 """One partition at work: its layers as pure functions of (weights, state, inputs, seed, step, training)."""
 
-import inspect
 from typing import NamedTuple
 
 import keras
@@ -53,6 +52,10 @@ class Stage:
     def trainable_variables(self):
         return [variable for layer in self.layers for variable in layer.trainable_variables]
 
+    def trainability(self):
+        """Returns what is not frozen now: another answer than before makes programs and layouts out of date."""
+        return (tuple(map(id, self.trainable_variables)), tuple(map(id, self.deferred_batch_norms(True))))
+
     def variables(self, training):
         """Returns the stage's Keras variables as `Variables`; nothing waits for the end of the batch in evaluation."""
         statistics = [variable for norm in self.deferred_batch_norms(training) for variable in _moving_statistics(norm)]
@@ -90,9 +93,13 @@ class Stage:
         mapping = list(zip(variables.weights + variables.state, values.weights + values.state))
         mapping += [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in variables.statistics]
         mapping += self._seeds(seed_and_step, micro_batch)
-        with keras.StatelessScope(state_mapping=mapping, initialize_variables=False) as scope, \
+        with keras.StatelessScope(state_mapping=mapping, initialize_variables=False, collect_losses=training) as scope, \
                 training_step.training_step(seed_and_step[1]):
             outputs = call_layers(self.layers, inputs, training)
+        if scope.losses:
+            raise ValueError(
+                f'One of the layers {[layer.name for layer in self.layers]} has an activity regularizer or calls add_loss: '
+                'a pipeline cannot carry such losses to its end. Compute them in the loss function.')
         # A moving average that starts at 0 becomes (1 - momentum) times the statistic of the micro-batch.
         statistics = [scope.get_current_value(variable) / max(1.0 - momentum, 1e-12)
                       for variable, momentum in zip(variables.statistics, self.momenta(training))]
@@ -117,7 +124,7 @@ class Stage:
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
         structure = str(tf.nest.map_structure(lambda spec: 0, specs))
-        key = (structure, tuple(tf.nest.flatten(specs)), loss, training)
+        key = (structure, tuple(tf.nest.flatten(specs)), loss, training, self.trainability())
         if key not in self._programs:
             with tf.device(None):  # not tf.init_scope, inside which no gradient tape records
                 self._programs[key] = stage_program.StageProgram(self, *specs, loss, training)
@@ -125,10 +132,9 @@ class Stage:
 
 
 def call_layers(layers, inputs, training):
-    """Calls layers one after the other, handing `training` to those that take it."""
+    """Calls layers one after the other; Keras hands `training` on to layers inside a layer that does not take it itself."""
     for layer in layers:
-        takes_training = 'training' in inspect.signature(layer.call).parameters
-        inputs = layer(inputs, training=training) if takes_training else layer(inputs)
+        inputs = layer(inputs, training=training)
     return inputs
 
 

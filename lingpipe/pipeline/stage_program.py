@@ -28,10 +28,10 @@ class StageProgram:
     def __init__(self, stage, inputs, targets, loss, training):
         self._name = f'stage_{stage.index}'
         variables = stage.variables(training)
-        specs = dict(
-            inputs=inputs, targets=targets,
-            values=variables.map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
-            position=tf.TensorSpec([4], tf.int64))
+        specs = {
+            'inputs': inputs, 'targets': targets,
+            'values': variables.map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
+            'position': tf.TensorSpec([4], tf.int64)}
         self._results = {}
         function = tf.function(_trace_function(stage, loss, training, self._results), autograph=False)
         self._graph = function.get_concrete_function(**specs).graph
@@ -50,7 +50,7 @@ class StageProgram:
             Dictionary with `outputs`, `statistics`, `state`, `metrics`, `residuals` and the call `operation`.
         """
         results = self._results['forward']
-        residuals = self._residuals() if keep_residuals else []
+        residuals = self._residuals() if keep_residuals else self._unrepeatable()
         piece = self._piece('forward', keep_residuals, tf.nest.flatten(results) + residuals, self._side_effects())
         computed, operation = piece(self._feed(arguments))
         found = tf.nest.map_structure(lambda tensor: computed[tensor.ref()], results)
@@ -61,7 +61,7 @@ class StageProgram:
 
         Args:
             arguments: what `forward` got.
-            residuals: the residuals that `forward` returned; empty: recompute.
+            residuals: the residuals that `forward` returned; what they do not hold is recomputed.
             output_gradients: list of the gradients of the floating-point outputs, or of the loss.
             sums: list of the sums of weight gradients over the micro-batches so far; None for the first.
             input_gradients_needed: whether to compute the gradients of the inputs.
@@ -72,7 +72,7 @@ class StageProgram:
         results = self._results['backward']
         new_sums = results['weight_gradients'] if sums is None else results['sums']
         wanted = (results['input_gradients'] if input_gradients_needed else []) + new_sums
-        piece = self._piece('backward', (bool(residuals), input_gradients_needed, sums is None), wanted,
+        piece = self._piece('backward', (frozenset(residuals), input_gradients_needed, sums is None), wanted,
                             feeds=[ref.deref() for ref in residuals])
         given = zip(self._given(), output_gradients + (sums or []))
         computed, operation = piece({**self._feed(arguments), **{inner.ref(): outer for inner, outer in given}, **residuals})
@@ -103,19 +103,28 @@ class StageProgram:
     def _side_effects(self):
         later = self._backward_operations()
         return [operation for operation in self._graph.get_operations()
-                if operation.op_def.is_stateful and not operation.outputs and operation not in later]
+                if operation.op_def.is_stateful and operation not in later]
 
     def _residuals(self):
         """What the forward pass computes from its arguments and the backward pass reads."""
         later = self._backward_operations()
         fed = {tensor.ref() for tensor in self._all_arguments()}
-        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments())
-        needed = graph_pieces.ancestors(
-            self._results['backward']['input_gradients'] + self._results['backward']['sums'])
+        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable())
+        needed = self._backward_ancestors()
         read = {tensor.ref(): tensor for operation in self._graph.get_operations() if operation in later & needed
                 for tensor in operation.inputs}
         return [tensor for ref, tensor in read.items()
                 if tensor.op not in later and tensor.op in from_arguments and ref not in fed]
+
+    def _unrepeatable(self):
+        """What the backward pass needs and might come out differently a second time, such as tf.random.uniform's numbers."""
+        later = self._backward_operations()
+        return [tensor for operation in self._backward_ancestors() - later for tensor in operation.outputs
+                if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
+
+    def _backward_ancestors(self):
+        return graph_pieces.ancestors(
+            self._results['backward']['input_gradients'] + self._results['backward']['sums'])
 
 
 def _trace_function(stage, loss, training, results):
@@ -129,7 +138,7 @@ def _trace_function(stage, loss, training, results):
             metrics = {} if loss is None else _sums(loss(targets, outputs))
             differentiated = _floats(outputs) if loss is None else [metrics['loss'][0]]
         statistics = _merge_statistics(values.statistics, new.statistics, _share_of_rows(inputs, position[3]))
-        results['forward'] = dict(outputs=outputs, statistics=statistics, state=new.state, metrics=metrics)
+        results['forward'] = {'outputs': outputs, 'statistics': statistics, 'state': new.state, 'metrics': metrics}
         results['backward'] = _backward(tape, differentiated, sources, len(values.weights))
 
     return trace
@@ -143,10 +152,10 @@ def _backward(tape, differentiated, sources, num_weights):
     split = len(sources) - num_weights
     input_gradients, weight_gradients = gradients[:split], gradients[split:]
     given_sums = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in sources[split:]]
-    return dict(
-        given_gradients=given_gradients, given_sums=given_sums, input_gradients=input_gradients,
-        weight_gradients=weight_gradients,
-        sums=[total + gradient for total, gradient in zip(given_sums, weight_gradients)])
+    return {
+        'given_gradients': given_gradients, 'given_sums': given_sums, 'input_gradients': input_gradients,
+        'weight_gradients': weight_gradients,
+        'sums': [total + gradient for total, gradient in zip(given_sums, weight_gradients)]}
 
 
 def _floats(nest):
@@ -168,6 +177,7 @@ def _merge_statistics(before, new, fraction):
     """Joins mean and variance of the rows so far with those of a micro-batch that is `fraction` of all (Chan et al. 1979)."""
     merged = []
     for mean, variance, new_mean, new_variance in zip(before[::2], before[1::2], new[::2], new[1::2]):
+        fraction = tf.cast(fraction, new_mean.dtype)
         kept = 1.0 - fraction
         merged += [kept * mean + fraction * new_mean,
                    kept * variance + fraction * new_variance + kept * fraction * tf.square(new_mean - mean)]

@@ -36,11 +36,12 @@ def describe(layers, partitions):
     place = {name: (index, part.device) for index, part in enumerate(partitions) for name in part.layer_names}
     rows = [[layer.name, layer.kind, _shapes(layer.outputs), layer.num_parameters, layer.flops.total / 1e6,
              place[layer.name][0], short_device(place[layer.name][1])] for layer in layers]
+    num_parameters = sum(layer.num_parameters for layer in layers)
+    gflops = sum(layer.flops.total for layer in layers) / 1e9
     header = ['layer', 'kind', 'output of one example', 'parameters', 'MFLOPs', 'partition', 'device']
     return '\n\n'.join([
         tables.table(header, rows), partition_summary(partitions),
-        f'{sum(layer.num_parameters for layer in layers):,} parameters, '
-        f'{sum(layer.flops.total for layer in layers) / 1e9:,.3f} GFLOPs an example (forward)'])
+        f'{num_parameters:,} parameters, {gflops:,.3f} GFLOPs an example (forward)'])
 
 
 def partition_summary(partitions):

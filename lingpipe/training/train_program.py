@@ -6,10 +6,8 @@ import keras
 import tensorflow as tf
 
 from lingpipe.pipeline import executor
-from lingpipe.training import moving_average
+from lingpipe.training import moving_average, variables
 from lingpipe.training import optimizer as optimizers
-from lingpipe.training import variables
-
 
 NON_FINITE = 'The loss or a gradient is not finite.'
 

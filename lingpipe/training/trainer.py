@@ -6,7 +6,16 @@ import time
 import tensorflow as tf
 
 from lingpipe.training import (
-    checkpoints, errors, evaluator, experiment, inspection, interruption, progress, summaries, train_program)
+    checkpoints,
+    errors,
+    evaluator,
+    experiment,
+    inspection,
+    interruption,
+    progress,
+    summaries,
+    train_program,
+)
 from lingpipe.training import logdir as logdirs
 
 

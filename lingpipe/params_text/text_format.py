@@ -1,6 +1,6 @@
 """The text format of parameters: how a value is written, and how a text is cut into its entries.
 
-`hyperparams_parse` reads the values back.
+`value_parser` reads the values back.
 """
 
 import enum
@@ -9,13 +9,13 @@ import re
 import sys
 from typing import NamedTuple
 
-from lingpipe import hyperparams_tree
+from lingpipe.params_text import param_tree
 
 STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 INLINE_STRING = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 REFERENCE = re.compile(r'type/([^/\s{]+/[^/\s{]+)')
 public_keys = {}  # class or function -> 'module/Name', where that is not the module that defines it
-_ENTRY = re.compile(rf'({hyperparams_tree.PATH_PATTERN})[ \t]*(.)')
+_ENTRY = re.compile(rf'({param_tree.PATH_PATTERN})[ \t]*(.)')
 _BLANKS = re.compile(r'[ \t]*')
 _ESCAPE = re.compile(r"""\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([\\'"]))""")
 
@@ -111,7 +111,7 @@ def _format_literal(value):
             return plain.__repr__(value)
     if isinstance(value, range):
         value = list(value)
-    if hyperparams_tree.children(value) is not None:
+    if param_tree.children(value) is not None:
         return _format_container(value)
     if is_reference(value):
         return f'type/{reference_key(value)}'
@@ -132,10 +132,10 @@ def _format_enum(member):
 
 
 def _format_container(value):
-    pairs = hyperparams_tree.children(value)
-    if isinstance(value, dict) or hyperparams_tree.is_record(value):
+    pairs = param_tree.children(value)
+    if isinstance(value, dict) or param_tree.is_record(value):
         texts = sorted(f'{_format_literal(key)}: {_format_literal(child)}' for key, child in pairs)
-        named = f'type/{reference_key(type(value))}' if hyperparams_tree.is_record(value) else ''
+        named = f'type/{reference_key(type(value))}' if param_tree.is_record(value) else ''
         return f'{named}{{{", ".join(texts)}}}'
     texts = ', '.join(_format_literal(child) for _, child in pairs)
     if isinstance(value, list):
@@ -145,16 +145,16 @@ def _format_container(value):
 
 def value_string(value, indent):
     """Returns what `str(params)` shows of a field's value: nested Params in braces, strings in double quotes."""
-    if hyperparams_tree.is_params(value):
+    if param_tree.is_params(value):
         return value._ToString(indent + '  ')
     return f'"{value}"' if isinstance(value, str) and not isinstance(value, enum.Enum) else str(_printable(value))
 
 
 def _printable(value):
-    if hyperparams_tree.is_params(value):
+    if param_tree.is_params(value):
         return {name: _printable(child) for name, child in value.IterParams()}
-    if isinstance(value, (list, tuple, dict)) and hyperparams_tree.holds_params(value):
-        return hyperparams_tree.rebuild(value, [_printable(child) for _, child in hyperparams_tree.children(value)])
+    if isinstance(value, (list, tuple, dict)) and param_tree.holds_params(value):
+        return param_tree.rebuild(value, [_printable(child) for _, child in param_tree.children(value)])
     return value
 
 
@@ -166,7 +166,7 @@ def type_name(value):
 
 def format_shape(container):
     """Returns what a text with types says of a container of Params: `list[3]`, `tuple[3]` or `dict['a', 'b']`."""
-    if hyperparams_tree.is_record(container):
+    if param_tree.is_record(container):
         return f'type/{reference_key(type(container))}'
     if isinstance(container, dict):
         return 'dict' + _format_container(list(container))

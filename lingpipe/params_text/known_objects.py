@@ -8,7 +8,8 @@ import enum
 import functools
 import operator
 
-from lingpipe import hyperparams_text, hyperparams_tree, spelling
+from lingpipe import spelling
+from lingpipe.params_text import param_tree, text_format
 
 _registered = {}  # 'module/Name' -> class or function
 _params_factories = {}  # class -> function that returns its fresh Params
@@ -28,11 +29,11 @@ def RegisterType(obj, params=None, key=None):
     Raises:
         TypeError: `obj` is something else.
     """
-    if not hyperparams_text.is_reference(obj):
+    if not text_format.is_reference(obj):
         raise TypeError(f'RegisterType takes a class or a function, not {obj!r}.')
     if key is not None:
-        hyperparams_text.public_keys[obj] = key
-    _registered[hyperparams_text.reference_key(obj)] = obj
+        text_format.public_keys[obj] = key
+    _registered[text_format.reference_key(obj)] = obj
     if params is not None:
         _params_factories[obj] = params
     return obj
@@ -44,7 +45,7 @@ def fresh_params(cls):
         return None
     factory = _params_factories.get(cls, getattr(cls, 'Params', None))
     params = factory() if callable(factory) else None
-    return params if hyperparams_tree.is_params(params) else None
+    return params if param_tree.is_params(params) else None
 
 
 class KnownObjects:
@@ -63,16 +64,16 @@ class KnownObjects:
 
     def _add_value(self, path, value):
         """Adds `value` if it is a class or function, else the class of an enum member or record."""
-        if hyperparams_text.is_reference(value):
+        if text_format.is_reference(value):
             self._add(value)
-        elif isinstance(value, enum.Enum) or hyperparams_tree.is_record(value):
+        elif isinstance(value, enum.Enum) or param_tree.is_record(value):
             self._add(type(value))
         elif isinstance(value, dict):
             for key in value:
                 self._add_value(path, key)
 
     def _add(self, known):
-        key = hyperparams_text.reference_key(known)
+        key = text_format.reference_key(known)
         others = self._objects.setdefault(key, [])
         if all(known != other for other in others):
             others.append(known)

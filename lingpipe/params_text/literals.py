@@ -8,7 +8,8 @@ import dataclasses
 import re
 import sys
 
-from lingpipe import hyperparams_text, spelling
+from lingpipe import spelling
+from lingpipe.params_text import text_format
 
 INT = re.compile(r'[-+]?(?:0|[1-9][0-9_]*|0[xX][0-9a-fA-F]+|0[bB][01]+)')
 FLOAT = re.compile(r'[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|inf|nan)')
@@ -33,9 +34,9 @@ def parse_literal(text, known, words_are_strings=False):
     if not text:
         raise ValueError('has no value.')
     parser = _LiteralParser(text, known, words_are_strings)
-    if hyperparams_text.STRING.fullmatch(text):
-        return hyperparams_text.unquote(text)
-    if text[0] in '[({' or hyperparams_text.REFERENCE.match(text):
+    if text_format.STRING.fullmatch(text):
+        return text_format.unquote(text)
+    if text[0] in '[({' or text_format.REFERENCE.match(text):
         return parser.parse()
     return parser.word_value(text)
 
@@ -136,7 +137,7 @@ class _LiteralParser:
         return pairs
 
     def _string(self):
-        match = hyperparams_text.INLINE_STRING.match(self._text, self._position)
+        match = text_format.INLINE_STRING.match(self._text, self._position)
         if not match:
             raise ValueError('has a quote that is not closed.')
         self._position = match.end()
@@ -150,7 +151,7 @@ class _LiteralParser:
         if not match:
             raise ValueError(f'has {self._peek()!r} where a value should stand.' if self._peek() else 'ends too early.')
         self._position = match.end()
-        reference = hyperparams_text.REFERENCE.fullmatch(match[0])
+        reference = text_format.REFERENCE.fullmatch(match[0])
         if reference and self._take('{'):
             return self._record(self._known.find(reference[1]), depth)
         return self.word_value(match[0])
@@ -169,7 +170,7 @@ class _LiteralParser:
             return int(word, 0)
         if FLOAT.fullmatch(word):
             return float(word)
-        reference = hyperparams_text.REFERENCE.fullmatch(word)
+        reference = text_format.REFERENCE.fullmatch(word)
         if reference:
             return self._known.find(reference[1])
         value = self._enum_or_dtype(word)
@@ -198,4 +199,4 @@ def _numpy_dtype(name):
 
 def _tf_dtypes():
     dtypes = vars(sys.modules['tensorflow'].dtypes).values()
-    return {dtype.name: dtype for dtype in dtypes if hyperparams_text.is_tf_dtype(dtype)}
+    return {dtype.name: dtype for dtype in dtypes if text_format.is_tf_dtype(dtype)}

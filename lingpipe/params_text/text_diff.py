@@ -1,6 +1,6 @@
 """The differences between two Params, as text."""
 
-from lingpipe import hyperparams_tree
+from lingpipe.params_text import param_tree
 
 
 def diff(first, second):
@@ -27,13 +27,13 @@ def _diff_fields(first, second, indent):
 
 
 def _fields(value):
-    return dict(value.IterParams()) if hyperparams_tree.is_params(value) else value
+    return dict(value.IterParams()) if param_tree.is_params(value) else value
 
 
 def _diff_values(first, second, key, indent):
-    if hyperparams_tree.equal(first, second):
+    if param_tree.equal(first, second):
         return ''
-    if all(hyperparams_tree.is_params(value) or isinstance(value, dict) for value in (first, second)):
+    if all(param_tree.is_params(value) or isinstance(value, dict) for value in (first, second)):
         return f'?{indent}{key}:\n' + _diff_fields(first, second, indent + '  ')
     if all(isinstance(value, (list, tuple)) for value in (first, second)):
         return _diff_sequences(first, second, key, indent)

@@ -3,7 +3,7 @@
 import enum
 import sys
 
-from lingpipe import hyperparams_known, hyperparams_literals, hyperparams_text, hyperparams_tree
+from lingpipe.params_text import known_objects, literals, param_tree, text_format
 
 
 def parse_value(text, current, known, type_name=None, words_are_strings=False):
@@ -21,35 +21,35 @@ def parse_value(text, current, known, type_name=None, words_are_strings=False):
     """
     if text in ('None', 'NoneType'):
         return None
-    wanted_type = type_name or hyperparams_text.type_name(current)
+    wanted_type = type_name or text_format.type_name(current)
     if wanted_type in _PLAIN_PARSERS:
         return _PLAIN_PARSERS[wanted_type](text)
     if wanted_type == 'str':
         return _parse_string(text, known)
     if wanted_type.startswith('numpy.'):
         return _parse_numpy_scalar(text, wanted_type, known)
-    if text == hyperparams_text.format_value(current):
+    if text == text_format.format_value(current):
         return current  # also keeps what no text can spell, such as a lock
     if type_name is None:
         return _parse_like(current, text, known, words_are_strings)
-    return hyperparams_literals.parse_literal(text, known)
+    return literals.parse_literal(text, known)
 
 
 def _parse_like(current, text, known, words_are_strings):
     if current is None and text in ('true', 'false'):
         return text == 'true'
-    is_word = hyperparams_literals.WORD.fullmatch(_unquoted(text)) is not None
+    is_word = literals.WORD.fullmatch(_unquoted(text)) is not None
     if isinstance(current, enum.Enum) and is_word:
         return _parse_enum(_unquoted(text), type(current), known)
-    if hyperparams_text.is_tf_dtype(current) and is_word:
+    if text_format.is_tf_dtype(current) and is_word:
         return _parse_tf_dtype(_unquoted(text))
-    if hyperparams_tree.is_record(current) and text.startswith('{'):
+    if param_tree.is_record(current) and text.startswith('{'):
         return _changed_record(current, text, known)
-    return hyperparams_literals.parse_literal(text, known, words_are_strings)
+    return literals.parse_literal(text, known, words_are_strings)
 
 
 def _unquoted(text):
-    return hyperparams_text.unquote(text) if hyperparams_text.STRING.fullmatch(text) else text
+    return text_format.unquote(text) if text_format.STRING.fullmatch(text) else text
 
 
 def _parse_bool(text):
@@ -61,17 +61,17 @@ def _parse_bool(text):
 
 def _parse_int(text):
     word = _unquoted(text)
-    if hyperparams_literals.INT.fullmatch(word):
+    if literals.INT.fullmatch(word):
         return int(word, 0)
-    is_integral = hyperparams_literals.FLOAT.fullmatch(word) and float(word).is_integer()
+    is_integral = literals.FLOAT.fullmatch(word) and float(word).is_integer()
     raise ValueError('is not an int; write ' + (f'{float(word):.0f}.' if is_integral else 'digits only.'))
 
 
 def _parse_float(text):
     word = _unquoted(text)
-    if hyperparams_literals.INT.fullmatch(word):
+    if literals.INT.fullmatch(word):
         return float(int(word, 0))
-    if hyperparams_literals.FLOAT.fullmatch(word):
+    if literals.FLOAT.fullmatch(word):
         return float(word)
     raise ValueError('is not a float; write a number such as 0.1, 1e-3 or inf.')
 
@@ -87,19 +87,19 @@ def _parse_string(text, known):
     if not text:
         return ''
     try:
-        return hyperparams_literals.parse_literal(text, known, words_are_strings=True)
+        return literals.parse_literal(text, known, words_are_strings=True)
     except ValueError:
-        if hyperparams_text.REFERENCE.match(text):
+        if text_format.REFERENCE.match(text):
             raise
         return text  # such as a file pattern '[a-f]*.txt' without quotes
 
 
 def _parse_numpy_scalar(text, type_name, known):
     scalar_type = getattr(sys.modules.get('numpy'), type_name.removeprefix('numpy.'), None)
-    if not isinstance(scalar_type, type) or not hyperparams_text.is_numpy_scalar_type(scalar_type):
+    if not isinstance(scalar_type, type) or not text_format.is_numpy_scalar_type(scalar_type):
         raise ValueError(f'is said to be {type_name}, which is not the type of a number or string.')
     try:
-        return scalar_type(hyperparams_literals.parse_literal(text, known))
+        return scalar_type(literals.parse_literal(text, known))
     except TypeError as error:
         raise ValueError(f'is not a {type_name}.') from error
 
@@ -107,8 +107,8 @@ def _parse_numpy_scalar(text, type_name, known):
 def _parse_enum(text, enum_class, known):
     class_name, dot, names = text.rpartition('.')
     if not dot or class_name == enum_class.__name__:
-        return hyperparams_known.enum_member(enum_class, names)
-    return hyperparams_literals.parse_literal(text, known)
+        return known_objects.enum_member(enum_class, names)
+    return literals.parse_literal(text, known)
 
 
 def _parse_tf_dtype(name):
@@ -120,8 +120,8 @@ def _parse_tf_dtype(name):
 
 def _changed_record(current, text, known):
     """Returns a copy of `current` with the fields that `text`, a dict, gives; a field's text may stand in quotes."""
-    fields = dict(hyperparams_tree.children(current))
-    for name, value in hyperparams_literals.parse_literal(text, known).items():
+    fields = dict(param_tree.children(current))
+    for name, value in literals.parse_literal(text, known).items():
         is_text = isinstance(value, str) and name in fields and not isinstance(fields[name], str)
         fields[name] = parse_value(value, fields[name], known, words_are_strings=True) if is_text else value
-    return hyperparams_literals.make_record(type(current), fields)
+    return literals.make_record(type(current), fields)
