@@ -37,16 +37,26 @@ def _experiment():
         raise ValueError('--model_params_override and --model_params_file_override were both given. Give one of them.')
     overrides = FLAGS.model_params_override
     if FLAGS.model_params_file_override:
-        with open(FLAGS.model_params_file_override, encoding='utf-8') as file:
-            overrides = file.read()
+        overrides = _read(FLAGS.model_params_file_override)
     hyperparams.ApplyOverrides(params, overrides)
     datasets = {name: experiment.GetDatasetParams(name) for name in experiment.GetDatasetNames() if name != 'Train'}
     return params, datasets
 
 
+def _read(path):
+    try:
+        with open(path, encoding='utf-8') as file:
+            return file.read()
+    except OSError as error:
+        raise ValueError(f'--model_params_file_override={path} cannot be read ({error.strerror}). Give a file.') from error
+
+
 def _place(params):
     """Sets devices up: with no accelerator, one virtual CPU device a partition."""
     from lingpipe.distribute import local_devices
+    from lingpipe.pipeline import validation
+    validation.validate_gpipe_params(params.task.body.Copy().Set(devices=None))
+    local_devices.configure_graph_optimizer()
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
     body = params.task.body
     if kind == 'CPU' or (kind is None and not local_devices.has_accelerators()):
@@ -91,8 +101,10 @@ _ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError
 _MODES = {'train': _train, 'eval': _eval, 'inspect_params': _inspect_params, 'inspect_model': _inspect_model}
 
 
-def main(unused_argv):
+def main(arguments):
     from lingpipe.training import errors
+    if len(arguments) > 1:
+        raise app.UsageError(f'{arguments[1]!r} is not a flag: flags are given as --name=value.')
     if not FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
     if FLAGS.mode == 'list':
@@ -106,6 +118,8 @@ def main(unused_argv):
         if FLAGS.mode != 'inspect_params':
             _place(params)
         _MODES[FLAGS.mode](params, datasets)
+    except KeyboardInterrupt:
+        sys.exit('Stopped by SIGINT. Checkpoints that were finished before are whole.')
     except _ERRORS_IN_WORDS + (errors.TrainingError,) as error:
         if logging.level_debug():
             raise

@@ -26,6 +26,15 @@ def use_virtual_devices(num_devices):
             num_devices, len(tf.config.list_logical_devices('CPU')))
 
 
+def configure_graph_optimizer():
+    """Switches off a graph optimisation of TensorFlow that costs a pipeline seconds of start-up and gains it nothing.
+
+    The optimizer would make a specialised copy of the functions of every stage, and optimise each again. The switch holds
+    for the whole process.
+    """
+    tf.config.optimizer.set_experimental_options({'function_optimization': False})
+
+
 def has_accelerators():
     """Says whether this machine has a GPU or TPU; asking does not set the devices up."""
     return any(tf.config.list_physical_devices(kind) for kind in _ACCELERATORS)

@@ -1,5 +1,6 @@
 """A schedule laid out over a row of devices as operations of one graph."""
 
+import copy
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -90,6 +91,13 @@ class Execution:
             metrics = tf.nest.map_structure(lambda *parts: tf.add_n(parts), *self._metrics) if self._metrics else {}
         first = [self._output_gradients.get((-1, m), []) for m in range(self.num_micro_batches)]
         return Sums(metrics, self._weight_gradients, first)
+
+    def fork(self):
+        """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
+        fork = copy.copy(self)
+        fork._saved, fork._output_gradients, fork._last = dict(self._saved), dict(self._output_gradients), dict(self._last)
+        fork._weight_gradients = list(self._weight_gradients)
+        return fork
 
     def give_output_gradients(self, gradients):
         """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a floating-point output."""

@@ -89,7 +89,8 @@ class GPipeLayer(base_layer.BaseLayer):
     @property
     def partitions(self):
         """List of `Partition`: which layers went where, and what each costs."""
-        return partition_table.describe_partitions(self.analyses, self._ends, [part.device for part in self.stages])
+        devices = [part.device for part in self.stages]
+        return partition_table.describe_partitions(self.analyses, self._ends, devices)
 
     @property
     def schedule(self):

@@ -26,8 +26,8 @@ def split(batch, num_micro_batches):
     """Cuts every tensor of a nest along its first dimension.
 
     Args:
-        batch: nest of tensors `[batch, ...]`; where `batch` is not known before running it must be at least M, which is
-            asserted.
+        batch: nest of tensors `[batch, ...]`; where `batch` is not known before running and turns out to be less than M,
+            some micro-batches are empty.
         num_micro_batches: M, as `count` returns it.
 
     Returns:
@@ -53,16 +53,6 @@ def _split_tensor(tensor, num_micro_batches):
     rows = tensor.shape[0]
     if rows is not None and rows % num_micro_batches == 0:
         return tf.split(tensor, num_micro_batches)
-    rows = _rows_at_least(tensor, num_micro_batches) if rows is None else rows
+    rows = tf.shape(tensor)[0] if rows is None else rows
     ends = [rows * m // num_micro_batches for m in range(num_micro_batches + 1)]
     return [tensor[start:end] for start, end in itertools.pairwise(ends)]
-
-
-def _rows_at_least(tensor, num_micro_batches):
-    rows = tf.shape(tensor)[0]
-    check = tf.debugging.assert_greater_equal(
-        rows, num_micro_batches,
-        f'A batch whose size was not known in advance has fewer rows than num_micro_batches={num_micro_batches}. Make every '
-        'batch as large as that, for instance with drop_remainder=True, or set num_micro_batches to less.')
-    with tf.control_dependencies([check] if check is not None else []):
-        return tf.identity(rows)

@@ -57,7 +57,7 @@ def _port(stage, weights, results):
 
 
 def _input_gradients(results, upstream, stages):
-    execution = results['execution']
+    execution = results['execution'].fork()
     with tf.device(stages[-1].device):
         floats = [gradient for gradient, output in zip(upstream, tf.nest.flatten(results['outputs']))
                   if output.dtype.is_floating]

@@ -1,5 +1,7 @@
 """The functions of one stage for one set of shapes: forward, and backward with or without recomputation."""
 
+import functools
+
 import tensorflow as tf
 
 from lingpipe.pipeline import graph_pieces
@@ -50,8 +52,8 @@ class StageProgram:
             Dictionary with `outputs`, `statistics`, `state`, `metrics`, `residuals` and the call `operation`.
         """
         results = self._results['forward']
-        residuals = self._residuals() if keep_residuals else self._unrepeatable()
-        piece = self._piece('forward', keep_residuals, tf.nest.flatten(results) + residuals, self._side_effects())
+        residuals = self._residuals if keep_residuals else self._unrepeatable
+        piece = self._piece('forward', keep_residuals, tf.nest.flatten(results) + residuals, self._side_effects)
         computed, operation = piece(self._feed(arguments))
         found = tf.nest.map_structure(lambda tensor: computed[tensor.ref()], results)
         return dict(found, residuals={tensor.ref(): computed[tensor.ref()] for tensor in residuals}, operation=operation)
@@ -97,31 +99,36 @@ class StageProgram:
                 self._graph, feeds, outputs, side_effects, f'{self._name}_{kind}')
         return self._pieces[kind, variant]
 
+    @functools.cached_property
     def _backward_operations(self):
         return graph_pieces.descendants(self._graph, self._given())
 
+    @functools.cached_property
     def _side_effects(self):
-        later = self._backward_operations()
+        later = self._backward_operations
         return [operation for operation in self._graph.get_operations()
                 if operation.op_def.is_stateful and operation not in later]
 
+    @functools.cached_property
     def _residuals(self):
         """What the forward pass computes from its arguments and the backward pass reads."""
-        later = self._backward_operations()
+        later = self._backward_operations
         fed = {tensor.ref() for tensor in self._all_arguments()}
-        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable())
-        needed = self._backward_ancestors()
+        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable)
+        needed = self._backward_ancestors
         read = {tensor.ref(): tensor for operation in self._graph.get_operations() if operation in later & needed
                 for tensor in operation.inputs}
         return [tensor for ref, tensor in read.items()
                 if tensor.op not in later and tensor.op in from_arguments and ref not in fed]
 
+    @functools.cached_property
     def _unrepeatable(self):
         """What the backward pass needs and might come out differently a second time, such as tf.random.uniform's numbers."""
-        later = self._backward_operations()
-        return [tensor for operation in self._backward_ancestors() - later for tensor in operation.outputs
-                if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
+        operations = self._backward_ancestors - self._backward_operations
+        return [tensor for operation in self._graph.get_operations() if operation in operations
+                for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
 
+    @functools.cached_property
     def _backward_ancestors(self):
         return graph_pieces.ancestors(
             self._results['backward']['input_gradients'] + self._results['backward']['sums'])
@@ -139,18 +146,18 @@ def _trace_function(stage, loss, training, results):
             differentiated = _floats(outputs) if loss is None else [metrics['loss'][0]]
         statistics = _merge_statistics(values.statistics, new.statistics, _share_of_rows(inputs, position[3]))
         results['forward'] = {'outputs': outputs, 'statistics': statistics, 'state': new.state, 'metrics': metrics}
-        results['backward'] = _backward(tape, differentiated, sources, len(values.weights))
+        results['backward'] = _backward(tape, differentiated, sources, len(values.weights), _is_empty(inputs))
 
     return trace
 
 
-def _backward(tape, differentiated, sources, num_weights):
+def _backward(tape, differentiated, sources, num_weights, is_empty):
     given_gradients = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in differentiated]
     gradients = tape.gradient(
         differentiated, sources, given_gradients, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
     split = len(sources) - num_weights
-    input_gradients, weight_gradients = gradients[:split], gradients[split:]
+    input_gradients, weight_gradients = gradients[:split], _zero_where(is_empty, gradients[split:])
     given_sums = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in sources[split:]]
     return {
         'given_gradients': given_gradients, 'given_sums': given_sums, 'input_gradients': input_gradients,
@@ -158,27 +165,43 @@ def _backward(tape, differentiated, sources, num_weights):
         'sums': [total + gradient for total, gradient in zip(given_sums, weight_gradients)]}
 
 
+def _is_empty(inputs):
+    """Whether this micro-batch has no rows, which batch norm answers with NaN; None where it is known to have some."""
+    first = tf.nest.flatten(inputs)[0]
+    return None if first.shape[0] else tf.equal(tf.shape(first)[0], 0)
+
+
+def _zero_where(is_empty, gradients):
+    if is_empty is None:
+        return gradients
+    return [tf.where(is_empty, tf.zeros([], gradient.dtype), gradient) for gradient in gradients]
+
+
 def _floats(nest):
     return [tensor for tensor in tf.nest.flatten(nest) if tensor.dtype.is_floating]
 
 
 def _sums(metrics):
-    """Means and weights become sums and weights, which add up over micro-batches."""
-    return {name: (tf.cast(mean, tf.float32) * tf.cast(weight, tf.float32), tf.cast(weight, tf.float32))
-            for name, (mean, weight) in metrics.items()}
+    """Means and weights become sums and weights, which add up over micro-batches; an empty one has no mean, and sum 0."""
+    sums = {}
+    for name, (mean, weight) in metrics.items():
+        weight = tf.cast(weight, tf.float32)
+        sums[name] = tf.math.multiply_no_nan(tf.cast(mean, tf.float32), weight), weight
+    return sums
 
 
 def _share_of_rows(inputs, rows_before):
     rows = tf.shape(tf.nest.flatten(inputs)[0], tf.int64)[0]
-    return tf.cast(rows / (rows_before + rows), tf.float32)
+    return tf.cast(tf.math.divide_no_nan(tf.cast(rows, tf.float64), tf.cast(rows_before + rows, tf.float64)), tf.float32)
 
 
 def _merge_statistics(before, new, fraction):
     """Joins mean and variance of the rows so far with those of a micro-batch that is `fraction` of all (Chan et al. 1979)."""
-    merged = []
+    merged, is_empty = [], tf.equal(fraction, 0.0)
     for mean, variance, new_mean, new_variance in zip(before[::2], before[1::2], new[::2], new[1::2]):
         fraction = tf.cast(fraction, new_mean.dtype)
         kept = 1.0 - fraction
+        new_mean, new_variance = tf.where(is_empty, mean, new_mean), tf.where(is_empty, variance, new_variance)
         merged += [kept * mean + fraction * new_mean,
                    kept * variance + fraction * new_variance + kept * fraction * tf.square(new_mean - mean)]
     return merged

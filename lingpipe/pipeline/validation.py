@@ -2,6 +2,9 @@
 
 import difflib
 
+import tensorflow as tf
+
+from lingpipe.pipeline import partition
 from lingpipe.pipeline import schedule as schedules
 
 _CHOICES = {
@@ -31,10 +34,31 @@ def validate_gpipe_params(p):
         raise ValueError(
             f'num_partitions={p.num_partitions} is more than the {len(p.layers)} layers: each partition needs a layer. '
             f'Set num_partitions to {len(p.layers)} or less.')
-    if p.devices is not None and len(p.devices) != p.num_partitions:
+    if not isinstance(p.partition_by, str):
+        partition.validate_partition_ends(p.partition_by, len(p.layers), p.num_partitions)
+    if p.devices is not None:
+        _check_devices(p.devices, p.num_partitions)
+
+
+def _check_devices(devices, num_partitions):
+    if len(devices) != num_partitions:
         raise ValueError(
-            f'devices={list(p.devices)} names {len(p.devices)} devices for num_partitions={p.num_partitions}: '
+            f'devices={list(devices)} names {len(devices)} devices for num_partitions={num_partitions}: '
             'give one device for each partition, or None.')
+    known = [device.name for device in tf.config.list_logical_devices()]
+    for name in devices:
+        if not any(_is_same_device(name, other) for other in known):
+            raise ValueError(f'devices has {name!r}, which this program does not see: there are {known}. Choose one of them.')
+
+
+def _is_same_device(name, full_name):
+    """Whether a name such as 'GPU:1' leaves nothing open that `full_name` says otherwise; TensorFlow would use a CPU."""
+    try:
+        spec, full = tf.DeviceSpec.from_string(name), tf.DeviceSpec.from_string(full_name)
+    except ValueError:
+        return False
+    full = tf.DeviceSpec(job='localhost', replica=0, task=0).make_merged_spec(full)
+    return spec.device_type is not None and full.make_merged_spec(spec) == full
 
 
 def _check_choice(field, value, choices):

@@ -14,15 +14,20 @@ class Checkpointer:
     """Writes and reads the state of a training run.
 
     A checkpoint holds the step, every weight and moving statistic by layer and name, the optimizer's slots and the moving
-    averages. The position in the data and all random numbers follow from the step.
+    averages. The position in the data and all random numbers follow from the step; a constant learning rate is not in
+    it, so that a training can go on with another one.
 
     Args:
         directory: folder of the checkpoints.
         program: a `TrainProgram`.
         max_to_keep: number of newest checkpoints to keep.
+
+    Raises:
+        TrainingError: as `latest_checkpoint`.
     """
 
     def __init__(self, directory, program, max_to_keep=5):
+        latest_checkpoint(directory)  # to CheckpointManager a damaged list is an empty one
         self._directory = pathlib.Path(directory)
         self._program = program
         self._state = _nested_state(program)
@@ -31,7 +36,7 @@ class Checkpointer:
 
     def latest(self):
         """Returns the path of the newest checkpoint, or None."""
-        return self._manager.latest_checkpoint
+        return latest_checkpoint(self._directory)
 
     def save(self):
         """Writes a checkpoint of the current step; one that exists already is left alone.
@@ -50,9 +55,9 @@ class Checkpointer:
             return self._manager.save(checkpoint_number=step)
         except (tf.errors.OpError, OSError) as error:
             raise errors.TrainingError(
-                f'The checkpoint of step {step} could not be written to {self._directory}: {first_line(error)}. '
-                f'The newest complete one is {newest}. Free some space or choose another --logdir, then run the same '
-                'command again.') from error
+                f'The checkpoint of step {step} could not be written to {self._directory} ({errors.first_line(error)}). '
+                + (f'The newest complete one is {newest}. ' if newest else 'There is no earlier one. ')
+                + 'Free some space or choose another --logdir, then run the same command again.') from error
 
     def restore(self, path):
         """Reads a checkpoint into the model, its optimizer and the step.
@@ -82,7 +87,7 @@ class WeightReader:
         """Puts the values of a checkpoint into the model.
 
         Args:
-            path: path of a checkpoint.
+            path: path of a checkpoint; '.index' at its end does no harm.
             use_moving_average: whether to take moving averages instead of weights, where there are any.
 
         Returns:
@@ -91,16 +96,42 @@ class WeightReader:
         Raises:
             TrainingError: when it is damaged, or is of another model.
         """
+        path = str(path).removesuffix('.index')
         averaged = use_moving_average and any(name.startswith('moving_average/') for name in stored_shapes(path))
         state = {'moving_average' if averaged else 'model': variables.nested(self._named), 'global_step': self._step}
         _check_matches(path, state, partial=True)
-        _read(tf.train.Checkpoint(**state), path, partial=True)
+        _read(tf.train.Checkpoint(**state), path)
         return int(self._step)
 
 
 def latest_checkpoint(directory):
-    """Returns the path of the newest complete checkpoint of a folder, or None."""
-    return tf.train.latest_checkpoint(str(directory))
+    """Returns the path of the newest complete checkpoint of a folder, or None.
+
+    A checkpoint whose files somebody has deleted does not count.
+
+    Raises:
+        TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged.
+    """
+    complete = [path for path in _listed_checkpoints(directory) if _files_of(path)]
+    present = sorted((path.stem for path in pathlib.Path(directory).glob('ckpt-[0-9]*.index')), key=step_of)
+    if present and not complete:
+        raise errors.TrainingError(
+            f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To go on "
+            f'from {present[-1]} write model_checkpoint_path: "{present[-1]}" into it, or choose another --logdir; nothing '
+            'was changed.')
+    return complete[-1] if complete else None
+
+
+def _listed_checkpoints(directory):
+    try:
+        state = tf.train.get_checkpoint_state(str(directory))
+    except ValueError:
+        return []
+    return [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
+
+
+def _files_of(path):
+    return [file for file in pathlib.Path(path).parent.glob('*') if file.name.startswith(f'{pathlib.Path(path).name}.')]
 
 
 def step_of(path):
@@ -116,25 +147,25 @@ def stored_shapes(path):
     """
     try:
         shapes = tf.train.load_checkpoint(str(path)).get_variable_to_shape_map()
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         raise _damaged(path, error) from error
     return {name.removesuffix(_SUFFIX): list(shape) for name, shape in shapes.items() if name not in _BOOKKEEPING
             and not name.startswith('save_counter')}
 
 
-def first_line(error):
-    """Returns an error's message, shortened to its first line."""
-    return str(error).strip().splitlines()[0].rstrip('.') if str(error).strip() else type(error).__name__
-
-
 def _nested_state(program):
     state = {
         'global_step': program.global_step, 'model': variables.nested(program.named_variables),
-        'optimizer': variables.nested({f'{position:04d}': variable
-                                       for position, variable in enumerate(program.optimizer.variables)})}
+        'optimizer': variables.nested(_optimizer_variables(program.optimizer))}
     if program.average:
         state['moving_average'] = variables.nested(program.average.averages)
     return state
+
+
+def _optimizer_variables(optimizer):
+    """Slots are numbered, and named by the optimizer's class so that those of another one cannot fit by chance."""
+    kept = [variable for variable in optimizer.variables if variable.name != 'learning_rate']
+    return {f'{type(optimizer).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}
 
 
 def _flat(tree, prefix=''):
@@ -159,17 +190,17 @@ def _check_matches(path, state, partial=False):
             'another --logdir; nothing was changed.')
 
 
-def _read(checkpoint, path, partial=False):
+def _read(checkpoint, path):
     try:
-        status = checkpoint.read(str(path))
-        status.assert_existing_objects_matched()
-        if partial:
-            status.expect_partial()
-    except (tf.errors.OpError, ValueError, AssertionError) as error:
+        checkpoint.read(str(path)).assert_existing_objects_matched().expect_partial()
+    except (tf.errors.OpError, ValueError, AssertionError, IndexError) as error:
         raise _damaged(path, error) from error
 
 
 def _damaged(path, error):
+    if not _files_of(path):
+        return errors.TrainingError(
+            f'There is no checkpoint {path}. Give the path of one as training prints it, such as logs/my_run/train/ckpt-100.')
     return errors.TrainingError(
-        f'Checkpoint {path} cannot be read ({first_line(error)}). Delete its files and its line in the file '
-        f"'checkpoint' beside it to go on from an older one, or give --checkpoint=PATH; nothing was changed.")
+        f'Checkpoint {path} cannot be read ({errors.first_line(error)}). To use the checkpoint before it, delete the files '
+        f'{path}.*; nothing was changed.')

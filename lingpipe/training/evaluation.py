@@ -25,6 +25,7 @@ class CheckpointEvaluation:
         self._task = experiment.build_task(params, next(iter(self._inputs.values())).input_shape)
         self._reader = checkpoints.WeightReader(self._task.body)
         self._evaluator = evaluator.Evaluator(self._task)
+        self._curves = {name: summaries.SummaryWriter(self._logdir.evaluation(name)) for name in self._inputs}
 
     def once(self, path=None):
         """Evaluates one checkpoint and prints the result.
@@ -45,9 +46,8 @@ class CheckpointEvaluation:
         step = self._reader.restore(path)
         results = {name: self._evaluator.run(data.evaluation_dataset()) for name, data in self._inputs.items()}
         for name, metrics in results.items():
-            writer = summaries.SummaryWriter(self._logdir.evaluation(name))
-            writer.scalars(step, metrics)
-            writer.flush()
+            self._curves[name].scalars(step, metrics)
+            self._curves[name].flush()
             print(f'step {step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())), flush=True)
         return results
 

@@ -51,8 +51,8 @@ class LogDir:
 
     def write_control(self, params_text, analysis_text):
         """Writes down what is being trained."""
-        (self._control / 'params.txt').write_text(params_text)
-        (self._control / 'model_analysis.txt').write_text(analysis_text + '\n')
+        _write(self._control / 'params.txt', params_text)
+        _write(self._control / 'model_analysis.txt', analysis_text + '\n')
 
     def read_best(self):
         """Returns the value of the best metric so far, or None."""
@@ -61,4 +61,17 @@ class LogDir:
 
     def write_best(self, step, metric, value):
         """Writes down which checkpoint in 'best' is there and why."""
-        (self.best / 'best.json').write_text(json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
+        _write(self.best / 'best.json', json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
+
+
+def _write(file, text):
+    """Replaces a file at once, so that a full disk or a kill leaves the old one whole."""
+    new = file.with_name(f'{file.name}.new')
+    try:
+        new.write_text(text)
+        new.replace(file)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise errors.TrainingError(
+            f'{file} could not be written ({error.strerror or error}). Free some space or choose another --logdir, then '
+            'run the same command again.') from error

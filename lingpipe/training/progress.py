@@ -1,9 +1,13 @@
 """Showing a person how training goes: a bar in a terminal, plain lines elsewhere."""
 
+import os
 import sys
 import time
 
 import tqdm
+
+_BAR = 'step {n_fmt}/{total_fmt} |{bar}| '
+_USUAL_WIDTH = 80
 
 
 class Progress:
@@ -21,13 +25,14 @@ class Progress:
         self._stream = stream or sys.stderr
         self._max_steps, self._examples_per_step = max_steps, examples_per_step
         self._interval_seconds = interval_seconds
-        self._started = self._shown = time.monotonic()
-        self._start_step = self._step = start_step
+        self._shown = time.monotonic()
+        self._measured_from = None
         self._bar = None
         if self._stream.isatty():
+            has_width = _has_width(self._stream)
             self._bar = tqdm.tqdm(
-                total=max_steps, initial=start_step, file=self._stream, unit=' steps', dynamic_ncols=True,
-                bar_format='step {n_fmt}/{total_fmt} |{bar}| {elapsed}, {remaining} left{postfix}')
+                total=max_steps, initial=start_step, file=self._stream, miniters=1, bar_format=_BAR,
+                dynamic_ncols=has_width, ncols=None if has_width else _USUAL_WIDTH)
 
     def update(self, step, metrics, done_steps, seconds):
         """Shows a new state.
@@ -38,14 +43,15 @@ class Progress:
             done_steps: steps since the last update.
             seconds: seconds that they took.
         """
-        self._step = step
-        text = ', '.join([*map(format_metric, metrics.items()), f'{done_steps * self._examples_per_step / seconds:,.0f} images/s'])
+        rate = f'{done_steps * self._examples_per_step / seconds:,.0f} images/s'
+        left = f'{_clock(self._seconds_left(step, done_steps, seconds))} left'
+        text = ', '.join([*map(format_metric, metrics.items()), rate, left])
         if self._bar is not None:
-            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.bar_format = _BAR + text
             self._bar.update(step - self._bar.n)
         elif time.monotonic() - self._shown >= self._interval_seconds or step >= self._max_steps:
             self._shown = time.monotonic()
-            self.write(f'step {step}/{self._max_steps}, {text}, {_clock(self._seconds_left())} left')
+            self.write(f'step {step}/{self._max_steps}, {text}')
 
     def write(self, text):
         """Prints a line without tearing the bar apart."""
@@ -59,9 +65,13 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def _seconds_left(self):
-        done = self._step - self._start_step
-        return (time.monotonic() - self._started) / max(done, 1) * (self._max_steps - self._step)
+    def _seconds_left(self, step, done_steps, seconds):
+        """Counts from the first update on, so that building the first step does not weigh."""
+        now = time.monotonic()
+        if self._measured_from is None:
+            self._measured_from = now - seconds, step - done_steps
+        begin, first_step = self._measured_from
+        return (now - begin) / (step - first_step) * (self._max_steps - step)
 
 
 def format_metric(item):
@@ -74,3 +84,11 @@ def _clock(seconds):
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f'{hours}:{minutes:02d}:{seconds:02d}' if hours else f'{minutes}:{seconds:02d}'
+
+
+def _has_width(stream):
+    """Some pseudo-terminals say that they have no columns, and tqdm would draw as many."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns > 0
+    except OSError:
+        return False

@@ -1,19 +1,26 @@
 """TensorBoard event files."""
 
+import contextlib
 import pathlib
 
 import tensorflow as tf
 
+from lingpipe.training import errors
+
 
 class SummaryWriter:
     """Writes scalars and texts of one kind of run, such as 'train' or 'eval_test'.
+
+    Every method raises a `TrainingError` when the disk is full or cannot be written to.
 
     Args:
         directory: folder of the event file.
     """
 
     def __init__(self, directory):
-        self._writer = tf.summary.create_file_writer(str(pathlib.Path(directory)))
+        self._directory = pathlib.Path(directory)
+        with self._errors_in_words():
+            self._writer = tf.summary.create_file_writer(str(self._directory))
 
     def scalars(self, step, values):
         """Writes one point of several curves.
@@ -22,15 +29,25 @@ class SummaryWriter:
             step: step of the point.
             values: dictionary from name to number.
         """
-        with self._writer.as_default():
+        with self._errors_in_words(), self._writer.as_default():
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
 
     def text(self, name, text):
         """Writes a text, shown in TensorBoard with its spaces kept."""
-        with self._writer.as_default():
+        with self._errors_in_words(), self._writer.as_default():
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=0)
 
     def flush(self):
         """Makes everything written so far visible to others."""
-        self._writer.flush()
+        with self._errors_in_words():
+            self._writer.flush()
+
+    @contextlib.contextmanager
+    def _errors_in_words(self):
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise errors.TrainingError(
+                f'The curves could not be written to {self._directory} ({errors.first_line(error)}). Free some space or '
+                'choose another --logdir, then run the same command again.') from error

@@ -15,6 +15,7 @@ from lingpipe.training import (
     progress,
     summaries,
     train_program,
+    validation,
 )
 from lingpipe.training import logdir as logdirs
 
@@ -27,9 +28,14 @@ class Trainer:
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
         logdir: folder of the run.
         started: `time.time()` at the start of the program, for the time to the first step.
+
+    Raises:
+        ValueError: a field of `train` or `eval` cannot work.
+        TrainingError: the log directory cannot be written to, or is damaged.
     """
 
     def __init__(self, params, evaluation_inputs, logdir, started=None):
+        validation.validate_training_params(params.train, params.eval)
         self._params = params
         self._started = started or time.time()
         self._logdir = logdirs.LogDir(logdir)
@@ -55,18 +61,24 @@ class Trainer:
         self._begin()
         with interruption.catch_signals() as interrupted:
             self._progress = progress.Progress(p.max_steps, self._step, self._input.input_shape[0])
-            iterator = iter(self._input.training_dataset(self._step * self._input.input_shape[0]))
-            self._saved_at = time.monotonic()
-            while self._step < p.max_steps and not interrupted:
-                self._train_steps(iterator, self._num_steps_to_next_event())
-                self._after_steps()
-            self._progress.close()
+            try:
+                self._train(interrupted)
+            finally:
+                self._progress.close()
+                self._curves.flush()
             path = self._checkpointer.save()
             if interrupted and self._step < p.max_steps:
                 print(f'Stopped by {interrupted.signal_name} at step {self._step}; checkpoint {path}. '
                       'Run the same command again to go on from there.', flush=True)
                 return {}
         return self._finish()
+
+    def _train(self, interrupted):
+        iterator = iter(self._input.training_dataset(self._step * self._input.input_shape[0]))
+        self._saved_at = time.monotonic()
+        while self._step < self._params.train.max_steps and not interrupted:
+            self._train_steps(iterator, self._num_steps_to_next_event())
+            self._after_steps()
 
     def _begin(self):
         """Restores what is there before anything is written."""
@@ -80,6 +92,8 @@ class Trainer:
         analysis = inspection.partition_summary(self._task.body.partitions)
         self._logdir.write_control(self._params.ToText(), self._analysis_text())
         self._curves = summaries.SummaryWriter(self._logdir.train)
+        self._evaluation_curves = {
+            name: summaries.SummaryWriter(self._logdir.evaluation(name)) for name in self._evaluation_inputs}
         self._curves.text('partitions', analysis)
         self._curves.scalars(0, {
             f'partitions/{index}_parameters': part.num_parameters
@@ -128,7 +142,7 @@ class Trainer:
 
     def _after_steps(self):
         p = self._params
-        if self._step % p.train.summary_interval_steps == 0:
+        if p.train.summary_interval_steps and self._step % p.train.summary_interval_steps == 0:
             self._write_curves()
         if p.eval.interval_steps and self._step % p.eval.interval_steps == 0 and self._step < p.train.max_steps:
             self._evaluate()
@@ -143,20 +157,19 @@ class Trainer:
             'images_per_second': self._rate})
 
     def _non_finite(self):
-        step = int(self._program.global_step)
+        step = int(self._program.global_step) + 1
         newest = self._checkpointer.latest()
         return errors.TrainingError(
             f'The loss or a gradient of step {step} is not finite; the weights were not touched. '
-            f'The last good checkpoint is {newest or "none"}. Lower train.learning_rate or set '
-            'train.clip_gradient_norm_to_value, and run again.')
+            + (f'The last good checkpoint is {newest}. ' if newest else 'There is no checkpoint yet. ')
+            + 'Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
     def _evaluate(self):
         results = {}
         for name, data in self._evaluation_inputs.items():
             results[name] = metrics = self._evaluator.run(data.evaluation_dataset())
-            writer = summaries.SummaryWriter(self._logdir.evaluation(name))
-            writer.scalars(self._step, metrics)
-            writer.flush()
+            self._evaluation_curves[name].scalars(self._step, metrics)
+            self._evaluation_curves[name].flush()
             self._progress.write(f'step {self._step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())))
         self._keep_best(results)
         return results
@@ -174,7 +187,6 @@ class Trainer:
 
     def _finish(self):
         results = self._evaluate()
-        self._curves.flush()
         for name, metrics in results.items():
             print(f'Final {name} after {self._step} steps: ' + ', '.join(map(progress.format_metric, metrics.items())),
                   flush=True)

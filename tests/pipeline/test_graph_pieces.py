@@ -8,7 +8,7 @@ from lingpipe.pipeline import graph_pieces
 class Cut:
     """Cuts a piece out of a traced function and runs it."""
 
-    def __init__(self, function, *specs, side_effects=False):
+    def __init__(self, function, *specs):
         """`function` returns (feeds, outputs), nests of tensors of its graph."""
         found = {}
 
@@ -17,8 +17,7 @@ class Cut:
 
         self.graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
         self._found = found
-        effects = [operation for operation in self.graph.get_operations()
-                   if operation.op_def.is_stateful and not operation.outputs] if side_effects else ()
+        effects = [operation for operation in self.graph.get_operations() if operation.op_def.is_stateful]
         self.piece = graph_pieces.GraphPiece(self.graph, found['feeds'], found['outputs'], effects)
 
     def __call__(self, *values):
@@ -100,24 +99,22 @@ def test_loops_conditions_and_functions_inside_work():
     np.testing.assert_allclose(cut(-X)[0], 16 * X)
 
 
-def test_side_effects_run_once_a_call():
-    calls = []
+def test_side_effects_run_once_a_call(tmp_path):
+    log = tmp_path / 'log'
 
     def function(x):
-        tf.print('x is', x[0], output_stream=f'file://{calls[0]}')
+        tf.print('x is', x[0], output_stream=f'file://{log}')
         return [x], [x + 1.0]
 
-    import tempfile
-    with tempfile.NamedTemporaryFile('r') as file:
-        calls.append(file.name)
-        cut = Cut(function, SPEC, side_effects=True)
-        cut(X)
-        assert file.read() == 'x is 1\n'
+    Cut(function, SPEC)(X)
+    assert log.read_text() == 'x is 1\n'
 
 
-def test_an_assertion_inside_stops_the_program():
+@pytest.mark.parametrize('is_awaited', [True, False])
+def test_an_assertion_inside_stops_the_program(is_awaited):
     def function(x):
-        with tf.control_dependencies([tf.debugging.assert_positive(x, message='not positive')]):
+        check = tf.debugging.assert_positive(x, message='not positive')
+        with tf.control_dependencies([check] if is_awaited else []):
             return [x], [tf.identity(x) + 1.0]
 
     cut = Cut(function, SPEC)
@@ -131,7 +128,7 @@ def test_a_piece_is_called_by_a_stateless_operation_and_never_inlined():
         tf.print(x, output_stream='file:///dev/null')
         return [x], [x + 1.0]
 
-    cut = Cut(function, SPEC, side_effects=True)
+    cut = Cut(function, SPEC)
     cut(X)
     calls = [operation for operation in cut.caller.graph.get_operations() if 'PartitionedCall' in operation.type]
     assert [operation.type for operation in calls] == ['PartitionedCall']

@@ -1,0 +1,368 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers.keras_params import KerasParams
+
+layers = keras.layers
+
+
+def images_and_labels(num_rows=8):
+    random = np.random.default_rng(0)
+    return random.normal(size=(num_rows, 6, 6, 3)).astype('float32'), random.integers(0, 5, num_rows)
+
+
+def cross_entropy(labels, logits):
+    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+
+def convolutional_layers():
+    return [
+        KerasParams(layers.Conv2D, filters=4, kernel_size=3, use_bias=False, name='convolution_0'),
+        KerasParams(layers.BatchNormalization, momentum=0.9, name='norm_0'),
+        KerasParams(layers.Activation, activation='tanh', name='activation_0'),
+        KerasParams(layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
+        KerasParams(layers.BatchNormalization, momentum=0.8, name='norm_1'),
+        KerasParams(layers.Flatten, name='flatten'),
+        KerasParams(layers.Dense, units=5, name='logits', kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.03))]
+
+
+@pytest.mark.parametrize('recompute', ['none', 'stage'])
+@pytest.mark.parametrize('num_micro_batches', [1, 2, 4, 8])
+@pytest.mark.parametrize('num_partitions', [1, 2, 3, 4])
+def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, recompute, make_pipe, PlainStack, assert_close):
+    x, y = images_and_labels()
+    pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=num_micro_batches,
+                     recompute=recompute, partition_by='params')
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
+    for _ in range(2):
+        out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
+        loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, num_micro_batches)
+        assert_close((out.loss, out.outputs, out.gradients), (loss, outputs, gradients))
+        assert_close(out.squared_norm, tf.linalg.global_norm(gradients)**2)
+        optimizers[0].apply(out.gradients, pipe.trainable_variables)
+        optimizers[1].apply(gradients, plain.trainable_variables)
+        assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
+
+
+@pytest.mark.parametrize('num_rows, num_micro_batches', [(10, 4), (7, 3), (3, 4), (1, 2)])
+@pytest.mark.parametrize('recompute', ['none', 'stage'])
+def test_uneven_and_small_batches(num_rows, num_micro_batches, recompute, make_pipe, PlainStack, assert_close):
+    x, y = images_and_labels(num_rows)
+    pipe = make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=num_micro_batches, recompute=recompute)
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
+    loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, num_micro_batches)
+    assert_close((out.loss, out.outputs, out.gradients), (loss, outputs, gradients))
+    assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
+
+
+def test_one_pipeline_takes_batches_of_any_size(make_pipe, PlainStack, assert_close):
+    pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=4)
+    for num_rows in (8, 6, 2, 8):
+        x, y = images_and_labels(num_rows)
+        pipe(x)
+        plain = PlainStack(pipe, x)
+        out = pipe.value_and_grad(cross_entropy, x, y)
+        loss, gradients, _ = plain.value_and_grad(cross_entropy, x, y, 4)
+        assert_close((out.loss, out.gradients), (loss, gradients))
+
+
+@pytest.mark.parametrize('num_partitions', [1, 3])
+@pytest.mark.parametrize('num_rows', [8, 6])
+def test_evaluation_equals_the_plain_layers_and_changes_nothing(num_partitions, num_rows, make_pipe, PlainStack, assert_close):
+    x, y = images_and_labels(num_rows)
+    pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=4)
+    pipe.value_and_grad(cross_entropy, x, y)  # so that the moving statistics say something
+    before = [weight.numpy() for weight in pipe.weights]
+    plain = PlainStack(pipe, x)
+    assert_close(pipe(x, training=False), plain(x))
+    sums = pipe.evaluate(cross_entropy, x, y)
+    assert_close(sums, {'loss': (tf.reduce_sum(cross_entropy(y, plain(x))), tf.constant(float(num_rows)))})
+    assert_close([weight.numpy() for weight in pipe.weights], before, tolerance=0)
+
+
+def test_evaluation_reads_the_values_that_it_is_told_to(make_pipe, PlainStack, assert_close):
+    x, y = images_and_labels()
+    pipe = make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=2)
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    for weight in plain.weights:
+        weight.assign(0.5 * weight)
+    sums = pipe.evaluate(cross_entropy, x, y, read=lambda variable: 0.5 * variable.value)
+    assert_close(sums['loss'][0], tf.reduce_sum(cross_entropy(y, plain(x))))
+
+
+class Fork(layers.Layer):
+    """Makes (features, inputs) of its inputs."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = layers.Dense(units, activation='tanh')
+
+    def build(self, input_shape):
+        self.dense.build(input_shape)
+
+    def call(self, inputs):
+        return self.dense(inputs), inputs
+
+
+class Twist(layers.Layer):
+    """Maps (a, b) to (dense(a), b): b is passed through untouched."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = layers.Dense(units, activation='tanh')
+
+    def build(self, input_shape):
+        self.dense.build(input_shape[0])
+
+    def call(self, inputs):
+        return self.dense(inputs[0]), inputs[1]
+
+
+class Join(layers.Layer):
+    """Concatenates a nest of tensors."""
+
+    def call(self, inputs):
+        return tf.concat(tf.nest.flatten(inputs), -1)
+
+
+def squared_error(y_true, outputs):
+    return tf.reduce_mean(tf.square(outputs - y_true), -1)
+
+
+def vectors(num_rows=8, width=5, target_width=3):
+    random = np.random.default_rng(1)
+    return random.normal(size=(num_rows, width)).astype('float32'), random.normal(
+        size=(num_rows, target_width)).astype('float32')
+
+
+def dense(units, **arguments):
+    return KerasParams(layers.Dense, units=units, **arguments)
+
+
+@pytest.mark.parametrize('ends', [[5], [1, 2, 3, 5], [1, 2, 4, 5]])
+@pytest.mark.parametrize('recompute', ['none', 'stage'])
+def test_a_nest_crosses_the_boundaries(ends, recompute, make_pipe, PlainStack, assert_close):
+    x, y = vectors()
+    stack = [KerasParams(Fork, units=4), KerasParams(Twist, units=6), KerasParams(Twist, units=2), KerasParams(Join), dense(3)]
+    pipe = make_pipe(stack, num_partitions=len(ends), partition_by=ends, num_micro_batches=4, recompute=recompute)
+    pipe(x)
+    out = pipe.value_and_grad(squared_error, x, y, return_outputs=True)
+    expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 4)
+    assert_close((out.loss, out.gradients, out.outputs), expected)
+
+
+@pytest.mark.parametrize('num_partitions', [1, 3])
+def test_nests_at_both_ends(num_partitions, make_pipe, PlainStack, assert_close):
+    x, y = vectors()
+    inputs, targets = (x, 2 * x), {'one': y, 'two': y[:, :1]}
+
+    def loss(targets, outputs):
+        return squared_error(targets['one'], outputs[0]) + tf.reduce_sum(targets['two'] * outputs[1], -1)
+
+    stack = [KerasParams(Twist, units=4), KerasParams(Twist, units=4), KerasParams(Twist, units=3)]
+    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
+    pipe(inputs)
+    out = pipe.value_and_grad(loss, inputs, targets, return_outputs=True)
+    expected = PlainStack(pipe, inputs).value_and_grad(loss, inputs, targets, 2)
+    assert_close((out.loss, out.gradients, out.outputs), expected)
+
+
+@pytest.mark.parametrize('num_partitions', [1, 2, 3])
+def test_integer_inputs(num_partitions, make_pipe, PlainStack, assert_close):
+    tokens = np.random.default_rng(2).integers(0, 11, (8, 4))
+    _, y = vectors()
+    stack = [KerasParams(layers.Embedding, input_dim=11, output_dim=6), KerasParams(layers.LSTM, units=5), dense(3)]
+    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=4)
+    pipe(tokens)
+    out = pipe.value_and_grad(squared_error, tokens, y, return_outputs=True)
+    expected = PlainStack(pipe, tokens).value_and_grad(squared_error, tokens, y, 4)
+    assert_close((out.loss, out.gradients, out.outputs), expected)
+
+
+class Search(layers.Layer):
+    """Loops and conditions that depend on the data: halves its inputs until they are small, and doubles large sums."""
+
+    def call(self, inputs):
+        small = tf.while_loop(lambda x: tf.norm(x) > 1.0, lambda x: [0.5 * x], [inputs])[0]
+        return tf.cond(tf.reduce_sum(inputs) > 0.0, lambda: tf.square(small), lambda: 3.0 * small)
+
+
+@pytest.mark.parametrize('recompute', ['none', 'stage'])
+def test_loops_and_conditions_inside_a_stage(recompute, make_pipe, PlainStack, assert_close):
+    x, y = vectors()
+    pipe = make_pipe([dense(4), KerasParams(Search), dense(3)], num_partitions=3, num_micro_batches=4, recompute=recompute)
+    pipe(x)
+    out = pipe.value_and_grad(squared_error, x, y)
+    expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 4)
+    assert_close((out.loss, out.gradients), expected[:2])
+
+
+@pytest.mark.parametrize('num_partitions', [1, 4])
+def test_frozen_layers_keep_their_weights_and_statistics(num_partitions, make_pipe, PlainStack, assert_close):
+    x, y = images_and_labels()
+    stack = convolutional_layers()
+    stack[0].trainable = stack[1].trainable = False
+    stack[6].Set(trainable=False)
+    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    out = pipe.value_and_grad(cross_entropy, x, y)
+    loss, gradients, _ = plain.value_and_grad(cross_entropy, x, y, 2)
+    assert len(out.gradients) == len(pipe.trainable_variables) == 3
+    assert_close((out.loss, out.gradients), (loss, gradients))
+    assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
+    np.testing.assert_array_equal(pipe.stack[1].moving_mean, np.zeros(4))
+
+
+@pytest.mark.parametrize('num_partitions', [1, 2])
+def test_a_layer_may_be_frozen_and_thawed_between_steps(num_partitions, make_pipe, PlainStack, assert_close):
+    x, y = images_and_labels()
+    pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=2)
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    for frozen in (False, True, False):
+        for stack in (pipe.stack, plain.layers):
+            stack[0].trainable = stack[4].trainable = not frozen
+        out = pipe.value_and_grad(cross_entropy, x, y)
+        loss, gradients, _ = plain.value_and_grad(cross_entropy, x, y, 2)
+        assert_close((out.loss, out.gradients), (loss, gradients))
+        assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
+
+
+@pytest.mark.parametrize('num_partitions', [1, 3])
+@pytest.mark.parametrize('num_rows', [8, 7])
+def test_weight_regularisers_count_once_a_step(num_partitions, num_rows, make_pipe, assert_close):
+    x, y = vectors(num_rows)
+    regularizer = KerasParams(keras.regularizers.L2, l2=0.5)
+    stack = [dense(4, kernel_regularizer=regularizer), dense(4), dense(3, kernel_regularizer=regularizer)]
+    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=4)
+    out = pipe.value_and_grad(lambda y, outputs: 0.0 * squared_error(y, outputs), x, y)
+    first, last = pipe.stack[0].kernel, pipe.stack[2].kernel
+    assert_close(out.loss, 0.5 * (tf.reduce_sum(first**2) + tf.reduce_sum(last**2)))
+    gradients = {variable.path: gradient for variable, gradient in zip(pipe.trainable_variables, out.gradients)}
+    assert_close(gradients[first.path], first.numpy())
+    assert_close(gradients[last.path], last.numpy())
+    assert_close(gradients[pipe.stack[1].kernel.path], np.zeros((4, 4)))
+
+
+class Mixed(layers.Layer):
+    """A layer without an argument `training`, whose children have one."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.norm = layers.BatchNormalization()
+
+    def build(self, input_shape):
+        self.norm.build(input_shape)
+
+    def call(self, inputs):
+        return self.norm(inputs)
+
+
+def test_training_reaches_layers_inside_of_layers(make_pipe, PlainStack, assert_close):
+    x, y = vectors()
+    pipe = make_pipe([dense(4), KerasParams(Mixed), dense(3)], num_partitions=2, num_micro_batches=2)
+    pipe(x)
+    plain = keras.Sequential(PlainStack(pipe, x).layers)
+    out = pipe.value_and_grad(squared_error, x, y, return_outputs=True)
+    assert_close(out.outputs, tf.concat([plain(x[:4], training=True), plain(x[4:], training=True)], 0))
+    assert np.any(pipe.stack[1].norm.moving_mean)
+
+
+def test_results_do_not_depend_on_the_number_of_micro_batches(make_pipe, assert_close):
+    x, y = vectors()
+
+    def run(num_micro_batches):
+        pipe = make_pipe([dense(4, activation='relu'), dense(4), dense(3)], num_partitions=3, num_micro_batches=num_micro_batches)
+        return pipe.value_and_grad(squared_error, x, y, return_outputs=True)
+
+    expected = run(1)
+    for num_micro_batches in (2, 3, 8):
+        out = run(num_micro_batches)
+        assert_close((out.loss, out.gradients, out.outputs), (expected.loss, expected.gradients, expected.outputs))
+
+
+def test_state_updates_may_be_left_to_the_caller(make_pipe, assert_close):
+    x, y = images_and_labels()
+    pipe, other = [make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=2) for _ in range(2)]
+    pipe(x)
+
+    @tf.function
+    def step(assigns):
+        out = pipe.value_and_grad(cross_entropy, x, y, assign_state=False)
+        for variable, value in out.state_updates if assigns else []:
+            variable.assign(value)
+
+    before = [weight.numpy() for weight in pipe.weights]
+    step(False)
+    assert_close([weight.numpy() for weight in pipe.weights], before, tolerance=0)
+    step(True)
+    other.value_and_grad(cross_entropy, x, y)
+    assert_close([weight.numpy() for weight in pipe.weights], [weight.numpy() for weight in other.weights])
+
+
+def test_state_updates_cannot_be_left_to_an_eager_caller(make_pipe):
+    x, y = vectors()
+    with pytest.raises(ValueError, match='assign_state=False works inside a tf.function only'):
+        make_pipe([dense(3)]).value_and_grad(squared_error, x, y, assign_state=False)
+
+
+def test_the_number_of_the_step_may_be_a_python_integer_without_a_new_graph_for_each(make_pipe):
+    x, y = vectors()
+    pipe, traces = make_pipe([dense(3)]), []
+
+    def loss(y_true, outputs):
+        return squared_error(y_true, outputs)
+
+    for step in range(3):
+        pipe.value_and_grad(loss, x, y, step=step)
+        traces.append([function.experimental_get_tracing_count() for function in pipe._functions.values()])
+    assert traces == [[1]] * 3
+
+
+class Noise(layers.Layer):
+    """Multiplies by numbers that TensorFlow draws anew whenever the operation runs."""
+
+    def call(self, inputs):
+        return inputs * tf.random.uniform(tf.shape(inputs)), inputs * tf.random.uniform([5])
+
+
+@pytest.mark.parametrize('recompute', ['none', 'stage'])
+def test_backward_sees_the_random_numbers_of_forward(recompute, make_pipe, assert_close):
+    x, _ = vectors()
+    pipe = make_pipe([KerasParams(layers.Activation, activation='linear'), KerasParams(Noise), KerasParams(Join)],
+                     num_partitions=2, num_micro_batches=4, recompute=recompute)
+    x = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        outputs = pipe(x, training=True)
+    assert_close(tape.gradient(outputs, x), (outputs[:, :5] + outputs[:, 5:]) / x, tolerance=1e-4)
+
+
+class Penalty(layers.Layer):
+    """Adds a loss of its own."""
+
+    def call(self, inputs):
+        self.add_loss(tf.reduce_sum(inputs))
+        return inputs + 1.0
+
+
+@pytest.mark.parametrize('layer', [KerasParams(Penalty), dense(3, activity_regularizer='l2')])
+def test_losses_of_layers_are_refused(layer, make_pipe):
+    x, y = vectors()
+    with pytest.raises(ValueError, match='activity regularizer or calls add_loss.*in the loss function'):
+        make_pipe([layer]).value_and_grad(squared_error, x, y)
+
+
+def test_a_mini_batch_in_which_nothing_counts_gives_no_gradient(make_pipe, assert_close):
+    x, y = vectors()
+    pipe = make_pipe([dense(4), dense(3)], num_partitions=2, num_micro_batches=2)
+    out = pipe.value_and_grad(lambda y, outputs: {'loss': (tf.reduce_sum(outputs) * 0.0, 0.0)}, x, y)
+    assert_close((out.loss, out.gradients), (0.0, [np.zeros(weight.shape) for weight in pipe.trainable_variables]))

@@ -1,0 +1,220 @@
+"""The pipeline as an ordinary Keras layer: under tapes, in Functional models, in fit."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers.keras_params import KerasParams
+
+layers = keras.layers
+
+
+def dense(units, **arguments):
+    return KerasParams(layers.Dense, units=units, **arguments)
+
+
+def layers_with_norm():
+    return [
+        dense(6, use_bias=False), KerasParams(layers.BatchNormalization, momentum=0.9),
+        KerasParams(layers.Activation, activation='tanh'),
+        dense(3, kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))]
+
+
+def vectors(num_rows=8, width=5, target_width=3):
+    random = np.random.default_rng(1)
+    return random.normal(size=(num_rows, width)).astype('float32'), random.normal(
+        size=(num_rows, target_width)).astype('float32')
+
+
+def mean_squared_error(y_true, outputs):
+    return tf.reduce_mean(tf.square(outputs - y_true))
+
+
+def differentiate(pipe, x, y):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        outputs = pipe(x, training=True)
+        loss = mean_squared_error(y, outputs) + tf.add_n(pipe.losses)
+    return loss, tape.gradient(loss, [*[variable.value for variable in pipe.trainable_variables], x])
+
+
+def plain_input_gradients(plain, x, y, rows):
+    gradients = []
+    for part in rows:
+        inputs = tf.constant(x[part])
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            loss = mean_squared_error(y[part], plain(inputs, training=True)) * len(inputs) / len(x)
+        gradients.append(tape.gradient(loss, inputs))
+    return tf.concat(gradients, 0)
+
+
+@pytest.mark.parametrize('recompute', ['none', 'stage'])
+@pytest.mark.parametrize('num_partitions, num_rows', [(1, 8), (2, 8), (4, 8), (3, 10), (2, 3)])
+@pytest.mark.parametrize('in_function', [False, True])
+def test_gradients_under_a_tape_equal_the_plain_layers(
+        num_partitions, num_rows, recompute, in_function, make_pipe, PlainStack, assert_close, micro_batch_rows):
+    x, y = vectors(num_rows)
+    pipe = make_pipe(layers_with_norm(), num_partitions=num_partitions, num_micro_batches=4, recompute=recompute)
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    function = tf.function(differentiate, autograph=False) if in_function else differentiate
+    loss, gradients = function(pipe, tf.constant(x), tf.constant(y))
+    expected_loss, expected, _ = plain.value_and_grad(mean_squared_error, x, y, 4)
+    inputs = plain_input_gradients(plain, x, y, micro_batch_rows(num_rows, 4))
+    assert_close((loss, gradients[:-1], gradients[-1]), (expected_loss, expected, inputs))
+
+
+def test_a_call_in_training_updates_batch_norm_once(make_pipe, PlainStack, assert_close):
+    x, y = vectors()
+    pipe = make_pipe(layers_with_norm(), num_partitions=3, num_micro_batches=4)
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    pipe(x, training=True)
+    plain.value_and_grad(mean_squared_error, x, y, 4)
+    assert_close([w.numpy() for w in pipe.stack[1].weights], [w.numpy() for w in plain.layers[1].weights])
+
+
+@pytest.mark.parametrize('num_partitions', [1, 3])
+def test_gradients_of_integer_inputs_are_left_out(num_partitions, make_pipe, PlainStack, assert_close):
+    tokens, (_, y) = np.random.default_rng(2).integers(0, 11, (8, 4)), vectors()
+    stack = [KerasParams(layers.Embedding, input_dim=11, output_dim=6), KerasParams(layers.GlobalAveragePooling1D), dense(3)]
+    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
+    pipe(tokens)
+    with tf.GradientTape() as tape:
+        loss = mean_squared_error(y, pipe(tokens, training=True))
+    gradients = tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])
+    _, expected, _ = PlainStack(pipe, tokens).value_and_grad(mean_squared_error, tokens, y, 2)
+    assert_close(gradients, expected)
+
+
+class Halves(layers.Layer):
+    """Makes two halves, and the place of the largest value, of its inputs; or joins halves again."""
+
+    def call(self, inputs):
+        if isinstance(inputs, tuple):
+            return tf.concat(inputs[:2], -1), inputs[2]
+        return (*tf.split(inputs, 2, -1), tf.argmax(inputs, -1))
+
+
+def test_nests_and_integers_at_the_outputs(make_pipe, assert_close):
+    x, _ = vectors(width=6)
+    pipe = make_pipe([dense(4), KerasParams(Halves), KerasParams(Halves)], num_partitions=3, num_micro_batches=4)
+    x = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        values, places = pipe(x, training=True)
+        loss = tf.reduce_sum(values**2)
+    kernel = pipe.stack[0].kernel.numpy()
+    assert_close(places, np.argmax(x @ kernel, -1))
+    assert_close(tape.gradient(loss, x), 2 * (x @ kernel) @ kernel.T)
+
+
+def test_one_tape_may_be_asked_more_than_once_in_a_function(make_pipe, assert_close):
+    x, _ = vectors()
+    pipe = make_pipe(layers_with_norm()[:1] + [dense(3)], num_partitions=2, num_micro_batches=2)
+    pipe(x)
+
+    @tf.function
+    def differentiate_twice(x):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            outputs = pipe(x)
+            first, second = tf.reduce_sum(outputs), tf.reduce_sum(outputs[:, 0])
+        return tape.gradient(first, x), tape.gradient(second, [x, pipe.stack[1].bias.value])
+
+    first, (second, bias) = differentiate_twice(tf.constant(x))
+    kernel = pipe.stack[0].kernel.numpy() @ pipe.stack[1].kernel.numpy()
+    assert_close(first, np.tile(kernel.sum(-1), (8, 1)))
+    assert_close(second, np.tile(kernel[:, 0], (8, 1)))
+    assert_close(bias, np.array([8.0, 0.0, 0.0]))
+
+
+def functional_model(pipe, width=5):
+    inputs = keras.Input((width,))
+    first, last = [layers.Dense(units, kernel_initializer='ones') for units in (width, 2)]
+    return keras.Model(inputs, last(pipe(first(inputs))))
+
+
+def test_a_functional_model_knows_shapes_before_it_runs(make_pipe):
+    model = functional_model(make_pipe(layers_with_norm(), num_partitions=2, num_micro_batches=4))
+    assert model.output_shape == (None, 2)
+    assert model.layers[2].output.shape == (None, 3)
+    assert model.count_params() == 30 + (30 + 4 * 6 + 21) + 8
+
+
+def test_fit_equals_fit_of_the_plain_layers(make_pipe, PlainStack, assert_close):
+    """Without batch norm a step does not depend on the number of micro-batches: so the plain model may take whole batches."""
+    x, _ = vectors(14)
+    y = np.random.default_rng(3).normal(size=(14, 2)).astype('float32')
+    stack = [dense(6, activation='tanh'), dense(4, kernel_regularizer='l2'), dense(3)]
+    pipe = make_pipe(stack, num_partitions=3, num_micro_batches=4)
+    model = functional_model(pipe)
+    plain = functional_model(keras.Sequential(PlainStack(pipe, x).layers))
+    histories = []
+    for trained in (model, plain):
+        trained.compile(keras.optimizers.SGD(0.05, momentum=0.9), 'mse', metrics=['mae'])
+        histories.append(trained.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history)
+    assert_close(histories[0], histories[1], tolerance=1e-4)
+    assert_close([w.numpy() for w in model.weights], [w.numpy() for w in plain.weights])
+    assert_close(model.predict(x, batch_size=4, verbose=0), plain.predict(x, verbose=0))
+    assert_close(model.evaluate(x, y, verbose=0), plain.evaluate(x, y, verbose=0))
+
+
+def test_fit_trains_batch_norm_in_training_mode(make_pipe, PlainStack, assert_close):
+    """One micro-batch: then the moving averages are those of Keras."""
+    x, y = vectors(12)
+    pipe = make_pipe(layers_with_norm(), num_partitions=2, num_micro_batches=1)
+    pipe(x)
+    models = [keras.Sequential([pipe]), keras.Sequential(PlainStack(pipe, x).layers)]
+    for model in models:
+        model.compile(keras.optimizers.SGD(0.05), 'mse')
+        model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    assert_close([w.numpy() for w in models[0].weights], [w.numpy() for w in models[1].weights])
+
+
+@pytest.mark.parametrize('recompute', ['none', 'stage'])
+def test_a_batch_of_unknown_size_may_be_smaller_than_the_number_of_micro_batches(
+        recompute, make_pipe, PlainStack, assert_close):
+    x, y = vectors(10)
+    pipe = make_pipe(layers_with_norm(), num_partitions=3, num_micro_batches=4, recompute=recompute)
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    step = tf.function(
+        lambda x, y: pipe.value_and_grad(mean_squared_error, x, y),
+        input_signature=[tf.TensorSpec([None, 5]), tf.TensorSpec([None, 3])])
+    for num_rows in (10, 2, 1):
+        out = step(x[:num_rows], y[:num_rows])
+        loss, gradients, _ = plain.value_and_grad(mean_squared_error, x[:num_rows], y[:num_rows], 4)
+        assert_close((out.loss, out.gradients), (loss, gradients))
+        assert_close([w.numpy() for w in pipe.stack[1].weights], [w.numpy() for w in plain.layers[1].weights])
+
+
+def test_weights_and_gradients_keep_the_order_of_the_layers(make_pipe):
+    names = []
+    for num_partitions in (1, 2, 4):
+        pipe = make_pipe(layers_with_norm(), num_partitions=num_partitions)
+        pipe.build((None, 5))
+        names.append([variable.name for variable in pipe.weights])
+        assert [v.path for v in pipe.trainable_variables] == [
+            v.path for layer in pipe.stack for v in layer.trainable_variables]
+    assert names[0] == names[1] == names[2] == [
+        'kernel', 'gamma', 'beta', 'moving_mean', 'moving_variance', 'kernel', 'bias']
+
+
+def test_mixed_precision_keeps_weights_and_gradients_in_float32(make_pipe, PlainStack, assert_close):
+    x, y = vectors()
+    def loss_fn(y, outputs):
+        return mean_squared_error(y, tf.cast(outputs, tf.float32))
+
+    stack = [params.Set(dtype='mixed_bfloat16') for params in layers_with_norm()]
+    results = []
+    for num_partitions in (1, 3):
+        pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
+        out = pipe.value_and_grad(loss_fn, x, y, return_outputs=True)
+        assert out.outputs.dtype == tf.bfloat16 and {gradient.dtype for gradient in out.gradients} == {tf.float32}
+        results.append((out.loss, out.gradients, [w.numpy() for w in pipe.weights]))
+    assert_close(results[1], results[0])
+    loss, gradients, _ = PlainStack(pipe, x).value_and_grad(loss_fn, x, y, 2)
+    assert_close((out.loss, out.gradients), (loss, gradients), tolerance=2e-2)

@@ -1,0 +1,152 @@
+"""Random numbers depend on seed, step, layer and micro-batch, and on nothing else."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers import amoebanet, drop_path
+from lingpipe.layers.keras_params import KerasParams
+
+layers = keras.layers
+ONES = np.ones((8, 200), np.float32)
+
+
+def drop_out(rate=0.5):
+    return KerasParams(layers.Dropout, rate=rate)
+
+
+def total(unused_y_true, outputs):
+    return tf.reduce_sum(tf.nest.flatten(outputs)[0], -1)
+
+
+def masks(pipe, step=0, x=ONES):
+    """Returns which values were kept, an array of booleans `[micro-batch, row, value]`."""
+    outputs = pipe.value_and_grad(total, x, x, step=step, return_outputs=True).outputs
+    return np.reshape(outputs, (pipe.params.num_micro_batches, -1, x.shape[-1])) != 0
+
+
+def are_independent(one, other, rate=0.5):
+    """Whether masks agree as often as independent ones do, within five standard deviations."""
+    expected = rate**2 + (1 - rate)**2
+    return abs(np.mean(one == other) - expected) < 5 * np.sqrt(expected * (1 - expected) / one.size)
+
+
+def test_drop_out_drops_its_share_and_keeps_the_expected_value(make_pipe):
+    pipe = make_pipe([drop_out(0.2)], num_micro_batches=2)
+    outputs = pipe(ONES, training=True).numpy()
+    assert np.mean(outputs == 0) == pytest.approx(0.2, abs=5 * 0.4 / 40)
+    np.testing.assert_allclose(outputs[outputs != 0], 1.25, rtol=1e-6)
+
+
+def test_masks_of_steps_and_micro_batches_and_layers_are_independent(make_pipe):
+    single = make_pipe([drop_out()], num_micro_batches=2)
+    first, second = masks(single, step=0), masks(single, step=1)
+    assert are_independent(first, second)
+    assert are_independent(first[0], first[1])
+    doubled = masks(make_pipe([drop_out(), drop_out()], num_micro_batches=2))
+    assert abs(doubled.mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / doubled.size)
+
+
+def test_masks_of_one_step_are_the_same_again(make_pipe):
+    pipe = make_pipe([drop_out()], num_micro_batches=2)
+    first = masks(pipe, step=3)
+    masks(pipe, step=4)
+    np.testing.assert_array_equal(masks(pipe, step=3), first)
+    np.testing.assert_array_equal(masks(make_pipe([drop_out()], num_micro_batches=2), step=3), first)
+    other_seed = make_pipe([drop_out()], num_micro_batches=2, random_seed=8)
+    assert are_independent(masks(other_seed, step=3), first)
+
+
+def test_steps_count_by_themselves_where_no_number_is_given(make_pipe):
+    counted, given = [make_pipe([drop_out()], num_micro_batches=2) for _ in range(2)]
+    for step in range(3):
+        np.testing.assert_array_equal(masks(counted, step=None), masks(given, step=step))
+    assert are_independent(
+        np.asarray(counted(ONES, training=True) != 0), np.asarray(counted(ONES, training=True) != 0))
+
+
+def test_evaluation_drops_nothing_and_does_not_count(make_pipe):
+    pipe, other = [make_pipe([drop_out()], num_micro_batches=2) for _ in range(2)]
+    np.testing.assert_array_equal(pipe(ONES, training=False), ONES)
+    assert pipe.evaluate(total, ONES, ONES)['loss'][0] == ONES.size
+    np.testing.assert_array_equal(masks(pipe, step=None), masks(other, step=None))
+
+
+@pytest.mark.parametrize('recompute', ['none', 'stage'])
+def test_backward_uses_the_masks_of_forward(recompute, make_pipe):
+    pipe = make_pipe([drop_out(), drop_out(), drop_out()], num_partitions=3, num_micro_batches=4, recompute=recompute)
+    x = tf.constant(ONES)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        outputs = pipe(x, training=True)
+    np.testing.assert_array_equal(tape.gradient(outputs, x), outputs)
+
+
+def stack_with_drop_out():
+    return [
+        KerasParams(layers.Dense, units=16, activation='tanh'), drop_out(0.3), KerasParams(layers.BatchNormalization),
+        drop_path.DropPath.Params().Set(final_keep_prob=0.6), KerasParams(layers.GaussianNoise, stddev=0.5),
+        KerasParams(layers.Dense, units=8), drop_out(0.5), KerasParams(layers.Dense, units=4)]
+
+
+def train(make_pipe, stack, loss, x, y, **fields):
+    pipe = make_pipe(stack, **fields)
+    results = []
+    for step in (0, 5):
+        out = pipe.value_and_grad(loss, x, y, step=step, return_outputs=True)
+        results.append((out.loss, out.outputs, out.gradients))
+    return results, [weight.numpy() for weight in pipe.weights]
+
+
+@pytest.mark.parametrize('num_micro_batches', [1, 4])
+def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batches, make_pipe, assert_close):
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(8, 10)).astype('float32'), random.normal(size=(8, 4)).astype('float32')
+
+    def run(num_partitions, recompute):
+        return train(make_pipe, stack_with_drop_out(), keras.losses.MeanSquaredError(), x, y, num_partitions=num_partitions,
+                     recompute=recompute, num_micro_batches=num_micro_batches)
+
+    expected = run(1, 'none')
+    for num_partitions, recompute in [(1, 'stage'), (2, 'none'), (3, 'stage'), (4, 'none'), (8, 'stage')]:
+        assert_close(run(num_partitions, recompute), expected)
+
+
+def test_layers_with_a_schedule_see_the_step(make_pipe):
+    pipe = make_pipe(
+        [drop_path.DropPath.Params().Set(final_keep_prob=0.5, num_training_steps=100)], num_partitions=1, num_micro_batches=2)
+    x = np.ones((400, 2), np.float32)
+    kept = [masks(pipe, step, x)[..., 0].mean() for step in (0, 50, 100, 1000)]
+    assert kept[0] == 1.0
+    np.testing.assert_allclose(kept[1:], [0.75, 0.5, 0.5], atol=5 * 0.5 / 20)
+
+
+def classification_loss(labels, outputs):
+    logits, auxiliary_logits = outputs
+    losses = [keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+              for logits in (logits, auxiliary_logits)]
+    return losses[0] + 0.4 * losses[1]
+
+
+@pytest.fixture
+def double_precision():
+    """Without it the many batch norms make differences of rounding too large to tell from an error."""
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy('float64')
+    yield
+    keras.config.set_dtype_policy(policy)
+
+
+def test_amoebanet_does_not_depend_on_partitions_or_recomputation(double_precision, make_pipe, assert_close):
+    random = np.random.default_rng(0)
+    images, labels = random.normal(size=(8, 32, 32, 3)), random.integers(0, 5, 8)
+    stack = amoebanet.amoebanet_layers(
+        'D', num_cells=3, reduction_size=16, stem_reduction_size=4, num_classes=5, drop_path_final_keep_prob=0.7,
+        batch_norm_momentum=0.9)
+
+    def run(num_partitions, recompute):
+        return train(make_pipe, stack, classification_loss, images, labels, num_partitions=num_partitions,
+                     recompute=recompute, num_micro_batches=2)
+
+    assert_close(run(3, 'stage'), run(1, 'none'))

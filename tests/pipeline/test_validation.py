@@ -1,0 +1,72 @@
+import keras
+import pytest
+
+from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import gpipe_layer
+
+LAYERS = [KerasParams(keras.layers.Dense, units=2) for _ in range(3)]
+
+
+def instantiate(**fields):
+    return gpipe_layer.GPipeLayer.Params().Set(**{'layers': LAYERS, **fields}).Instantiate()
+
+
+@pytest.mark.parametrize('fields, message', [
+    ({'layers': []}, r'layers=\[\] .* list of layer params'),
+    ({'num_partitions': 0}, 'num_partitions=0 .* integer of 1 or more'),
+    ({'num_partitions': 1.5}, 'num_partitions=1.5 .* integer of 1 or more'),
+    ({'num_partitions': True}, 'num_partitions=True .* integer of 1 or more'),
+    ({'num_partitions': 'auto'}, "num_partitions='auto' .* number of 1 or more"),
+    ({'num_micro_batches': -1}, 'num_micro_batches=-1 .* integer of 1 or more'),
+    ({'num_micro_batches': None}, 'num_micro_batches=None .* integer of 1 or more'),
+    ({'num_partitions': 4}, r'num_partitions=4 is more than the 3 layers.*to 3 or less'),
+    ({'schedule': 'gpype'}, r"schedule='gpype' .*\['gpipe'\].*mean 'gpipe'"),
+    ({'recompute': 'stages'}, r"recompute='stages' .*\['none', 'stage'\].*mean 'stage'"),
+    ({'recompute': None}, r"recompute=None .*\['none', 'stage'\]"),
+    ({'recompute': 'xyz'}, r"recompute='xyz' .*\['none', 'stage'\].*'none', for instance"),
+    ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'params'\] or a list of end indices.*mean 'flops'"),
+    ({'partition_by': [1, 2], 'num_partitions': 2}, r'partition_by=\[1, 2\] .*3 layers.*2 ascending end indices.*is 3'),
+    ({'devices': ['CPU:0'], 'num_partitions': 2}, r"devices=\['CPU:0'\] names 1 .*num_partitions=2.*one device for each"),
+    ({'devices': ['CPU:0', 'CPU:99'], 'num_partitions': 2}, r"devices has 'CPU:99'.* there are \[.*CPU:0.*CPU:7"),
+    ({'devices': ['GPU:0']}, "devices has 'GPU:0'"),
+    ({'devices': ['no device']}, "devices has 'no device'"),
+])
+def test_a_wrong_field_is_named_with_its_value_and_what_is_allowed(fields, message):
+    with pytest.raises(ValueError, match=message):
+        instantiate(**fields)
+
+
+@pytest.mark.parametrize('device', ['CPU:3', 'cpu:3', '/CPU:3', '/device:CPU:3', '/job:localhost/replica:0/task:0/device:CPU:3'])
+def test_a_device_may_be_written_in_every_way_of_tensorflow(device):
+    pipe = instantiate(devices=[device])
+    pipe.build((None, 4))
+    assert pipe.trainable_variables[0].value.device.endswith('CPU:3')
+
+
+@pytest.mark.parametrize('partition_by', ['flops', 'params', [1, 3], (2, 3)])
+def test_every_way_to_cut_is_accepted(partition_by):
+    pipe = instantiate(partition_by=partition_by, num_partitions=2)
+    pipe.build((None, 4))
+    assert len(pipe.partitions) == 2
+
+
+def test_two_layers_of_one_name_are_refused():
+    twins = [params.Copy().Set(name='twin') for params in LAYERS]
+    with pytest.raises(ValueError, match=r"more than one layer named \['twin'\].*Rename one"):
+        instantiate(layers=twins)
+
+
+class Nameless(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+
+
+def test_a_layer_that_cannot_be_named_is_refused():
+    with pytest.raises(ValueError, match=r'layers\[1\], a Nameless, takes no argument name.*\*\*kwargs'):
+        instantiate(layers=[LAYERS[0], KerasParams(Nameless)])
+
+
+def test_what_needs_weights_says_that_there_are_none_yet():
+    pipe = instantiate(name='trunk')
+    with pytest.raises(ValueError, match=r"'trunk' has no weights yet. Call it on a batch, or build\(input_shape\)"):
+        pipe.partitions
