@@ -242,7 +242,7 @@ def test_published_datasets_run_through_the_same_pipeline(tmp_path, fields, num_
     ({'batch_size': 0}, ['batch_size', '0', 'at least 1']),
     ({'image_size': 2.5}, ['image_size', '2.5', 'integer']),
     ({'num_channels': 2}, ['num_channels', '2', '1 (gray)']),
-    ({'seed': None}, ['seed', 'None', 'integer']),
+    ({'seed': -1}, ['seed', '-1', 'at least 0']),
     ({'augmentation': 'inception', 'cache': True}, ['cache', 'inception', 'None']),
 ])
 def test_wrong_fields_are_named_with_what_is_allowed(data_dir, fields, words):
