@@ -48,7 +48,8 @@ def _read(path):
         with open(path, encoding='utf-8') as file:
             return file.read()
     except OSError as error:
-        raise ValueError(f'--model_params_file_override={path} cannot be read ({error.strerror}). Give a file.') from error
+        raise ValueError(
+            f'--model_params_file_override={path} cannot be read ({error.strerror}). Give a file of changes.') from error
 
 
 def _place(params):

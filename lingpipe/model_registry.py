@@ -183,7 +183,7 @@ def _import_modules(package, errors):
     for info in pkgutil.iter_modules(getattr(package, '__path__', []), package.__name__ + '.'):
         try:
             module = importlib.import_module(info.name)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (a module may do anything when it is imported)
+        except (Exception, SystemExit) as error:
             errors[info.name] = error
         else:
             _import_modules(module, errors)

@@ -15,8 +15,8 @@ class AmoebaNetDDigits(base_model_params.SingleTaskModelParams):
 
     NUM_PARTITIONS = 2
     NUM_MICRO_BATCHES = 4
-    BATCH_SIZE = 64
-    EPOCHS = 20
+    BATCH_SIZE = 128
+    EPOCHS = 60
 
     def _Input(self, split, augmentation):
         return image_input.ImageInput.Params().Set(
@@ -32,7 +32,7 @@ class AmoebaNetDDigits(base_model_params.SingleTaskModelParams):
     def Task(self):
         p = image_classifier.ImageClassifier.Params().Set(name='amoebanet_d_digits')
         p.body.Set(
-            num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES,
+            num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none',
             layers=amoebanet.amoebanet_layers(
                 'D', num_cells=3, reduction_size=32, num_classes=10, use_auxiliary_head=False, dropout_rate=0.0,
                 drop_path_final_keep_prob=1.0, batch_norm_momentum=0.9))

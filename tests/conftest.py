@@ -5,6 +5,6 @@ import os
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'
 
-from lingpipe.distribute import local_devices  # noqa: E402
+from lingpipe.distribute import local_devices
 
 local_devices.use_virtual_devices(8)

@@ -140,11 +140,16 @@ class Execution:
         has_loss = self._is_last(stage) and self._loss is not None
         output_gradients = [tf.ones([])] if has_loss else self._output_gradients.pop(position)
         input_gradients, sums, operation = self._program(stage).backward(
-            arguments, residuals, output_gradients, self._weight_gradients[stage.index],
+            arguments, residuals, output_gradients, self._weight_gradients[stage.index] or self._zeros(stage),
             stage.index > 0 or self._input_gradients_needed)
         self._output_gradients[stage.index - 1, action.micro_batch] = input_gradients
         self._weight_gradients[stage.index] = sums
         self._last[stage.device] = [operation]
+
+    def _zeros(self, stage):
+        """Zeros that TensorFlow does not know to be zero: it would keep them as constants, a second copy of the weights."""
+        zero = tf.cast(self._positions[0][2] != 0, tf.float32)
+        return [tf.fill(variable.shape, tf.cast(zero, variable.dtype)) for variable in stage.trainable_variables]
 
     def _is_last(self, stage):
         return stage is self._stages[-1]

@@ -4,6 +4,8 @@ A stage is traced once, forward and backward together. Its forward function, its
 backward function from stored activations are pieces of that one graph, so that they agree by construction and cost one trace.
 """
 
+import weakref
+
 import tensorflow as tf
 
 
@@ -85,15 +87,23 @@ def descendants(graph, tensors):
 
 def _graph_def(graph, operations):
     """Serialises some operations of a graph; edges that only order operations stay where both ends do."""
-    graph_def = tf.compat.v1.GraphDef()
+    whole = _whole_graph_def(graph)
     names = {operation.name for operation in operations}
-    for operation in graph.get_operations():
-        if operation in operations:
-            node = graph_def.node.add()
-            node.CopyFrom(operation.node_def)
-            node.attr.pop('_class', None)
-            node.input[:] = [name for name in node.input if not name.startswith('^') or name[1:] in names]
-    whole = graph.as_graph_def(add_shapes=False)
-    graph_def.library.CopyFrom(whole.library)
-    graph_def.versions.CopyFrom(whole.versions)
+    graph_def = tf.compat.v1.GraphDef(library=whole.library, versions=whole.versions)
+    for node in whole.node:
+        if node.name in names:
+            copy = graph_def.node.add()
+            copy.CopyFrom(node)
+            copy.attr.pop('_class', None)
+            copy.input[:] = [name for name in node.input if not name.startswith('^') or name[1:] in names]
     return graph_def
+
+
+def _whole_graph_def(graph):
+    """Serialises a graph once for all its pieces: a traced graph changes no more."""
+    if graph not in _graph_defs:
+        _graph_defs[graph] = graph.as_graph_def()
+    return _graph_defs[graph]
+
+
+_graph_defs = weakref.WeakKeyDictionary()

@@ -65,21 +65,20 @@ class StageProgram:
             arguments: what `forward` got.
             residuals: the residuals that `forward` returned; what they do not hold is recomputed.
             output_gradients: list of the gradients of the floating-point outputs, or of the loss.
-            sums: list of the sums of weight gradients over the micro-batches so far; None for the first.
+            sums: list of the sums of weight gradients over the micro-batches so far.
             input_gradients_needed: whether to compute the gradients of the inputs.
 
         Returns:
             List of the gradients of the floating-point inputs, the list of the new sums, and the call operation.
         """
         results = self._results['backward']
-        new_sums = results['weight_gradients'] if sums is None else results['sums']
-        wanted = (results['input_gradients'] if input_gradients_needed else []) + new_sums
-        piece = self._piece('backward', (frozenset(residuals), input_gradients_needed, sums is None), wanted,
+        wanted = (results['input_gradients'] if input_gradients_needed else []) + results['sums']
+        piece = self._piece('backward', (frozenset(residuals), input_gradients_needed), wanted,
                             feeds=[ref.deref() for ref in residuals])
-        given = zip(self._given(), output_gradients + (sums or []))
+        given = zip(self._given(), output_gradients + sums)
         computed, operation = piece({**self._feed(arguments), **{inner.ref(): outer for inner, outer in given}, **residuals})
         values = [computed[tensor.ref()] for tensor in wanted]
-        split = len(values) - len(new_sums)
+        split = len(values) - len(sums)
         return values[:split], values[split:], operation
 
     def _feed(self, arguments):
@@ -144,9 +143,10 @@ def _trace_function(stage, loss, training, results):
             outputs, new = stage.call(inputs, values, position[:2], position[2], training)
             metrics = {} if loss is None else _sums(loss(targets, outputs))
             differentiated = _floats(outputs) if loss is None else [metrics['loss'][0]]
-        statistics = _merge_statistics(values.statistics, new.statistics, _share_of_rows(inputs, position[3]))
+        is_empty = _is_empty(inputs)
+        statistics = _merge_statistics(values.statistics, new.statistics, _share_of_rows(inputs, position[3]), is_empty)
         results['forward'] = {'outputs': outputs, 'statistics': statistics, 'state': new.state, 'metrics': metrics}
-        results['backward'] = _backward(tape, differentiated, sources, len(values.weights), _is_empty(inputs))
+        results['backward'] = _backward(tape, differentiated, sources, len(values.weights), is_empty)
 
     return trace
 
@@ -161,7 +161,6 @@ def _backward(tape, differentiated, sources, num_weights, is_empty):
     given_sums = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in sources[split:]]
     return {
         'given_gradients': given_gradients, 'given_sums': given_sums, 'input_gradients': input_gradients,
-        'weight_gradients': weight_gradients,
         'sums': [total + gradient for total, gradient in zip(given_sums, weight_gradients)]}
 
 
@@ -195,13 +194,14 @@ def _share_of_rows(inputs, rows_before):
     return tf.cast(tf.math.divide_no_nan(tf.cast(rows, tf.float64), tf.cast(rows_before + rows, tf.float64)), tf.float32)
 
 
-def _merge_statistics(before, new, fraction):
+def _merge_statistics(before, new, fraction, is_empty):
     """Joins mean and variance of the rows so far with those of a micro-batch that is `fraction` of all (Chan et al. 1979)."""
-    merged, is_empty = [], tf.equal(fraction, 0.0)
+    merged = []
     for mean, variance, new_mean, new_variance in zip(before[::2], before[1::2], new[::2], new[1::2]):
         fraction = tf.cast(fraction, new_mean.dtype)
         kept = 1.0 - fraction
-        new_mean, new_variance = tf.where(is_empty, mean, new_mean), tf.where(is_empty, variance, new_variance)
+        if is_empty is not None:
+            new_mean, new_variance = tf.where(is_empty, mean, new_mean), tf.where(is_empty, variance, new_variance)
         merged += [kept * mean + fraction * new_mean,
                    kept * variance + fraction * new_variance + kept * fraction * tf.square(new_mean - mean)]
     return merged

@@ -13,9 +13,9 @@ _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 class Checkpointer:
     """Writes and reads the state of a training run.
 
-    A checkpoint holds the step, every weight and moving statistic by layer and name, the optimizer's slots and the moving
-    averages. The position in the data and all random numbers follow from the step; a constant learning rate is not in
-    it, so that a training can go on with another one.
+    A checkpoint holds the step, every weight and moving statistic by layer and name, the optimizer's slots and the
+    moving averages. The position in the data and all random numbers follow from the step; a constant learning rate is
+    not in it, so that a training can go on with another one.
 
     Args:
         directory: folder of the checkpoints.
@@ -54,10 +54,11 @@ class Checkpointer:
         try:
             return self._manager.save(checkpoint_number=step)
         except (tf.errors.OpError, OSError) as error:
+            earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
             raise errors.TrainingError(
-                f'The checkpoint of step {step} could not be written to {self._directory} ({errors.first_line(error)}). '
-                + (f'The newest complete one is {newest}. ' if newest else 'There is no earlier one. ')
-                + 'Free some space or choose another --logdir, then run the same command again.') from error
+                f'The checkpoint of step {step} could not be written to {self._directory} '
+                f'({errors.first_line(error)}). {earlier} Free some space or choose another --logdir, then run the same '
+                'command again.') from error
 
     def restore(self, path):
         """Reads a checkpoint into the model, its optimizer and the step.
@@ -116,9 +117,9 @@ def latest_checkpoint(directory):
     present = sorted((path.stem for path in pathlib.Path(directory).glob('ckpt-[0-9]*.index')), key=step_of)
     if present and not complete:
         raise errors.TrainingError(
-            f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To go on "
-            f'from {present[-1]} write model_checkpoint_path: "{present[-1]}" into it, or choose another --logdir; nothing '
-            'was changed.')
+            f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To go "
+            f'on from {present[-1]} write model_checkpoint_path: "{present[-1]}" into it, or choose another --logdir; '
+            'nothing was changed.')
     return complete[-1] if complete else None
 
 
@@ -200,7 +201,8 @@ def _read(checkpoint, path):
 def _damaged(path, error):
     if not _files_of(path):
         return errors.TrainingError(
-            f'There is no checkpoint {path}. Give the path of one as training prints it, such as logs/my_run/train/ckpt-100.')
+            f'There is no checkpoint {path}. Give the path of one as training prints it, such as '
+            'logs/my_run/train/ckpt-100.')
     return errors.TrainingError(
-        f'Checkpoint {path} cannot be read ({errors.first_line(error)}). To use the checkpoint before it, delete the files '
-        f'{path}.*; nothing was changed.')
+        f'Checkpoint {path} cannot be read ({errors.first_line(error)}). To use the checkpoint before it, delete the '
+        f'files {path}.*; nothing was changed.')

@@ -58,7 +58,7 @@ def partition_summary(partitions):
 
 def short_device(device):
     """Returns 'CPU:1' for '/job:localhost/replica:0/task:0/device:CPU:1', and keeps what else matters."""
-    return device.replace('/job:localhost/replica:0/task:0', '').replace('/device:', '').lstrip('/')
+    return device.replace('/job:localhost/replica:0/task:0', '').replace('/device:', '/').lstrip('/')
 
 
 def _span(names):

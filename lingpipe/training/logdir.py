@@ -73,5 +73,5 @@ def _write(file, text):
     except OSError as error:
         new.unlink(missing_ok=True)
         raise errors.TrainingError(
-            f'{file} could not be written ({error.strerror or error}). Free some space or choose another --logdir, then '
-            'run the same command again.') from error
+            f'{file} could not be written ({error.strerror or error}). Free some space or choose another --logdir, '
+            'then run the same command again.') from error

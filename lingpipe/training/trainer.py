@@ -65,7 +65,6 @@ class Trainer:
                 self._train(interrupted)
             finally:
                 self._progress.close()
-                self._curves.flush()
             path = self._checkpointer.save()
             if interrupted and self._step < p.max_steps:
                 print(f'Stopped by {interrupted.signal_name} at step {self._step}; checkpoint {path}. '

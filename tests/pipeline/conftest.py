@@ -55,7 +55,7 @@ class PlainStack:
         num_rows = len(tf.nest.flatten(x)[0])
         loss, gradients, outputs = 0.0, [0.0] * len(self.trainable_variables), []
         for rows in micro_batch_rows(num_rows, num_micro_batches):
-            inputs, targets = tf.nest.map_structure(lambda array: tf.constant(array[rows]), (x, y_true))
+            inputs, targets = _take(rows, (x, y_true))
             share = (rows.stop - rows.start) / num_rows
             with tf.GradientTape() as tape:
                 outputs.append(self(inputs, training=True))
@@ -78,6 +78,10 @@ class PlainStack:
                 norm.moving_mean.assign(norm.momentum * mean + (1 - norm.momentum) * batch.mean(axes))
                 norm.moving_variance.assign(norm.momentum * variance + (1 - norm.momentum) * batch.var(axes))
             seen.clear()
+
+
+def _take(rows, nest):
+    return tf.nest.map_structure(lambda array: tf.constant(array[rows]), nest)
 
 
 def _gradient(tape, value, variables):

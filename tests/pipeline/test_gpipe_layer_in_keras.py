@@ -50,9 +50,9 @@ def plain_input_gradients(plain, x, y, rows):
     return tf.concat(gradients, 0)
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage'])
-@pytest.mark.parametrize('num_partitions, num_rows', [(1, 8), (2, 8), (4, 8), (3, 10), (2, 3)])
-@pytest.mark.parametrize('in_function', [False, True])
+@pytest.mark.parametrize('num_partitions, num_rows, recompute, in_function', [
+    (1, 8, 'none', False), (1, 8, 'stage', True), (2, 8, 'stage', False), (4, 8, 'none', True), (4, 8, 'stage', True),
+    (3, 10, 'none', False), (3, 10, 'stage', True), (2, 3, 'stage', False)])
 def test_gradients_under_a_tape_equal_the_plain_layers(
         num_partitions, num_rows, recompute, in_function, make_pipe, PlainStack, assert_close, micro_batch_rows):
     x, y = vectors(num_rows)
@@ -116,7 +116,7 @@ def test_one_tape_may_be_asked_more_than_once_in_a_function(make_pipe, assert_cl
     pipe = make_pipe(layers_with_norm()[:1] + [dense(3)], num_partitions=2, num_micro_batches=2)
     pipe(x)
 
-    @tf.function
+    @tf.function(autograph=False)
     def differentiate_twice(x):
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(x)

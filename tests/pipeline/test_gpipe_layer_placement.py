@@ -1,5 +1,7 @@
 """Each stage's weights, gradients and work are on the stage's device, and little goes from one device to another."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -105,7 +107,7 @@ def test_actions_of_a_device_wait_for_each_other_in_the_order_of_the_schedule(pi
     graph, _ = step_graph(pipe)
     calls = [operation for operation in graph.get_operations()
              if is_call(operation) and 'stage_1' in str(operation.get_attr('f'))]
-    for earlier, later in zip(calls, calls[1:]):
+    for earlier, later in itertools.pairwise(calls):
         assert earlier in later.control_inputs or earlier in [tensor.op for tensor in later.inputs]
 
 

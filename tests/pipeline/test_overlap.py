@@ -1,5 +1,6 @@
 """Devices work at the same time: seen from when actions begin and end, never from how long they take."""
 
+import itertools
 import time
 
 import keras
@@ -117,4 +118,4 @@ def test_one_device_runs_one_action_at_a_time_in_the_order_of_the_schedule(make_
         forward = intervals('F', stage)
         own = sorted((begin, end) for _, other, begin, end in STAMPS if other == stage)
         assert own[:NUM_MICRO_BATCHES] == forward
-        assert all(end <= begin for (_, end), (begin, _) in zip(own, own[1:]))
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(own))

@@ -1,8 +1,8 @@
 import itertools
 
 import hypothesis
-from hypothesis import strategies
 import pytest
+from hypothesis import strategies
 
 from lingpipe.pipeline import partition
 

@@ -69,4 +69,4 @@ def test_a_layer_that_cannot_be_named_is_refused():
 def test_what_needs_weights_says_that_there_are_none_yet():
     pipe = instantiate(name='trunk')
     with pytest.raises(ValueError, match=r"'trunk' has no weights yet. Call it on a batch, or build\(input_shape\)"):
-        pipe.partitions
+        _ = pipe.partitions

@@ -1,0 +1,154 @@
+"""What all benchmarks share: processes of their own, Markdown tables, and a line about the machine.
+
+Import it before anything of LingPipe: it puts the project on Python's path.
+"""
+
+import importlib
+import inspect
+import json
+import os
+import pathlib
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+_HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(1, str(_HERE.parent))
+
+import keras
+import tensorflow as tf
+from absl import flags
+
+_OUTPUT = flags.DEFINE_string('output', None, 'File to write the report to as well; none by default.')
+
+
+class ProcessDied(Exception):
+    """A benchmark's process ended before it gave all its values; the message says how."""
+
+
+class Process:
+    """A generator function of a benchmark at work in a fresh process, which gives its values one at a time.
+
+    So configurations can take turns, run on a core of their own, or die without harm::
+
+        with common.Process(measure, 'stage', num_cores=2) as process:
+            seconds = [process.next() for _ in range(10)]
+
+    Flags have the same values there as here.
+
+    Args:
+        function: generator function at the top of a module of this folder; it yields what JSON can hold.
+        *arguments: what to call it with.
+        num_cores: how many processor cores the process may use; None: all.
+    """
+
+    def __init__(self, function, *arguments, num_cores=None):
+        request = {'module': pathlib.Path(inspect.getfile(function)).stem, 'function': function.__name__,
+                       'arguments': arguments, 'cores': sorted(os.sched_getaffinity(0))[:num_cores], 'argv': sys.argv}
+        self._errors = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [sys.executable, '-c', 'import common; common.serve()', json.dumps(request)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self._errors, text=True,
+            env={**os.environ, 'PYTHONPATH': os.pathsep.join([str(_HERE), *sys.path[1:]])})
+
+    def next(self):
+        """Lets the function run up to its next `yield`.
+
+        Returns:
+            What it yielded.
+
+        Raises:
+            ProcessDied: the process gave up or was killed.
+        """
+        try:
+            self._process.stdin.write('\n')
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise ProcessDied(self._cause_of_death()) from None
+        line = self._process.stdout.readline()
+        if not line:
+            raise ProcessDied(self._cause_of_death())
+        return json.loads(line)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def _cause_of_death(self):
+        status = self._process.wait()
+        self._errors.seek(0)
+        lines = [line for line in self._errors.read().decode(errors='replace').splitlines() if line.strip()]
+        how = signal.Signals(-status).name if status < 0 else f'exit status {status}'
+        return f'{how}: {lines[-1]}' if lines else how
+
+
+def serve():
+    """The other end of `Process`: runs in the new process, one step of the generator for each line of input."""
+    request = json.loads(sys.argv[1])
+    os.sched_setaffinity(0, request['cores'])
+    module = importlib.import_module(request['module'])
+    flags.FLAGS(request['argv'])
+    values = getattr(module, request['function'])(*request['arguments'])
+    for _ in sys.stdin:
+        print(json.dumps(next(values)), flush=True)
+
+
+def markdown_table(header, rows):
+    """Lays out a Markdown table whose columns also line up in a terminal.
+
+    Args:
+        header: list of column names.
+        rows: list of lists of texts and numbers.
+
+    Returns:
+        The table as text.
+    """
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ['| ' + ' | '.join(cell.ljust(width) for cell, width in zip(row, widths)) + ' |' for row in cells]
+    lines.insert(1, '|' + '|'.join('-' * (width + 2) for width in widths) + '|')
+    return '\n'.join(lines)
+
+
+def report(*paragraphs):
+    """Prints a benchmark's result and the line about the machine; writes it to --output where that is given."""
+    text = '\n\n'.join([*paragraphs, machine()])
+    print(text)
+    if _OUTPUT.value:
+        pathlib.Path(_OUTPUT.value).write_text(text + '\n')
+
+
+def machine():
+    """Returns one line about processor, cores and versions."""
+    return (f'Machine: {_processor()}, {len(os.sched_getaffinity(0))} cores; Python {platform.python_version()}, '
+            f'TensorFlow {tf.__version__}, Keras {keras.__version__}.')
+
+
+def allocator_mib(statistic):
+    """Returns MiB from TensorFlow's own allocator, which all virtual CPU devices share.
+
+    It counts only where TensorFlow uses oneDNN, as it does on x86 unless TF_ENABLE_ONEDNN_OPTS=0.
+
+    Args:
+        statistic: 'current', or 'peak' since `reset_allocator_peak`.
+    """
+    return tf.config.experimental.get_memory_info('CPU:0')[statistic] / 2**20
+
+
+def reset_allocator_peak():
+    """Lets the allocator's peak start again from what is allocated now."""
+    tf.config.experimental.reset_memory_stats('CPU:0')
+
+
+def _processor():
+    for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():
+        if line.startswith('model name'):
+            return line.split(':', 1)[1].strip()
+    return platform.machine()

@@ -1,0 +1,66 @@
+"""Every benchmark runs at its smallest size and reports all its configurations; the figures themselves are not judged."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _run(name, *arguments):
+    """Runs a benchmark from the project root; returns what it printed."""
+    environment = {key: value for key, value in os.environ.items() if key not in ('PYTHONPATH', 'TF_ENABLE_ONEDNN_OPTS')}
+    finished = subprocess.run(
+        [sys.executable, f'benchmarks/{name}.py', *arguments], cwd=_ROOT, env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    assert 'Machine: ' in finished.stdout
+    return finished.stdout
+
+
+def _table(text):
+    """Returns the rows of the only Markdown table in a text as dictionaries."""
+    lines = [[cell.strip() for cell in line.strip('|').split('|')] for line in text.splitlines() if line.startswith('|')]
+    header, _, *rows = lines
+    return [dict(zip(header, row)) for row in rows]
+
+
+def test_pipeline_overhead_has_a_row_for_each_size():
+    text = _run('pipeline_overhead', '--num_partitions=2', '--num_micro_batches=1,3', '--num_steps=2')
+    assert [(row['K'], row['M'], row['actions']) for row in _table(text)] == [('2', '1', '4'), ('2', '3', '12')]
+    assert 'Goal at K=8, M=64: built in 20 s, 100 µs an action, or less: not measured.' in text
+
+
+def test_step_time_compares_the_same_computation_in_every_row(tmp_path):
+    report = tmp_path / 'report.md'
+    text = _run(
+        'step_time', '--num_cells=2', '--reduction_size=8', '--batch_size=4', '--num_micro_batches=2', '--image_size=16',
+        '--num_steps=1', f'--output={report}')
+    assert report.read_text() == text
+    whole, micro_batched, kept, recomputed = _table(text)
+    assert whole['configuration'] == 'plain layers, whole batch'
+    assert kept['configuration'] == "2 partitions, recompute='none'"
+    assert recomputed['configuration'] == "2 partitions, recompute='stage'"
+    losses = [float(row['loss']) for row in (micro_batched, kept, recomputed)]
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-4)
+    # Three places for two devices and two micro-batches, partitions that differ a little, and a third more work.
+    assert 0.75 <= float(kept['ideal']) < 1.0
+    assert float(recomputed['ideal']) == pytest.approx(4 / 3 * float(kept['ideal']), abs=2e-3)
+    assert all(float(row['seconds']) > 0 and float(row['peak MiB']) > 0 for row in (whole, micro_batched, kept, recomputed))
+
+
+def test_fits_in_memory_says_how_each_configuration_ended():
+    rows = _table(_run('fits_in_memory', '--image_size=8', '--batch_size=8', '--num_layers=2', '--num_micro_batches=2',
+                       '--num_steps=2', '--cap_mib=4000'))
+    assert [row['cap'] for row in rows] == ['none', '4000 MiB', '4000 MiB', '4000 MiB']
+    assert all(row['outcome'].startswith('trains: loss ') for row in rows)
+
+
+def test_timeline_draws_the_actions_of_each_device_in_schedule_order():
+    text = _run('timeline', '--num_partitions=2', '--num_micro_batches=2', '--layer=wait', '--milliseconds=20', '--units=4')
+    drawn = [line.split('  ')[1] for line in text.splitlines() if line.startswith('device ')]
+    assert [line.replace('-', '').replace('.', '') for line in drawn] == ['F0F1B1B0'] * 2
+    assert {len(line) for line in drawn} == {100}
+    assert [row['device'] for row in _table(text)] == ['0', '1']

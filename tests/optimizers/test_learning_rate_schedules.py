@@ -1,0 +1,72 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers import keras_params
+from lingpipe.optimizers import learning_rate_schedules
+
+
+def make(**arguments):
+    defaults = {'initial_learning_rate': 0.2, 'warmup_steps': 4, 'decay_steps': 10, 'decay_rate': 0.5}
+    return learning_rate_schedules.WarmupExponentialDecay(**{**defaults, **arguments})
+
+
+@pytest.mark.parametrize('step, rate', [
+    (0, 0.0), (1, 0.05), (2, 0.1), (3, 0.15),  # a quarter of 0.2 more at each step
+    (4, 0.2), (9, 0.2),  # full
+    (10, 0.1), (19, 0.1), (20, 0.05), (29, 0.05), (30, 0.025)])  # a half at each stair, counted from step 0
+def test_the_rate_by_hand(step, rate):
+    assert float(make()(step)) == pytest.approx(rate)
+
+
+def test_the_warm_up_ends_on_the_stair_that_the_decay_has_reached():
+    schedule = make(warmup_steps=15)
+    assert float(schedule(14)) == pytest.approx(0.2 * 14 / 15)
+    assert float(schedule(15)) == pytest.approx(0.1)
+
+
+def test_the_rate_does_not_fall_below_the_floor():
+    schedule = make(minimum_fraction=0.2)
+    assert [float(schedule(step)) for step in (20, 30, 10_000_000)] == pytest.approx([0.05, 0.04, 0.04])
+
+
+def test_without_a_warm_up_the_first_step_has_the_full_rate():
+    assert float(make(warmup_steps=0)(0)) == pytest.approx(0.2)
+
+
+def test_after_the_warm_up_it_is_the_staircase_of_keras():
+    schedule, staircase = make(), keras.optimizers.schedules.ExponentialDecay(0.2, 10, 0.5, staircase=True)
+    for step in (4, 17, 55, 333):
+        assert float(schedule(step)) == pytest.approx(float(staircase(step)))
+
+
+def test_late_stairs_of_a_long_training_are_exact():
+    # Steps of ImageNet at batch 128: 100 epochs, a stair every 2.4; 41 * 24022 is the first step of the last stair.
+    schedule = make(warmup_steps=30027, decay_steps=24022, decay_rate=0.97)
+    before, first = (float(schedule(tf.constant(41 * 24022 + offset, tf.int64))) for offset in (-1, 0))
+    np.testing.assert_allclose([before, first], [0.2 * 0.97**40, 0.2 * 0.97**41], rtol=1e-5)
+
+
+def test_it_runs_inside_a_function_on_a_step_of_any_type():
+    schedule = make()
+    compiled = tf.function(lambda step: tf.convert_to_tensor(schedule(step)))
+    assert float(compiled(tf.constant(12, tf.int64))) == float(compiled(tf.constant(12.0))) == pytest.approx(0.1)
+
+
+def test_an_optimizer_steps_with_it_and_a_file_can_hold_it():
+    optimizer = keras.optimizers.SGD(make())
+    variable = keras.Variable([1.0])
+    optimizer.build([variable])
+    for _ in range(3):
+        optimizer.apply([tf.constant([1.0])])
+    assert float(variable.value[0]) == pytest.approx(1.0 - 0.0 - 0.05 - 0.1)
+    copy = learning_rate_schedules.WarmupExponentialDecay.from_config(make(minimum_fraction=0.1).get_config())
+    assert copy.get_config() == make(minimum_fraction=0.1).get_config()
+
+
+def test_it_is_instantiated_from_params():
+    schedule = keras_params.KerasParams(
+        learning_rate_schedules.WarmupExponentialDecay, initial_learning_rate=1.0, warmup_steps=2, decay_steps=4,
+        decay_rate=0.1).Instantiate()
+    assert [float(schedule(step)) for step in (1, 2, 4)] == pytest.approx([0.5, 1.0, 0.1])

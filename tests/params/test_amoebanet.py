@@ -1,0 +1,124 @@
+import re
+
+import keras
+import pytest
+
+from lingpipe import model_registry
+from lingpipe.layers import amoebanet
+from lingpipe.optimizers import learning_rate_schedules
+from lingpipe.training import optimizer as optimizers
+from params import amoebanet as experiments
+
+# Genotype, cells, filters and partitions: tables 1 and 2 of GPipe (arXiv 1811.06965), and its section on images.
+PUBLISHED = {
+    'AmoebaNetD18x208': ('D', 18, 208, 1), 'AmoebaNetD18x256': ('D', 18, 256, 2), 'AmoebaNetD18x416': ('D', 18, 416, 1),
+    'AmoebaNetD18x544': ('D', 18, 544, 2), 'AmoebaNetD36x544': ('D', 36, 544, 4), 'AmoebaNetD72x512': ('D', 72, 512, 8),
+    'AmoebaNetB18x512': ('B', 18, 512, 4)}
+SMALL = ('AmoebaNetDDigits', 'AmoebaNetDCifar10')
+NAMES = sorted([*PUBLISHED, *SMALL])
+
+
+def params_of(name):
+    return model_registry.GetParams(f'params.amoebanet.{name}', 'Train')
+
+
+def layers_of(params, cls):
+    return [layer for layer in params.task.body.layers if layer.cls is cls]
+
+
+def test_all_experiments_of_the_module_are_known():
+    known = {key for key in model_registry.ListModels().models if key.startswith('params.amoebanet.')}
+    assert known == {f'params.amoebanet.{name}' for name in NAMES}
+    assert model_registry.GetClass('params.amoebanet') is experiments.AmoebaNetDDigits
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_params_read_back_from_their_text(name):
+    changed = params_of(name)
+    changed.train.Set(max_steps=7, clip_gradient_norm_to_value=0.125)
+    changed.task.body.layers[-1].Set(num_classes=5)
+    changed.train.lr_schedule.Set(initial_learning_rate=0.75)
+    assert changed != params_of(name)
+    assert params_of(name).FromText(changed.ToText()) == changed
+    assert params_of(name).FromTextWithTypes(changed.ToTextWithTypes()) == changed
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_task_optimizer_and_inputs_can_be_instantiated(name):
+    params = params_of(name)
+    task = params.task.Copy()
+    task.body.Set(devices=[f'CPU:{index}' for index in range(task.body.num_partitions)])
+    names = [layer.name for layer in task.Instantiate().body.stack]
+    assert (names[0], names[-1]) == ('stem', 'head') and len(set(names)) == len(names)
+    optimizer = optimizers.build_optimizer(params.train, [keras.Variable([1.0])])
+    assert float(optimizer.learning_rate) == 0.0  # every one warms up
+    experiment = model_registry.GetClass(f'params.amoebanet.{name}')()
+    assert experiment.GetDatasetNames() == ['Train', 'Test']
+    for dataset in experiment.GetDatasetNames():
+        p = experiment.GetDatasetParams(dataset)
+        assert p.cls.InputShape(p) == (p.batch_size, p.image_size, p.image_size, 1 if p.dataset == 'digits' else 3)
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_the_network_is_the_published_one(name):
+    genotype, num_cells, filters, num_partitions = PUBLISHED[name]
+    params = params_of(name)
+    cells = [layer for layer in params.task.body.layers if re.fullmatch(r'cell_\d+', layer.name)]
+    assert len(cells) == num_cells
+    assert [cells[0].filters, cells[-1].filters] == [filters, 4 * filters]
+    assert {cell.genotype for cell in cells} == {genotype}
+    assert params.task.body.num_partitions == num_partitions
+    assert params.task.body.layers[-1].num_classes == 1001
+    assert params.input.label_offset == 1
+    assert params.input.image_size == (480 if genotype == 'B' else 224)
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_training_has_the_published_constants(name):
+    params = params_of(name)
+    train, optimizer, schedule = params.train, params.train.optimizer, params.train.lr_schedule
+    assert optimizer.cls is keras.optimizers.RMSprop
+    assert (optimizer.rho, optimizer.momentum, optimizer.epsilon, optimizer.centered) == (0.9, 0.9, 1.0, False)
+    assert schedule.cls is learning_rate_schedules.WarmupExponentialDecay
+    assert schedule.initial_learning_rate == pytest.approx(0.015 * params.input.batch_size / 256)
+    epoch = 1_281_167 / params.input.batch_size
+    assert schedule.warmup_steps == round(3 * epoch)
+    assert schedule.decay_steps == round(2.4 * epoch)
+    assert (schedule.decay_rate, schedule.minimum_fraction) == (0.97, 1e-4)
+    assert train.max_steps == round(100 * epoch)
+    assert (train.clip_gradient_norm_to_value, train.l2_regularizer_weight, train.ema_decay) == (10.0, 4e-5, 0.9999)
+    assert (params.task.label_smoothing, params.task.auxiliary_loss_weight) == (0.1, 0.4)
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_layers_have_the_published_constants(name):
+    params = params_of(name)
+    layers = params.task.body.layers
+    assert {layer.batch_norm_momentum for layer in layers if 'batch_norm_momentum' in layer} == {0.9997}
+    assert {layer.batch_norm_epsilon for layer in layers if 'batch_norm_epsilon' in layer} == {1e-3}
+    cells = [layer for layer in layers if 'drop_path_final_keep_prob' in layer]
+    drop_path = {(cell.drop_path_final_keep_prob, cell.drop_path_num_steps) for cell in cells}
+    assert drop_path == {(0.7, params.train.max_steps)}
+    assert len(cells) == PUBLISHED[name][1] + 4
+    (auxiliary,) = layers_of(params, amoebanet.AmoebaNetAuxiliaryHead)
+    assert (auxiliary.projection_filters, auxiliary.full_filters) == (int(128 * 0.4), int(768 * 0.4))
+    (stem,) = layers_of(params, amoebanet.AmoebaNetStem)
+    (head,) = layers_of(params, amoebanet.AmoebaNetHead)
+    assert (stem.filters, head.dropout_rate) == (32, 0.5)
+
+
+def test_the_learning_rate_of_the_released_schedule_by_hand():
+    schedule = params_of('AmoebaNetD18x256').train.lr_schedule.Instantiate()
+    epoch = 1_281_167 / 128
+    assert float(schedule(round(1.5 * epoch))) == pytest.approx(0.0075 / 2, rel=1e-4)
+    assert float(schedule(round(3.1 * epoch))) == pytest.approx(0.0075 * 0.97, rel=1e-5)
+    assert float(schedule(round(99 * epoch))) == pytest.approx(0.0075 * 0.97**41, rel=1e-4)
+
+
+def test_cifar_has_its_own_classes_and_an_auxiliary_head_that_agrees():
+    params = params_of('AmoebaNetDCifar10')
+    (auxiliary,) = layers_of(params, amoebanet.AmoebaNetAuxiliaryHead)
+    assert auxiliary.num_classes == params.task.body.layers[-1].num_classes == 10
+    schedule = params.train.lr_schedule.Instantiate()
+    assert float(schedule(round(5 * 50_000 / 128))) == pytest.approx(0.1)
+    assert float(schedule(params.train.max_steps)) == pytest.approx(0.0, abs=1e-6)

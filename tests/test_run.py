@@ -1,0 +1,249 @@
+"""The command line, run as a person runs it. The commands are started together, since each takes seconds to begin."""
+
+import concurrent.futures
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+import tensorflow as tf
+
+from lingpipe.input import tfds_images
+
+ROOT = pathlib.Path(__file__).parents[1]
+TINY = '--model=tiny_digits'
+
+# name: (arguments, what the sentence must say)
+ERRORS = {
+    'a model that is not there': (
+        ['--model=params.amoebanet.AmoebaNetD18x257', '--logdir=x'],
+        "There is no experiment 'params.amoebanet.AmoebaNetD18x257'; there are: params.amoebanet.AmoebaNetD18x256, "),
+    'a field that is not there': (
+        [TINY, '--logdir=x', '--model_params_override=train.max_step=5'],
+        'train.max_step is not a parameter; did you mean train.max_steps?'),
+    'a value of another type': (
+        [TINY, '--logdir=x', '--model_params_override=train.max_steps=many'], 'train.max_steps : many is not an int'),
+    'a file of overrides that is not there': (
+        [TINY, '--logdir=x', '--model_params_file_override=none.txt'],
+        '--model_params_file_override=none.txt cannot be read (No such file or directory).'),
+    'both kinds of overrides': (
+        [TINY, '--logdir=x', '--model_params_override=train.max_steps=5', '--model_params_file_override=none.txt'],
+        '--model_params_override and --model_params_file_override were both given. Give one of them.'),
+    'no partition': (
+        [TINY, '--logdir=x', '--model_params_override=task.body.num_partitions=0'], 'num_partitions=0 is not possible'),
+    'a folder below a file': (
+        [TINY, '--logdir=file/logs'], '--logdir=file/logs cannot be written to (Not a directory).'),
+    'a kind of device that is not there': (
+        [TINY, '--logdir=x', '--device=tpu'], "No device of kind 'TPU' was found on this machine. Choose one of "),
+}
+USAGE_ERRORS = {
+    'a mode that is not there': (
+        [TINY, '--logdir=x', '--mode=trian'],
+        'flag --mode=trian: value should be one of <train|eval|inspect_params|inspect_model|list>'),
+    'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list'),
+    'no folder': ([TINY], '--logdir is missing: --mode=train needs a folder, such as --logdir=logs/my_run.'),
+    'a word that is no flag': (['eval', TINY, '--logdir=x'], "'eval' is not a flag: flags are given as --name=value."),
+}
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class CommandLine:
+    """Runs run.py in a folder of its own."""
+
+    def __init__(self, folder, data_dir):
+        self.folder = folder
+        self._environment = {
+            **os.environ, 'TFDS_DATA_DIR': data_dir, 'TF_CPP_MIN_LOG_LEVEL': '3',
+            'PYTHONPATH': str(ROOT / 'tests/training')}
+
+    def start(self, *arguments):
+        return subprocess.Popen(
+            [sys.executable, ROOT / 'run.py', *arguments], cwd=self.folder, env=self._environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run(self, *arguments):
+        process = self.start(*arguments)
+        out, err = process.communicate()
+        return Outcome(process.returncode, out, err)
+
+    def run_until_first_step(self, number, *arguments):
+        """Sends a signal after the first step; returns what the process did then."""
+        process = self.start(*arguments)
+        seen = ''
+        for line in process.stderr:
+            seen += line
+            if line.startswith('First step after'):
+                process.send_signal(number)
+                break
+        out, err = process.communicate()
+        return Outcome(process.returncode, out, seen + err)
+
+
+@pytest.fixture(scope='module')
+def command_line(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('command_line')
+    (folder / 'file').touch()
+    data_dir = str(folder / 'data')
+    tfds_images.TfdsImages('digits', 'train', data_dir)
+    return CommandLine(folder, data_dir)
+
+
+@pytest.fixture(scope='module')
+def outcomes(command_line):
+    """{name: future of the outcome} of all commands."""
+    jobs = {
+        'interrupted': lambda: interrupted_training(command_line),
+        'inspect_model': lambda: inspected_model(command_line),
+        'list': lambda: command_line.run('--mode=list'),
+        'inspect_params': lambda: inspected_params(command_line),
+        'full disk': lambda: trained_on_a_full_disk(command_line),
+        **{name: lambda arguments=arguments: command_line.run(*arguments)
+           for name, (arguments, _) in (ERRORS | USAGE_ERRORS).items()}}
+    with concurrent.futures.ThreadPoolExecutor(2) as executor:
+        yield {name: executor.submit(job) for name, job in jobs.items()}
+
+
+def trained_on_a_full_disk(command_line):
+    process = command_line.start(TINY, '--logdir=full')
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (10 * 1024, 10 * 1024))  # stands for the space that is left
+    out, err = process.communicate()
+    return Outcome(process.returncode, out, err)
+
+
+class Interrupted(NamedTuple):
+    """A training stopped by SIGTERM, gone on with, stopped by SIGINT and gone on with, and one that was left alone."""
+
+    terminated: Outcome
+    interrupted: Outcome
+    completed: Outcome
+    uninterrupted: Outcome
+    evaluated: Outcome
+
+
+def interrupted_training(command_line):
+    command = (TINY, '--mode=train', '--logdir=logs', '--model_params_override=train.max_steps=1000000')
+    terminated = command_line.run_until_first_step(signal.SIGTERM, *command)
+    interrupted = command_line.run_until_first_step(signal.SIGINT, *command)
+    max_steps = f'--model_params_override=train.max_steps={stopped_at(interrupted) + 10}'
+    completed = command_line.run(TINY, '--logdir=logs', max_steps)
+    uninterrupted = command_line.run(TINY, '--logdir=uninterrupted', max_steps)
+    evaluated = command_line.run(
+        TINY, '--mode=eval', '--logdir=logs', '--model_params_override=task.body.num_partitions=1')
+    return Interrupted(terminated, interrupted, completed, uninterrupted, evaluated)
+
+
+def stopped_at(outcome):
+    return int(re.search(r'Stopped by SIG\w+ at step (\d+)', outcome.out)[1])
+
+
+def inspected_model(command_line):
+    process = command_line.start('--model=params.amoebanet.AmoebaNetD18x256', '--mode=inspect_model', '--device=cpu')
+    out = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Outcome(process.returncode, out, process.stderr.read()), usage.ru_maxrss
+
+
+def inspected_params(command_line):
+    overrides = '--model_params_override=train.max_steps=7; task.name=seven'
+    first = command_line.run(TINY, '--mode=inspect_params', overrides)
+    (command_line.folder / 'params.txt').write_text(first.out)
+    return first, command_line.run(TINY, '--mode=inspect_params', '--model_params_file_override=params.txt')
+
+
+@pytest.mark.parametrize('name', ERRORS)
+def test_an_error_is_one_sentence(outcomes, name):
+    code, out, err = outcomes[name].result()
+    _, sentence = ERRORS[name]
+    assert code == 1 and out == ''
+    assert 'Traceback' not in err
+    lines = err.splitlines()
+    assert [line for line in lines if line.startswith('Error: ')] == [lines[-2]]
+    assert lines[-2].startswith(f'Error: {sentence}')
+    assert lines[-1] == '(--verbosity=1 shows where.)'
+
+
+@pytest.mark.parametrize('name', USAGE_ERRORS)
+def test_a_wrong_use_is_answered_by_a_sentence_about_the_flags(outcomes, name):
+    code, out, err = outcomes[name].result()
+    assert code == 1
+    assert USAGE_ERRORS[name][1] in err + out
+    assert 'Traceback' not in err
+
+
+def test_a_full_disk_is_told_in_one_sentence(outcomes):
+    code, _, err = outcomes['full disk'].result()
+    assert code == 1
+    assert 'Traceback' not in err
+    assert re.search(
+        r'^Error: The checkpoint of step 12 could not be written to full/train \(.*File too large\). There is no '
+        r'earlier one. Free some space or choose another --logdir, then run the same command again.$', err, re.MULTILINE)
+
+
+def test_a_listing_has_every_model_with_its_first_line(outcomes):
+    code, out, _ = outcomes['list'].result()
+    assert code == 0
+    told = "params.amoebanet.AmoebaNetD18x256: AmoebaNet-D(18, 256), 122M parameters: the model of GPipe's Table 2."
+    assert told in out.splitlines()
+
+
+def test_inspected_params_read_back_from_a_file(outcomes):
+    first, second = outcomes['inspect_params'].result()
+    assert (first.code, second.code) == (0, 0)
+    assert "task.name : 'seven'\n" in first.out and 'train.max_steps : 7\n' in first.out
+    assert second.out == first.out
+
+
+def test_a_giant_is_inspected_without_being_allocated(outcomes):
+    (code, out, _), kibibytes = outcomes['inspect_model'].result()
+    assert code == 0
+    network = 121_915_113
+    # The auxiliary head sees 14 x 14 x 2048: projection, batch norm, 4 x 4 convolution, batch norm, dense with bias.
+    auxiliary_head = 2048 * 51 + 2 * 51 + 4 * 4 * 51 * 307 + 2 * 307 + 307 * 1001 + 1001
+    assert f'\n{network + auxiliary_head:,} parameters, ' in out
+    (row,) = [line.split() for line in out.splitlines() if line.startswith('auxiliary_head ')]
+    assert f'{auxiliary_head:,}' in row
+    assert sum(line.split()[-1] in ('CPU:0', 'CPU:1') for line in out.splitlines() if line) == 25
+    assert kibibytes < 4 * 2**20
+
+
+def test_an_interrupted_training_ends_well_and_says_how_to_go_on(outcomes):
+    runs = outcomes['interrupted'].result()
+    for number, outcome in ((signal.SIGTERM, runs.terminated), (signal.SIGINT, runs.interrupted)):
+        step = stopped_at(outcome)
+        assert outcome.code == 0
+        assert outcome.out.splitlines()[-1] == (
+            f'Stopped by {number.name} at step {step}; checkpoint logs/train/ckpt-{step}. '
+            'Run the same command again to go on from there.')
+        assert 'Traceback' not in outcome.err
+    assert f'going on from step {stopped_at(runs.terminated)},' in runs.interrupted.out
+
+
+def test_an_interrupted_training_ends_with_the_weights_of_one_that_was_left_alone_bit_for_bit(outcomes, command_line):
+    runs = outcomes['interrupted'].result()
+    assert (runs.completed.code, runs.uninterrupted.code) == (0, 0)
+    assert runs.completed.out.splitlines()[-1] == runs.uninterrupted.out.splitlines()[-1]
+    step = stopped_at(runs.interrupted) + 10
+    one, other = (tf.train.load_checkpoint(str(command_line.folder / logdir / f'train/ckpt-{step}'))
+                  for logdir in ('logs', 'uninterrupted'))
+    names = [name for name in one.get_variable_to_shape_map() if not name.startswith(('_', 'save_counter'))]
+    assert len(names) > 20
+    assert not [name for name in names if one.get_tensor(name).tobytes() != other.get_tensor(name).tobytes()]
+
+
+def test_another_process_evaluates_the_newest_checkpoint_on_one_partition(outcomes):
+    runs = outcomes['interrupted'].result()
+    step = stopped_at(runs.interrupted) + 10
+    final = runs.completed.out.splitlines()[-1].removeprefix(f'Final Test after {step} steps: ')
+    assert runs.evaluated.code == 0
+    assert runs.evaluated.out.splitlines()[-1] == f'step {step}, Test: {final}'

@@ -1,0 +1,172 @@
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe import layers
+from lingpipe.training import checkpoints, errors, experiment, train_program
+
+
+@pytest.fixture
+def make_program(tiny):
+    """Function that returns a program of the tiny model that has not been trained."""
+
+    def make(**overrides):
+        params = tiny.params(**overrides)
+        return train_program.TrainProgram(experiment.build_task(params, (32, 8, 8, 1)), params.train)
+
+    return make
+
+
+@pytest.mark.parametrize('num_partitions', [1, 2, 3])
+def test_names_and_values_do_not_depend_on_partitions(make_program, finished, tmp_path, stored, num_partitions):
+    program = make_program(task__body__num_partitions=num_partitions)
+    source = finished.logdir / 'train/ckpt-12'
+    checkpointer = checkpoints.Checkpointer(tmp_path, program)
+    checkpointer.restore(source)
+    assert int(program.global_step) == 12
+    assert checkpointer.latest() is None
+    copy, original = stored(checkpointer.save()), stored(source)
+    assert copy.keys() == original.keys()
+    for name in original:
+        np.testing.assert_array_equal(copy[name], original[name], err_msg=name)
+
+
+def test_every_variable_is_named_by_its_layer(finished, stored):
+    names = {name.removesuffix('/.ATTRIBUTES/VARIABLE_VALUE') for name in stored(finished.logdir / 'train/ckpt-12')}
+    model = {'dense_1/000_kernel', 'dense_1/001_bias', 'batch_normalization_2/000_gamma',
+             'batch_normalization_2/001_beta', 'batch_normalization_2/002_moving_mean',
+             'batch_normalization_2/003_moving_variance', 'dense_4/000_kernel', 'dense_4/001_bias'}
+    slots = {f'optimizer/SGD/{position:04d}' for position in range(7)}  # the iterations and six momenta
+    expected = {f'{kind}/{name}' for kind in ('model', 'moving_average') for name in model}
+    assert names == {'global_step', *slots, *expected}
+
+
+def test_a_step_that_is_there_already_is_left_alone(make_program, tmp_path, contents):
+    checkpointer = checkpoints.Checkpointer(tmp_path, make_program())
+    path = checkpointer.save()
+    before = contents(tmp_path)
+    assert checkpointer.save() == path
+    assert contents(tmp_path) == before
+
+
+def test_a_moved_folder_is_read_at_its_new_place(make_program, copied):
+    moved = copied.rename(copied.with_name('moved'))
+    assert checkpoints.latest_checkpoint(moved / 'train') == str(moved / 'train/ckpt-12')
+    checkpoints.Checkpointer(moved / 'train', make_program()).restore(moved / 'train/ckpt-12')
+
+
+def test_the_constant_learning_rate_is_that_of_the_params_and_not_of_the_checkpoint(make_program, tmp_path):
+    constant = {'train__lr_schedule': None}
+    saved = checkpoints.Checkpointer(tmp_path, make_program(train__learning_rate=0.5, **constant)).save()
+    program = make_program(train__learning_rate=0.25, **constant)
+    checkpoints.Checkpointer(tmp_path, program).restore(saved)
+    assert float(program.learning_rate) == 0.25
+
+
+def truncate(file):
+    file.write_bytes(file.read_bytes()[:file.stat().st_size // 2])
+
+
+def flip_a_byte(file):
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+
+
+def empty(file):
+    file.write_bytes(b'')
+
+
+DAMAGES = [(suffix, damage) for suffix in ('data-00000-of-00001', 'index')
+           for damage in (truncate, flip_a_byte, empty, lambda file: file.unlink())]
+
+
+@pytest.mark.parametrize('suffix, damage', DAMAGES)
+def test_a_torn_checkpoint_is_named_in_one_sentence_that_says_how_to_use_the_one_before_it(
+        make_program, copied, contents, suffix, damage):
+    path = copied / 'train/ckpt-12'
+    damage(copied / f'train/ckpt-12.{suffix}')
+    before = contents(copied)
+    checkpointer = checkpoints.Checkpointer(copied / 'train', make_program())
+    with pytest.raises(errors.TrainingError) as caught:
+        checkpointer.restore(checkpointer.latest())
+    message = str(caught.value)
+    assert message.startswith(f'Checkpoint {path} cannot be read (') and '\n' not in message and '{{' not in message
+    assert message.endswith(f'To use the checkpoint before it, delete the files {path}.*; nothing was changed.')
+    assert contents(copied) == before
+
+    for file in copied.glob('train/ckpt-12.*'):
+        file.unlink()
+    assert checkpointer.latest() == str(copied / 'train/ckpt-8')
+    checkpointer.restore(checkpointer.latest())
+
+
+@pytest.mark.parametrize('damage', [
+    empty, lambda file: file.unlink(), lambda file: file.write_text('rubbish {'),
+    lambda file: file.write_text('all_model_checkpoint_paths: "ckpt-8"\n')])
+def test_a_damaged_list_of_checkpoints_does_not_pass_for_an_empty_folder(make_program, copied, damage):
+    damage(copied / 'train/checkpoint')
+    with pytest.raises(errors.TrainingError, match='missing or damaged. To go on from ckpt-12 write ') as caught:
+        checkpoints.Checkpointer(copied / 'train', make_program())
+    told = str(caught.value).partition(' write ')[2].partition(' into it')[0]
+    (copied / 'train/checkpoint').write_text(told + '\n')
+    assert checkpoints.Checkpointer(copied / 'train', make_program()).latest() == str(copied / 'train/ckpt-12')
+
+
+@pytest.mark.parametrize('state', [
+    {'weights': tf.zeros([3])}, {'model': tf.Module(), 'save': tf.zeros([])}, {'global_step': tf.zeros([], tf.int64)}])
+def test_a_foreign_checkpoint_is_refused_and_left_alone(make_program, tmp_path, contents, state):
+    tracked = {name: tf.Variable(value) if tf.is_tensor(value) else value for name, value in state.items()}
+    tf.train.CheckpointManager(tf.train.Checkpoint(**tracked), str(tmp_path), 5, checkpoint_name='ckpt').save()
+    before = contents(tmp_path)
+    checkpointer = checkpoints.Checkpointer(tmp_path, make_program())
+    with pytest.raises(errors.TrainingError, match='ckpt-1 is of another model: .*nothing was changed'):
+        checkpointer.restore(checkpointer.latest())
+    assert contents(tmp_path) == before
+
+
+def test_slots_of_another_optimizer_do_not_fit_even_if_their_shapes_do(make_program, copied):
+    adagrad = make_program(train__optimizer=layers.KerasParams(keras.optimizers.Adagrad))
+    with pytest.raises(errors.TrainingError, match='is of another model'):
+        checkpoints.Checkpointer(copied / 'train', adagrad).restore(copied / 'train/ckpt-12')
+
+
+def test_weights_for_evaluation_are_the_moving_averages_where_there_are_any(tiny, finished, tmp_path, stored):
+    body = experiment.build_task(tiny.params(task__body__num_partitions=3), (32, 8, 8, 1)).body
+    reader = checkpoints.WeightReader(body)
+    values = stored(finished.logdir / 'train/ckpt-12')
+    for use_moving_average, kind in ((True, 'moving_average'), (False, 'model')):
+        assert reader.restore(finished.logdir / 'train/ckpt-12', use_moving_average) == 12
+        for layer in body.stack:
+            for position, variable in enumerate(layer.weights):
+                expected = values[f'{kind}/{layer.name}/{position:03d}_{variable.name}/.ATTRIBUTES/VARIABLE_VALUE']
+                np.testing.assert_array_equal(variable.numpy(), expected)
+
+
+def test_weights_for_evaluation_come_from_a_training_without_moving_averages(tiny, make_program, tmp_path):
+    program = make_program(train__ema_decay=0.0)
+    path = checkpoints.Checkpointer(tmp_path, program).save()
+    body = experiment.build_task(tiny.params(train__random_seed=1), (32, 8, 8, 1)).body
+    assert checkpoints.WeightReader(body).restore(path) == 0
+    np.testing.assert_array_equal(body.weights[0].numpy(), next(iter(program.named_variables.values())).numpy())
+
+
+def test_a_path_without_a_checkpoint_is_said_to_have_none(tiny, finished):
+    reader = checkpoints.WeightReader(experiment.build_task(tiny.params(), (32, 8, 8, 1)).body)
+    for path in (finished.logdir / 'train/ckpt-1234', finished.logdir / 'train', 'nowhere/ckpt-1'):
+        with pytest.raises(errors.TrainingError, match=f'There is no checkpoint {path}. Give the path of one'):
+            reader.restore(path)
+    assert reader.restore(f'{finished.logdir}/train/ckpt-8.index') == 8  # as the shell completes it
+
+
+def test_the_kept_checkpoints_are_those_of_all_runs_into_a_folder(make_program, tmp_path):
+    for step in range(4):
+        program = make_program()
+        program.global_step.assign(step)
+        checkpoints.Checkpointer(tmp_path, program, max_to_keep=2).save()
+    assert {path.stem for path in tmp_path.glob('*.index')} == {'ckpt-2', 'ckpt-3'}
+    shutil.rmtree(tmp_path)
+    assert checkpoints.latest_checkpoint(tmp_path) is None

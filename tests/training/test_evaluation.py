@@ -1,0 +1,100 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from tensorboard.backend.event_processing import event_accumulator
+
+from lingpipe.training import errors, evaluation
+
+
+@pytest.fixture
+def make_evaluation(tiny):
+    """Function that returns the evaluation of a folder."""
+
+    def make(logdir, **overrides):
+        return evaluation.CheckpointEvaluation(tiny.params(**overrides), tiny.evaluation_inputs(), logdir)
+
+    return make
+
+
+def curve(folder, name):
+    accumulator = event_accumulator.EventAccumulator(str(folder), {'tensors': 0})
+    accumulator.Reload()
+    return [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in accumulator.Tensors(name)]
+
+
+def test_one_partition_evaluates_what_two_have_trained(make_evaluation, finished, copied, capsys):
+    results = make_evaluation(copied, task__body__num_partitions=1).once()
+    assert results['Test'] == pytest.approx(finished.results['Test'], rel=1e-6)
+    accuracy, loss = results['Test']['accuracy'], results['Test']['loss']
+    assert f'step 12, Test: loss {loss:.4f}, accuracy {100 * accuracy:.2f} %\n' in capsys.readouterr().out
+
+
+def test_the_result_is_that_of_plain_keras_with_the_averaged_weights(finished, tiny, stored):
+    weights = stored(finished.logdir / 'train/ckpt-12')
+    model = keras.Sequential([
+        keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(16, 'relu'),
+        keras.layers.BatchNormalization(), keras.layers.Dense(10)])
+    for layer, name in zip(model.layers[1:], ('dense_1', 'batch_normalization_2', 'dense_4')):
+        layer.set_weights([weights[key] for key in sorted(weights) if key.startswith(f'moving_average/{name}/')])
+    test = tiny.evaluation_inputs()['Test']
+    data = test.Copy().Set(batch_size=359).Instantiate()  # all at once, so that nothing is filled up
+    images, labels, _ = next(iter(data.evaluation_dataset()))
+    logits = model.predict(images.numpy(), verbose=0)
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1)
+    assert len(labels) == tfds.builder('digits', data_dir=test.data_dir).info.splits['test'].num_examples
+    assert finished.results['Test']['accuracy'] == pytest.approx(np.mean(logits.argmax(-1) == labels.numpy()))
+    assert finished.results['Test']['loss'] == pytest.approx(float(loss(tf.one_hot(labels, 10), logits)), rel=1e-5)
+
+
+def test_a_chosen_checkpoint_is_evaluated_and_drawn_at_its_step(make_evaluation, finished, copied):
+    before = curve(copied / 'eval_test', 'accuracy')
+    assert [step for step, _ in before] == [4, 8, 12]
+    result = make_evaluation(copied).once(str(copied / 'train/ckpt-4'))
+    after = curve(copied / 'eval_test', 'accuracy')
+    assert sorted(after) == sorted([*before, (4, pytest.approx(result['Test']['accuracy']))])
+    assert result['Test']['accuracy'] == pytest.approx(before[0][1])
+
+
+def test_following_evaluates_every_checkpoint_as_it_appears_and_ends_with_the_last_step(
+        make_evaluation, finished, tmp_path, monkeypatch, capsys):
+    train = tmp_path / 'train'
+
+    def appear(step):
+        for file in finished.logdir.glob(f'train/ckpt-{step}.*'):
+            (train / file.name).write_bytes(file.read_bytes())
+        (train / 'checkpoint').write_text(f'model_checkpoint_path: "ckpt-{step}"\n')
+
+    made, coming = make_evaluation(tmp_path), iter([8, 12])
+    once = made.once
+
+    def evaluate_while_training_goes_on(path):
+        once(path)
+        appear(next(coming, 12))
+
+    monkeypatch.setattr(made, 'once', evaluate_while_training_goes_on)
+    appear(4)
+    made.follow()
+    assert [line.split(',')[0] for line in capsys.readouterr().out.splitlines()] == ['step 4', 'step 8', 'step 12']
+
+
+def test_following_gives_up_after_its_time(make_evaluation, tmp_path):
+    make_evaluation(tmp_path).follow(timeout_seconds=0.1)
+    assert list(tmp_path.glob('eval_test/*'))
+
+
+def test_a_folder_without_checkpoints_is_named(make_evaluation, tmp_path):
+    with pytest.raises(errors.TrainingError, match=f'There is no checkpoint in {tmp_path}/train. Train first'):
+        make_evaluation(tmp_path).once()
+
+
+def test_a_model_without_evaluation_data_is_told_to_define_some(tiny, tmp_path):
+    with pytest.raises(errors.TrainingError, match=r'neither Dev\(\) nor Test\(\)'):
+        evaluation.CheckpointEvaluation(tiny.params(), {}, tmp_path)
+
+
+def test_an_evaluation_leaves_the_training_untouched(make_evaluation, copied, contents):
+    before = contents(copied / 'train') | contents(copied / 'control')
+    make_evaluation(copied).once()
+    assert contents(copied / 'train') | contents(copied / 'control') == before

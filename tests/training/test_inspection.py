@@ -1,0 +1,73 @@
+import pathlib
+
+import keras
+import pytest
+import tensorflow as tf
+
+from lingpipe import layers
+from lingpipe.pipeline import gpipe_layer
+from lingpipe.training import inspection
+
+
+@pytest.fixture
+def body_params():
+    return gpipe_layer.GPipeLayer.Params().Set(name='body', num_partitions=2, partition_by=[1, 3], layers=[
+        layers.KerasParams(keras.layers.Conv2D, name='first', filters=4, kernel_size=3, padding='same'),
+        layers.KerasParams(keras.layers.Flatten),
+        layers.KerasParams(keras.layers.Dense, units=10)])
+
+
+DEVICES = ['/job:localhost/replica:0/task:0/device:GPU:0', '/job:worker/replica:0/task:1/device:GPU:3']
+
+
+def rows(text):
+    """The words of every line."""
+    return [line.split() for line in text.splitlines()]
+
+
+def test_every_layer_is_told_with_shape_parameters_flops_partition_and_device(body_params):
+    told = rows(inspection.model_analysis(body_params, (32, 8, 8, 1), DEVICES))
+    # A multiplication and an addition are two operations, a bias one more each: 3*3*1*4 weights at 64 places.
+    first = 64 * 4 * (2 * 9 + 1)
+    dense = 10 * (2 * 256 + 1)
+    assert told[2] == ['first', 'Conv2D', '(8,', '8,', '4)', '40', f'{first / 1e6:.1f}', '0', 'GPU:0']
+    assert told[3][:3] == ['flatten_1', 'Flatten', '(256,)']
+    assert told[4] == [
+        'dense_2', 'Dense', '(10,)', '2,570', f'{dense / 1e6:.1f}', '1', 'job:worker/replica:0/task:1/GPU:3']
+    assert told[-1][:3] == ['2,610', 'parameters,', '0.000']
+
+
+def test_every_partition_is_told_with_its_layers_and_share(body_params):
+    text = inspection.model_analysis(body_params, (32, 8, 8, 1), DEVICES)
+    told = rows(text.split('\n\n')[1])
+    first, second = 64 * 4 * 19, 10 * 513
+    assert told[2] == ['0', 'GPU:0', 'first', '1', '40', '0.0', f'{2 * first / (first + second):.2f}']
+    assert told[3] == ['1', 'job:worker/replica:0/task:1/GPU:3', 'flatten_1', '..', 'dense_2', '2', '2,570', '0.0',
+                       f'{2 * second / (first + second):.2f}']
+
+
+def test_it_tells_the_same_as_the_model_that_was_built(finished, tiny):
+    params = tiny.params()
+    devices = ['CPU:0', 'CPU:1']
+    text = inspection.model_analysis(params.task.body, (32, 8, 8, 1), devices)
+    assert text + '\n' == (pathlib.Path(finished.logdir) / 'control/model_analysis.txt').read_text()
+
+
+def test_nothing_is_allocated(body_params):
+    terabytes = layers.KerasParams(keras.layers.Dense, units=10**6)
+    body_params.Set(layers=[layers.KerasParams(keras.layers.Flatten), terabytes, terabytes])
+    text = inspection.model_analysis(body_params, (1, 8, 8, 1), DEVICES)
+    assert f'{64 * 10**6 + 10**6 + 10**12 + 10**6:,} parameters' in text
+
+
+def test_several_outputs_are_all_shown():
+    class Twice(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs, inputs[:, :2]
+
+    class Sum(keras.layers.Layer):
+        def call(self, inputs):
+            return tf.reduce_sum(inputs[0], -1)
+
+    body = gpipe_layer.GPipeLayer.Params().Set(layers=[layers.KerasParams(Twice), layers.KerasParams(Sum)])
+    assert '(5,), (2,)' in inspection.model_analysis(body, (1, 5), ['CPU:0'])

@@ -1,0 +1,80 @@
+import os
+import pathlib
+
+import pytest
+
+from lingpipe.training import errors, logdir
+
+
+def test_a_finished_run_is_laid_out_as_documented(finished):
+    found = {str(path.relative_to(finished.logdir).parent / path.name.split('-')[0].split('.out.')[0])
+             for path in finished.logdir.rglob('*') if path.is_file()}
+    assert found == {
+        'control/params.txt', 'control/model_analysis.txt', 'train/checkpoint', 'train/ckpt', 'train/events',
+        'eval_test/events', 'best/checkpoint', 'best/ckpt', 'best/best.json'}
+
+
+def test_the_params_of_a_run_read_back(finished, tiny):
+    written = tiny.params(train__save_interval_seconds=0.0, eval__interval_steps=4)
+    text = logdir.LogDir(finished.logdir).read_params()
+    assert text == written.ToText()
+    fresh = tiny.params(train__max_steps=99, task__name='other', **{'task__body__layers[1]__units': 5})
+    assert fresh != written
+    assert fresh.FromText(text) == written
+
+
+def test_the_analysis_of_a_run_has_every_layer_and_partition(finished):
+    text = (finished.logdir / 'control/model_analysis.txt').read_text()
+    for name in ('flatten_0', 'dense_1', 'batch_normalization_2', 'dropout_3', 'dense_4', 'CPU:0', 'CPU:1'):
+        assert name in text
+    assert '1,242 parameters' in text and text.endswith('\n')
+
+
+def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
+    made = logdir.LogDir(tmp_path / 'a/b')
+    assert made.read_params() is None and made.read_best() is None
+    assert made.evaluation('Dev') == tmp_path / 'a/b/eval_dev'
+    assert sorted(path.name for path in made.path.iterdir()) == ['control', 'train']
+    assert not list((made.path / 'control').iterdir())
+
+
+def test_the_home_folder_may_be_written_as_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    assert logdir.LogDir('~/logs').path == tmp_path / 'logs'
+
+
+def test_the_best_metric_reads_back(tmp_path):
+    made = logdir.LogDir(tmp_path)
+    made.best.mkdir()
+    made.write_best(7, 'accuracy', 0.9876543210987654)
+    assert logdir.LogDir(tmp_path).read_best() == 0.9876543210987654
+
+
+def test_a_folder_below_a_file_is_refused(tmp_path):
+    (tmp_path / 'file').touch()
+    with pytest.raises(errors.TrainingError, match=r'file/logs cannot be written to \(Not a directory\). Choose a folder'):
+        logdir.LogDir(tmp_path / 'file/logs')
+
+
+def test_a_folder_that_is_there_but_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
+    def refuse(path, text):
+        raise PermissionError(13, os.strerror(13), str(path))
+
+    monkeypatch.setattr(pathlib.Path, 'write_text', refuse)
+    with pytest.raises(errors.TrainingError, match=r'cannot be written to \(Permission denied\). Choose a folder'):
+        logdir.LogDir(tmp_path)
+
+
+def test_a_disk_that_fills_up_leaves_the_old_file_whole(tmp_path, monkeypatch, contents):
+    made = logdir.LogDir(tmp_path)
+    made.write_control('old', 'old analysis')
+    before = contents(tmp_path)
+
+    def write_half(path, text):
+        path.write_bytes(text[:len(text) // 2].encode())
+        raise OSError(28, os.strerror(28), str(path))
+
+    monkeypatch.setattr(pathlib.Path, 'write_text', write_half)
+    with pytest.raises(errors.TrainingError, match='params.txt could not be written .No space left on device..'):
+        made.write_control('new text', 'new analysis')
+    assert contents(tmp_path) == before

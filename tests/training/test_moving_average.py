@@ -1,0 +1,50 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.training import moving_average
+
+
+def make_variable(value, device='CPU:0'):
+    with tf.device(device):
+        return keras.Variable(value)
+
+
+@pytest.mark.parametrize('decay, first_step', [(0.999, 0), (0.2, 0), (0.9, 1000)])
+def test_averages_follow_the_recurrence(decay, first_step):
+    """decay(t) = min(decay, (1 + t) / (10 + t)), as in TensorFlow 1's ExponentialMovingAverage with num_updates."""
+    variable = make_variable([1.0, -2.0])
+    average = moving_average.MovingAverage({'weight': variable}, decay)
+    expected = np.array([1.0, -2.0])
+    update = tf.function(average.update)
+    for step in range(first_step, first_step + 5):
+        value = np.array([step**2, -step], np.float64)
+        variable.assign(value)
+        update(tf.constant(step, tf.int64))
+        step_decay = min(decay, (1 + step) / (10 + step))
+        expected = step_decay * expected + (1 - step_decay) * value
+    np.testing.assert_allclose(average.averages['weight'], expected, rtol=1e-5)
+    np.testing.assert_allclose(average.read(variable), expected, rtol=1e-5)
+
+
+def test_averages_live_beside_their_variables_under_their_names():
+    variables = {'a/kernel': make_variable([1.0], 'CPU:2'), 'b/kernel': make_variable([2.0], 'CPU:5')}
+    average = moving_average.MovingAverage(variables, 0.9)
+    assert list(average.averages) == ['a/kernel', 'b/kernel']
+    assert [value.device[-5:] for value in average.averages.values()] == ['CPU:2', 'CPU:5']
+    assert not any(value.trainable for value in average.averages.values())
+
+
+def test_a_variable_without_an_average_is_read_itself():
+    average = moving_average.MovingAverage({'weight': make_variable([1.0])}, 0.9)
+    other = make_variable([3.0])
+    other.assign([4.0])
+    np.testing.assert_array_equal(average.read(other), [4.0])
+
+
+def test_an_average_does_not_change_with_its_variable_until_it_is_updated():
+    variable = make_variable([1.0])
+    average = moving_average.MovingAverage({'weight': variable}, 0.9)
+    variable.assign([5.0])
+    np.testing.assert_array_equal(average.read(variable), [1.0])

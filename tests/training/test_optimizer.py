@@ -1,0 +1,99 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers.keras_params import KerasParams
+from lingpipe.models import base_task
+from lingpipe.training import optimizer as optimizers
+
+DEVICES = ['CPU:1', 'CPU:3', 'CPU:3']
+VALUES = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones([4], np.float32), -np.ones([3, 3], np.float32)]
+GRADIENTS = [np.sin(value + 1) for value in VALUES]
+
+OPTIMIZERS = [
+    KerasParams(keras.optimizers.SGD), KerasParams(keras.optimizers.SGD, momentum=0.9, nesterov=True),
+    KerasParams(keras.optimizers.RMSprop, momentum=0.9), KerasParams(keras.optimizers.Adam),
+    KerasParams(keras.optimizers.AdamW, weight_decay=0.1),
+    KerasParams(keras.optimizers.Lion)]
+
+
+def make_variables(devices=DEVICES):
+    variables = []
+    for value, device in zip(VALUES, devices):
+        with tf.device(device):
+            variables.append(keras.Variable(value, name='weight'))
+    return variables
+
+
+def short_name(device):
+    return device.rpartition('device:')[2]
+
+
+def build(params, variables, **train):
+    return optimizers.build_optimizer(base_task.train_params().Set(optimizer=params, learning_rate=0.1, **train), variables)
+
+
+@pytest.mark.parametrize('params', OPTIMIZERS, ids=lambda params: params.cls.__name__)
+def test_updates_are_those_of_the_stock_optimizer(params):
+    variables, expected = make_variables(), make_variables(['CPU:0'] * 3)
+    optimizer = build(params, variables)
+    stock = params.Copy().Set(learning_rate=0.1).Instantiate()
+    step = tf.function(lambda: optimizer.apply([tf.constant(gradient) for gradient in GRADIENTS], variables))
+    for _ in range(3):
+        step()
+        stock.apply([tf.constant(gradient) for gradient in GRADIENTS], expected)
+    for one, other in zip(variables, expected):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize('params', OPTIMIZERS, ids=lambda params: params.cls.__name__)
+def test_slots_live_and_arithmetic_happens_on_the_device_of_the_variable(params):
+    variables = make_variables()
+    optimizer = build(params, variables)
+    homes = {tuple(variable.shape): device for variable, device in zip(variables, DEVICES)}
+    slots = [slot for slot in optimizer.variables if len(slot.shape)]
+    assert [short_name(slot.value.device) for slot in slots] == [homes[tuple(slot.shape)] for slot in slots]
+
+    @tf.function(autograph=False)
+    def step(*gradients):
+        optimizer.apply(gradients, variables)
+
+    graph = step.get_concrete_function(*[tf.TensorSpec(value.shape) for value in VALUES]).graph
+    arithmetic = [operation for operation in graph.get_operations() if operation.outputs and operation.inputs
+                  and tuple(operation.outputs[0].shape) in homes and operation.type not in ('ReadVariableOp', 'Identity')]
+    assert len(arithmetic) >= len(variables)
+    assert [(operation.name, short_name(operation.device)) for operation in arithmetic] == [
+        (operation.name, homes[tuple(operation.outputs[0].shape)]) for operation in arithmetic]
+
+
+def test_without_an_optimizer_it_is_gradient_descent():
+    variables = make_variables()
+    build(None, variables).apply([tf.constant(gradient) for gradient in GRADIENTS], variables)
+    for variable, value, gradient in zip(variables, VALUES, GRADIENTS):
+        np.testing.assert_allclose(variable.numpy(), value - 0.1 * gradient, rtol=1e-6)
+
+
+def test_a_schedule_takes_the_place_of_the_learning_rate():
+    schedule = KerasParams(keras.optimizers.schedules.PiecewiseConstantDecay, boundaries=[0], values=[1.0, 0.5])
+    variables = make_variables()
+    optimizer = build(None, variables, lr_schedule=schedule)
+    for total in (1.0, 1.5, 2.0):
+        optimizer.apply([tf.ones(value.shape) for value in VALUES], variables)
+        np.testing.assert_allclose(variables[0].numpy(), VALUES[0] - total, rtol=1e-6)
+
+
+def test_the_params_of_the_optimizer_stay_as_they_were():
+    params = KerasParams(keras.optimizers.SGD, momentum=0.9)
+    before = params.ToText()
+    build(params, make_variables())
+    assert params.ToText() == before
+
+
+@pytest.mark.parametrize('option, value, instead', [
+    ('clipnorm', 1.0, 'clip_gradient_norm_to_value'), ('clipvalue', 1.0, 'clip_gradient_norm_to_value'),
+    ('global_clipnorm', 1.0, 'clip_gradient_norm_to_value'), ('use_ema', True, 'ema_decay'),
+    ('gradient_accumulation_steps', 2, 'num_micro_batches')])
+def test_options_that_would_bring_all_gradients_to_one_device_are_refused(option, value, instead):
+    with pytest.raises(ValueError, match=f'optimizer.{option}={value}.*{instead}'):
+        build(KerasParams(keras.optimizers.SGD, **{option: value}), make_variables())

@@ -1,0 +1,110 @@
+import contextlib
+import fcntl
+import io
+import os
+import re
+import select
+import struct
+import termios
+
+import pytest
+
+from lingpipe.training import progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Sets the time, in seconds."""
+
+    class Clock:
+        now = 1000.0
+
+        def monotonic(self):
+            return self.now
+
+    fake = Clock()
+    monkeypatch.setattr(progress, 'time', fake)
+    return fake
+
+
+def test_where_there_is_no_terminal_a_plain_line_tells_everything(clock):
+    stream = io.StringIO()
+    shown = progress.Progress(1000, 0, 32, interval_seconds=5.0, stream=stream)
+    clock.now += 6
+    shown.update(100, {'loss': 1.23456, 'accuracy': 0.98765}, 100, 4.0)
+    assert stream.getvalue() == 'step 100/1000, loss 1.2346, accuracy 98.77 %, 800 images/s, 0:36 left\n'
+
+
+def test_plain_lines_come_at_an_interval_and_at_the_end(clock):
+    stream = io.StringIO()
+    shown = progress.Progress(20, 0, 32, interval_seconds=5.0, stream=stream)
+    for step in range(1, 21):
+        clock.now += 1
+        shown.update(step, {'loss': 1.0}, 1, 1.0)
+    assert [line.split(',')[0] for line in stream.getvalue().splitlines()] == [
+        'step 5/20', 'step 10/20', 'step 15/20', 'step 20/20']
+
+
+def test_the_time_left_counts_neither_what_an_earlier_run_did_nor_the_building_of_the_first_step(clock):
+    stream = io.StringIO()
+    shown = progress.Progress(1000, 500, 32, interval_seconds=0.0, stream=stream)
+    clock.now += 3600
+    shown.update(600, {}, 100, 200.0)
+    clock.now += 7000
+    shown.update(700, {}, 100, 200.0)  # 7200 seconds for 200 steps, evaluations included
+    assert [line.split(', ')[-1] for line in stream.getvalue().splitlines()] == ['13:20 left', '3:00:00 left']
+
+
+@contextlib.contextmanager
+def terminal(columns):
+    """A stream that is a terminal, and a function that returns what was written to it."""
+    reading, writing = os.openpty()
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack('HHHH', 25 if columns else 0, columns, 0, 0))
+    with os.fdopen(writing, 'w', encoding='utf-8') as stream:
+        yield stream, lambda: read_all(reading)
+    os.close(reading)
+
+
+def read_all(descriptor):
+    content = b''
+    while select.select([descriptor], [], [], 0.1)[0]:
+        content += os.read(descriptor, 65536)
+    return content.decode()
+
+
+def frames(text):
+    """The states of the last line of a terminal, one after the other."""
+    return [frame.rstrip() for frame in re.split(r'[\r\n]+', text) if frame.strip()]
+
+
+@pytest.mark.parametrize('columns', [80, 120, 0])  # 0: a terminal that does not say
+def test_a_terminal_gets_a_bar_with_everything_that_fits_its_width(columns, monkeypatch):
+    monkeypatch.delenv('COLUMNS', raising=False)
+    with terminal(columns) as (stream, written):
+        shown = progress.Progress(20000, 0, 128, stream=stream)
+        shown.write('First step after 3.4 s')
+        shown.update(5000, {'loss': 1.23456, 'accuracy': 0.98765}, 5000, 100.0)
+        shown.close()
+        stream.flush()
+        shown = frames(written())
+    assert 'First step after 3.4 s' in shown
+    bar = r'step 5000/20000 \|█.* \| loss 1.2346, accuracy 98.77 %, 6,400 images/s, 5:00 left'
+    assert re.fullmatch(bar, shown[-1])
+    assert all(len(frame) <= (columns or 80) for frame in shown)
+
+
+def test_the_bar_moves_with_every_update(monkeypatch):
+    monkeypatch.setattr('tqdm.std.time', iter(range(100)).__next__)
+    with terminal(100) as (stream, written):
+        shown = progress.Progress(4, 1, 8, stream=stream)
+        for step in (2, 3, 4):
+            shown.update(step, {'loss': step}, 1, 1.0)
+        shown.close()
+        stream.flush()
+        found = [frame.split()[1] for frame in frames(written())]
+    assert list(dict.fromkeys(found)) == ['1/4', '2/4', '3/4', '4/4']
+
+
+def test_only_accuracies_are_shown_in_per_cent():
+    assert progress.format_metric(('accuracy', 0.5)) == 'accuracy 50.00 %'
+    assert progress.format_metric(('loss', 0.00004)) == 'loss 0.0000'

@@ -1,0 +1,73 @@
+import errno
+import os
+import resource
+
+import keras
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing import event_accumulator
+
+from lingpipe.training import errors, summaries
+
+
+def read(folder):
+    accumulator = event_accumulator.EventAccumulator(str(folder), {'tensors': 0})
+    accumulator.Reload()
+    return {name: [(event.step, tf.make_ndarray(event.tensor_proto)) for event in accumulator.Tensors(name)]
+            for name in accumulator.Tags()['tensors']}
+
+
+def test_training_writes_every_curve_at_its_interval(finished):
+    curves = read(finished.logdir / 'train')
+    for name in ('loss', 'accuracy', 'learning_rate', 'gradient_norm', 'images_per_second'):
+        assert [step for step, _ in curves[name]] == [4, 8, 12]
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
+    for step, rate in curves['learning_rate']:
+        assert rate == pytest.approx(0.1 * 0.5 ** (step / 10)) == pytest.approx(float(schedule(step)))
+    assert all(value > 0 for _, value in curves['gradient_norm'] + curves['images_per_second'])
+    assert curves['loss'][0][1] > curves['loss'][-1][1]
+
+
+def test_training_writes_how_many_parameters_each_partition_has(finished):
+    curves = read(finished.logdir / 'train')
+    counts = [int(curves[f'partitions/{index}_parameters'][0][1]) for index in range(2)]
+    assert counts == [64 * 16 + 16, 2 * 16 + 16 * 10 + 10]
+    table = curves['partitions'][0][1].item().decode()
+    assert 'flatten_0 .. dense_1' in table and all(line.startswith('    ') for line in table.splitlines())
+
+
+def test_evaluation_curves_lie_in_a_folder_of_their_own(finished):
+    curves = read(finished.logdir / 'eval_test')
+    assert [step for step, _ in curves['accuracy']] == [4, 8, 12]
+    assert curves['loss'][-1][1] == pytest.approx(finished.results['Test']['loss'])
+
+
+def test_what_was_flushed_can_be_read_while_the_writer_lives(tmp_path):
+    writer = summaries.SummaryWriter(tmp_path)
+    writer.scalars(3, {'a': 1.5, 'b': 2})
+    writer.text('told', 'one\n  two')
+    writer.flush()
+    curves = read(tmp_path)
+    assert (curves['a'], curves['b']) == ([(3, 1.5)], [(3, 2.0)])
+    assert curves['told'][0][1].item() == b'    one\n      two'
+
+
+def test_a_full_disk_is_told_in_one_sentence(tmp_path):
+    writer = summaries.SummaryWriter(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)  # stands for the space that is left
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    try:
+        with pytest.raises(errors.TrainingError) as caught:
+            for step in range(100):
+                writer.scalars(step, {'loss': 1.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(caught.value).startswith(f'The curves could not be written to {tmp_path} (')
+    assert os.strerror(errno.EFBIG) in str(caught.value)
+    assert str(caught.value).endswith('then run the same command again.')
+
+
+def test_a_stopped_run_has_its_last_curves(tiny, tmp_path):
+    with pytest.raises(errors.TrainingError, match='not finite'):
+        tiny.train(tmp_path, 'PoisonedDigits', train__summary_interval_steps=1)
+    assert [step for step, _ in read(tmp_path / 'train')['loss']] == [1, 2, 3, 4, 5]

@@ -1,0 +1,236 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers.keras_params import KerasParams
+from lingpipe.models import base_task
+from lingpipe.training import train_program
+
+layers = keras.layers
+
+
+class Regression(base_task.BaseTask):
+    """Mean squared error, weighted by example."""
+
+    def loss(self, targets, outputs):
+        values, weights = targets
+        errors = tf.reduce_mean(tf.square(outputs - values), -1)
+        total = tf.reduce_sum(weights)
+        return {'loss': (tf.reduce_sum(errors * weights) / total, total),
+                'largest_output': (tf.reduce_max(outputs), tf.constant(1.0))}
+
+
+def dense(units):
+    return KerasParams(layers.Dense, units=units, bias_initializer='ones')
+
+
+def make_program(stack=None, num_partitions=2, num_micro_batches=2, width=3, **train):
+    keras.utils.set_random_seed(0)
+    p = Regression.Params().Set(name='regression', train=base_task.train_params().Set(learning_rate=0.1, **train))
+    p.body.Set(layers=stack or [dense(4), dense(2)], num_partitions=num_partitions, num_micro_batches=num_micro_batches,
+               random_seed=1)
+    task = p.Instantiate()
+    task.body.build((None, width))
+    return task, train_program.TrainProgram(task, p.train)
+
+
+def examples(num_batches=3, num_rows=4, width=3):
+    random = np.random.default_rng(0)
+    shapes = [(num_rows, width), (num_rows, 2)]
+    return [(*(random.normal(size=shape).astype('float32') for shape in shapes),
+             random.uniform(0.5, 2.0, num_rows).astype('float32')) for _ in range(num_batches)]
+
+
+def iterate(batches):
+    dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=tuple(
+        tf.TensorSpec(array.shape, array.dtype) for array in batches[0]))
+    return iter(dataset)
+
+
+def values(variables):
+    return [variable.numpy() for variable in variables]
+
+
+def assert_close(actual, expected, tolerance=1e-5):
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * max(np.abs(other).max(), 1e-2))
+
+
+class ByHand:
+    """Two dense layers without activation, and the gradients of their weighted squared error, worked out on paper."""
+
+    def __init__(self, weights):
+        self.weights = [np.asarray(weight, np.float64) for weight in weights]
+
+    def loss_and_gradients(self, x, y, example_weights):
+        first, first_bias, second, second_bias = self.weights
+        hidden = x @ first + first_bias
+        errors = hidden @ second + second_bias - y
+        share = (example_weights / example_weights.sum())[:, None]
+        upstream = 2 * errors * share / y.shape[1]
+        below = upstream @ second.T
+        return np.sum(errors**2 * share) / y.shape[1], [x.T @ below, below.sum(0), hidden.T @ upstream, upstream.sum(0)]
+
+
+def norm_of(gradients):
+    return np.sqrt(sum(np.sum(gradient**2) for gradient in gradients))
+
+
+@pytest.mark.parametrize('num_partitions, num_micro_batches', [(1, 1), (2, 2), (2, 4)])
+def test_steps_are_those_of_gradient_descent(num_partitions, num_micro_batches):
+    task, program = make_program(num_partitions=num_partitions, num_micro_batches=num_micro_batches)
+    by_hand, batches = ByHand(values(task.body.trainable_variables)), examples()
+    result = program.run(iterate(batches), 3)
+    losses = []
+    for batch in batches:
+        loss, gradients = by_hand.loss_and_gradients(*batch)
+        losses.append(loss)
+        by_hand.weights = [weight - 0.1 * gradient for weight, gradient in zip(by_hand.weights, gradients)]
+    assert_close(values(task.body.trainable_variables), by_hand.weights)
+    assert_close([result.metrics['loss'], result.gradient_norm], [losses, norm_of(gradients)])
+    assert result.metrics['largest_output'].shape == [3]
+    assert program.global_step.numpy() == 3
+
+
+def test_calls_go_on_where_the_last_one_stopped():
+    (task, program), (other_task, other) = make_program(), make_program()
+    iterator = iterate(examples(4))
+    for num_steps in (1, 2, 1):
+        program.run(iterator, num_steps)
+    other.run(iterate(examples(4)), 4)
+    assert_close(values(task.body.weights), values(other_task.body.weights))
+    assert program.global_step.numpy() == 4
+
+
+@pytest.mark.parametrize('limit', [0.05, 1e6])
+def test_clipping_scales_all_gradients_by_their_common_norm(limit):
+    task, program = make_program(clip_gradient_norm_to_value=limit)
+    by_hand, (batch,) = ByHand(values(task.body.trainable_variables)), examples(1)
+    _, gradients = by_hand.loss_and_gradients(*batch)
+    norm = norm_of(gradients)
+    result = program.run(iterate([batch]), 1)
+    scale = min(1.0, limit / norm)
+    assert_close([result.gradient_norm], [norm])
+    assert_close(values(task.body.trainable_variables), [
+        weight - 0.1 * scale * gradient for weight, gradient in zip(by_hand.weights, gradients)])
+
+
+def test_l2_regularisation_counts_kernels_only():
+    task, program = make_program(l2_regularizer_weight=0.6)
+    by_hand, (batch,) = ByHand(values(task.body.trainable_variables)), examples(1)
+    loss, gradients = by_hand.loss_and_gradients(*batch)
+    kernels = [weight.ndim == 2 for weight in by_hand.weights]
+    result = program.run(iterate([batch]), 1)
+    penalty = 0.3 * sum(np.sum(weight**2) for weight, is_kernel in zip(by_hand.weights, kernels) if is_kernel)
+    assert_close(result.metrics['loss'], [loss + penalty])
+    assert_close(values(task.body.trainable_variables), [
+        weight - 0.1 * (gradient + 0.6 * is_kernel * weight)
+        for weight, gradient, is_kernel in zip(by_hand.weights, gradients, kernels)])
+
+
+def with_norm_and_drop_out():
+    return [dense(6), KerasParams(layers.BatchNormalization, momentum=0.9), KerasParams(layers.Activation, activation='tanh'),
+            KerasParams(layers.Dropout, rate=0.3), dense(2)]
+
+
+def training_settings():
+    decaying = KerasParams(
+        keras.optimizers.schedules.ExponentialDecay, initial_learning_rate=0.2, decay_steps=2, decay_rate=0.5)
+    return {'optimizer': KerasParams(keras.optimizers.SGD, momentum=0.9), 'clip_gradient_norm_to_value': 0.5,
+            'l2_regularizer_weight': 0.01, 'ema_decay': 0.99, 'lr_schedule': decaying}
+
+
+def test_training_does_not_depend_on_the_number_of_partitions():
+    results = []
+    for num_partitions in (1, 3, 5):
+        task, program = make_program(with_norm_and_drop_out(), num_partitions=num_partitions, **training_settings())
+        result = program.run(iterate(examples()), 3)
+        results.append([result.gradient_norm, result.metrics['loss'], *values(task.body.weights),
+                        *values(program.average.averages.values())])
+    assert_close(results[1], results[0])
+    assert_close(results[2], results[0])
+
+
+def test_the_learning_rate_follows_its_schedule():
+    task, program = make_program(lr_schedule=KerasParams(
+        keras.optimizers.schedules.PiecewiseConstantDecay, boundaries=[0, 1], values=[0.1, 0.0, 0.5]))
+    batches = examples()
+    assert float(program.learning_rate) == pytest.approx(0.1)
+    program.run(iterate(batches[:1]), 1)
+    before = values(task.body.trainable_variables)
+    program.run(iterate(batches[1:2]), 1)
+    assert_close(values(task.body.trainable_variables), before)
+    assert float(program.learning_rate) == pytest.approx(0.5)
+
+
+def test_the_moving_average_of_weights_and_statistics_follows_each_step():
+    task, program = make_program(with_norm_and_drop_out(), ema_decay=0.3)
+    expected, iterator = [value.astype(np.float64) for value in values(program.named_variables.values())], iterate(examples(6))
+    for step in range(6):
+        program.run(iterator, 1)
+        decay = min(0.3, (1 + step) / (10 + step))
+        expected = [decay * average + (1 - decay) * value
+                    for average, value in zip(expected, values(program.named_variables.values()))]
+    assert list(program.average.averages) == list(program.named_variables)
+    assert_close(values(program.average.averages.values()), expected)
+    moving_mean = task.body.stack[1].moving_mean
+    assert_close([program.read(moving_mean)], [program.average.averages['batch_normalization_1/002_moving_mean']])
+
+
+def test_without_a_moving_average_evaluation_reads_the_weights():
+    task, program = make_program()
+    assert program.average is None
+    kernel = task.body.stack[0].kernel
+    np.testing.assert_array_equal(program.read(kernel), kernel.numpy())
+
+
+@pytest.mark.parametrize('spoiled', ['input', 'loss_only'])
+def test_a_step_that_is_not_finite_stops_and_changes_nothing(spoiled):
+    _, program = make_program(with_norm_and_drop_out(), **training_settings())
+    batches = examples(3)
+    x, y, weights = batches[1]
+    batches[1] = (np.full_like(x, np.nan), y, weights) if spoiled == 'input' else (x, y + np.float32(3e38), weights)
+    everything = [*program.named_variables.values(), *program.optimizer.variables, *program.average.averages.values(),
+                  program.global_step]
+    program.run(iterate(batches), 1)
+    before = values(everything)
+    iterator = iterate(batches[1:])
+    with pytest.raises(tf.errors.OpError):
+        program.run(iterator, 2)
+    for value, expected in zip(values(everything), before):
+        np.testing.assert_array_equal(value, expected)
+    program.run(iterator, 1)
+    assert program.global_step.numpy() == 2
+    assert all(np.all(np.isfinite(value)) for value in values(everything))
+
+
+def test_a_step_that_is_not_finite_says_so():
+    batches = examples(1)
+    x, y, weights = batches[0]
+    for _ in range(5):  # which of several devices reports first may differ
+        _, program = make_program(with_norm_and_drop_out(), num_partitions=5)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=train_program.NON_FINITE):
+            program.run(iterate([(np.full_like(x, np.inf), y, weights)]), 1)
+
+
+def short_name(device):
+    return device.rpartition('device:')[2]
+
+
+def test_work_of_the_update_is_done_where_the_variables_are():
+    _, program = make_program(with_norm_and_drop_out(), num_partitions=3, **training_settings())
+    batch = tuple(map(tf.constant, examples(1)[0]))
+    graph = tf.function(program._step, autograph=False).get_concrete_function(batch).graph
+    variables = [*program.named_variables.values(), *program.optimizer.variables]
+    homes = {id(variable.value.handle): variable.value.device for variable in variables if len(variable.shape)}
+    homes |= {id(average.handle): average.device for average in program.average.averages.values()}
+    home_of = {inner.op: homes[id(outer)] for outer, inner in graph.captures if id(outer) in homes}
+    updates = [operation for operation in graph.get_operations()
+               if operation.type.startswith('Assign') and operation.inputs[0].op in home_of]
+    assert len(updates) >= len(homes)
+    for update in updates:
+        sources = [tensor.op for tensor in update.inputs[1:] if tensor.op.type != 'ReadVariableOp' and tensor.shape.rank]
+        home = short_name(home_of[update.inputs[0].op])
+        assert {short_name(operation.device) for operation in [update, *sources]} == {home}

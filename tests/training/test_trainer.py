@@ -1,0 +1,200 @@
+import errno
+import json
+import os
+import resource
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe import layers
+from lingpipe.training import errors, progress
+
+
+@pytest.fixture
+def signal_at(monkeypatch):
+    """Function that lets a signal arrive when training has reached a step."""
+    update = progress.Progress.update
+
+    def arrange(step, number):
+        def signalling_update(self, current_step, *args):
+            update(self, current_step, *args)
+            if current_step == step:
+                os.kill(os.getpid(), number)
+
+        monkeypatch.setattr(progress.Progress, 'update', signalling_update)
+
+    return arrange
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_stopping_by_a_signal_and_going_on_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(
+        tiny, finished, tmp_path, signal_at, capsys, assert_same_checkpoint, number):
+    signal_at(8, number)
+    stopped = tiny.train(tmp_path)
+    printed = capsys.readouterr().out
+    assert stopped.results == {}
+    assert f'Stopped by {number.name} at step 8; checkpoint {tmp_path}/train/ckpt-8' in printed
+    assert 'Run the same command again to go on from there.' in printed
+
+    continued = tiny.train(tmp_path)
+    assert 'going on from step 8' in capsys.readouterr().out
+    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+    assert continued.results == finished.results
+
+
+def test_a_run_of_two_parts_equals_one_run_whatever_a_call_of_the_compiled_function_holds(
+        tiny, finished, tmp_path, assert_same_checkpoint):
+    tiny.train(tmp_path, train__max_steps=5)
+    tiny.train(tmp_path, train__steps_per_loop=20, train__summary_interval_steps=100)
+    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def test_a_run_goes_on_with_other_partitions(tiny, finished, tmp_path, stored):
+    for max_steps, num_partitions in ((4, 2), (8, 3), (12, 1)):
+        tiny.train(tmp_path, train__max_steps=max_steps, task__body__num_partitions=num_partitions)
+    expected = stored(finished.logdir / 'train/ckpt-12')
+    for name, value in stored(tmp_path / 'train/ckpt-12').items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_a_run_that_was_killed_goes_on_from_its_newest_checkpoint(
+        tiny, finished, copied, assert_same_checkpoint):
+    for file in copied.glob('train/ckpt-12.*'):
+        file.unlink()
+    (copied / 'train/checkpoint').write_text('model_checkpoint_path: "ckpt-8"\nall_model_checkpoint_paths: "ckpt-8"\n')
+    (copied / 'train/ckpt-12_temp').mkdir()  # what a process leaves that is killed while it saves
+    tiny.train(copied)
+    assert_same_checkpoint(copied / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def test_a_finished_run_is_only_evaluated_again(tiny, finished, copied, capsys):
+    again = tiny.train(copied)
+    assert 'going on from step 12, 12 steps' in capsys.readouterr().out
+    assert again.results == finished.results
+    assert {path.stem for path in copied.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
+
+
+def test_a_non_finite_loss_stops_before_the_weights_are_touched(tiny, tmp_path, contents, stored):
+    good = tiny.train(tmp_path / 'good', train__max_steps=5)
+    tiny.train(tmp_path / 'run', 'PoisonedDigits', train__max_steps=2)
+    before = contents(tmp_path / 'run/train')
+    failing = tiny.trainer(tmp_path / 'run', 'PoisonedDigits')
+    with pytest.raises(errors.TrainingError, match='of step 6 is not finite.* last good checkpoint is .*/run/train/ckpt-2'):
+        failing.run()
+    weights = stored(good.logdir / 'train/ckpt-5')
+    for name, variable in failing._program.named_variables.items():
+        np.testing.assert_array_equal(variable.numpy(), weights[f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE'])
+    after = contents(tmp_path / 'run/train')
+    assert {path: after[path] for path in before} == before
+    assert [path.name for path in after.keys() - before.keys() if 'tfevents' not in path.name] == []
+
+
+def test_a_training_that_diverged_goes_on_with_a_lower_learning_rate(tiny, tmp_path):
+    overrides = {'train__lr_schedule': None, 'train__clip_gradient_norm_to_value': 0.0}
+    tiny.train(tmp_path, train__max_steps=4, train__learning_rate=0.05, **overrides)
+    with pytest.raises(errors.TrainingError, match='of step 6 is not finite.*ckpt-4'):
+        tiny.train(tmp_path, train__learning_rate=float('inf'), **overrides)
+    continued = tiny.train(tmp_path, train__learning_rate=0.01, **overrides)
+    assert float(continued.trainer._program.learning_rate) == pytest.approx(0.01)
+    assert np.isfinite(continued.results['Test']['loss'])
+
+
+def test_a_full_disk_is_told_in_one_sentence_and_loses_no_checkpoint(
+        tiny, finished, tmp_path, monkeypatch, assert_same_checkpoint):
+    tiny.train(tmp_path, train__max_steps=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.CheckpointManager, 'save', with_full_disk(tf.train.CheckpointManager.save))
+        with pytest.raises(errors.TrainingError) as caught:
+            tiny.train(tmp_path)
+    assert f'step 12 could not be written to {tmp_path}/train (' in str(caught.value)
+    assert os.strerror(errno.EFBIG) in str(caught.value) and '{{' not in str(caught.value)
+    assert f'The newest complete one is {tmp_path}/train/ckpt-4. Free some space' in str(caught.value)
+    tiny.train(tmp_path)
+    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def with_full_disk(function):
+    """Lets no file grow beyond 1 KiB while a function runs."""
+
+    def limited(*args, **kwargs):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+        try:
+            return function(*args, **kwargs)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited
+
+
+CHANGES = {
+    'another width': ({'task__body__layers[1]__units': 8}, r'of another shape \(such as model/dense_1/000_kernel \[64, 16'),
+    'no moving average': ({'train__ema_decay': 0.0}, r'it has and the model lacks \(such as moving_average/'),
+    'another optimizer': (
+        {'train__optimizer': layers.KerasParams(keras.optimizers.Adagrad)}, 'variables it lacks .*Adagrad')}
+
+
+@pytest.mark.parametrize('change', CHANGES)
+def test_a_changed_model_is_refused_and_nothing_is_overwritten(tiny, copied, contents, change):
+    before = contents(copied)
+    overrides, message = CHANGES[change]
+    with pytest.raises(errors.TrainingError, match=f'ckpt-12 is of another model: .*{message}'):
+        tiny.train(copied, train__max_steps=20, **overrides)
+    assert contents(copied) == before
+
+
+def test_only_the_newest_checkpoints_are_kept_over_several_runs(tiny, tmp_path):
+    for max_steps in (8, 16):
+        tiny.train(tmp_path, train__max_steps=max_steps, train__save_interval_seconds=0.0, train__save_max_to_keep=2)
+    assert {path.stem for path in tmp_path.glob('train/*.index')} == {'ckpt-12', 'ckpt-16'}
+
+
+def test_checkpoints_are_written_when_the_interval_has_passed_and_at_the_end(finished, tiny, tmp_path):
+    often, seldom = finished, tiny.train(tmp_path, train__max_steps=8, train__save_interval_seconds=3600.0)
+    assert {path.stem for path in often.logdir.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
+    assert {path.stem for path in seldom.logdir.glob('train/*.index')} == {'ckpt-8'}
+
+
+@pytest.mark.parametrize('metric, largest', [('accuracy', True), ('loss', False)])
+def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, tmp_path, metric, largest):
+    breaks_at_8 = layers.KerasParams(
+        keras.optimizers.schedules.PiecewiseConstantDecay, boundaries=[7], values=[0.1, 30.0])
+    run = tiny.train(
+        tmp_path, train__lr_schedule=breaks_at_8, train__clip_gradient_norm_to_value=0.0, train__ema_decay=0.0,
+        eval__interval_steps=4, eval__best_metric=metric, eval__best_is_largest=largest)
+    best = json.loads((tmp_path / 'best/best.json').read_text())
+    assert (best['step'], best['metric']) == (8, metric)
+    assert (best['value'] > run.results['Test'][metric]) == largest
+    assert [path.name for path in tmp_path.glob('best/*.index')] == ['ckpt-8.index']
+    tiny.train(
+        tmp_path, train__lr_schedule=breaks_at_8, train__clip_gradient_norm_to_value=0.0, train__ema_decay=0.0,
+        eval__best_metric=metric, eval__best_is_largest=largest, train__max_steps=13)
+    assert json.loads((tmp_path / 'best/best.json').read_text()) == best
+
+
+def test_training_starts_from_the_weights_of_another_run(tiny, finished, tmp_path, stored):
+    source = finished.logdir / 'train/ckpt-12'
+    run = tiny.train(tmp_path, train__max_steps=0, train__init_from_checkpoint=str(source), train__ema_decay=0.0)
+    weights = stored(source)
+    for name, variable in run.trainer._program.named_variables.items():
+        np.testing.assert_array_equal(variable.numpy(), weights[f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE'])
+    assert int(run.trainer._program.global_step) == 0
+
+
+def test_no_curves_are_needed(tiny, finished, tmp_path):
+    run = tiny.train(tmp_path, train__summary_interval_steps=0, eval__best_metric=None)
+    assert run.results == finished.results
+    assert not (tmp_path / 'best').exists()
+
+
+@pytest.mark.parametrize('field, value', [
+    ('train.max_steps', -1), ('train.max_steps', 1e6), ('train.steps_per_loop', 0), ('train.save_max_to_keep', 0),
+    ('train.summary_interval_steps', -1), ('train.save_interval_seconds', -1.0), ('train.ema_decay', 1.0),
+    ('train.clip_gradient_norm_to_value', float('nan')), ('eval.interval_steps', True)])
+def test_a_field_that_cannot_work_is_named_before_anything_is_written(tiny, tmp_path, field, value):
+    with pytest.raises(ValueError, match=f'^{field}={value}.* must be .*Set it to'):
+        tiny.trainer(tmp_path / 'logs', **{field.replace('.', '__'): value})
+    assert not (tmp_path / 'logs').exists()
