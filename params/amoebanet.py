@@ -15,8 +15,8 @@ class AmoebaNetDDigits(base_model_params.SingleTaskModelParams):
 
     NUM_PARTITIONS = 2
     NUM_MICRO_BATCHES = 4
-    BATCH_SIZE = 128
-    EPOCHS = 60
+    BATCH_SIZE = 64
+    EPOCHS = 30
 
     def _Input(self, split, augmentation):
         return image_input.ImageInput.Params().Set(
