@@ -101,7 +101,7 @@ def _row(configuration, once, seconds, plain_seconds):
     if recompute is not None:
         ideal = ideal_ratio(once['flops'], flags.FLAGS.num_micro_batches, recompute)
         ideals = [f'{ideal:.3f}', f'{seconds / plain_seconds / ideal:.2f}']
-    return [title, num_cores, f'{seconds:.4f}', f'{seconds / plain_seconds:.3f}', *ideals, f'{once["peak"]:.0f}',
+    return [title, num_cores, f'{seconds:.4f}', f'{seconds / plain_seconds:.3f}', *ideals, f'{once["peak"]:.1f}',
             f'{once["loss"]:.6f}']
 
 

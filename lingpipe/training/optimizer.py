@@ -5,6 +5,11 @@ import tensorflow as tf
 
 from lingpipe.layers import keras_params
 
+_INSTEAD = {
+    'clipnorm': 'train.clip_gradient_norm_to_value', 'clipvalue': 'train.clip_gradient_norm_to_value',
+    'global_clipnorm': 'train.clip_gradient_norm_to_value', 'use_ema': 'train.ema_decay',
+    'gradient_accumulation_steps': 'body.num_micro_batches'}
+
 
 def build_optimizer(train_params, variables):
     """Creates the optimizer with its slots beside their variables.
@@ -15,28 +20,48 @@ def build_optimizer(train_params, variables):
 
     Returns:
         A built `keras.optimizers.Optimizer`.
+
+    Raises:
+        ValueError: when an option of the optimizer needs all gradients on one device.
     """
     p = train_params
     params = (p.optimizer or keras_params.KerasParams(keras.optimizers.SGD)).Copy()
     params.learning_rate = p.learning_rate if p.lr_schedule is None else p.lr_schedule.Instantiate()
+    _refuse_what_gathers_gradients(params)
     optimizer = _on_device_of_variable(params.Instantiate())
     with tf.device('CPU:0'):
         optimizer.build(variables)
     return optimizer
 
 
+def _refuse_what_gathers_gradients(params):
+    for option, instead in _INSTEAD.items():
+        if option in params and params.Get(option):
+            raise ValueError(
+                f'optimizer.{option}={params.Get(option)!r} would bring all gradients to one device. '
+                f'Use {instead}, which works across partitions.')
+
+
 def _on_device_of_variable(optimizer):
     """A stock Keras optimizer would do all its arithmetic on the first device."""
     update_step, add_variable = optimizer.update_step, optimizer.add_variable_from_reference
+    apply_weight_decay = optimizer._apply_weight_decay
 
-    def update_step_on_device(gradient, variable, learning_rate):
-        with tf.device(variable.device):
-            return update_step(gradient, variable, learning_rate)
+    def update_each_on_its_device(gradients, variables, learning_rate):
+        for gradient, variable in zip(gradients, variables):
+            with tf.device(variable.value.device):
+                update_step(gradient, variable, learning_rate)
+
+    def decay_each_on_its_device(variables):
+        for variable in variables:
+            with tf.device(variable.value.device):
+                apply_weight_decay([variable])
 
     def add_variable_on_device(reference_variable, *args, **kwargs):
         with tf.device(reference_variable.value.device):
             return add_variable(reference_variable, *args, **kwargs)
 
-    optimizer.update_step = update_step_on_device
+    optimizer._backend_update_step = update_each_on_its_device
+    optimizer._apply_weight_decay = decay_each_on_its_device
     optimizer.add_variable_from_reference = add_variable_on_device
     return optimizer
