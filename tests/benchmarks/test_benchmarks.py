@@ -48,7 +48,8 @@ def test_step_time_compares_the_same_computation_in_every_row(tmp_path):
     # Three places for two devices and two micro-batches, partitions that differ a little, and a third more work.
     assert 0.75 <= float(kept['ideal']) < 1.0
     assert float(recomputed['ideal']) == pytest.approx(4 / 3 * float(kept['ideal']), abs=2e-3)
-    assert all(float(row['seconds']) > 0 and float(row['peak MiB']) > 0 for row in (whole, micro_batched, kept, recomputed))
+    # The allocator does not count tensors as small as these: their peak is a number, and may be 0.
+    assert all(float(row['seconds']) > 0 and float(row['peak MiB']) >= 0 for row in (whole, micro_batched, kept, recomputed))
 
 
 def test_fits_in_memory_says_how_each_configuration_ended():
