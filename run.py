@@ -53,7 +53,7 @@ def _read(path):
 
 
 def _place(params):
-    """Sets devices up: with no accelerator, one virtual CPU device a partition."""
+    """Sets devices up, with no accelerator one virtual CPU device a partition, and returns one for each partition."""
     from lingpipe.distribute import local_devices
     from lingpipe.pipeline import validation
     validation.validate_gpipe_params(params.task.body.Copy().Set(devices=None))
@@ -62,32 +62,31 @@ def _place(params):
     body = params.task.body
     if kind == 'CPU' or (kind is None and not local_devices.has_accelerators()):
         local_devices.use_virtual_devices(body.num_partitions)
-    if body.devices is None:
-        body.devices = local_devices.stage_devices(body.num_partitions, kind)
+    return body.devices or local_devices.stage_devices(body.num_partitions, kind)
 
 
-def _train(params, datasets):
+def _train(params, datasets, devices):
     from lingpipe.training import trainer
-    trainer.Trainer(params, datasets, FLAGS.logdir, _STARTED).run()
+    trainer.Trainer(params, datasets, FLAGS.logdir, devices, _STARTED).run()
 
 
-def _eval(params, datasets):
+def _eval(params, datasets, devices):
     from lingpipe.training import evaluation
-    run = evaluation.CheckpointEvaluation(params, datasets, FLAGS.logdir)
+    run = evaluation.CheckpointEvaluation(params, datasets, FLAGS.logdir, devices)
     if FLAGS.follow:
         run.follow()
     else:
         run.once(FLAGS.checkpoint)
 
 
-def _inspect_params(params, unused_datasets):
+def _inspect_params(params, unused_datasets, unused_devices):
     print(params.ToText(), end='')
 
 
-def _inspect_model(params, unused_datasets):
+def _inspect_model(params, unused_datasets, devices):
     from lingpipe.training import inspection
     input_shape = params.input.cls.InputShape(params.input)
-    print(inspection.model_analysis(params.task.body, input_shape, params.task.body.devices))
+    print(inspection.model_analysis(params.task.body, input_shape, devices))
 
 
 def _list():
@@ -116,9 +115,8 @@ def main(arguments):
         raise app.UsageError(f'--logdir is missing: --mode={FLAGS.mode} needs a folder, such as --logdir=logs/my_run.')
     try:
         params, datasets = _experiment()
-        if FLAGS.mode != 'inspect_params':
-            _place(params)
-        _MODES[FLAGS.mode](params, datasets)
+        devices = None if FLAGS.mode == 'inspect_params' else _place(params)
+        _MODES[FLAGS.mode](params, datasets, devices)
     except KeyboardInterrupt:
         sys.exit('Stopped by SIGINT. Checkpoints that were finished before are whole.')
     except _ERRORS_IN_WORDS + (errors.TrainingError,) as error:

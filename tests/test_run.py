@@ -241,6 +241,15 @@ def test_an_interrupted_training_ends_with_the_weights_of_one_that_was_left_alon
     assert not [name for name in names if one.get_tensor(name).tobytes() != other.get_tensor(name).tobytes()]
 
 
+def test_a_run_writes_down_the_params_that_the_user_gave_and_nothing_that_this_machine_added(outcomes, command_line):
+    outcomes['interrupted'].result()
+    inspected, _ = outcomes['inspect_params'].result()
+    written = (command_line.folder / 'uninterrupted/control/params.txt').read_text()
+    assert 'task.body.devices : NoneType\n' in written
+    different = {line.split()[0] for line in {*written.splitlines()} ^ {*inspected.out.splitlines()}}
+    assert different == {'task.name', 'train.max_steps'}  # what the two commands overrode
+
+
 def test_another_process_evaluates_the_newest_checkpoint_on_one_partition(outcomes):
     runs = outcomes['interrupted'].result()
     step = stopped_at(runs.interrupted) + 10

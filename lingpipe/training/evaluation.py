@@ -13,16 +13,17 @@ class CheckpointEvaluation:
         params: the experiment's Params with `task`, `train` and `eval`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
         logdir: folder of the run.
+        devices: list of device names, one a partition, for params that name none.
     """
 
-    def __init__(self, params, evaluation_inputs, logdir):
+    def __init__(self, params, evaluation_inputs, logdir, devices=None):
         self._params = params
         self._logdir = logdirs.LogDir(logdir)
         self._inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
         if not self._inputs:
             raise errors.TrainingError(
                 'This model defines neither Dev() nor Test(), so there is nothing to evaluate on. Add one of them.')
-        self._task = experiment.build_task(params, next(iter(self._inputs.values())).input_shape)
+        self._task = experiment.build_task(params, next(iter(self._inputs.values())).input_shape, devices)
         self._reader = checkpoints.WeightReader(self._task.body)
         self._evaluator = evaluator.Evaluator(self._task)
         self._curves = {name: summaries.SummaryWriter(self._logdir.evaluation(name)) for name in self._inputs}

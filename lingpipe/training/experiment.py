@@ -17,12 +17,13 @@ def build_input(input_params, random_seed=0):
     return p.Instantiate()
 
 
-def build_task(params, input_shape):
+def build_task(params, input_shape, devices=None):
     """Instantiates the task and creates its weights on the devices of their partitions.
 
     Args:
         params: the experiment's Params, with `task` and `train`.
         input_shape: shape `[batch, ...]` of the input.
+        devices: list of device names, one a partition, for params that name none.
 
     Returns:
         A `BaseTask` whose body is built.
@@ -31,6 +32,7 @@ def build_task(params, input_shape):
     p = params.task.Copy()
     if p.body.random_seed is None:
         p.body.random_seed = params.train.random_seed
+    p.body.devices = p.body.devices or devices
     task = p.Instantiate()
     task.body.build_from_specs(tf.TensorSpec(input_shape, tf.float32))
     return task

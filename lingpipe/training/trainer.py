@@ -27,6 +27,7 @@ class Trainer:
         params: the experiment's Params with `task`, `train`, `eval` and `input`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
         logdir: folder of the run.
+        devices: list of device names, one a partition, for params that name none.
         started: `time.time()` at the start of the program, for the time to the first step.
 
     Raises:
@@ -34,14 +35,14 @@ class Trainer:
         TrainingError: the log directory cannot be written to, or is damaged.
     """
 
-    def __init__(self, params, evaluation_inputs, logdir, started=None):
+    def __init__(self, params, evaluation_inputs, logdir, devices=None, started=None):
         validation.validate_training_params(params.train, params.eval)
         self._params = params
         self._started = started or time.time()
         self._logdir = logdirs.LogDir(logdir)
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
-        self._task = experiment.build_task(params, self._input.input_shape)
+        self._task = experiment.build_task(params, self._input.input_shape, devices)
         self._program = train_program.TrainProgram(self._task, params.train)
         self._checkpointer = checkpoints.Checkpointer(self._logdir.train, self._program, params.train.save_max_to_keep)
         self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.training import errors, progress
+from lingpipe.training import errors, progress, trainer
 
 
 @pytest.fixture
@@ -50,6 +50,13 @@ def test_a_run_of_two_parts_equals_one_run_whatever_a_call_of_the_compiled_funct
     tiny.train(tmp_path, train__max_steps=5)
     tiny.train(tmp_path, train__steps_per_loop=20, train__summary_interval_steps=100)
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def test_the_devices_of_this_machine_are_used_and_not_written_into_the_params(tiny, tmp_path):
+    params = tiny.params()
+    made = trainer.Trainer(params, tiny.evaluation_inputs(), tmp_path, devices=['CPU:5', 'CPU:3'])
+    assert [part.device for part in made._task.body.partitions] == ['CPU:5', 'CPU:3']
+    assert params == tiny.params()
 
 
 def test_a_run_goes_on_with_other_partitions(tiny, finished, tmp_path, stored):
