@@ -31,6 +31,12 @@ class MovingAverage:
             with tf.device(variable.value.device):
                 average.assign_sub((1.0 - decay) * (average - variable.value))
 
+    def restart(self):
+        """Makes every average its variable's present value, as if training began with it."""
+        for variable, average in zip(self._variables, self.averages.values()):
+            with tf.device(variable.value.device):
+                average.assign(variable.value.read_value())
+
     def read(self, variable):
         """Returns the average of a Keras variable, or its value where it is not averaged."""
         return self._average_of.get(id(variable), variable.value).read_value()

@@ -86,8 +86,7 @@ class Trainer:
         if newest:
             self._checkpointer.restore(newest)
         elif self._params.train.init_from_checkpoint:
-            checkpoints.WeightReader(self._task.body).restore(
-                self._params.train.init_from_checkpoint, use_moving_average=False)
+            self._start_from(self._params.train.init_from_checkpoint)
         self._step = int(self._program.global_step)
         analysis = inspection.partition_summary(self._task.body.partitions)
         self._logdir.write_control(self._params.ToText(), self._analysis_text())
@@ -102,6 +101,11 @@ class Trainer:
         print(f'{self._num_parameters():,} parameters, {self._params.task.body.num_micro_batches} micro-batches, '
               + (f'going on from step {self._step}' if newest else 'starting')
               + f', {self._params.train.max_steps} steps, log directory {self._logdir.path}', flush=True)
+
+    def _start_from(self, path):
+        checkpoints.WeightReader(self._task.body).restore(path, use_moving_average=False)
+        if self._program.average:
+            self._program.average.restart()
 
     def _analysis_text(self):
         return inspection.describe(self._task.body.analyses, self._task.body.partitions)

@@ -191,6 +191,15 @@ def test_training_starts_from_the_weights_of_another_run(tiny, finished, tmp_pat
     assert int(run.trainer._program.global_step) == 0
 
 
+def test_a_moving_average_starts_from_the_weights_of_another_run_too(tiny, finished, tmp_path, stored):
+    source = finished.logdir / 'train/ckpt-12'
+    run = tiny.train(tmp_path, train__max_steps=0, train__init_from_checkpoint=str(source))
+    weights, averages = stored(source), run.trainer._program.average.averages
+    assert averages
+    for name, average in averages.items():
+        np.testing.assert_array_equal(average.numpy(), weights[f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE'])
+
+
 def test_no_curves_are_needed(tiny, finished, tmp_path):
     run = tiny.train(tmp_path, train__summary_interval_steps=0, eval__best_metric=None)
     assert run.results == finished.results
