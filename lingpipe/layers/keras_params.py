@@ -220,8 +220,13 @@ def _super_call(constructor):
 _NOT_FROM_TEXT = ('Lambda', 'TFSMLayer', 'TorchModuleWrapper', 'JaxLayer', 'FlaxLayer')
 
 
+_MODULES = (
+    keras.layers, keras.initializers, keras.regularizers, keras.constraints, keras.dtype_policies, keras.losses,
+    keras.optimizers, keras.optimizers.schedules)
+
+
 def _register_keras_objects():
-    for module in (keras.layers, keras.initializers, keras.regularizers, keras.constraints, keras.dtype_policies):
+    for module in _MODULES:
         for name, value in vars(module).items():
             if inspect.isclass(value) and name == value.__name__ and name not in _NOT_FROM_TEXT:
                 hyperparams.RegisterType(value, functools.partial(KerasParams, value), f'{module.__name__}/{name}')

@@ -207,6 +207,36 @@ def test_text_names_keras_objects_by_their_public_names():
     assert 'activation : type/keras.activations/gelu\n' in text
 
 
+def training_objects():
+    modules = (keras.optimizers, keras.optimizers.schedules, keras.losses)
+    return [pytest.param(f'{module.__name__}/{name}', cls, id=f'{module.__name__}.{name}') for module in modules
+            for name, cls in vars(module).items() if inspect.isclass(cls)]
+
+
+def holder():
+    p = hyperparams.Params()
+    p.Define('value', None, '')
+    return p
+
+
+@pytest.mark.parametrize(('name', 'cls'), training_objects())
+def test_a_text_introduces_optimizers_schedules_and_losses_by_their_public_names(name, cls):
+    text = holder().Set(value=KerasParams(cls)).ToText()
+    assert f'value.cls : type/{name}\n' in text
+    assert holder().FromText(text).value == KerasParams(cls)
+
+
+def test_an_optimizer_with_a_schedule_reads_back_and_instantiates():
+    p = KerasParams(keras.optimizers.SGD, momentum=0.9, learning_rate=keras.optimizers.schedules.CosineDecay(0.5, 100))
+    text = holder().Set(value=p).ToText()
+    assert 'value.learning_rate.cls : type/keras.optimizers.schedules/CosineDecay\n' in text
+    read = holder().Set(value=KerasParams(keras.optimizers.Adam)).FromText(text).value
+    assert read == p
+    optimizer = read.Instantiate()
+    assert optimizer.momentum == 0.9
+    assert float(optimizer.learning_rate) == 0.5
+
+
 def test_nested_layer_is_overridden_by_text():
     p = KerasParams(keras.layers.Bidirectional, layer=KerasParams(keras.layers.LSTM, units=3))
     hyperparams.ApplyOverrides(p, 'layer.units=5; layer.cls=type/keras.layers/GRU')
