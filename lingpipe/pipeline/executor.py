@@ -62,6 +62,7 @@ class Execution:
         self._input_gradients_needed = input_gradients_needed
         self._initial = values
         self._values = list(values)
+        self._statistics = [_zero_statistics(stage, training) for stage in stages]
         self._saved, self._output_gradients, self._last, self._metrics = {}, {}, {}, []
         self._weight_gradients = [None] * len(stages)
         self._programs = {}
@@ -107,13 +108,10 @@ class Execution:
     def state_updates(self):
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
         updates = []
-        for stage, values, initial in zip(self._stages, self._values, self._initial):
-            variables = stage.variables(self._training)
+        for stage, values, statistics, initial in zip(self._stages, self._values, self._statistics, self._initial):
             with tf.device(stage.device):
-                updates += [
-                    (variable, momentum * read_variable(variable) + (1.0 - momentum) * statistic)
-                    for variable, statistic, momentum in zip(
-                        variables.statistics, values.statistics, stage.momenta(self._training))]
+                updates += stage.statistics(self._training).updates(statistics, read_variable)
+            variables = stage.variables(self._training)
             updates += [(variable, value) for variable, value, old in zip(variables.state, values.state, initial.state)
                         if value is not old]
         return updates
@@ -123,11 +121,12 @@ class Execution:
         arguments = {
             'inputs': self._inputs[stage.index, micro_batch],
             'targets': self._targets[micro_batch] if self._is_last(stage) else (),
+            'statistics': self._statistics[stage.index],
             'values': self._values[stage.index],
             'position': self._positions[micro_batch]}
         results = self._program(stage).forward(arguments, self._keeps_residuals(action))
-        self._values[stage.index] = self._values[stage.index]._replace(
-            statistics=results['statistics'], state=results['state'])
+        self._values[stage.index] = self._values[stage.index]._replace(state=results['state'])
+        self._statistics[stage.index] = results['statistics']
         self._inputs[stage.index + 1, micro_batch] = results['outputs']
         self._saved[stage.index, micro_batch] = arguments, results['residuals']
         if results['metrics']:
@@ -148,8 +147,7 @@ class Execution:
 
     def _zeros(self, stage):
         """Zeros that TensorFlow does not know to be zero: it would keep them as constants, a second copy of the weights."""
-        zero = tf.cast(self._positions[0][2] != 0, tf.float32)
-        return [tf.fill(variable.shape, tf.cast(zero, variable.dtype)) for variable in stage.trainable_variables]
+        return stage.zeros(tf.cast(self._positions[0][2] != 0, tf.float32))
 
     def _is_last(self, stage):
         return stage is self._stages[-1]
@@ -166,6 +164,12 @@ class Execution:
 
     def _after_previous(self, stage):
         return tf.control_dependencies([operation for operation in self._last.get(stage.device, []) if operation is not None])
+
+
+def _zero_statistics(stage, training):
+    with tf.device(stage.device):
+        spec = stage.statistics(training).spec
+        return tf.zeros(spec.shape, spec.dtype)
 
 
 def read_variable(variable):

@@ -52,8 +52,8 @@ class GradientFinisher:
         extra = tape.gradient(regularization, weights)
         gradients = [tf.math.divide_no_nan(total, tf.cast(total_weight, total.dtype)) for total in sums]
         gradients = [mean if more is None else mean + more for mean, more in zip(gradients, extra)]
-        squares = [tf.reduce_sum(tf.square(tf.cast(gradient, tf.float32))) for gradient in gradients]
-        return gradients, tf.cast(regularization, tf.float32), tf.add_n(squares) if squares else tf.zeros([])
+        halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
+        return gradients, tf.cast(regularization, tf.float32), 2.0 * tf.add_n(halves) if halves else tf.zeros([])
 
     def _regularization(self, weights):
         terms = [variable.regularizer(weight) for variable, weight in zip(self._stage.trainable_variables, weights)

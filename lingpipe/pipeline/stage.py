@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import training_step
-from lingpipe.pipeline import stage_program
+from lingpipe.pipeline import batch_statistics, stage_program
 
 
 class Variables(NamedTuple):
@@ -14,12 +14,11 @@ class Variables(NamedTuple):
 
     Attributes:
         weights: trainable variables.
-        statistics: moving mean and moving variance of each batch norm whose update waits for the end of the mini-batch.
-        state: other variables that layers read and may change, in the order of the forward actions.
+        state: other variables that layers read and may change, in the order of the forward actions; not the moving
+            averages of batch norm, which wait for the end of the mini-batch, nor seeds.
     """
 
     weights: list
-    statistics: list
     state: list
 
     def map(self, function):
@@ -47,6 +46,7 @@ class Stage:
         identities = [id(variable) for variable in seed_generators]
         self._own_seed_generators = [(identities.index(id(variable)), variable) for variable in own]
         self._programs = {}
+        self._zeros = {}
 
     @property
     def trainable_variables(self):
@@ -54,26 +54,18 @@ class Stage:
 
     def trainability(self):
         """Returns what is not frozen now: another answer than before makes programs and layouts out of date."""
-        return (tuple(map(id, self.trainable_variables)), tuple(map(id, self.deferred_batch_norms(True))))
+        return tuple(map(id, self.trainable_variables + batch_statistics.deferred_batch_norms(self.layers)))
+
+    def statistics(self, training):
+        """Returns the stage's `BatchStatistics`; nothing waits for the end of the batch in evaluation."""
+        return batch_statistics.BatchStatistics(batch_statistics.deferred_batch_norms(self.layers) if training else [])
 
     def variables(self, training):
-        """Returns the stage's Keras variables as `Variables`; nothing waits for the end of the batch in evaluation."""
-        statistics = [variable for norm in self.deferred_batch_norms(training) for variable in _moving_statistics(norm)]
-        special = {id(variable) for variable in statistics}
+        """Returns the stage's Keras variables as `Variables`."""
+        special = {id(variable) for variable, _ in self.statistics(training).initial_values}
         special |= {id(variable) for _, variable in self._own_seed_generators}
         others = [variable for layer in self.layers for variable in layer.non_trainable_variables]
-        return Variables(
-            self.trainable_variables, statistics, [variable for variable in others if id(variable) not in special])
-
-    def deferred_batch_norms(self, training):
-        """Returns the batch norm layers that update their moving statistics (frozen ones do not)."""
-        sublayers = [sublayer for layer in self.layers for sublayer in layer._flatten_layers()] if training else []
-        return [layer for layer in sublayers
-                if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable and not _renormalizes(layer)]
-
-    def momenta(self, training):
-        """Returns, for each entry of `variables(training).statistics`, the momentum of its moving average."""
-        return [norm.momentum for norm in self.deferred_batch_norms(training) for _ in range(2)]
+        return Variables(self.trainable_variables, [variable for variable in others if id(variable) not in special])
 
     def call(self, inputs, values, seed_and_step, micro_batch, training):
         """Runs the layers on one micro-batch, touching no variable.
@@ -86,13 +78,11 @@ class Stage:
             training: Python boolean.
 
         Returns:
-            The outputs, and `Variables` of the same order with, for `statistics`, the mean and variance of this micro-batch
-            and, for `state`, the new values.
+            The outputs, the statistics of this micro-batch `[2, channels]`, and the list of the new values of `state`.
         """
-        variables = self.variables(training)
+        variables, statistics = self.variables(training), self.statistics(training)
         mapping = list(zip(variables.weights + variables.state, values.weights + values.state))
-        mapping += [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in variables.statistics]
-        mapping += self._seeds(seed_and_step, micro_batch)
+        mapping += statistics.initial_values + self._seeds(seed_and_step, micro_batch)
         with keras.StatelessScope(state_mapping=mapping, initialize_variables=False, collect_losses=training) as scope, \
                 training_step.training_step(seed_and_step[1]):
             outputs = call_layers(self.layers, inputs, training)
@@ -100,10 +90,8 @@ class Stage:
             raise ValueError(
                 f'One of the layers {[layer.name for layer in self.layers]} has an activity regularizer or calls add_loss: '
                 'a pipeline cannot carry such losses to its end. Compute them in the loss function.')
-        # A moving average that starts at 0 becomes (1 - momentum) times the statistic of the micro-batch.
-        statistics = [scope.get_current_value(variable) / max(1.0 - momentum, 1e-12)
-                      for variable, momentum in zip(variables.statistics, self.momenta(training))]
-        return outputs, Variables(values.weights, statistics, [scope.get_current_value(v) for v in variables.state])
+        new = scope.get_current_value
+        return outputs, statistics.of_micro_batch(new), [new(variable) for variable in variables.state]
 
     def _seeds(self, seed_and_step, micro_batch):
         if not self._own_seed_generators:
@@ -112,6 +100,15 @@ class Stage:
         bits = tf.random.stateless_uniform(
             [self._num_seed_generators, 2], seed, minval=None, maxval=None, dtype=tf.int32)
         return [(variable, tf.cast(bits[position], variable.dtype)) for position, variable in self._own_seed_generators]
+
+    def zeros(self, zero):
+        """Returns, for each trainable variable, a tensor of its shape filled with `zero`, a float32 scalar that is 0."""
+        if self.trainability() not in self._zeros:
+            specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.trainable_variables]
+            self._zeros[self.trainability()] = tf.function(
+                lambda zero: [tf.fill(spec.shape, tf.cast(zero, spec.dtype)) for spec in specs],
+                autograph=False, experimental_attributes={'_noinline': True})
+        return self._zeros[self.trainability()](zero)
 
     def program(self, inputs, targets, loss, training):
         """Returns the `StageProgram` for these shapes, tracing it the first time.
@@ -141,11 +138,3 @@ def call_layers(layers, inputs, training):
 def seed_generator_states(layers):
     """Returns the states of all seed generators of some layers, in order."""
     return [variable for layer in layers for variable in layer.variables if variable.name == 'seed_generator_state']
-
-
-def _moving_statistics(norm):
-    return norm.moving_mean, norm.moving_variance
-
-
-def _renormalizes(norm):
-    return getattr(norm, 'renorm', False)

@@ -31,7 +31,7 @@ class StageProgram:
         self._name = f'stage_{stage.index}'
         variables = stage.variables(training)
         specs = {
-            'inputs': inputs, 'targets': targets,
+            'inputs': inputs, 'targets': targets, 'statistics': stage.statistics(training).spec,
             'values': variables.map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
             'position': tf.TensorSpec([4], tf.int64)}
         self._results = {}
@@ -44,8 +44,8 @@ class StageProgram:
         """Lays out the forward action in the current graph.
 
         Args:
-            arguments: dictionary with the values of `inputs`, `targets`, `values` (a `Variables`) and `position`, an int64
-                tensor of seed, step, number of the micro-batch, and rows in the micro-batches before it.
+            arguments: dictionary with the values of `inputs`, `targets`, `statistics`, `values` (a `Variables`) and `position`, an
+                int64 tensor of seed, step, number of the micro-batch, and rows in the micro-batches before it.
             keep_residuals: whether the backward action will start from what this action computed.
 
         Returns:
@@ -136,16 +136,17 @@ class StageProgram:
 def _trace_function(stage, loss, training, results):
     """Returns the function to trace; it leaves its tensors in `results`, since a return value would be a copy of them."""
 
-    def trace(inputs, targets, values, position):
+    def trace(inputs, targets, statistics, values, position):
         sources = _floats(inputs) + values.weights
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
-            outputs, new = stage.call(inputs, values, position[:2], position[2], training)
+            outputs, new_statistics, state = stage.call(inputs, values, position[:2], position[2], training)
             metrics = {} if loss is None else _sums(loss(targets, outputs))
             differentiated = _floats(outputs) if loss is None else [metrics['loss'][0]]
         is_empty = _is_empty(inputs)
-        statistics = _merge_statistics(values.statistics, new.statistics, _share_of_rows(inputs, position[3]), is_empty)
-        results['forward'] = {'outputs': outputs, 'statistics': statistics, 'state': new.state, 'metrics': metrics}
+        merged = stage.statistics(training).merge(
+            statistics, new_statistics, _share_of_rows(inputs, position[3]), is_empty)
+        results['forward'] = {'outputs': outputs, 'statistics': merged, 'state': state, 'metrics': metrics}
         results['backward'] = _backward(tape, differentiated, sources, len(values.weights), is_empty)
 
     return trace
@@ -192,19 +193,6 @@ def _sums(metrics):
 def _share_of_rows(inputs, rows_before):
     rows = tf.shape(tf.nest.flatten(inputs)[0], tf.int64)[0]
     return tf.cast(tf.math.divide_no_nan(tf.cast(rows, tf.float64), tf.cast(rows_before + rows, tf.float64)), tf.float32)
-
-
-def _merge_statistics(before, new, fraction, is_empty):
-    """Joins mean and variance of the rows so far with those of a micro-batch that is `fraction` of all (Chan et al. 1979)."""
-    merged = []
-    for mean, variance, new_mean, new_variance in zip(before[::2], before[1::2], new[::2], new[1::2]):
-        fraction = tf.cast(fraction, new_mean.dtype)
-        kept = 1.0 - fraction
-        if is_empty is not None:
-            new_mean, new_variance = tf.where(is_empty, mean, new_mean), tf.where(is_empty, variance, new_variance)
-        merged += [kept * mean + fraction * new_mean,
-                   kept * variance + fraction * new_variance + kept * fraction * tf.square(new_mean - mean)]
-    return merged
 
 
 def _arguments(graph, specs):

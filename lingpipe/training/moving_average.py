@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from lingpipe.training import device_functions
+
 
 class MovingAverage:
     """Averages `average = decay * average + (1 - decay) * value`, each on the device of its variable.
@@ -22,14 +24,18 @@ class MovingAverage:
             with tf.device(variable.value.device):
                 self.averages[name] = tf.Variable(variable.value.read_value(), trainable=False)
         self._average_of = {id(variable): average for variable, average in zip(self._variables, self.averages.values())}
+        self._update = device_functions.DeviceFunctions(self._move)
 
     def update(self, step):
         """Lays out one update; `step` is the number of the step, counted from 0."""
         step = tf.cast(step, tf.float32)
         decay = tf.minimum(self._decay, (1.0 + step) / (10.0 + step))
-        for variable, average in zip(self._variables, self.averages.values()):
-            with tf.device(variable.value.device):
-                average.assign_sub((1.0 - decay) * (average - variable.value))
+        self._update(self._variables, shared=(decay,))
+
+    def _move(self, variables, decay):
+        for variable in variables:
+            average = self._average_of[id(variable)]
+            average.assign_sub((1.0 - decay) * (average - variable.value))
 
     def restart(self):
         """Makes every average its variable's present value, as if training began with it."""

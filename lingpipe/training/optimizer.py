@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import keras_params
+from lingpipe.training import device_functions
 
 _INSTEAD = {
     'clipnorm': 'train.clip_gradient_norm_to_value', 'clipvalue': 'train.clip_gradient_norm_to_value',
@@ -44,13 +45,17 @@ def _refuse_what_gathers_gradients(params):
 
 def _on_device_of_variable(optimizer):
     """A stock Keras optimizer would do all its arithmetic on the first device."""
-    update_step, add_variable = optimizer.update_step, optimizer.add_variable_from_reference
-    apply_weight_decay = optimizer._apply_weight_decay
+    add_variable, apply_weight_decay = optimizer.add_variable_from_reference, optimizer._apply_weight_decay
+    update_step = optimizer.update_step
+
+    def update(variables, gradients, learning_rate):
+        for gradient, variable in zip(gradients, variables):
+            update_step(gradient, variable, learning_rate)
+
+    update_functions = device_functions.DeviceFunctions(update)
 
     def update_each_on_its_device(gradients, variables, learning_rate):
-        for gradient, variable in zip(gradients, variables):
-            with tf.device(variable.value.device):
-                update_step(gradient, variable, learning_rate)
+        update_functions(variables, (gradients,), (tf.convert_to_tensor(learning_rate),))
 
     def decay_each_on_its_device(variables):
         for variable in variables:

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
 
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.models import base_task
@@ -60,11 +61,21 @@ def test_slots_live_and_arithmetic_happens_on_the_device_of_the_variable(params)
         optimizer.apply(gradients, variables)
 
     graph = step.get_concrete_function(*[tf.TensorSpec(value.shape) for value in VALUES]).graph
-    arithmetic = [operation for operation in graph.get_operations() if operation.outputs and operation.inputs
-                  and tuple(operation.outputs[0].shape) in homes and operation.type not in ('ReadVariableOp', 'Identity')]
-    assert len(arithmetic) >= len(variables)
-    assert [(operation.name, short_name(operation.device)) for operation in arithmetic] == [
-        (operation.name, homes[tuple(operation.outputs[0].shape)]) for operation in arithmetic]
+    homes_of_tensors = [
+        (operation, homes[tuple(shape)]) for operation in graph.get_operations()
+        if operation.type == 'StatefulPartitionedCall' or operation.type.startswith('Assign')
+        for shape in _shapes_of_arrays(operation) if tuple(shape) in homes]
+    assert {home for _, home in homes_of_tensors} == set(DEVICES)
+    for operation, home in homes_of_tensors:
+        assert short_name(operation.device) == home, operation.name
+
+
+def _shapes_of_arrays(operation):
+    """Shapes of the tensors and variables that an operation takes."""
+    handles = [resource_variable_ops.get_eager_safe_handle_data(tensor) for tensor in operation.inputs
+               if tensor.dtype == tf.resource]
+    shapes = [tensor.shape for tensor in operation.inputs if tensor.dtype != tf.resource]
+    return shapes + [tf.TensorShape(data.shape_and_type[0].shape) for data in handles]
 
 
 def test_without_an_optimizer_it_is_gradient_descent():

@@ -226,11 +226,11 @@ def test_work_of_the_update_is_done_where_the_variables_are():
     variables = [*program.named_variables.values(), *program.optimizer.variables]
     homes = {id(variable.value.handle): variable.value.device for variable in variables if len(variable.shape)}
     homes |= {id(average.handle): average.device for average in program.average.averages.values()}
-    home_of = {inner.op: homes[id(outer)] for outer, inner in graph.captures if id(outer) in homes}
-    updates = [operation for operation in graph.get_operations()
-               if operation.type.startswith('Assign') and operation.inputs[0].op in home_of]
-    assert len(updates) >= len(homes)
-    for update in updates:
-        sources = [tensor.op for tensor in update.inputs[1:] if tensor.op.type != 'ReadVariableOp' and tensor.shape.rank]
-        home = short_name(home_of[update.inputs[0].op])
-        assert {short_name(operation.device) for operation in [update, *sources]} == {home}
+    home_of = {inner.ref(): homes[id(outer)] for outer, inner in graph.captures if id(outer) in homes}
+    changed = set()
+    for operation in graph.get_operations():
+        handles = [tensor.ref() for tensor in operation.inputs if tensor.ref() in home_of]
+        if handles and operation.type != 'ReadVariableOp':
+            changed.update(handles)
+            assert {short_name(home_of[handle]) for handle in handles} == {short_name(operation.device)}
+    assert changed == set(home_of) and len(changed) == len(homes)
