@@ -21,7 +21,8 @@ flags.DEFINE_enum(
     'mode', 'train', ['train', 'eval', 'inspect_params', 'inspect_model', 'list'],
     'train: train, evaluating as it goes. eval: evaluate a checkpoint. inspect_params: print all hyperparameters. '
     'inspect_model: print every layer with its shape, parameters, FLOPs, partition and device. list: print all models.')
-flags.DEFINE_string('logdir', None, 'Folder of checkpoints and curves; training goes on from what is there.')
+flags.DEFINE_string(
+    'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training goes on from what is there.')
 flags.DEFINE_string('model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4'.")
 flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a line.')
 flags.DEFINE_enum('device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Where partitions go; auto: accelerators, else CPU.')

@@ -37,7 +37,7 @@ ERRORS = {
     'no partition': (
         [TINY, '--logdir=x', '--model_params_override=task.body.num_partitions=0'], 'num_partitions=0 is not possible'),
     'a folder below a file': (
-        [TINY, '--logdir=file/logs'], '--logdir=file/logs cannot be written to (Not a directory).'),
+        [TINY, '--logdir=file/logs'], '--logdir=file/logs cannot be written to (file is not a directory).'),
     'a kind of device that is not there': (
         [TINY, '--logdir=x', '--device=tpu'], "No device of kind 'TPU' was found on this machine. Choose one of "),
 }

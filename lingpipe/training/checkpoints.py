@@ -1,12 +1,14 @@
 """Checkpoints that do not depend on partitions: train with two, go on with three, evaluate with one."""
 
-import pathlib
+import os
+import re
 
 import tensorflow as tf
 
 from lingpipe.training import errors, variables
 
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
+_INDEX = re.compile(r'ckpt-\d+\.index')
 _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
@@ -28,11 +30,11 @@ class Checkpointer:
 
     def __init__(self, directory, program, max_to_keep=5):
         latest_checkpoint(directory)  # to CheckpointManager a damaged list is an empty one
-        self._directory = pathlib.Path(directory)
+        self._directory = str(directory)
         self._program = program
         self._state = _nested_state(program)
         self._checkpoint = tf.train.Checkpoint(**self._state)
-        self._manager = tf.train.CheckpointManager(self._checkpoint, str(directory), max_to_keep, checkpoint_name='ckpt')
+        self._manager = tf.train.CheckpointManager(self._checkpoint, self._directory, max_to_keep, checkpoint_name='ckpt')
 
     def latest(self):
         """Returns the path of the newest checkpoint, or None."""
@@ -114,7 +116,7 @@ def latest_checkpoint(directory):
         TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged.
     """
     complete = [path for path in _listed_checkpoints(directory) if _files_of(path)]
-    present = sorted((path.stem for path in pathlib.Path(directory).glob('ckpt-[0-9]*.index')), key=step_of)
+    present = sorted((name.removesuffix('.index') for name in _names_in(directory) if _INDEX.fullmatch(name)), key=step_of)
     if present and not complete:
         raise errors.TrainingError(
             f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To go "
@@ -132,7 +134,15 @@ def _listed_checkpoints(directory):
 
 
 def _files_of(path):
-    return [file for file in pathlib.Path(path).parent.glob('*') if file.name.startswith(f'{pathlib.Path(path).name}.')]
+    folder, name = os.path.split(path)
+    return [file for file in _names_in(folder or '.') if file.startswith(f'{name}.')]
+
+
+def _names_in(folder):
+    try:
+        return tf.io.gfile.listdir(str(folder))
+    except tf.errors.NotFoundError:
+        return []
 
 
 def step_of(path):
@@ -147,7 +157,7 @@ def stored_shapes(path):
         TrainingError: when it is missing or damaged.
     """
     try:
-        shapes = tf.train.load_checkpoint(str(path)).get_variable_to_shape_map()
+        shapes = tf.compat.v1.train.NewCheckpointReader(str(path)).get_variable_to_shape_map()
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         raise _damaged(path, error) from error
     return {name.removesuffix(_SUFFIX): list(shape) for name, shape in shapes.items() if name not in _BOOKKEEPING

@@ -11,3 +11,8 @@ def first_line(error):
     """Returns an error's message, shortened to its first line and without the names of TensorFlow's operations."""
     lines = re.sub(r'\{\{.*?\}\}|\[Op:.*?\]', '', str(error)).strip().splitlines()
     return lines[0].strip().rstrip('.') if lines else type(error).__name__
+
+
+def reason(error):
+    """Returns why a file operation of TensorFlow failed, without the path that stands before the reason."""
+    return first_line(error).rpartition('; ')[2]

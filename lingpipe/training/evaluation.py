@@ -58,7 +58,7 @@ class CheckpointEvaluation:
         Args:
             timeout_seconds: how long to wait for the next checkpoint; None waits for ever.
         """
-        for path in tf.train.checkpoints_iterator(str(self._logdir.train), timeout=timeout_seconds):
+        for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
             self.once(path)
             if checkpoints.step_of(path) >= self._params.train.max_steps:
                 return

@@ -9,9 +9,11 @@
     best/ckpt-*, best/best.json  the checkpoint with the best metric
 """
 
+import contextlib
 import json
 import os
-import pathlib
+
+import tensorflow as tf
 
 from lingpipe.training import errors
 
@@ -20,58 +22,75 @@ class LogDir:
     """The files of one training run.
 
     Args:
-        path: folder of the run; created where it is not there.
+        path: folder of the run, on this machine or wherever TensorFlow can write, such as 'gs://bucket/run'; created
+            where it is not there.
 
     Raises:
         TrainingError: when nothing can be written there.
     """
 
     def __init__(self, path):
-        self.path = pathlib.Path(path).expanduser()
-        self.train, self.best, self._control = (self.path / name for name in ('train', 'best', 'control'))
+        self.path = os.path.expanduser(path)
+        self.train, self.best, self._control = (tf.io.gfile.join(self.path, name) for name in ('train', 'best', 'control'))
         try:
             for folder in (self.train, self._control):
-                folder.mkdir(parents=True, exist_ok=True)
-            probe = self._control / f'probe_{os.getpid()}'
-            probe.write_text('Can this folder be written to?')
-            probe.unlink()
-        except OSError as error:
+                tf.io.gfile.makedirs(folder)
+            probe = tf.io.gfile.join(self._control, f'probe_{os.getpid()}')
+            _write_text(probe, 'Can this folder be written to?')
+            tf.io.gfile.remove(probe)
+        except tf.errors.OpError as error:
             raise errors.TrainingError(
-                f'--logdir={path} cannot be written to ({error.strerror or error}). Choose a folder of yours on a disk '
-                'with free space.') from error
+                f'--logdir={path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a disk with '
+                'free space.') from error
 
     def evaluation(self, dataset_name):
         """Returns the folder for evaluations on 'Dev' or 'Test'."""
-        return self.path / f'eval_{dataset_name.lower()}'
+        return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
     def read_params(self):
         """Returns the text of the params that this run was started with, or None."""
-        file = self._control / 'params.txt'
-        return file.read_text() if file.exists() else None
+        return _read_text(tf.io.gfile.join(self._control, 'params.txt'))
 
     def write_control(self, params_text, analysis_text):
         """Writes down what is being trained."""
-        _write(self._control / 'params.txt', params_text)
-        _write(self._control / 'model_analysis.txt', analysis_text + '\n')
+        _replace_text(tf.io.gfile.join(self._control, 'params.txt'), params_text)
+        _replace_text(tf.io.gfile.join(self._control, 'model_analysis.txt'), analysis_text + '\n')
 
     def read_best(self):
         """Returns the value of the best metric so far, or None."""
-        file = self.best / 'best.json'
-        return json.loads(file.read_text())['value'] if file.exists() else None
+        text = _read_text(self._best_file)
+        return None if text is None else json.loads(text)['value']
 
     def write_best(self, step, metric, value):
         """Writes down which checkpoint in 'best' is there and why."""
-        _write(self.best / 'best.json', json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
+        _replace_text(self._best_file, json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
+
+    @property
+    def _best_file(self):
+        return tf.io.gfile.join(self.best, 'best.json')
 
 
-def _write(file, text):
+def _read_text(file):
+    if not tf.io.gfile.exists(file):
+        return None
+    with tf.io.gfile.GFile(file) as stream:
+        return stream.read()
+
+
+def _write_text(file, text):
+    with tf.io.gfile.GFile(file, 'w') as stream:
+        stream.write(text)
+
+
+def _replace_text(file, text):
     """Replaces a file at once, so that a full disk or a kill leaves the old one whole."""
-    new = file.with_name(f'{file.name}.new')
+    new = f'{file}.new'
     try:
-        new.write_text(text)
-        new.replace(file)
-    except OSError as error:
-        new.unlink(missing_ok=True)
+        _write_text(new, text)
+        tf.io.gfile.rename(new, file, overwrite=True)
+    except tf.errors.OpError as error:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.remove(new)
         raise errors.TrainingError(
-            f'{file} could not be written ({error.strerror or error}). Free some space or choose another --logdir, '
-            'then run the same command again.') from error
+            f'{file} could not be written ({errors.reason(error)}). Free some space or choose another --logdir, then run '
+            'the same command again.') from error

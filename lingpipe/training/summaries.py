@@ -1,7 +1,6 @@
 """TensorBoard event files."""
 
 import contextlib
-import pathlib
 
 import tensorflow as tf
 
@@ -18,9 +17,9 @@ class SummaryWriter:
     """
 
     def __init__(self, directory):
-        self._directory = pathlib.Path(directory)
+        self._directory = directory
         with self._errors_in_words():
-            self._writer = tf.summary.create_file_writer(str(self._directory))
+            self._writer = tf.summary.create_file_writer(str(directory))
 
     def scalars(self, step, values):
         """Writes one point of several curves.

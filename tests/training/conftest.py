@@ -1,7 +1,9 @@
 """A run of a tiny model, and what is needed to make others and to compare them."""
 
+import contextlib
 import importlib.util
 import pathlib
+import resource
 import shutil
 from typing import NamedTuple
 
@@ -82,7 +84,7 @@ def stored():
     """Function that returns {name: array} of everything in a checkpoint but TensorFlow's own bookkeeping."""
 
     def read(path):
-        reader = tf.train.load_checkpoint(str(path))
+        reader = tf.compat.v1.train.NewCheckpointReader(str(path))
         return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
                 if not name.startswith(('_', 'save_counter'))}
 
@@ -99,6 +101,22 @@ def assert_same_checkpoint(stored):
         assert not [name for name in values if values[name].tobytes() != others[name].tobytes()]
 
     return compare
+
+
+@pytest.fixture
+def full_disk():
+    """Context manager within which no file grows beyond 1 KiB."""
+
+    @contextlib.contextmanager
+    def limit():
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limit
 
 
 @pytest.fixture

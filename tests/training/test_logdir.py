@@ -1,7 +1,5 @@
-import os
-import pathlib
-
 import pytest
+import tensorflow as tf
 
 from lingpipe.training import errors, logdir
 
@@ -33,48 +31,42 @@ def test_the_analysis_of_a_run_has_every_layer_and_partition(finished):
 def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
     made = logdir.LogDir(tmp_path / 'a/b')
     assert made.read_params() is None and made.read_best() is None
-    assert made.evaluation('Dev') == tmp_path / 'a/b/eval_dev'
-    assert sorted(path.name for path in made.path.iterdir()) == ['control', 'train']
-    assert not list((made.path / 'control').iterdir())
+    assert made.evaluation('Dev') == str(tmp_path / 'a/b/eval_dev')
+    assert sorted(path.name for path in (tmp_path / 'a/b').iterdir()) == ['control', 'train']
+    assert not list((tmp_path / 'a/b/control').iterdir())
 
 
 def test_the_home_folder_may_be_written_as_a_tilde(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
-    assert logdir.LogDir('~/logs').path == tmp_path / 'logs'
+    assert logdir.LogDir('~/logs').path == str(tmp_path / 'logs')
 
 
 def test_the_best_metric_reads_back(tmp_path):
     made = logdir.LogDir(tmp_path)
-    made.best.mkdir()
+    (tmp_path / 'best').mkdir()
     made.write_best(7, 'accuracy', 0.9876543210987654)
     assert logdir.LogDir(tmp_path).read_best() == 0.9876543210987654
 
 
 def test_a_folder_below_a_file_is_refused(tmp_path):
     (tmp_path / 'file').touch()
-    with pytest.raises(errors.TrainingError, match=r'file/logs cannot be written to \(Not a directory\). Choose a folder'):
+    with pytest.raises(errors.TrainingError, match=r'file/logs cannot be written to \(.*file is not a directory\). Choose a folder'):
         logdir.LogDir(tmp_path / 'file/logs')
 
 
 def test_a_folder_that_is_there_but_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
-    def refuse(path, text):
-        raise PermissionError(13, os.strerror(13), str(path))
+    def refuse(path, mode):
+        raise tf.errors.PermissionDeniedError(None, None, f'{path}; Permission denied')
 
-    monkeypatch.setattr(pathlib.Path, 'write_text', refuse)
+    monkeypatch.setattr(tf.io.gfile, 'GFile', refuse)
     with pytest.raises(errors.TrainingError, match=r'cannot be written to \(Permission denied\). Choose a folder'):
         logdir.LogDir(tmp_path)
 
 
-def test_a_disk_that_fills_up_leaves_the_old_file_whole(tmp_path, monkeypatch, contents):
+def test_a_disk_that_fills_up_leaves_the_old_file_whole(tmp_path, full_disk, contents):
     made = logdir.LogDir(tmp_path)
     made.write_control('old', 'old analysis')
     before = contents(tmp_path)
-
-    def write_half(path, text):
-        path.write_bytes(text[:len(text) // 2].encode())
-        raise OSError(28, os.strerror(28), str(path))
-
-    monkeypatch.setattr(pathlib.Path, 'write_text', write_half)
-    with pytest.raises(errors.TrainingError, match='params.txt could not be written .No space left on device..'):
-        made.write_control('new text', 'new analysis')
+    with full_disk(), pytest.raises(errors.TrainingError, match='params.txt could not be written .File too large..'):
+        made.write_control('new text' * 1000, 'new analysis')
     assert contents(tmp_path) == before

@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import resource
 import signal
 
 import keras
@@ -10,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.training import errors, progress, trainer
+from lingpipe.training import errors, evaluation, progress, trainer
 
 
 @pytest.fixture
@@ -43,6 +42,20 @@ def test_stopping_by_a_signal_and_going_on_gives_the_weights_of_an_uninterrupted
     assert 'going on from step 8' in capsys.readouterr().out
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
     assert continued.results == finished.results
+
+
+def test_a_run_in_a_remote_folder_is_that_in_a_local_one(tiny, finished, signal_at, capsys, assert_same_checkpoint):
+    remote = 'ram://bucket/logs'  # a file system of TensorFlow's that no other library knows, as gs:// is
+    signal_at(8, signal.SIGTERM)
+    assert tiny.trainer(remote, eval__interval_steps=4).run() == {}
+    assert tiny.trainer(remote, eval__interval_steps=4).run() == finished.results
+    assert f'going on from step 8, 12 steps, log directory {remote}\n' in capsys.readouterr().out
+    assert_same_checkpoint(f'{remote}/train/ckpt-12', finished.logdir / 'train/ckpt-12')
+    assert sorted(os.listdir(finished.logdir)) == sorted(tf.io.gfile.listdir(remote))
+    with tf.io.gfile.GFile(f'{remote}/best/best.json') as best:
+        assert json.load(best) == json.loads((finished.logdir / 'best/best.json').read_text())
+    evaluated = evaluation.CheckpointEvaluation(tiny.params(), tiny.evaluation_inputs(), remote).once()
+    assert evaluated['Test'] == pytest.approx(finished.results['Test'], rel=1e-6)
 
 
 def test_a_run_of_two_parts_equals_one_run_whatever_a_call_of_the_compiled_function_holds(
@@ -110,10 +123,16 @@ def test_a_training_that_diverged_goes_on_with_a_lower_learning_rate(tiny, tmp_p
 
 
 def test_a_full_disk_is_told_in_one_sentence_and_loses_no_checkpoint(
-        tiny, finished, tmp_path, monkeypatch, assert_same_checkpoint):
+        tiny, finished, tmp_path, monkeypatch, full_disk, assert_same_checkpoint):
     tiny.train(tmp_path, train__max_steps=4)
+    save = tf.train.CheckpointManager.save
+
+    def save_to_full_disk(*args, **kwargs):
+        with full_disk():
+            return save(*args, **kwargs)
+
     with monkeypatch.context() as patch:
-        patch.setattr(tf.train.CheckpointManager, 'save', with_full_disk(tf.train.CheckpointManager.save))
+        patch.setattr(tf.train.CheckpointManager, 'save', save_to_full_disk)
         with pytest.raises(errors.TrainingError) as caught:
             tiny.train(tmp_path)
     assert f'step 12 could not be written to {tmp_path}/train (' in str(caught.value)
@@ -121,20 +140,6 @@ def test_a_full_disk_is_told_in_one_sentence_and_loses_no_checkpoint(
     assert f'The newest complete one is {tmp_path}/train/ckpt-4. Free some space' in str(caught.value)
     tiny.train(tmp_path)
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
-
-
-def with_full_disk(function):
-    """Lets no file grow beyond 1 KiB while a function runs."""
-
-    def limited(*args, **kwargs):
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
-        try:
-            return function(*args, **kwargs)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-    return limited
 
 
 CHANGES = {
