@@ -1,132 +1,77 @@
 """Which action each device runs, and in which order.
 
-Pure Python: a schedule can be read, tested and drawn without TensorFlow.
+Pure Python: a schedule can be made, read, simulated and drawn without TensorFlow::
+
+    schedule = make_schedule('1f1b', num_devices=4, num_micro_batches=8)
+    timeline = schedule.simulate()
+    print(timeline.draw(), timeline.bubble_fraction, timeline.peak_activations)
 """
 
-import dataclasses
-import itertools
-from typing import NamedTuple
+from lingpipe import spelling
+from lingpipe.pipeline.action import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.pipeline.schedule_file import from_csv, from_lists
+from lingpipe.pipeline.schedule_orders import forward_only, gpipe, interleaved_1f1b, one_forward_one_backward, zb_h1
+from lingpipe.pipeline.schedule_type import Schedule
+from lingpipe.pipeline.simulation import StageCosts
+from lingpipe.pipeline.timeline import Span, Timeline
 
-FORWARD = 'F'
-BACKWARD = 'B'
+__all__ = [
+    'Action', 'BACKWARD', 'FORWARD', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline', 'WEIGHT', 'forward_only',
+    'from_csv', 'from_lists', 'gpipe', 'interleaved_1f1b', 'make_schedule', 'one_forward_one_backward', 'zb_h1',
+]
 
-
-class Action(NamedTuple):
-    """One piece of work: the forward or backward pass of one micro-batch through one stage."""
-
-    kind: str
-    stage: int
-    micro_batch: int
-
-    def __str__(self):
-        return f'{self.kind}{self.stage},{self.micro_batch}'
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """For each device the ordered list of its actions.
-
-    Attributes:
-        name: name of the schedule, such as 'gpipe'.
-        num_stages: number of stages.
-        num_micro_batches: number of micro-batches.
-        device_actions: for each device, the tuple of its `Action`s in the order in which it runs them.
-    """
-
-    name: str
-    num_stages: int
-    num_micro_batches: int
-    device_actions: tuple
-
-    def execution_order(self):
-        """Returns one global order of all actions that keeps each device's order and every data dependency.
-
-        Raises:
-            ValueError: when the devices would wait for each other for ever.
-        """
-        positions = [0] * len(self.device_actions)
-        done, order = set(), []
-        while len(order) < sum(map(len, self.device_actions)):
-            progressed = False
-            for device, actions in enumerate(self.device_actions):
-                while positions[device] < len(actions) and self._dependencies(actions[positions[device]]) <= done:
-                    action = actions[positions[device]]
-                    done.add(action)
-                    order.append(action)
-                    positions[device] += 1
-                    progressed = True
-            if not progressed:
-                raise ValueError(self._describe_deadlock(positions, done))
-        return order
-
-    def backwards(self):
-        """Returns the set of all backward actions."""
-        return frozenset(action for actions in self.device_actions for action in actions if action.kind == BACKWARD)
-
-    def backwards_after_own_forward(self):
-        """Returns the backward actions that run right after their own forward action on the same device.
-
-        Nothing need be recomputed there: the activations are still at hand (torchgpipe calls this 'except_last').
-        """
-        return frozenset(
-            later
-            for actions in self.device_actions
-            for earlier, later in itertools.pairwise(actions)
-            if later.kind == BACKWARD and earlier == Action(FORWARD, later.stage, later.micro_batch))
-
-    def _dependencies(self, action):
-        kind, stage, micro_batch = action
-        if kind == FORWARD:
-            return {Action(FORWARD, stage - 1, micro_batch)} if stage > 0 else set()
-        needed = {Action(FORWARD, stage, micro_batch)}
-        if stage < self.num_stages - 1:
-            needed.add(Action(BACKWARD, stage + 1, micro_batch))
-        return needed
-
-    def _describe_deadlock(self, positions, done):
-        waiting = [
-            f'device {device} waits at {actions[position]} for '
-            + ', '.join(map(str, sorted(self._dependencies(actions[position]) - done)))
-            for device, (actions, position) in enumerate(zip(self.device_actions, positions))
-            if position < len(actions)
-        ]
-        return f'Schedule {self.name!r} never ends: {"; ".join(waiting)}. Reorder the actions of one of these devices.'
+SCHEDULES = {
+    'gpipe': gpipe,
+    '1f1b': one_forward_one_backward,
+    'interleaved_1f1b': interleaved_1f1b,
+    'zb_h1': zb_h1,
+}
 
 
-def gpipe(num_stages, num_micro_batches):
-    """All forward passes, then all backward passes, last micro-batch first (GPipe, arXiv 1811.06965, Figure 2c).
-
-    Three stages, four micro-batches (backward passes drawn as long as forward passes)::
-
-        device 0  F0 F1 F2 F3 .  .  .  .  B3 B2 B1 B0
-        device 1  .  F0 F1 F2 F3 .  .  B3 B2 B1 B0 .
-        device 2  .  .  F0 F1 F2 F3 B3 B2 B1 B0 .  .
+def make_schedule(schedule, num_devices, num_micro_batches, num_virtual_stages=1):
+    """Makes any schedule, from what a user writes into the field `schedule`.
 
     Args:
-        num_stages: K, the number of stages, one on each device.
+        schedule: a name of `SCHEDULES`, the path of a CSV file, or the list of each device's actions (see
+            `schedule_file.py`).
+        num_devices: K, the number of devices.
         num_micro_batches: M, the number of micro-batches.
+        num_virtual_stages: V, the number of stages on each device.
 
     Returns:
-        A `Schedule`.
+        A `Schedule` of K V stages.
+
+    Raises:
+        ValueError: when these do not go together; the message names the nearest that do.
     """
-    return Schedule('gpipe', num_stages, num_micro_batches, tuple(
-        tuple(Action(FORWARD, stage, m) for m in range(num_micro_batches))
-        + tuple(Action(BACKWARD, stage, m) for m in reversed(range(num_micro_batches)))
-        for stage in range(num_stages)))
+    sizes = num_devices, num_micro_batches, num_virtual_stages
+    for field, value in zip(('num_devices', 'num_micro_batches', 'num_virtual_stages'), sizes):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
+    if not isinstance(schedule, str):
+        return _fitting(from_lists(schedule), *sizes)
+    if schedule.endswith('.csv'):
+        return _fitting(from_csv(schedule), *sizes)
+    if schedule not in SCHEDULES:
+        raise ValueError(
+            f'schedule={schedule!r} is unknown: it must be one of {sorted(SCHEDULES)}, the path of a .csv file, or a list of '
+            f"each device's actions{spelling.did_you_mean(schedule, SCHEDULES)}")
+    if schedule == 'interleaved_1f1b':
+        return interleaved_1f1b(num_devices, num_micro_batches, num_virtual_stages)
+    if num_virtual_stages > 1:
+        raise ValueError(
+            f'num_virtual_stages={num_virtual_stages} does not go with schedule={schedule!r}, which has one stage on each '
+            "device. Set num_virtual_stages=1, or schedule='interleaved_1f1b'.")
+    return SCHEDULES[schedule](num_devices, num_micro_batches)
 
 
-def forward_only(num_stages, num_micro_batches):
-    """The order of inference: every micro-batch goes through the stages one after the other.
-
-    Args:
-        num_stages: K, the number of stages, one on each device.
-        num_micro_batches: M, the number of micro-batches.
-
-    Returns:
-        A `Schedule` without backward actions.
-    """
-    return Schedule('forward_only', num_stages, num_micro_batches, tuple(
-        tuple(Action(FORWARD, stage, m) for m in range(num_micro_batches)) for stage in range(num_stages)))
-
-
-SCHEDULES = {'gpipe': gpipe}
+def _fitting(schedule, num_devices, num_micro_batches, num_virtual_stages):
+    """Returns a user's own schedule if it is for these sizes."""
+    for found, wanted, what, remedy in [
+            (schedule.num_devices, num_devices, 'devices, one a row', 'Use {} devices'),
+            (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}'),
+            (schedule.num_virtual_stages, num_virtual_stages, 'stages on each device', 'Set num_virtual_stages={}')]:
+        if found != wanted:
+            raise ValueError(f'Schedule {schedule.name!r} is for {found} {what}, not for {wanted}. {remedy.format(found)}, or '
+                             f'give an order for {wanted}.')
+    return schedule

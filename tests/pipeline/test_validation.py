@@ -20,7 +20,7 @@ def instantiate(**fields):
     ({'num_micro_batches': -1}, 'num_micro_batches=-1 .* integer of 1 or more'),
     ({'num_micro_batches': None}, 'num_micro_batches=None .* integer of 1 or more'),
     ({'num_partitions': 4}, r'num_partitions=4 is more than the 3 layers.*to 3 or less'),
-    ({'schedule': 'gpype'}, r"schedule='gpype' .*\['gpipe'\].*mean 'gpipe'"),
+    ({'schedule': 'gpype'}, r"schedule='gpype' .*'gpipe'.*mean 'gpipe'"),
     ({'recompute': 'stages'}, r"recompute='stages' .*\['none', 'stage'\].*mean 'stage'"),
     ({'recompute': None}, r"recompute=None .*\['none', 'stage'\]"),
     ({'recompute': 'xyz'}, r"recompute='xyz' .*\['none', 'stage'\].*'none', for instance"),

@@ -1,0 +1,41 @@
+"""The unit of work of a schedule: one pass of one micro-batch through one stage."""
+
+from typing import NamedTuple
+
+FORWARD = 'F'
+BACKWARD = 'B'
+WEIGHT = 'W'
+
+
+class Action(NamedTuple):
+    """One piece of work of a device, written as stage, kind, micro-batch: '1B2'.
+
+    Attributes:
+        kind: `FORWARD`; `BACKWARD`, the gradients by inputs and by weights, or by inputs alone in a schedule that splits;
+            `WEIGHT`, the gradients by weights of a schedule that splits.
+        stage: index of the stage.
+        micro_batch: index of the micro-batch.
+    """
+
+    kind: str
+    stage: int
+    micro_batch: int
+
+    def __str__(self):
+        return f'{self.stage}{self.kind}{self.micro_batch}'
+
+
+def needs(action, num_stages):
+    """Returns the actions whose results an action works on, those of its own stage first.
+
+    Args:
+        action: `Action`.
+        num_stages: number of stages that a micro-batch goes through.
+    """
+    kind, stage, micro_batch = action
+    if kind == FORWARD:
+        return [Action(FORWARD, stage - 1, micro_batch)] if stage > 0 else []
+    if kind == WEIGHT:
+        return [Action(BACKWARD, stage, micro_batch)]
+    own_forward = [Action(FORWARD, stage, micro_batch)]
+    return own_forward + ([Action(BACKWARD, stage + 1, micro_batch)] if stage < num_stages - 1 else [])

@@ -1,0 +1,99 @@
+"""How long a step takes and where devices wait, from what each stage costs."""
+
+import dataclasses
+import math
+
+from lingpipe.pipeline.action import BACKWARD, FORWARD, WEIGHT
+from lingpipe.pipeline.timeline import Span, Timeline
+
+
+@dataclasses.dataclass(frozen=True)
+class StageCosts:
+    """What one micro-batch costs in a stage, and the stage in a step; all in one unit of time, such as milliseconds.
+
+    Attributes:
+        forward: time of F.
+        backward: time of the gradients by inputs.
+        weight_gradient: time of the gradients by weights: a W, or a part of B where the schedule does not split.
+        recompute: time to compute the activations again before B; 0 where they are kept.
+        transfer: time for the stage's output to reach the next stage's device, and for the gradient of it to come back.
+        update: time to update the stage's weights, once a step.
+    """
+
+    forward: float = 1.0
+    backward: float = 1.0
+    weight_gradient: float = 1.0
+    recompute: float = 0.0
+    transfer: float = 0.0
+    update: float = 0.0
+
+    def __post_init__(self):
+        for field, value in dataclasses.asdict(self).items():
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f'{field}={value!r} is no time: it must be a finite number of 0 or more. Measure it again.')
+
+    def scaled(self, factor):
+        """Returns the costs of a stage that is `factor` times as large."""
+        return StageCosts(*(value * factor for value in dataclasses.astuple(self)))
+
+
+def simulate(schedule, costs=None, recompute_after_own_forward=False):
+    """Runs a schedule on paper: each action starts as soon as its device is free and its data are there.
+
+    Sending keeps no device busy. The updates begin when every device has finished its actions, since the norm that clips
+    gradients takes all of them.
+
+    Args:
+        schedule: `Schedule`.
+        costs: `StageCosts` of every stage, or a list of them, one a stage; None: F, B and W take 1 each for all V stages of
+            a device together.
+        recompute_after_own_forward: whether recomputation is done also where a B directly follows its own F, although the
+            activations are still at hand there.
+
+    Returns:
+        `Timeline`.
+
+    Raises:
+        ValueError: when there are costs for another number of stages, or the schedule never ends.
+    """
+    costs = _costs_of_stages(schedule, costs)
+    kept = frozenset() if recompute_after_own_forward else schedule.backwards_after_own_forward()
+    free, ends, spans = [0.0] * schedule.num_devices, {}, []
+    for action in schedule.execution_order():
+        device = schedule.device_of(action.stage)
+        arrivals = [ends[needed] + _transfer(schedule, costs, needed.stage, action.stage)
+                    for needed in schedule.dependencies(action)]
+        start = max([free[device], *arrivals])
+        ends[action] = free[device] = start + _duration(action, costs[action.stage], schedule.splits_backward, action in kept)
+        spans.append(Span(device, action, start, ends[action]))
+    updates = [0.0] * schedule.num_devices
+    for stage, cost in enumerate(costs):
+        updates[schedule.device_of(stage)] += cost.update
+    return Timeline(schedule, tuple(sorted(spans, key=lambda span: (span.start, span.device))), tuple(updates))
+
+
+def _costs_of_stages(schedule, costs):
+    if costs is None:
+        costs = StageCosts().scaled(1 / schedule.num_virtual_stages)
+    if isinstance(costs, StageCosts):
+        return [costs] * schedule.num_stages
+    if len(costs) != schedule.num_stages:
+        raise ValueError(
+            f'costs has {len(costs)} entries, the schedule {schedule.num_stages} stages '
+            f'({schedule.num_virtual_stages} on each device). Give one StageCosts for each stage, or one for all.')
+    return list(costs)
+
+
+def _transfer(schedule, costs, source, target):
+    """Time between two stages: what the earlier one's output takes, in both directions."""
+    if schedule.device_of(source) == schedule.device_of(target):
+        return 0.0
+    return costs[min(source, target)].transfer
+
+
+def _duration(action, costs, splits_backward, activations_kept):
+    durations = {FORWARD: costs.forward, WEIGHT: costs.weight_gradient, BACKWARD: costs.backward}
+    if action.kind != BACKWARD:
+        return durations[action.kind]
+    recompute = 0.0 if activations_kept else costs.recompute
+    return recompute + costs.backward + (0.0 if splits_backward else costs.weight_gradient)
