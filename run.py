@@ -112,6 +112,12 @@ def main(arguments):
         return _list()
     if not FLAGS.model:
         raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
+    if FLAGS.mode != 'eval' and (FLAGS.checkpoint or FLAGS.follow):
+        raise app.UsageError(
+            f'{"--checkpoint" if FLAGS.checkpoint else "--follow"} is for --mode=eval only. To train from the weights of a '
+            "checkpoint, set train.init_from_checkpoint, as in --model_params_override='train.init_from_checkpoint=PATH'.")
+    if FLAGS.checkpoint and FLAGS.follow:
+        raise app.UsageError('--checkpoint and --follow were both given. Give one of them.')
     if FLAGS.mode in ('train', 'eval') and not FLAGS.logdir:
         raise app.UsageError(f'--logdir is missing: --mode={FLAGS.mode} needs a folder, such as --logdir=logs/my_run.')
     try:

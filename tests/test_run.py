@@ -38,6 +38,8 @@ ERRORS = {
         [TINY, '--logdir=x', '--model_params_override=task.body.num_partitions=0'], 'num_partitions=0 is not possible'),
     'a folder below a file': (
         [TINY, '--logdir=file/logs'], '--logdir=file/logs cannot be written to (file is not a directory).'),
+    'a folder to evaluate that is not there': (
+        [TINY, '--mode=eval', '--logdir=typo'], 'There is no folder --logdir=typo, and none was made. Give the folder that '),
     'a kind of device that is not there': (
         [TINY, '--logdir=x', '--device=tpu'], "No device of kind 'TPU' was found on this machine. Choose one of "),
 }
@@ -45,6 +47,14 @@ USAGE_ERRORS = {
     'a mode that is not there': (
         [TINY, '--logdir=x', '--mode=trian'],
         'flag --mode=trian: value should be one of <train|eval|inspect_params|inspect_model|list>'),
+    'a checkpoint to evaluate in a training': (
+        [TINY, '--logdir=x', '--checkpoint=logs/train/ckpt-5'],
+        '--checkpoint is for --mode=eval only. To train from the weights of a checkpoint, set train.init_from_checkpoint'),
+    'following in a training': (
+        [TINY, '--logdir=x', '--follow'], '--follow is for --mode=eval only. To train from the weights of a checkpoint'),
+    'following and a checkpoint': (
+        [TINY, '--logdir=x', '--mode=eval', '--follow', '--checkpoint=logs/train/ckpt-5'],
+        '--checkpoint and --follow were both given. Give one of them.'),
     'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list'),
     'no folder': ([TINY], '--logdir is missing: --mode=train needs a folder, such as --logdir=logs/my_run.'),
     'a word that is no flag': (['eval', TINY, '--logdir=x'], "'eval' is not a flag: flags are given as --name=value."),
@@ -171,6 +181,12 @@ def test_an_error_is_one_sentence(outcomes, name):
     assert [line for line in lines if line.startswith('Error: ')] == [lines[-2]]
     assert lines[-2].startswith(f'Error: {sentence}')
     assert lines[-1] == '(--verbosity=1 shows where.)'
+
+
+def test_errors_leave_no_folder_behind(outcomes, command_line):
+    for name in ERRORS | USAGE_ERRORS:
+        outcomes[name].result()
+    assert not {'x', 'typo'} & {path.name for path in command_line.folder.iterdir()}
 
 
 @pytest.mark.parametrize('name', USAGE_ERRORS)

@@ -12,13 +12,14 @@ class CheckpointEvaluation:
     Args:
         params: the experiment's Params with `task`, `train` and `eval`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
-        logdir: folder of the run.
+        logdir: folder of the run; one that is not there is refused.
         devices: list of device names, one a partition, for params that name none.
     """
 
     def __init__(self, params, evaluation_inputs, logdir, devices=None):
         self._params = params
         self._logdir = logdirs.LogDir(logdir)
+        self._logdir.require()
         self._inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
         if not self._inputs:
             raise errors.TrainingError(
@@ -26,7 +27,7 @@ class CheckpointEvaluation:
         self._task = experiment.build_task(params, next(iter(self._inputs.values())).input_shape, devices)
         self._reader = checkpoints.WeightReader(self._task.body)
         self._evaluator = evaluator.Evaluator(self._task)
-        self._curves = {name: summaries.SummaryWriter(self._logdir.evaluation(name)) for name in self._inputs}
+        self._curves = {}
 
     def once(self, path=None):
         """Evaluates one checkpoint and prints the result.
@@ -47,10 +48,16 @@ class CheckpointEvaluation:
         step = self._reader.restore(path)
         results = {name: self._evaluator.run(data.evaluation_dataset()) for name, data in self._inputs.items()}
         for name, metrics in results.items():
-            self._curves[name].scalars(step, metrics)
-            self._curves[name].flush()
+            self._write_curves(name, step, metrics)
             print(f'step {step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())), flush=True)
         return results
+
+    def _write_curves(self, name, step, metrics):
+        """Makes the curves' folder only now, when there is something to write."""
+        if name not in self._curves:
+            self._curves[name] = summaries.SummaryWriter(self._logdir.evaluation(name))
+        self._curves[name].scalars(step, metrics)
+        self._curves[name].flush()
 
     def follow(self, timeout_seconds=None):
         """Evaluates every new checkpoint of a running training, until its last step.

@@ -22,16 +22,19 @@ class LogDir:
     """The files of one training run.
 
     Args:
-        path: folder of the run, on this machine or wherever TensorFlow can write, such as 'gs://bucket/run'; created
-            where it is not there.
-
-    Raises:
-        TrainingError: when nothing can be written there.
+        path: folder of the run, on this machine or wherever TensorFlow can write, such as 'gs://bucket/run'.
     """
 
     def __init__(self, path):
         self.path = os.path.expanduser(path)
         self.train, self.best, self._control = (tf.io.gfile.join(self.path, name) for name in ('train', 'best', 'control'))
+
+    def create(self):
+        """Makes the folder, where it is not there, for a training to write to.
+
+        Raises:
+            TrainingError: when nothing can be written there.
+        """
         try:
             for folder in (self.train, self._control):
                 tf.io.gfile.makedirs(folder)
@@ -40,8 +43,14 @@ class LogDir:
             tf.io.gfile.remove(probe)
         except tf.errors.OpError as error:
             raise errors.TrainingError(
-                f'--logdir={path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a disk with '
+                f'--logdir={self.path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a disk with '
                 'free space.') from error
+
+    def require(self):
+        """Raises TrainingError when the folder is not there."""
+        if not tf.io.gfile.isdir(self.path):
+            raise errors.TrainingError(
+                f'There is no folder --logdir={self.path}, and none was made. Give the folder that a training writes to.')
 
     def evaluation(self, dataset_name):
         """Returns the folder for evaluations on 'Dev' or 'Test'."""

@@ -40,6 +40,7 @@ class Trainer:
         self._params = params
         self._started = started or time.time()
         self._logdir = logdirs.LogDir(logdir)
+        self._logdir.create()
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
         self._task = experiment.build_task(params, self._input.input_shape, devices)

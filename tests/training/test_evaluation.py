@@ -60,6 +60,7 @@ def test_a_chosen_checkpoint_is_evaluated_and_drawn_at_its_step(make_evaluation,
 def test_following_evaluates_every_checkpoint_as_it_appears_and_ends_with_the_last_step(
         make_evaluation, finished, tmp_path, monkeypatch, capsys):
     train = tmp_path / 'train'
+    train.mkdir()
 
     def appear(step):
         for file in finished.logdir.glob(f'train/ckpt-{step}.*'):
@@ -81,12 +82,19 @@ def test_following_evaluates_every_checkpoint_as_it_appears_and_ends_with_the_la
 
 def test_following_gives_up_after_its_time(make_evaluation, tmp_path):
     make_evaluation(tmp_path).follow(timeout_seconds=0.1)
-    assert list(tmp_path.glob('eval_test/*'))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_without_checkpoints_is_named(make_evaluation, tmp_path):
     with pytest.raises(errors.TrainingError, match=f'There is no checkpoint in {tmp_path}/train. Train first'):
         make_evaluation(tmp_path).once()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there_is_refused_and_not_made(make_evaluation, tmp_path):
+    with pytest.raises(errors.TrainingError, match=f'There is no folder --logdir={tmp_path}/typo, and none was made. Give'):
+        make_evaluation(tmp_path / 'typo')
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_without_evaluation_data_is_told_to_define_some(tiny, tmp_path):

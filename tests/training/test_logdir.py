@@ -30,6 +30,8 @@ def test_the_analysis_of_a_run_has_every_layer_and_partition(finished):
 
 def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
     made = logdir.LogDir(tmp_path / 'a/b')
+    assert not list(tmp_path.iterdir())
+    made.create()
     assert made.read_params() is None and made.read_best() is None
     assert made.evaluation('Dev') == str(tmp_path / 'a/b/eval_dev')
     assert sorted(path.name for path in (tmp_path / 'a/b').iterdir()) == ['control', 'train']
@@ -51,7 +53,7 @@ def test_the_best_metric_reads_back(tmp_path):
 def test_a_folder_below_a_file_is_refused(tmp_path):
     (tmp_path / 'file').touch()
     with pytest.raises(errors.TrainingError, match=r'file/logs cannot be written to \(.*file is not a directory\). Choose a folder'):
-        logdir.LogDir(tmp_path / 'file/logs')
+        logdir.LogDir(tmp_path / 'file/logs').create()
 
 
 def test_a_folder_that_is_there_but_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
@@ -60,11 +62,12 @@ def test_a_folder_that_is_there_but_cannot_be_written_to_is_refused(tmp_path, mo
 
     monkeypatch.setattr(tf.io.gfile, 'GFile', refuse)
     with pytest.raises(errors.TrainingError, match=r'cannot be written to \(Permission denied\). Choose a folder'):
-        logdir.LogDir(tmp_path)
+        logdir.LogDir(tmp_path).create()
 
 
 def test_a_disk_that_fills_up_leaves_the_old_file_whole(tmp_path, full_disk, contents):
     made = logdir.LogDir(tmp_path)
+    made.create()
     made.write_control('old', 'old analysis')
     before = contents(tmp_path)
     with full_disk(), pytest.raises(errors.TrainingError, match='params.txt could not be written .File too large..'):
