@@ -86,15 +86,20 @@ class CommandLine:
         out, err = process.communicate()
         return Outcome(process.returncode, out, err)
 
-    def run_until_first_step(self, number, *arguments):
-        """Sends a signal after the first step; returns what the process did then."""
+    def start_and_await_first_step(self, *arguments):
+        """Returns the process, and what it wrote to standard error so far."""
         process = self.start(*arguments)
         seen = ''
         for line in process.stderr:
             seen += line
             if line.startswith('First step after'):
-                process.send_signal(number)
                 break
+        return process, seen
+
+    def run_until_first_step(self, number, *arguments):
+        """Sends a signal after the first step; returns what the process did then."""
+        process, seen = self.start_and_await_first_step(*arguments)
+        process.send_signal(number)
         out, err = process.communicate()
         return Outcome(process.returncode, out, seen + err)
 
@@ -113,6 +118,7 @@ def outcomes(command_line):
     """{name: future of the outcome} of all commands."""
     jobs = {
         'interrupted': lambda: interrupted_training(command_line),
+        'two trainings': lambda: two_trainings(command_line),
         'inspect_model': lambda: inspected_model(command_line),
         'list': lambda: command_line.run('--mode=list'),
         'inspect_params': lambda: inspected_params(command_line),
@@ -128,6 +134,16 @@ def trained_on_a_full_disk(command_line):
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (10 * 1024, 10 * 1024))  # stands for the space that is left
     out, err = process.communicate()
     return Outcome(process.returncode, out, err)
+
+
+def two_trainings(command_line):
+    """A second training into a folder while the first runs there, and after the first was killed."""
+    command = (TINY, '--logdir=shared', '--model_params_override=train.max_steps=1000000')
+    first, _ = command_line.start_and_await_first_step(*command)
+    refused = command_line.run(*command)
+    first.kill()
+    first.communicate()
+    return first.pid, refused, command_line.run(TINY, '--logdir=shared')
 
 
 class Interrupted(NamedTuple):
@@ -204,6 +220,14 @@ def test_a_full_disk_is_told_in_one_sentence(outcomes):
     assert re.search(
         r'^Error: The checkpoint of step 12 could not be written to full/train \(.*File too large\). There is no '
         r'earlier one. Free some space or choose another --logdir, then run the same command again.$', err, re.MULTILINE)
+
+
+def test_a_second_training_in_one_folder_is_refused_until_the_first_has_ended_even_by_being_killed(outcomes):
+    pid, refused, allowed = outcomes['two trainings'].result()
+    assert refused.code == 1 and refused.out == ''
+    assert f'\nError: --logdir=shared is in use by another training (process {pid} on ' in '\n' + refused.err
+    assert 'Traceback' not in refused.err
+    assert allowed.code == 0
 
 
 def test_a_listing_has_every_model_with_its_first_line(outcomes):

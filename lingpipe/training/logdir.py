@@ -2,6 +2,7 @@
 
 ::
 
+    control/lock                 held by the training that runs here
     control/params.txt           what was trained, as text that reads back
     control/model_analysis.txt   every layer, its partition and device
     train/ckpt-*, train/events*  checkpoints and training curves
@@ -15,7 +16,7 @@ import os
 
 import tensorflow as tf
 
-from lingpipe.training import errors
+from lingpipe.training import errors, lock
 
 
 class LogDir:
@@ -45,6 +46,10 @@ class LogDir:
             raise errors.TrainingError(
                 f'--logdir={self.path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a disk with '
                 'free space.') from error
+
+    def lock(self):
+        """Context manager inside which no other training can run here; see `lock.hold`."""
+        return lock.hold(tf.io.gfile.join(self._control, 'lock'), self.path)
 
     def require(self):
         """Raises TrainingError when the folder is not there."""

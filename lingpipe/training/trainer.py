@@ -32,7 +32,7 @@ class Trainer:
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
-        TrainingError: the log directory cannot be written to, or is damaged.
+        TrainingError: the log directory cannot be written to, is damaged, or is in use by another training.
     """
 
     def __init__(self, params, evaluation_inputs, logdir, devices=None, started=None):
@@ -41,6 +41,8 @@ class Trainer:
         self._started = started or time.time()
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.create()
+        with self._logdir.lock():
+            pass  # a second training is refused now, and not when everything has been built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
         self._task = experiment.build_task(params, self._input.input_shape, devices)
@@ -59,6 +61,10 @@ class Trainer:
         Raises:
             TrainingError: when a loss is not finite, or the log directory fails.
         """
+        with self._logdir.lock():
+            return self._run()
+
+    def _run(self):
         p = self._params.train
         self._begin()
         with interruption.catch_signals() as interrupted:

@@ -8,7 +8,7 @@ def test_a_finished_run_is_laid_out_as_documented(finished):
     found = {str(path.relative_to(finished.logdir).parent / path.name.split('-')[0].split('.out.')[0])
              for path in finished.logdir.rglob('*') if path.is_file()}
     assert found == {
-        'control/params.txt', 'control/model_analysis.txt', 'train/checkpoint', 'train/ckpt', 'train/events',
+        'control/lock', 'control/params.txt', 'control/model_analysis.txt', 'train/checkpoint', 'train/ckpt', 'train/events',
         'eval_test/events', 'best/checkpoint', 'best/ckpt', 'best/best.json'}
 
 
@@ -36,6 +36,13 @@ def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
     assert made.evaluation('Dev') == str(tmp_path / 'a/b/eval_dev')
     assert sorted(path.name for path in (tmp_path / 'a/b').iterdir()) == ['control', 'train']
     assert not list((tmp_path / 'a/b/control').iterdir())
+
+
+def test_a_folder_is_locked_for_one_training_at_a_time(tmp_path):
+    made = logdir.LogDir(tmp_path)
+    made.create()
+    with made.lock(), pytest.raises(errors.TrainingError, match='in use by another training'), logdir.LogDir(tmp_path).lock():
+        pytest.fail('Both trainings hold the lock.')
 
 
 def test_the_home_folder_may_be_written_as_a_tilde(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.training import errors, evaluation, progress, trainer
+from lingpipe.training import errors, evaluation, experiment, logdir, progress, trainer
 
 
 @pytest.fixture
@@ -120,6 +120,17 @@ def test_a_training_that_diverged_goes_on_with_a_lower_learning_rate(tiny, tmp_p
     continued = tiny.train(tmp_path, train__learning_rate=0.01, **overrides)
     assert float(continued.trainer._program.learning_rate) == pytest.approx(0.01)
     assert np.isfinite(continued.results['Test']['loss'])
+
+
+def test_a_second_training_in_the_same_folder_is_refused_before_anything_is_built_or_written(
+        tiny, copied, contents, monkeypatch):
+    before = contents(copied)
+    with logdir.LogDir(copied).lock():
+        before[copied / 'control/lock'] = (copied / 'control/lock').read_bytes()
+        monkeypatch.setattr(experiment, 'build_task', None)
+        with pytest.raises(errors.TrainingError, match=f'--logdir={copied} is in use by another training .process'):
+            tiny.trainer(copied)
+    assert contents(copied) == before
 
 
 def test_a_full_disk_is_told_in_one_sentence_and_loses_no_checkpoint(
