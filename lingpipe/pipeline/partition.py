@@ -7,48 +7,130 @@ leave the first partition empty.)
 
 import numpy as np
 
+from lingpipe.pipeline import partition_memory
 
-def balanced_partition_ends(costs, num_partitions):
+
+def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=None, num_devices=None):
     """Finds the cut that minimises the cost of the most expensive partition.
+
+    A single layer that costs more than the others together, such as an embedding or a softmax, gets a partition of its own
+    and the rest is balanced as if it were not there. Where cuts are equally good, later partitions get more layers.
+
+    Several stages on a device are balanced stage by stage, which is what a schedule waits for, and the limit then holds for
+    the sum of the stages of a device. That sum is not part of the search: where it passes the limit, the stages are cut
+    again with ever less memory for each, and the first cut that fits is taken. A better one may exist.
 
     Args:
         costs: sequence of L non-negative numbers, one a layer.
-        num_partitions: K, the number of partitions, between 1 and L.
+        num_partitions: K, the number of partitions, between 1 and L; K V with V stages on each device.
+        memory: bytes that layers need: a sequence of L numbers, one a layer, which add up; or a function
+            `(partitions, starts, ends) -> bytes` of three integer arrays, which needs no less for a longer run of layers
+            and no more in a later partition, as `layer_memory.MemoryEstimate` does. None only without `memory_limit`.
+        memory_limit: bytes of one device, which no partition may pass; None: no limit.
+        num_devices: K where devices hold several stages, stage s on device s % K; None: each partition has its own.
 
     Returns:
-        List of K ascending end indices, the last of which is L; partition k holds layers `ends[k - 1]` to `ends[k] - 1`.
+        List of ascending end indices, the last of which is L; partition k holds layers `ends[k - 1]` to `ends[k] - 1`.
 
     Raises:
-        ValueError: when there are fewer layers than partitions.
+        ValueError: when there are fewer layers than partitions, or none of the cuts keeps to the limit.
     """
-    if not 1 <= num_partitions <= len(costs):
+    num_layers = len(costs)
+    if not 1 <= num_partitions <= num_layers:
         raise ValueError(
-            f'num_partitions={num_partitions} is not possible with {len(costs)} layers: each partition needs a layer. '
-            f'Choose num_partitions between 1 and {len(costs)}.')
-    prefix = np.concatenate([[0.0], np.cumsum(np.asarray(costs, np.float64))])
-    bottleneck = _cut(prefix, num_partitions, np.maximum)[0]
-    limit = bottleneck * (1 + 1e-12)
-    return _cut(prefix, num_partitions, np.add, lambda part: np.where(part <= limit, part**2, np.inf))[1]
+            f'num_partitions={num_partitions} is not possible with {num_layers} layers: each partition needs a layer. '
+            f'Choose num_partitions between 1 and {num_layers}.')
+    if memory_limit is None:
+        return _balanced(costs, np.zeros([num_partitions, num_layers], int))
+    budget = partition_memory.MemoryBudget(memory, memory_limit, num_layers, num_partitions, num_devices or num_partitions)
+    closest = None
+    for stage_limit in budget.stage_limits():
+        ends = _balanced(costs, budget.first_starts(stage_limit))
+        if ends is None:
+            break
+        if budget.fits(ends):
+            return ends
+        closest = ends
+    raise ValueError(budget.explain(closest))
 
 
-def _cut(prefix, num_partitions, combine, part_cost=lambda part: part):
-    """Dynamic programme over (number of partitions, end): `best[e]` joins the costs of the parts of layers 0 to e - 1."""
+def _balanced(costs, first_starts):
+    """Returns the best cut in which partition k, where it ends at e, starts at `first_starts[k, e - 1]` or later; else None."""
+    costs = np.asarray(costs, np.float64)
+    prefix = np.concatenate([[0.0], np.cumsum(costs)])
+    ends = _cut(prefix, first_starts, np.maximum, lambda part: part)
+    if ends is None:
+        return None
+    bottleneck = max(prefix[end] - prefix[start] for start, end in zip([0, *ends], ends))
+    light_starts = np.searchsorted(prefix, prefix[1:] - bottleneck * (1 + 1e-12))
+    return _cut(_as_integers(costs), np.maximum(first_starts, light_starts), np.add, np.square)
+
+
+def _as_integers(costs):
+    """Prefix sums in 2^31 parts of the whole: their squares are exact, so that rounding settles no tie."""
+    scale = 2**31 / (costs.sum() or 1.0)
+    return np.concatenate([[0], np.cumsum(np.rint(costs * scale).astype(np.int64))])
+
+
+def _cut(prefix, first_starts, combine, part_cost):
+    """Dynamic programme over (number of partitions, end): `best` joins the costs of the parts up to each possible end."""
     num_layers = len(prefix) - 1
-    best = np.full(num_layers + 1, np.inf)
-    best[0] = 0.0
-    choices = []
-    for _ in range(num_partitions):
-        longer, choice = np.full(num_layers + 1, np.inf), np.zeros(num_layers + 1, int)
-        for end in range(1, num_layers + 1):
-            totals = combine(best[:end], part_cost(prefix[end] - prefix[:end]))
-            choice[end] = np.argmin(totals)
-            longer[end] = totals[choice[end]]
-        best = longer
-        choices.append(choice)
+    possible, best, starts = np.array([0]), np.zeros(1, prefix.dtype), []
+    for earliest in first_starts:
+        ends = np.arange(1, num_layers + 1)
+        first, last = np.searchsorted(possible, earliest), np.searchsorted(possible, ends) - 1
+        ends, first, last = (values[first <= last] for values in (ends, first, last))
+
+        def totals(rows, columns, ends=ends, possible=possible, best=best):
+            return combine(best[columns], part_cost(prefix[ends[rows]] - prefix[possible[columns]]))
+
+        choice = _least_columns(first, last, totals)
+        starts.append(dict(zip(ends.tolist(), possible[choice].tolist())))
+        best, possible = totals(np.arange(len(ends)), choice), ends
+    return _read_back(starts, num_layers)
+
+
+def _least_columns(first, last, totals):
+    """Returns, for each row, the first of the columns `first` to `last` with the least total.
+
+    The rows are solved from the middle of the sequence outwards::
+
+        row    0  1  2  3  4  5  6        the best column of a row lies between those of the rows around it (the totals are
+        round  3  2  3  1  3  2  3        a totally monotone matrix), so that a round looks at each column about once
+
+    Args:
+        first: array of column indices that does not descend.
+        last: the same; `first <= last`.
+        totals: function of arrays of rows and columns.
+    """
+    choice = np.zeros(len(first), int)
+    step = 1 << len(first).bit_length()
+    while step := step // 2:
+        rows = np.arange(step - 1, len(first), 2 * step)
+        low, high = first[rows], last[rows]
+        low[1:] = np.maximum(low[1:], choice[rows[1:] - step])
+        bounded = rows + step < len(first)
+        high[bounded] = np.minimum(high[bounded], choice[rows[bounded] + step])
+        choice[rows] = _least_of_runs(rows, low, high, totals)
+    return choice
+
+
+def _least_of_runs(rows, low, high, totals):
+    counts = high - low + 1
+    offsets = np.cumsum(counts) - counts
+    columns = np.arange(counts.sum()) + np.repeat(low - offsets, counts)
+    values = totals(np.repeat(rows, counts), columns)
+    least = np.repeat(np.minimum.reduceat(values, offsets), counts)
+    return np.minimum.reduceat(np.where(values == least, columns, np.iinfo(columns.dtype).max), offsets)
+
+
+def _read_back(starts, num_layers):
     ends = [num_layers]
-    for choice in reversed(choices[1:]):
-        ends.append(int(choice[ends[-1]]))
-    return best[num_layers], ends[::-1]
+    for start_of in reversed(starts):
+        if ends[-1] not in start_of:
+            return None
+        ends.append(start_of[ends[-1]])
+    return ends[-2::-1]
 
 
 def validate_partition_ends(ends, num_layers, num_partitions):

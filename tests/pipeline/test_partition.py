@@ -1,6 +1,7 @@
 import itertools
 
 import hypothesis
+import numpy as np
 import pytest
 from hypothesis import strategies
 
@@ -70,6 +71,39 @@ def test_equal_layers_give_equal_partitions_and_none_is_empty(num_layers, num_pa
     assert [end - start for start, end in zip([0, *ends], ends)] == sizes
 
 
+def smallest_maximum_by_filling(costs, num_partitions):
+    """Independent of the dynamic programme: bisects the maximum, and fills one partition after the other up to it."""
+    low, high = max(costs), sum(costs)
+    while low < high:
+        middle, parts, part = (low + high) // 2, 1, 0
+        for cost in costs:
+            parts, part = (parts, part + cost) if part + cost <= middle else (parts + 1, cost)
+        low, high = (low, middle) if parts <= num_partitions else (middle + 1, high)
+    return low
+
+
+@pytest.mark.parametrize('heavy_ends', [{}, {0: 10**7}, {0: 3 * 10**6, 1999: 2 * 10**7}])
+def test_two_thousand_layers_over_64_partitions(heavy_ends):
+    costs = np.random.default_rng(0).integers(0, 10**5, 2000)
+    for layer, cost in heavy_ends.items():
+        costs[layer] = cost
+    ends = partition.balanced_partition_ends(costs, 64)
+    assert len(ends) == 64 and ends == sorted(set(ends))
+    assert max(part_costs(costs.tolist(), ends)) == smallest_maximum_by_filling(costs.tolist(), 64)
+
+
+def test_heavy_ends_stand_alone_and_the_rest_is_balanced():
+    embedding, softmax, blocks = 500, 900, [100] * 12
+    assert partition.balanced_partition_ends([embedding, *blocks, softmax], 5) == [1, 5, 9, 13, 14]
+    assert partition.balanced_partition_ends([7, *blocks, softmax], 3) == [7, 13, 14]
+
+
+@pytest.mark.parametrize('cost', [1, 0.1, 1e-9, 12345678912345.0])
+def test_among_equally_good_cuts_later_partitions_get_more_layers(cost):
+    assert partition.balanced_partition_ends([cost] * 10, 4) == [2, 4, 7, 10]
+    assert partition.balanced_partition_ends([cost] * 11, 3) == [3, 7, 11]
+
+
 def test_layers_without_cost_still_fill_every_partition():
     assert partition.balanced_partition_ends([0, 0, 0], 3) == [1, 2, 3]
 
@@ -78,6 +112,93 @@ def test_layers_without_cost_still_fill_every_partition():
 def test_more_partitions_than_layers_are_refused(num_partitions):
     with pytest.raises(ValueError, match=f'num_partitions={num_partitions} .* 3 layers.*between 1 and 3'):
         partition.balanced_partition_ends([1, 2, 3], num_partitions)
+
+
+@hypothesis.given(strategies.data(), strategies.lists(
+    strategies.tuples(strategies.integers(0, 20), strategies.integers(0, 9)), min_size=1, max_size=8))
+@hypothesis.settings(deadline=None, max_examples=200)
+def test_no_cut_within_the_memory_limit_is_better_balanced(data, layers):
+    costs, memory = [cost for cost, _ in layers], [size for _, size in layers]
+    num_partitions = data.draw(strategies.integers(1, len(costs)))
+    limit = data.draw(strategies.integers(1, 30))
+    allowed = [cut for cut in every_cut(len(costs), num_partitions) if max(part_costs(memory, cut)) <= limit]
+    if allowed:
+        ends = partition.balanced_partition_ends(costs, num_partitions, memory, limit)
+        assert ends in allowed
+        assert maximum_and_squares(costs, ends) == min(maximum_and_squares(costs, cut) for cut in allowed)
+    else:
+        with pytest.raises(ValueError, match=f'memory_limit={limit} bytes is too little'):
+            partition.balanced_partition_ends(costs, num_partitions, memory, limit)
+
+
+def fewer_later(memory, num_partitions):
+    """1F1B's memory: partition k of K holds K - k micro-batches."""
+    prefix = np.concatenate([[0], np.cumsum(memory)])
+    return lambda partitions, starts, ends: (num_partitions - partitions) * (prefix[ends] - prefix[starts])
+
+
+@hypothesis.given(strategies.data(), strategies.lists(
+    strategies.tuples(strategies.integers(0, 20), strategies.integers(0, 5)), min_size=2, max_size=8))
+@hypothesis.settings(deadline=None, max_examples=200)
+def test_no_cut_is_better_balanced_where_early_partitions_keep_more(data, layers):
+    costs, memory = [cost for cost, _ in layers], [size for _, size in layers]
+    num_partitions = data.draw(strategies.integers(1, min(4, len(costs))))
+    limit = data.draw(strategies.integers(1, 40))
+    allowed = [cut for cut in every_cut(len(costs), num_partitions) if all(
+        (num_partitions - k) * size <= limit for k, size in enumerate(part_costs(memory, cut)))]
+    if allowed:
+        ends = partition.balanced_partition_ends(costs, num_partitions, fewer_later(memory, num_partitions), limit)
+        assert ends in allowed
+        assert maximum_and_squares(costs, ends) == min(maximum_and_squares(costs, cut) for cut in allowed)
+    else:
+        with pytest.raises(ValueError, match=r'memory_limit=.*alone needs|memory_limit=.*at least \d+ partitions'):
+            partition.balanced_partition_ends(costs, num_partitions, fewer_later(memory, num_partitions), limit)
+
+
+def test_memory_overrules_balance():
+    assert partition.balanced_partition_ends([1, 1, 1, 9], 2) == [3, 4]
+    assert partition.balanced_partition_ends([1, 1, 1, 9], 2, memory=[4, 4, 4, 1], memory_limit=9) == [2, 4]
+
+
+def test_a_layer_that_fits_nowhere_is_named():
+    with pytest.raises(ValueError, match=(
+            r'memory_limit=1,000 bytes is too little for num_partitions=2: layers\[2\] alone needs 1,200 bytes in '
+            r'partition 1\. Raise memory_limit to 1,200 bytes at least, or split this layer')):
+        partition.balanced_partition_ends([1, 1, 1], 2, memory=[400, 500, 1200], memory_limit=1000)
+
+
+def test_too_few_partitions_are_told_how_many_the_memory_needs():
+    with pytest.raises(ValueError, match=(
+            r'memory_limit=10 bytes is too little for num_partitions=2: filled up to it, they hold 2 of 4 layers, and all '
+            r'layers need at least 4 partitions\. Set num_partitions=4 or more, or raise memory_limit')):
+        partition.balanced_partition_ends([1] * 4, 2, memory=[6, 6, 6, 6], memory_limit=10)
+
+
+def device_sums(memory, ends, num_devices):
+    parts = part_costs(memory, ends)
+    return [sum(parts[device::num_devices]) for device in range(num_devices)]
+
+
+def test_stages_that_share_a_device_keep_to_its_limit_together():
+    """Balanced, the 4 stages are [0] [1] [2] [3, 4]: device 0 has layers 0 and 2, device 1 the heavy 1 and 4."""
+    costs, memory = [10, 10, 10, 5, 5], [1, 5, 1, 1, 5]
+    balanced = partition.balanced_partition_ends(costs, 4)
+    assert balanced == [1, 2, 3, 5] and device_sums(memory, balanced, 2) == [2, 11]
+    ends = partition.balanced_partition_ends(costs, 4, memory, memory_limit=11, num_devices=2)
+    assert ends == balanced
+    with pytest.raises(ValueError, match=(
+            r'memory_limit=5 bytes .*num_partitions=4: its stages balanced, device 1 needs 10 bytes for its stages \[1, 3\]\. '
+            r'Use at least 3 devices, or raise memory_limit')):
+        partition.balanced_partition_ends(costs, 4, memory, memory_limit=5, num_devices=2)
+
+
+def test_stages_of_a_device_get_less_memory_each_until_they_fit_together():
+    """The best balance, [0, 1] [2] [3] [4, 5], needs 18 bytes of device 0; [0] [1, 2] [3] [4, 5] needs 12 and 9."""
+    costs, memory = [5, 5, 10, 10, 5, 5], [6, 6, 1, 6, 1, 1]
+    balanced = partition.balanced_partition_ends(costs, 4)
+    assert balanced == [2, 3, 4, 6] and device_sums(memory, balanced, 2) == [18, 3]
+    ends = partition.balanced_partition_ends(costs, 4, memory, memory_limit=16, num_devices=2)
+    assert ends == [1, 3, 4, 6] and device_sums(memory, ends, 2) == [12, 9]
 
 
 def test_written_ends_are_kept():
