@@ -1,0 +1,192 @@
+"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, skips and nested models included."""
+
+import math
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common import masking
+
+from lingpipe.pipeline import flops as flops_module
+from lingpipe.pipeline import model_segments, model_units, partition
+from lingpipe.pipeline.analysis import LayerAnalysis
+
+move_variables = model_segments.move_variables
+
+
+class ModelGraph:
+    """A model flattened into units: one a layer call, in the order in which Keras runs them.
+
+    Args:
+        model: built `keras.Sequential` or Functional `keras.Model`; models nested in it are flattened too, subclassed
+            ones stay whole.
+
+    Raises:
+        ValueError: when the model cannot be cut; the message names the layer that forbids it.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self._functional, self.units, self._outputs = model_units.flatten_model(model)
+        self._first_units = {}
+        for index, unit in enumerate(self.units):
+            for variable in (variable for layer in unit.layers for variable in layer.variables):
+                self._first_units.setdefault(id(variable), index)
+        self._refuse_unused_weights()
+
+    @property
+    def input_structure(self):
+        """Nest of `tf.TensorSpec` of what the model takes."""
+        return keras.tree.map_structure(_spec_of, self._functional.input)
+
+    @property
+    def output_structure(self):
+        """Nest of `tf.TensorSpec` of what the model returns: as Keras does, a list of one tensor is the tensor itself."""
+        structure = self._functional.output
+        if isinstance(structure, (list, tuple)) and len(structure) == 1:
+            structure = structure[0]
+        return keras.tree.map_structure(_spec_of, structure)
+
+    @property
+    def trainable_variables(self):
+        """The model's trainable variables, in the model's order."""
+        return self.model.trainable_variables
+
+    def first_unit(self, variable):
+        """Returns the index of the first unit that uses a variable."""
+        return self._first_units[id(variable)]
+
+    def flatten_inputs(self, inputs):
+        """Turns what a user would give to the model into a flat list of tensors, cast and reshaped as the model does.
+
+        Args:
+            inputs: tensor or nest of tensors `[batch, ...]` that the model accepts.
+
+        Returns:
+            List of tensors, one an input.
+
+        Raises:
+            ValueError: when the model does not accept them.
+        """
+        # pylint: disable=protected-access
+        self._functional._assert_input_compatibility(inputs)
+        return self._functional._standardize_inputs(inputs)
+
+    def pack_outputs(self, outputs):
+        """Turns the last stage's list of tensors into the nest that the model returns."""
+        return keras.tree.pack_sequence_as(self.output_structure, list(outputs))
+
+    def stages(self, ends):
+        """Cuts the model.
+
+        Args:
+            ends: list of ascending end indices, the last of which is the number of units.
+
+        Returns:
+            List of `StageParts`, one an end.
+
+        Raises:
+            ValueError: when the indices do not cut the units into non-empty runs.
+        """
+        ends = partition.validate_partition_ends(ends, len(self.units), len(ends))
+        return model_segments.cut(self.units, self._outputs, ends)
+
+    def move_variables(self, stage_parts, devices):
+        """Moves the variables of each stage to its device, in place, and lets Keras trace the model's functions anew.
+
+        Args:
+            stage_parts: list of `StageParts` of this model.
+            devices: list of device names, one a stage.
+        """
+        move_variables(stage_parts, devices)
+        for layer in self.model._flatten_layers():  # pylint: disable=protected-access
+            if isinstance(layer, keras.Model):
+                layer.train_function = layer.test_function = layer.predict_function = None
+
+    def analyses(self, input_specs=None):
+        """Counts what each unit computes and keeps, from shapes, without running it or copying a weight.
+
+        Args:
+            input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs whose sizes it leaves open; the batch
+                dimension is taken as one example. None: the model's own; open sizes count as 1.
+
+        Returns:
+            List of `LayerAnalysis`, one a unit. A shared layer's parameters count at its first unit. Units that are equal
+            but for their weights are traced once.
+        """
+        specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
+        specs = [tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs]
+        values, known, analyses = {number: (spec, None) for number, spec in enumerate(specs)}, {}, []
+        for index, unit in enumerate(self.units):
+            inputs = [values[number] for number in unit.inputs]
+            flops, outputs = _trace_once(known, unit, inputs)
+            values.update(zip(unit.outputs, outputs))
+            analyses.append(LayerAnalysis(
+                unit.name, type(unit.layer).__name__, *self._num_values(index), flops, [spec for spec, _ in outputs]))
+        return analyses
+
+    def _num_values(self, index):
+        """Returns how many trainable and other values come in with a unit, states of seed generators aside."""
+        layers = self.units[index].layers
+        trainable = {id(variable) for layer in layers for variable in layer.trainable_variables}
+        sizes = [(id(weight) in trainable, math.prod(weight.shape)) for layer in layers for weight in layer.weights
+                 if self._first_units[id(weight)] == index]
+        return tuple(sum(size for is_trainable, size in sizes if is_trainable == wanted) for wanted in (True, False))
+
+    def _refuse_unused_weights(self):
+        unused = [variable.path for variable in self.model.trainable_variables if id(variable) not in self._first_units]
+        if unused:
+            raise ValueError(
+                f'No layer between the inputs and outputs of model {self.model.name!r} uses its trainable variables '
+                f'{unused}. Set trainable=False on the layers that own them, or build the model without these layers.')
+
+
+def _spec_of(tensor):
+    return None if tensor is None else tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _trace_once(known, unit, inputs):
+    key = _key(unit, inputs)
+    if key is None:
+        return _trace(unit, inputs)
+    if key not in known:
+        known[key] = _trace(unit, inputs)
+    return known[key]
+
+
+def _key(unit, inputs):
+    """Returns what makes two units compute the same but for their weights; None where a layer does not tell."""
+    try:
+        config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
+    except (AttributeError, NotImplementedError):
+        return None
+    shapes = [(variable.shape, variable.dtype) for layer in unit.layers for variable in layer.variables]
+    return str((type(unit.layer), config, shapes, unit.specs, inputs))
+
+
+def _trace(unit, inputs):
+    """Returns the `Flops` of a unit and, for each output, its spec and that of its Keras mask.
+
+    Args:
+        unit: `Unit`.
+        inputs: list of pairs of the `tf.TensorSpec` of an input and that of its mask, or None.
+    """
+    variables = [variable for layer in unit.layers for variable in layer.variables]
+
+    def run(inputs, values):
+        for tensor, mask in inputs:
+            masking.set_keras_mask(tensor, mask)
+        with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
+            outputs = unit([tensor for tensor, _ in inputs], training=True)
+        _require_dense(unit, outputs)
+        return [(tensor, masking.get_keras_mask(tensor)) for tensor in outputs]
+
+    concrete = tf.function(run, autograph=False).get_concrete_function(
+        inputs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
+    outputs = tf.nest.map_structure(_spec_of, concrete.structured_outputs)
+    return flops_module.count_flops(concrete.graph), outputs
+
+
+def _require_dense(unit, outputs):
+    if not all(isinstance(tensor, tf.Tensor) for tensor in outputs):
+        raise ValueError(f'Layer {unit.name!r} makes {[type(tensor).__name__ for tensor in outputs]}, but only dense tensors '
+                         'go from partition to partition. Give the layer sparse=False or ragged=False.')

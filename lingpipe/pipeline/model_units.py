@@ -1,0 +1,237 @@
+"""A Keras model flattened into a list of layer calls, in the model's own order."""
+
+import collections
+import inspect
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common import masking
+from keras.src.models.functional import Functional
+
+
+class Unit:
+    """One call of one layer: the smallest thing that a cut moves.
+
+    Args:
+        name: unique name: path through nested models, and for later calls of a shared layer their number, 'encoder/dense:1'.
+        layer: Keras layer, or Keras operation such as an addition.
+        call_index: how many calls of the same layer come before.
+        function: function `(list of tensors, training) -> list of tensors`.
+        inputs: list of the numbers of the values that it reads.
+        outputs: list of the numbers of the values that it makes.
+        specs: list of `tf.TensorSpec`, one an output; sizes that the model leaves open are None.
+    """
+
+    def __init__(self, name, layer, call_index, function, inputs, outputs, specs):
+        self.name = name
+        self.layer = layer
+        self.call_index = call_index
+        self.inputs = inputs
+        self.outputs = outputs
+        self.specs = specs
+        self._function = function
+
+    @property
+    def layers(self):
+        """List of the Keras layers whose variables the unit uses."""
+        return [self.layer] if isinstance(self.layer, keras.layers.Layer) else []
+
+    def __call__(self, values, training):
+        return self._function(values, training)
+
+
+class FlatModel(NamedTuple):
+    """A model as a list of units over numbered values, of which the first are the model's inputs.
+
+    Attributes:
+        functional: the graph of layer calls that Keras holds for the model.
+        units: list of `Unit`, each after those that it reads from.
+        outputs: list of the numbers of the values that the model returns, flat.
+    """
+
+    functional: Any
+    units: list
+    outputs: list
+
+
+def flatten_model(model):
+    """Lists the layer calls of a model; those of nested Functional and Sequential models take the place of these.
+
+    Args:
+        model: built `keras.Sequential` or Functional `keras.Model`.
+
+    Returns:
+        `FlatModel`.
+
+    Raises:
+        ValueError: when the model or one of its layers cannot be cut.
+    """
+    functional = _require_functional(model)
+    flattening = _Flattening(len(functional.inputs))
+    outputs = flattening.inline(functional, list(range(len(functional.inputs))), '')
+    if not flattening.units:
+        raise ValueError(f'Model {model.name!r} computes nothing between its inputs and outputs. Add layers to it.')
+    return FlatModel(functional, flattening.units, outputs)
+
+
+def flat_inputs(functional, inputs):
+    """Returns, in the order of `functional.inputs`, the leaves of a nest that the model accepts."""
+    if isinstance(inputs, dict) and not isinstance(functional.input, dict):
+        return [inputs[tensor.name] for tensor in functional.inputs]
+    return keras.tree.flatten(inputs)
+
+
+class _Flattening:
+    """Collects units; the same layer may come by several times, alone and inside nested models.
+
+    Args:
+        num_inputs: number of values that exist before the first unit.
+    """
+
+    def __init__(self, num_inputs):
+        self.units = []
+        self._num_values = num_inputs
+        self._num_calls = collections.Counter()
+
+    def inline(self, functional, inputs, path):
+        """Adds the units of a model that reads the values of the given numbers; returns the numbers of its outputs."""
+        values = dict(zip(map(id, functional.inputs), inputs))
+        for node in _calls(functional):
+            name, nested = path + node.operation.name, _nested(node)
+            if nested is not None:
+                results = self._enter(nested, values, f'{name}/')
+            else:
+                arguments = [values[id(tensor)] for tensor in node.input_tensors]
+                results = self._add(name, node.operation, _call_of(node), arguments, node.outputs)
+            values.update(zip(map(id, node.outputs), results))
+        return [values[id(tensor)] for tensor in functional.outputs]
+
+    def _enter(self, nested, values, path):
+        inputs, expected = [values[id(tensor)] for tensor in nested.inputs], nested.functional.inputs
+        masks = [values[id(mask)] for mask in nested.masks if mask is not None]
+        if masks or any(_kind(outer) != _kind(inner) for outer, inner in zip(nested.inputs, expected)):
+            function = _entry_of(nested.functional, [mask is not None for mask in nested.masks])
+            inputs = self._add(f'{path}inputs', NestedInputs(nested.functional), function, inputs + masks, expected)
+        return self.inline(nested.functional, inputs, path)
+
+    def _add(self, name, layer, function, inputs, symbols):
+        _refuse_unbuilt(name, layer)
+        _refuse_stateful(name, layer)
+        call_index = self._num_calls[layer]
+        self._num_calls[layer] += 1
+        outputs = list(range(self._num_values, self._num_values + len(symbols)))
+        self._num_values += len(symbols)
+        specs = [tf.TensorSpec(symbol.shape, symbol.dtype) for symbol in symbols]
+        name = f'{name}:{call_index}' if call_index else name
+        self.units.append(Unit(name, layer, call_index, function, inputs, outputs, specs))
+        return outputs
+
+
+class NestedInputs(NamedTuple):
+    """Stands in for a layer where a nested model's inputs are cast, reshaped or masked, as Keras does on entering it."""
+
+    functional: Any
+
+
+class _Nested(NamedTuple):
+    """A call of a model whose layers can take its place: its graph, the symbolic inputs, and as many masks or Nones."""
+
+    functional: Any
+    inputs: list
+    masks: list
+
+
+def _nested(node):
+    """Returns the `_Nested` of a call; None where it is not of a model, or is given more than inputs and masks.
+
+    Keras lets the outermost `training` win over one in the call, so that one is not looked at.
+    """
+    functional = _functional_of(node.operation)
+    if functional is None:
+        return None
+    bound = inspect.signature(node.operation.call).bind(*node.arguments.args, **node.arguments.kwargs).arguments
+    inputs = flat_inputs(functional, bound.pop('inputs'))
+    mask = bound.pop('mask', None)
+    masks = [None] * len(inputs) if mask is None else keras.tree.flatten(mask)
+    leaves = [*inputs, *(mask for mask in masks if mask is not None)]
+    if set(bound) - {'training'} or not all(isinstance(leaf, keras.KerasTensor) for leaf in leaves):
+        return None
+    return _Nested(functional, inputs, masks)
+
+
+def _functional_of(model):
+    """Returns the graph of a model that is nothing but its graph, else None."""
+    if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call:
+        functional = model._functional  # pylint: disable=protected-access
+    elif isinstance(model, Functional) and type(model).call is Functional.call:
+        functional = model
+    else:
+        return None
+    return None if model.supports_masking or model.activity_regularizer is not None else functional
+
+
+def _calls(functional):
+    """Returns the nodes of a Functional model in the order in which Keras runs them."""
+    by_depth = functional._nodes_by_depth  # pylint: disable=protected-access
+    return [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if not node.is_input]
+
+
+def _call_of(node):
+    operation, arguments = node.operation, node.arguments
+    takes_training = isinstance(operation, keras.layers.Layer)
+
+    def call(values, training):
+        args, kwargs = arguments.fill_in(dict(zip(map(id, arguments.keras_tensors), values)))
+        if takes_training:
+            kwargs = {**kwargs, 'training': training}
+        return keras.tree.flatten(operation(*args, **kwargs))
+
+    return call
+
+
+def _entry_of(functional, is_masked):
+    def enter(values, training):
+        del training
+        inputs, masks = values[:len(is_masked)], iter(values[len(is_masked):])
+        # pylint: disable-next=protected-access
+        inputs = functional._adjust_input_rank(functional._convert_inputs_to_tensors(inputs))
+        for tensor, masked in zip(inputs, is_masked):
+            if masked:
+                masking.set_keras_mask(tensor, next(masks))
+        return inputs
+
+    return enter
+
+
+def _kind(tensor):
+    return tensor.dtype, len(tensor.shape)
+
+
+def _require_functional(model):
+    advice = 'Write it as a keras.Sequential or Functional model, or give its layers to GPipeLayer.Params() as a list.'
+    if not isinstance(model, keras.Model):
+        raise ValueError(f'model is a {type(model).__name__}, not a keras.Model. {advice}')
+    functional = _functional_of(model)
+    if functional is not None:
+        return functional
+    if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call and not model.built:
+        raise ValueError(f'Sequential model {model.name!r} is not built, so the shapes between its layers are unknown. '
+                         'Begin it with keras.Input(shape), or call model.build(input_shape) first.')
+    if isinstance(model, (keras.Sequential, Functional)):
+        raise ValueError(f'Model {model.name!r} of class {type(model).__name__} is more than a graph of layers: it has its '
+                         f'own call, compute_mask or activity regularizer, or nested inputs to a Sequential. {advice}')
+    raise ValueError(f'Model {model.name!r} of class {type(model).__name__} is subclassed: only its call method knows how '
+                     f'its layers are joined, so it cannot be cut. {advice}')
+
+
+def _refuse_unbuilt(name, layer):
+    if not getattr(layer, 'built', True):
+        raise ValueError(f'Layer {name!r} has no weights yet. Call the model once on a batch before it is cut.')
+
+
+def _refuse_stateful(name, layer):
+    layers = layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []  # pylint: disable=protected-access
+    if any(getattr(sublayer, 'stateful', False) for sublayer in layers):
+        raise ValueError(f'Layer {name!r} is stateful: row by row it goes on where the last batch ended, which micro-batches '
+                         'tear apart. Set stateful=False, and make its state an input and an output of the model.')
