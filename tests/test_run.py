@@ -157,7 +157,8 @@ class Interrupted(NamedTuple):
 
 
 def interrupted_training(command_line):
-    command = (TINY, '--mode=train', '--logdir=logs', '--model_params_override=train.max_steps=1000000')
+    one_long_call = 'train.max_steps=1000000; train.steps_per_loop=1000000; train.summary_interval_steps=0'
+    command = (TINY, '--mode=train', '--logdir=logs', f'--model_params_override={one_long_call}')
     terminated = command_line.run_until_first_step(signal.SIGTERM, *command)
     interrupted = command_line.run_until_first_step(signal.SIGINT, *command)
     max_steps = f'--model_params_override=train.max_steps={stopped_at(interrupted) + 10}'

@@ -18,16 +18,21 @@ class Evaluator:
         self._read = read
         self._function = tf.function(self._batch, autograph=False)
 
-    def run(self, dataset):
+    def run(self, dataset, interrupted=False):
         """Computes the metrics over all examples, each weighted by its weight.
 
         Args:
             dataset: finite `tf.data.Dataset` of (images, labels, weights), all batches of one shape.
+            interrupted: object that becomes true when somebody wants the program to stop.
 
         Returns:
-            Dictionary from name to mean, as floats.
+            Dictionary from name to mean, as floats; None where it was interrupted.
         """
-        sums = [self._function(batch) for batch in dataset]
+        sums = []
+        for batch in dataset:
+            if interrupted:
+                return None
+            sums.append(self._function(batch))
         totals = tf.nest.map_structure(lambda *parts: float(sum(float(part) for part in parts)), *sums)
         return {name: total / weight if weight else 0.0 for name, (total, weight) in totals.items()}
 

@@ -1,7 +1,11 @@
-"""Stopping politely: SIGTERM and SIGINT let the current steps end, so that a checkpoint can be written."""
+"""Stopping politely: SIGTERM and SIGINT let the running step end, so that a checkpoint can be written."""
 
 import contextlib
+import os
 import signal
+import threading
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interruption:
@@ -19,23 +23,55 @@ class Interruption:
 
 
 @contextlib.contextmanager
-def catch_signals():
+def catch_signals(stop=lambda: None):
     """Inside this scope the first SIGTERM or SIGINT only sets the `Interruption`; a second one has its usual effect.
+
+    Python runs the handler of a signal between two instructions of the main thread, which is late when that waits for
+    minutes in TensorFlow. What must happen at once is `stop`::
+
+        signal ─┬─> pipe ─> watching thread ─> stop()                       at once
+                └─> handler in the main thread ─> Interruption is set       when TensorFlow returns
+
+    Args:
+        stop: function to call from another thread as soon as a signal arrives.
 
     Yields:
         `Interruption`.
     """
     interruption = Interruption()
-    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def note(number, unused_frame):
         interruption.signal_name = signal.Signals(number).name
         signal.signal(number, previous[number])
 
-    for number in previous:
-        signal.signal(number, note)
+    with _watch(stop):
+        for number in previous:
+            signal.signal(number, note)
+        try:
+            yield interruption
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _watch(stop):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    thread = threading.Thread(target=_call_at_signals, args=(reader, stop), name='signals', daemon=True)
+    thread.start()
+    previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
-        yield interruption
+        yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        signal.set_wakeup_fd(previous)
+        os.close(writer)  # which ends the thread
+        thread.join()
+        os.close(reader)
+
+
+def _call_at_signals(reader, stop):
+    while number := os.read(reader, 1):
+        if number[0] in _SIGNALS:
+            stop()

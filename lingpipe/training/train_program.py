@@ -16,10 +16,12 @@ class StepResult(NamedTuple):
     """What a call of the training function reports.
 
     Attributes:
+        num_steps: number of steps that were done.
         gradient_norm: global norm of the last step's gradients, before clipping.
         metrics: dictionary from name to its values in the steps of the call `[num_steps]`.
     """
 
+    num_steps: int
     gradient_norm: tf.Tensor
     metrics: dict
 
@@ -36,6 +38,9 @@ class TrainProgram:
     Args:
         task: a `BaseTask` whose body is built.
         train_params: the Params of training.
+
+    Attributes:
+        stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends with the step that is under way.
     """
 
     def __init__(self, task, train_params):
@@ -50,6 +55,7 @@ class TrainProgram:
             self.average = moving_average.MovingAverage(self.named_variables, train_params.ema_decay)
         with tf.device('CPU:0'):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
+            self.stopping = tf.Variable(False, trainable=False, name='stopping')
         self._metric_names = []
         self._function = tf.function(self._steps, autograph=False)
 
@@ -64,28 +70,34 @@ class TrainProgram:
         return self.optimizer.learning_rate
 
     def run(self, iterator, num_steps):
-        """Trains for some steps, fewer if one is not finite.
+        """Trains for some steps; for fewer, but at least one, where `stopping` is set.
 
         Args:
             iterator: iterator of (images, labels, weights) batches of one static shape.
             num_steps: number of steps.
 
         Returns:
-            `StepResult` of tensors.
+            `StepResult`.
+
+        Raises:
+            tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message has NON_FINITE in it.
         """
-        norms_and_metrics = self._function(iterator, tf.constant(num_steps, tf.int64))
-        return StepResult(norms_and_metrics[-1, 0], dict(zip(self._metric_names, tf.unstack(norms_and_metrics[:, 1:], axis=1))))
+        rows = self._function(iterator, tf.constant(num_steps, tf.int64))
+        metrics = dict(zip(self._metric_names, tf.unstack(rows[:, 1:], axis=1)))
+        return StepResult(rows.shape[0], rows[-1, 0], metrics)
 
     def _steps(self, iterator, num_steps):
         """Returns a row for each step: gradient norm, then the metrics in the order of `_metric_names`."""
 
-        def body(index, rows):
-            return index + 1, rows.write(index, self._step(next(iterator)))
+        def body(index, unused_going_on, rows):
+            row = self._step(next(iterator))
+            with tf.control_dependencies([row]):  # whether to stop is asked after the step, not while it runs
+                return index + 1, ~self.stopping.read_value(), rows.write(index, row)
 
         with tf.device('CPU:0'):
             count = tf.cast(num_steps, tf.int32)
-            rows = tf.TensorArray(tf.float32, size=count, infer_shape=False)
-            _, rows = tf.while_loop(lambda index, rows: index < count, body, [0, rows])
+            rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=False)
+            _, _, rows = tf.while_loop(lambda index, going_on, rows: going_on & (index < count), body, [0, True, rows])
             return tf.ensure_shape(rows.stack(), [None, 1 + len(self._metric_names)])
 
     def _step(self, batch):

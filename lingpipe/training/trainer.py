@@ -67,7 +67,8 @@ class Trainer:
     def _run(self):
         p = self._params.train
         self._begin()
-        with interruption.catch_signals() as interrupted:
+        self._program.stopping.assign(False)
+        with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted:
             self._progress = progress.Progress(p.max_steps, self._step, self._input.input_shape[0])
             try:
                 self._train(interrupted)
@@ -85,7 +86,7 @@ class Trainer:
         self._saved_at = time.monotonic()
         while self._step < self._params.train.max_steps and not interrupted:
             self._train_steps(iterator, self._num_steps_to_next_event())
-            self._after_steps()
+            self._after_steps(interrupted)
 
     def _begin(self):
         """Restores what is there before anything is written."""
@@ -142,21 +143,21 @@ class Trainer:
             raise self._non_finite() from None
         self._gradient_norm = float(result.gradient_norm)
         seconds = time.monotonic() - begin
-        self._step += num_steps
-        self._rate = num_steps * self._input.input_shape[0] / seconds
+        self._step += result.num_steps
+        self._rate = result.num_steps * self._input.input_shape[0] / seconds
         means = {name: float(values.mean()) for name, values in self._metrics.items()}
         if self._first_step_is_ahead:
             self._progress.write(f'First step after {time.time() - self._started:.1f} s')
             self._started = None
         else:
-            self._progress.update(self._step, means, num_steps, seconds)
+            self._progress.update(self._step, means, result.num_steps, seconds)
 
-    def _after_steps(self):
+    def _after_steps(self, interrupted):
         p = self._params
         if p.train.summary_interval_steps and self._step % p.train.summary_interval_steps == 0:
             self._write_curves()
         if p.eval.interval_steps and self._step % p.eval.interval_steps == 0 and self._step < p.train.max_steps:
-            self._evaluate()
+            self._evaluate(interrupted)
         if time.monotonic() - self._saved_at >= p.train.save_interval_seconds:
             self._checkpointer.save()
             self._saved_at = time.monotonic()
@@ -175,10 +176,13 @@ class Trainer:
             + (f'The last good checkpoint is {newest}. ' if newest else 'There is no checkpoint yet. ')
             + 'Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
-    def _evaluate(self):
+    def _evaluate(self, interrupted=False):
         results = {}
         for name, data in self._evaluation_inputs.items():
-            results[name] = metrics = self._evaluator.run(data.evaluation_dataset())
+            metrics = self._evaluator.run(data.evaluation_dataset(), interrupted)
+            if metrics is None:
+                return {}  # the checkpoint is more urgent
+            results[name] = metrics
             self._evaluation_curves[name].scalars(self._step, metrics)
             self._evaluation_curves[name].flush()
             self._progress.write(f'step {self._step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())))

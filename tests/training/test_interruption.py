@@ -1,7 +1,10 @@
 import os
 import signal
+import threading
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from lingpipe.training import interruption
 
@@ -13,6 +16,34 @@ def test_the_first_signal_is_noted_and_nothing_else_happens(number):
         os.kill(os.getpid(), number)
         assert interrupted
         assert interrupted.signal_name == number.name
+
+
+def test_what_must_happen_at_once_happens_while_the_main_thread_waits_in_tensorflow():
+    stopped, noted = threading.Event(), []
+
+    def stop():
+        noted.append(bool(interrupted))
+        stopped.set()
+
+    waiting = tf.function(lambda: tf.numpy_function(lambda: np.bool_(stopped.wait(20)), [], tf.bool), autograph=False)
+    waiting.get_concrete_function()
+    timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGTERM])
+    with interruption.catch_signals(stop) as interrupted:
+        timer.start()
+        assert waiting()  # true because of stop(): the handler in this thread must wait until TensorFlow returns
+        timer.join()
+        assert noted == [False]
+        assert interrupted.signal_name == 'SIGTERM'
+
+
+def test_other_signals_stop_nothing():
+    before, called = signal.signal(signal.SIGUSR1, lambda number, frame: None), []
+    try:
+        with interruption.catch_signals(lambda: called.append(True)) as interrupted:
+            os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not interrupted and not called
 
 
 def test_a_second_one_has_its_usual_effect():

@@ -42,8 +42,8 @@ def examples(num_batches=3, num_rows=4, width=3):
              random.uniform(0.5, 2.0, num_rows).astype('float32')) for _ in range(num_batches)]
 
 
-def iterate(batches):
-    dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=tuple(
+def iterate(batches, generator=None):
+    dataset = tf.data.Dataset.from_generator(generator or (lambda: iter(batches)), output_signature=tuple(
         tf.TensorSpec(array.shape, array.dtype) for array in batches[0]))
     return iter(dataset)
 
@@ -102,6 +102,27 @@ def test_calls_go_on_where_the_last_one_stopped():
     other.run(iterate(examples(4)), 4)
     assert_close(values(task.body.weights), values(other_task.body.weights))
     assert program.global_step.numpy() == 4
+
+
+def test_a_call_that_is_told_to_stop_ends_with_the_running_step_and_says_how_many_it_did():
+    (task, program), (other_task, other) = make_program(), make_program()
+    batches = examples(9)
+
+    def stop_at_third():
+        for index, batch in enumerate(batches):
+            if index == 2:
+                program.stopping.assign(True)
+            yield batch
+
+    iterator = iterate(batches, stop_at_third)
+    result, expected = program.run(iterator, 6), other.run(iterate(batches), 3)
+    assert result.num_steps == 3 == program.global_step.numpy()
+    assert_close([result.gradient_norm, *result.metrics.values()], [expected.gradient_norm, *expected.metrics.values()])
+    assert_close(values(task.body.weights), values(other_task.body.weights))
+
+    assert program.run(iterator, 5).num_steps == 1  # at least one, however early the order came
+    program.stopping.assign(False)
+    assert program.run(iterator, 5).num_steps == 5
 
 
 @pytest.mark.parametrize('limit', [0.05, 1e6])

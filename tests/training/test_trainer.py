@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import signal
+import time
 
 import keras
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.training import errors, evaluation, experiment, logdir, progress, trainer
+from lingpipe.input import image_input
+from lingpipe.training import checkpoints, errors, evaluation, experiment, logdir, progress, trainer
 
 
 @pytest.fixture
@@ -42,6 +44,48 @@ def test_stopping_by_a_signal_and_going_on_gives_the_weights_of_an_uninterrupted
     assert 'going on from step 8' in capsys.readouterr().out
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
     assert continued.results == finished.results
+
+
+def test_a_signal_inside_a_long_call_stops_after_the_running_step_and_going_on_gives_the_same_weights_bit_for_bit(
+        tiny, finished, tmp_path, monkeypatch, assert_same_checkpoint):
+    long_call = {'train__steps_per_loop': 12, 'train__summary_interval_steps': 0}
+    training_dataset = image_input.ImageInput.training_dataset
+
+    def signal_in_sixth_batch(labels):
+        if not sent:
+            sent.append(True)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.5)  # the steps that have their batch can run on, the sixth can not
+        return labels
+
+    def signalling_dataset(self, position=0):
+        return training_dataset(self, position).enumerate().map(lambda index, batch: (
+            batch[0], tf.ensure_shape(tf.cond(
+                index == 5, lambda: tf.numpy_function(signal_in_sixth_batch, [batch[1]], tf.int32), lambda: batch[1]),
+                batch[1].shape), batch[2]))
+
+    sent = []
+    with monkeypatch.context() as patch:
+        patch.setattr(image_input.ImageInput, 'training_dataset', signalling_dataset)
+        assert tiny.train(tmp_path, **long_call).results == {}
+    (stopped,) = tmp_path.glob('train/*.index')
+    assert 1 < checkpoints.step_of(stopped.stem) <= 6
+    tiny.train(tmp_path, **long_call)
+    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def test_a_signal_ends_an_evaluation_and_keeps_no_half_result(tiny, finished, tmp_path, monkeypatch, assert_same_checkpoint):
+    def signal_in_evaluation(self):
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGTERM)
+        return self.evaluation_dataset()
+
+    monkeypatch.setattr(image_input.ImageInput, 'evaluation_dataset', signal_in_evaluation)
+    assert tiny.train(tmp_path, eval__interval_steps=4).results == {}
+    assert {path.stem for path in tmp_path.glob('train/*.index')} == {'ckpt-4'}
+    assert not (tmp_path / 'best').exists()
+    assert tiny.train(tmp_path, eval__interval_steps=4).results == finished.results
+    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
 def test_a_run_in_a_remote_folder_is_that_in_a_local_one(tiny, finished, signal_at, capsys, assert_same_checkpoint):
