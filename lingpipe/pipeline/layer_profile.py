@@ -1,0 +1,146 @@
+"""How long each layer of a stack takes on a device, forward and backward, measured one layer at a time."""
+
+import concurrent.futures
+import contextlib
+import gc
+import random
+import statistics
+import time
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lingpipe.pipeline import analysis, layer_function, layer_times_file
+
+_LEAST_RUNS = 5
+_LEAST_SECONDS = 0.1
+_SEED = 1
+
+
+class LayerTime(NamedTuple):
+    """What one layer takes for one micro-batch.
+
+    Attributes:
+        forward_seconds: time of the forward pass.
+        backward_seconds: time of the backward pass from stored activations, by inputs and weights.
+    """
+
+    forward_seconds: float
+    backward_seconds: float
+
+
+def profile_layers(layer_params, input_specs, device, cache_dir=None, analyses=None):
+    """Measures every layer of a stack on a device: the median of five runs or more.
+
+    Layers with equal params and inputs are measured once. No more than one layer's weights are allocated at a time, and what
+    is allocated afterwards gets the same initial weights as without a profile. The other devices should be idle meanwhile.
+
+    Args:
+        layer_params: list of InstantiableParams of Keras layers.
+        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
+        device: name of the device, a CPU or GPU.
+        cache_dir: folder for the times, such as the log directory, also on gs://; with equal layers, inputs, kind of device,
+            dtype policy and TensorFlow version nothing is measured again. None: measure anew, keep nothing.
+        analyses: what `analysis.analyse_layers` returned for the same stack; None: analyse it here.
+
+    Returns:
+        List of `LayerTime`, one a layer.
+    """
+    analyses = analyses or analysis.analyse_layers(layer_params, input_specs)
+    rows = tf.nest.flatten(input_specs)[0].shape[0]
+    specs = [input_specs, *[_with_rows(layer.outputs, rows) for layer in analyses]]
+    keys = [_key(params, inputs, device) for params, inputs in zip(layer_params, specs)]
+    known = {key: LayerTime(*times) for key, times in layer_times_file.read(cache_dir).items()} if cache_dir else {}
+    num_known = len(known)
+    for key, params, inputs, outputs in zip(keys, layer_params, specs, specs[1:]):
+        if key not in known:
+            known[key] = _in_new_thread(_profile, params, inputs, outputs, device)
+            gc.collect()  # A traced function and its layer refer to each other: nothing else would free the weights now.
+    if cache_dir and len(known) > num_known:
+        layer_times_file.write(cache_dir, known)
+    return [known[key] for key in keys]
+
+
+def _with_rows(specs, rows):
+    return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), specs)
+
+
+def _key(params, inputs, device):
+    return layer_times_file.Key(
+        layer=params.Copy().Set(name=None).ToText(), inputs=str(inputs), device=_device_kind(device),
+        dtype_policy=keras.config.dtype_policy().name, tensorflow=tf.__version__)
+
+
+def _device_kind(device):
+    """Returns 'CPU', or the model of a GPU such as 'NVIDIA A100-SXM4-40GB'."""
+    kind = tf.DeviceSpec.from_string(device).device_type or 'CPU'
+    details = [tf.config.experimental.get_device_details(found) for found in tf.config.list_physical_devices(kind)]
+    return next((found['device_name'] for found in details if 'device_name' in found), kind)
+
+
+def _in_new_thread(function, *arguments):
+    """Calls a function where no graph, gradient tape or Keras scope of the caller reaches; only its dtype policy does."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        thread.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
+        return thread.submit(function, *arguments).result()
+
+
+def _profile(params, inputs, outputs, device):
+    """Builds a layer, times it and lets go of it."""
+    with tf.device(device), _python_random_state_kept():
+        layer = params.Instantiate()
+        analysis.build_layer(layer, inputs)
+        arguments = [tf.nest.map_structure(_example, inputs), [variable.value.read_value() for variable in layer.variables],
+                     [_example(spec) for spec in layer_function.floats(outputs)]]
+
+        def forward(inputs, values, gradients):
+            return layer_function.forward(layer, inputs, values)
+
+        def both(inputs, values, gradients):
+            return layer_function.forward_and_backward(layer, inputs, values, lambda outputs: gradients)
+
+        seconds, seconds_of_both = _median_seconds([_as_call(function, arguments) for function in (forward, both)])
+    return LayerTime(seconds, max(seconds_of_both - seconds, 0.0))
+
+
+def _as_call(function, arguments):
+    """Returns a function without arguments that calls a traced one as a pipeline does, with little work for Python."""
+    traced = tf.function(function, autograph=False).get_concrete_function(*arguments)
+    tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
+    return lambda: tf.raw_ops.PartitionedCall(args=tensors, Tout=[output.dtype for output in traced.outputs], f=traced)
+
+
+def _median_seconds(calls):
+    """Times calls in turn, so that what else happens on the machine meets all of them; short ones more often."""
+    for call in calls:
+        call()
+    runs, start = [], time.perf_counter()
+    while len(runs) < _LEAST_RUNS or time.perf_counter() - start < _LEAST_SECONDS:
+        runs.append([_seconds(call) for call in calls])
+    return [statistics.median(seconds) for seconds in zip(*runs)]
+
+
+def _seconds(call):
+    tf.test.experimental.sync_devices()
+    start = time.perf_counter()
+    call()
+    tf.test.experimental.sync_devices()
+    return time.perf_counter() - start
+
+
+def _example(spec):
+    """Random numbers; zeros for integers, which are valid as indices of anything; True for masks."""
+    if spec.dtype.is_floating:
+        return tf.cast(tf.random.stateless_normal(spec.shape, [_SEED, 0]), spec.dtype)
+    return tf.ones(spec.shape, spec.dtype) if spec.dtype.is_bool else tf.zeros(spec.shape, spec.dtype)
+
+
+@contextlib.contextmanager
+def _python_random_state_kept():
+    """Leaves Python's random state as it was: Keras draws the seeds of initial weights from it."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
