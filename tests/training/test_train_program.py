@@ -45,7 +45,9 @@ def examples(num_batches=3, num_rows=4, width=3):
 def iterate(batches, generator=None):
     dataset = tf.data.Dataset.from_generator(generator or (lambda: iter(batches)), output_signature=tuple(
         tf.TensorSpec(array.shape, array.dtype) for array in batches[0]))
-    return iter(dataset)
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False  # so that a batch is made when its step asks for it
+    return iter(dataset.with_options(options))
 
 
 def values(variables):
