@@ -1,7 +1,9 @@
 """A task, in Lingvo's sense: a model with its loss, its metrics and how to train it."""
 
+import tensorflow as tf
+
 from lingpipe import hyperparams
-from lingpipe.pipeline import gpipe_layer
+from lingpipe.pipeline import gpipe_layer, losses
 
 
 class BaseTask:
@@ -36,6 +38,20 @@ class BaseTask:
         """
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
+    def metric_names(self, targets):
+        """Finds out which metrics `loss` returns by tracing it alone, before the first step is built.
+
+        Args:
+            targets: nest of `tf.TensorSpec` `[batch, ...]`.
+
+        Returns:
+            Set of names.
+        """
+        num_rows = max(1, tf.nest.flatten(targets)[0].shape[0] // self.params.body.num_micro_batches)
+        specs = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec([num_rows, *spec.shape[1:]], spec.dtype), (targets, self.body.analyses[-1].outputs))
+        return set(tf.function(losses.as_metrics(self.loss), autograph=False).get_concrete_function(*specs).structured_outputs)
+
 
 def train_params():
     """Returns the Params of training, by Lingvo's names where Lingvo has one."""
@@ -60,6 +76,6 @@ def eval_params():
     """Returns the Params of evaluation."""
     p = hyperparams.Params()
     p.Define('interval_steps', 0, 'Training steps between two evaluations; 0 evaluates at the end only.')
-    p.Define('best_metric', 'accuracy', "Metric whose best checkpoint is kept in 'best'; None keeps no best.")
-    p.Define('best_is_largest', True, 'Whether a larger best_metric is better.')
+    p.Define('best_metric', 'loss', "Metric whose best checkpoint is kept in 'best'; None keeps no best.")
+    p.Define('best_is_largest', False, 'Whether a larger best_metric is better.')
     return p

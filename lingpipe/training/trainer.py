@@ -59,6 +59,7 @@ class Trainer:
             Dictionary from dataset name to the final metrics; empty when a signal stopped the training.
 
         Raises:
+            ValueError: when `eval.best_metric` is not a metric of the task.
             TrainingError: when a loss is not finite, or the log directory fails.
         """
         with self._logdir.lock():
@@ -82,20 +83,22 @@ class Trainer:
         return self._finish()
 
     def _train(self, interrupted):
-        iterator = iter(self._input.training_dataset(self._step * self._input.input_shape[0]))
         self._saved_at = time.monotonic()
         while self._step < self._params.train.max_steps and not interrupted:
-            self._train_steps(iterator, self._num_steps_to_next_event())
+            self._train_steps(self._num_steps_to_next_event())
             self._after_steps(interrupted)
 
     def _begin(self):
-        """Restores what is there before anything is written."""
+        """Restores what is there, and refuses what cannot work, before anything is written."""
         newest = self._checkpointer.latest()
         if newest:
             self._checkpointer.restore(newest)
         elif self._params.train.init_from_checkpoint:
             self._start_from(self._params.train.init_from_checkpoint)
         self._step = int(self._program.global_step)
+        self._iterator = iter(self._input.training_dataset(self._step * self._input.input_shape[0]))
+        _, *targets = self._iterator.element_spec
+        validation.validate_best_metric(self._params.eval, self._task.metric_names(tuple(targets)))
         analysis = inspection.partition_summary(self._task.body.partitions)
         self._logdir.write_control(self._params.ToText(), self._analysis_text())
         self._curves = summaries.SummaryWriter(self._logdir.train)
@@ -132,10 +135,10 @@ class Trainer:
     def _first_step_is_ahead(self):
         return self._started is not None
 
-    def _train_steps(self, iterator, num_steps):
+    def _train_steps(self, num_steps):
         begin = time.monotonic()
         try:
-            result = self._program.run(iterator, num_steps)
+            result = self._program.run(self._iterator, num_steps)
             self._metrics = {name: values.numpy() for name, values in result.metrics.items()}
         except tf.errors.InvalidArgumentError as error:
             if train_program.NON_FINITE not in str(error):

@@ -242,6 +242,16 @@ def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, t
     assert json.loads((tmp_path / 'best/best.json').read_text()) == best
 
 
+def test_a_misspelt_best_metric_is_answered_before_the_first_step_and_before_anything_is_written(tiny, copied, contents):
+    before = contents(copied)
+    made = tiny.trainer(copied, eval__best_metric='acuracy', train__max_steps=20)
+    made._program.run = None
+    with pytest.raises(ValueError, match=r"^eval.best_metric='acuracy' is not a metric of this task; did you mean accuracy\? Set it"):
+        made.run()
+    before[copied / 'control/lock'] = (copied / 'control/lock').read_bytes()
+    assert contents(copied) == before
+
+
 def test_training_starts_from_the_weights_of_another_run(tiny, finished, tmp_path, stored):
     source = finished.logdir / 'train/ckpt-12'
     run = tiny.train(tmp_path, train__max_steps=0, train__init_from_checkpoint=str(source), train__ema_decay=0.0)
