@@ -21,7 +21,8 @@ def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=Non
     again with ever less memory for each, and the first cut that fits is taken. A better one may exist.
 
     Args:
-        costs: sequence of L non-negative numbers, one a layer.
+        costs: sequence of L non-negative numbers, one a layer; or one such row for each partition, where a layer costs no more
+            in a later partition, as where 1F1B's last stage recomputes nothing.
         num_partitions: K, the number of partitions, between 1 and L; K V with V stages on each device.
         memory: bytes that layers need: a sequence of L numbers, one a layer, which add up; or a function
             `(partitions, starts, ends) -> bytes` of three integer arrays, which needs no less for a longer run of layers
@@ -35,13 +36,15 @@ def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=Non
     Raises:
         ValueError: when there are fewer layers than partitions, or none of the cuts keeps to the limit.
     """
-    num_layers = len(costs)
+    costs = np.asarray(costs, np.float64)
+    num_layers = costs.shape[-1]
     if not 1 <= num_partitions <= num_layers:
         raise ValueError(
             f'num_partitions={num_partitions} is not possible with {num_layers} layers: each partition needs a layer. '
             f'Choose num_partitions between 1 and {num_layers}.')
+    costs = np.broadcast_to(costs, [num_partitions, num_layers])
     if memory_limit is None:
-        return _balanced(costs, np.zeros([num_partitions, num_layers], int))
+        return _balanced(costs, np.zeros(costs.shape, int))
     budget = partition_memory.MemoryBudget(memory, memory_limit, num_layers, num_partitions, num_devices or num_partitions)
     closest = None
     for stage_limit in budget.stage_limits():
@@ -55,33 +58,40 @@ def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=Non
 
 
 def _balanced(costs, first_starts):
-    """Returns the best cut in which partition k, where it ends at e, starts at `first_starts[k, e - 1]` or later; else None."""
-    costs = np.asarray(costs, np.float64)
-    prefix = np.concatenate([[0.0], np.cumsum(costs)])
-    ends = _cut(prefix, first_starts, np.maximum, lambda part: part)
+    """Returns the best cut in which partition k, where it ends at e, starts at `first_starts[k, e - 1]` or later; else None.
+
+    Args:
+        costs: array `[K, L]`.
+        first_starts: array `[K, L]` of integers.
+    """
+    prefixes = _prefix_sums(costs)
+    ends = _cut(prefixes, first_starts, np.maximum, lambda part: part)
     if ends is None:
         return None
-    bottleneck = max(prefix[end] - prefix[start] for start, end in zip([0, *ends], ends))
-    light_starts = np.searchsorted(prefix, prefix[1:] - bottleneck * (1 + 1e-12))
-    return _cut(_as_integers(costs), np.maximum(first_starts, light_starts), np.add, np.square)
+    limit = (1 + 1e-12) * max(prefix[end] - prefix[start] for prefix, start, end in zip(prefixes, [0, *ends], ends))
+    light_starts = [np.searchsorted(prefix, prefix[1:] - limit) for prefix in prefixes]
+    return _cut(_prefix_sums(_as_integers(costs)), np.maximum(first_starts, light_starts), np.add, np.square)
+
+
+def _prefix_sums(costs):
+    return np.pad(np.cumsum(costs, axis=1), [[0, 0], [1, 0]])
 
 
 def _as_integers(costs):
-    """Prefix sums in 2^31 parts of the whole: their squares are exact, so that rounding settles no tie."""
-    scale = 2**31 / (costs.sum() or 1.0)
-    return np.concatenate([[0], np.cumsum(np.rint(costs * scale).astype(np.int64))])
+    """Costs in 2^31 parts of their sum: squares of such are exact, so that rounding settles no tie."""
+    return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
-def _cut(prefix, first_starts, combine, part_cost):
+def _cut(prefixes, first_starts, combine, part_cost):
     """Dynamic programme over (number of partitions, end): `best` joins the costs of the parts up to each possible end."""
-    num_layers = len(prefix) - 1
-    possible, best, starts = np.array([0]), np.zeros(1, prefix.dtype), []
-    for earliest in first_starts:
+    num_layers = first_starts.shape[1]
+    possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
+    for prefix, earliest in zip(prefixes, first_starts):
         ends = np.arange(1, num_layers + 1)
         first, last = np.searchsorted(possible, earliest), np.searchsorted(possible, ends) - 1
         ends, first, last = (values[first <= last] for values in (ends, first, last))
 
-        def totals(rows, columns, ends=ends, possible=possible, best=best):
+        def totals(rows, columns, prefix=prefix, ends=ends, possible=possible, best=best):
             return combine(best[columns], part_cost(prefix[ends[rows]] - prefix[possible[columns]]))
 
         choice = _least_columns(first, last, totals)

@@ -51,6 +51,15 @@ class MemoryBudget:
         """Says whether the stages of each device keep to its limit together."""
         return max(self._device_bytes(ends)) <= self._limit
 
+    def require(self, ends):
+        """Raises ValueError when end indices that a user has written down do not keep to the limit."""
+        used = self._device_bytes(ends)
+        if max(used) > self._limit:
+            device = int(np.argmax(used))
+            raise ValueError(
+                f'partition_by={list(ends)} gives device {device} {_text(used[device])} to hold, more than '
+                f"memory_limit={_text(self._limit)}. Set partition_by='time' or 'flops' to have a cut found, or raise memory_limit.")
+
     def explain(self, closest=None):
         """Says why no cut was found, in numbers, and what to do.
 

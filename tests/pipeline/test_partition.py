@@ -155,6 +155,21 @@ def test_no_cut_is_better_balanced_where_early_partitions_keep_more(data, layers
             partition.balanced_partition_ends(costs, num_partitions, fewer_later(memory, num_partitions), limit)
 
 
+@hypothesis.given(strategies.data(), strategies.lists(strategies.integers(0, 20), min_size=3, max_size=8))
+@hypothesis.settings(deadline=None, max_examples=200)
+def test_no_cut_is_better_balanced_where_later_partitions_work_less(data, costs):
+    num_partitions = data.draw(strategies.integers(1, 3))
+    factors = sorted(data.draw(strategies.lists(
+        strategies.integers(1, 4), min_size=num_partitions, max_size=num_partitions)), reverse=True)
+
+    def value(cut):
+        parts = [factor * part for factor, part in zip(factors, part_costs(costs, cut))]
+        return max(parts), sum(part * part for part in parts)
+
+    ends = partition.balanced_partition_ends(np.outer(factors, costs), num_partitions)
+    assert value(ends) == min(map(value, every_cut(len(costs), num_partitions)))
+
+
 def test_memory_overrules_balance():
     assert partition.balanced_partition_ends([1, 1, 1, 9], 2) == [3, 4]
     assert partition.balanced_partition_ends([1, 1, 1, 9], 2, memory=[4, 4, 4, 1], memory_limit=9) == [2, 4]
