@@ -1,10 +1,12 @@
 """A schedule laid out over a row of devices as operations of one graph."""
 
 import copy
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from lingpipe.pipeline import boundary
 from lingpipe.pipeline import schedule as schedules
 
 
@@ -13,11 +15,13 @@ class Sums(NamedTuple):
 
     Attributes:
         metrics: dictionary from name to (sum, weight), on the last stage.
+        losses: for each stage whose layers add losses, the pair (sum, rows).
         weight_gradients: for each stage, the list of gradient sums of its weights.
         input_gradients: for each micro-batch, the list of gradients of its floating-point inputs; empty where not asked for.
     """
 
     metrics: dict
+    losses: list
     weight_gradients: list
     input_gradients: list
 
@@ -33,47 +37,55 @@ class Execution:
                    v     v     v            │     │     │        │   boundary tensor, or its gradient
         device 1         F0 ─> F1 ─> F2 ─> B2 ─> B1 ─> B0
 
+    A tensor goes straight from the stage that makes it to each stage that reads it, and the gradients that come back from
+    these are added up. Recomputation waits for its turn on the device, but not for gradients: it fills time that a device
+    would spend waiting.
+
     Args:
         stages: list of `Stage`s.
         schedule: the `Schedule` to run.
-        micro_batches: list of nests of tensors `[micro_batch, ...]`, the inputs of the first stage.
-        targets: list of nests of tensors for `loss`, or None.
-        loss: function `(targets, outputs) -> {name: (mean, weight)}` that runs on the last stage, or None.
+        micro_batches: list of nests of tensors `[micro_batch, ...]`, the inputs of the pipeline.
         seed_and_step: int64 tensor `[2]`.
         training: Python boolean.
         values: for each stage its `Variables`, as tensors.
-        recompute: 'none' or 'stage'.
-        input_gradients_needed: whether gradients of the inputs of the first stage are wanted.
+        recompute: 'none', 'stage' or 'layer'.
+        targets: list of nests of tensors for `loss`, or None.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
+        input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
     """
 
     def __init__(self, stages, schedule, micro_batches, seed_and_step, training, values, recompute='stage', targets=None,
                  loss=None, input_gradients_needed=False):
         self._stages = stages
         self._schedule = schedule
-        rows = [_rows(inputs) for inputs in micro_batches]
-        self._equal_rows = all(isinstance(count, int) and count == rows[0] for count in rows)
-        self._inputs = {(0, m): inputs for m, inputs in enumerate(micro_batches)}
+        inputs = [boundary.unpack(nest) for nest in micro_batches]
+        self._rows = [_rows(parts.values) for parts in inputs]
+        self._equal_rows = all(isinstance(count, int) and count == self._rows[0] for count in self._rows)
+        self._outputs = {(-1, m): parts for m, parts in enumerate(inputs)}
+        self._structures = {-1: boundary.structure_of(micro_batches[0])}
         self._targets = targets or [()] * len(micro_batches)
         self._loss = loss
         with tf.device(stages[0].device):
-            self._positions = _positions(seed_and_step, rows)
+            self._start = tf.concat([tf.cast(seed_and_step, tf.int64), tf.zeros([2], tf.int64)], 0)
+        self._positions, self._seen = {}, [()] * len(stages)
         self._training = training
-        self._kept = schedule.backwards_after_own_forward() if recompute == 'stage' else schedule.backwards()
+        self._by_layer = recompute == 'layer' and bool(schedule.backwards())
+        self._kept = schedule.backwards() if recompute == 'none' else schedule.backwards_after_own_forward()
         self._input_gradients_needed = input_gradients_needed
         self._initial = values
         self._values = list(values)
         self._statistics = [_zero_statistics(stage, training) for stage in stages]
-        self._saved, self._output_gradients, self._last, self._metrics = {}, {}, {}, []
+        self._known, self._gradients, self._last, self._metrics, self._losses = {}, {}, {}, [], {}
         self._weight_gradients = [None] * len(stages)
         self._programs = {}
 
-    def run(self, kinds=(schedules.FORWARD, schedules.BACKWARD)):
+    def run(self, kinds=(schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)):
         """Lays out all actions of the given kinds."""
+        layouts = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
+                   schedules.WEIGHT: self._backward_weights}
         for action in self._schedule.execution_order():
             if action.kind in kinds:
-                stage = self._stages[action.stage]
-                with tf.device(stage.device), self._after_previous(stage):
-                    (self._forward if action.kind == schedules.FORWARD else self._backward)(stage, action)
+                layouts[action.kind](self._stages[action.stage], action.micro_batch)
 
     @property
     def num_micro_batches(self):
@@ -82,88 +94,202 @@ class Execution:
 
     @property
     def outputs(self):
-        """For each micro-batch, the outputs of the last stage."""
-        return [self._inputs[len(self._stages), m] for m in range(self.num_micro_batches)]
+        """For each micro-batch, the nest of outputs of the last stage."""
+        last = len(self._stages) - 1
+        return [boundary.pack(self._outputs[last, m], self._structures[last]) for m in range(self.num_micro_batches)]
 
     @property
     def sums(self):
         """The `Sums` of all actions run so far."""
         with tf.device(self._stages[-1].device):
-            metrics = tf.nest.map_structure(lambda *parts: tf.add_n(parts), *self._metrics) if self._metrics else {}
-        first = [self._output_gradients.get((-1, m), []) for m in range(self.num_micro_batches)]
-        return Sums(metrics, self._weight_gradients, first)
+            metrics = _add_up(self._metrics)
+            losses = [_add_up(parts) for parts in self._losses.values()]
+        inputs = [self._take_gradients(-1, m) if self._input_gradients_needed else [] for m in range(self.num_micro_batches)]
+        return Sums(metrics, losses, self._weight_gradients, inputs)
 
     def fork(self):
         """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
         fork = copy.copy(self)
-        fork._saved, fork._output_gradients, fork._last = dict(self._saved), dict(self._output_gradients), dict(self._last)
+        fork._known, fork._last = dict(self._known), dict(self._last)
+        fork._gradients = {key: {position: list(parts) for position, parts in gradients.items()}
+                           for key, gradients in self._gradients.items()}
         fork._weight_gradients = list(self._weight_gradients)
         return fork
 
     def give_output_gradients(self, gradients):
         """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a floating-point output."""
-        for m, gradient in enumerate(gradients):
-            self._output_gradients[len(self._stages) - 1, m] = list(gradient)
+        last = len(self._stages) - 1
+        for m, parts in enumerate(gradients):
+            self._add_gradients([(last, position) for position in self._outputs[last, m].float_positions], m, parts)
 
     def state_updates(self):
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
-        updates = []
+        updates, changed = [], {}
+
+        def read(variable):
+            return changed[id(variable)] if id(variable) in changed else read_variable(variable)
+
         for stage, values, statistics, initial in zip(self._stages, self._values, self._statistics, self._initial):
             with tf.device(stage.device):
-                updates += stage.statistics(self._training).updates(statistics, read_variable)
+                new = stage.statistics(self._training).updates(statistics, read)
             variables = stage.variables(self._training)
-            updates += [(variable, value) for variable, value, old in zip(variables.state, values.state, initial.state)
-                        if value is not old]
-        return updates
+            new += [(variable, value) for variable, value, old in zip(variables.state, values.state, initial.state)
+                    if value is not old]
+            changed.update((id(variable), value) for variable, value in new)
+            updates += new
+        return list({id(variable): (variable, changed[id(variable)]) for variable, _ in updates}.values())
 
-    def _forward(self, stage, action):
-        micro_batch = action.micro_batch
-        arguments = {
-            'inputs': self._inputs[stage.index, micro_batch],
-            'targets': self._targets[micro_batch] if self._is_last(stage) else (),
+    def _forward(self, stage, m):
+        program = self._program(stage)
+        known = program.feed({
+            'inputs': self._inputs(stage, m)[0],
+            'targets': self._targets[m] if self._is_last(stage) else (),
             'statistics': self._statistics[stage.index],
             'values': self._values[stage.index],
-            'position': self._positions[micro_batch]}
-        results = self._program(stage).forward(arguments, self._keeps_residuals(action))
+            'position': self._position(stage, m)})
+        results, self._known[stage.index, m] = self._in_turn(stage, program.forward, known, self._what_forward_keeps(stage, m))
         self._values[stage.index] = self._values[stage.index]._replace(state=results['state'])
         self._statistics[stage.index] = results['statistics']
-        self._inputs[stage.index + 1, micro_batch] = results['outputs']
-        self._saved[stage.index, micro_batch] = arguments, results['residuals']
+        self._outputs[stage.index, m] = results['outputs']
         if results['metrics']:
             self._metrics.append(results['metrics'])
-        self._last[stage.device] = [results['operation']]
+        if results['losses']:
+            self._losses.setdefault(stage.index, []).append(results['losses'])
 
-    def _backward(self, stage, action):
-        position = (stage.index, action.micro_batch)
-        arguments, residuals = self._saved.pop(position)
-        has_loss = self._is_last(stage) and self._loss is not None
-        output_gradients = [tf.ones([])] if has_loss else self._output_gradients.pop(position)
-        input_gradients, sums, operation = self._program(stage).backward(
-            arguments, residuals, output_gradients, self._weight_gradients[stage.index] or self._zeros(stage),
-            stage.index > 0 or self._input_gradients_needed)
-        self._output_gradients[stage.index - 1, action.micro_batch] = input_gradients
+    def _backward(self, stage, m):
+        program, gradients = self._program(stage), self._given_gradients(stage, m)
+        known = self._recomputed(stage, program, self._known.pop((stage.index, m)))
+        if self._by_layer:
+            input_gradients, sums = self._backward_by_segment(stage, program, known, gradients)
+        elif self._schedule.splits_backward:
+            input_gradients, self._known[stage.index, m] = self._in_turn(
+                stage, program.backward_inputs, known, gradients, self._needs_input_gradients(stage))
+            sums = self._weight_gradients[stage.index]
+        else:
+            input_gradients, sums = self._in_turn(
+                stage, program.backward, known, gradients, self._sums_so_far(stage), self._needs_input_gradients(stage))
         self._weight_gradients[stage.index] = sums
-        self._last[stage.device] = [operation]
+        self._add_gradients(self._float_sources(stage, m), m, input_gradients)
+
+    def _backward_by_segment(self, stage, program, known, gradients):
+        sums, added = self._sums_so_far(stage), gradients[len(gradients) - self._num_added(program):]
+        for index in reversed(range(program.num_segments)):
+            entering, sums = self._in_turn(
+                stage, program.backward_segment, index, known, gradients, sums, self._needs_input_gradients(stage))
+            gradients = entering + added
+        return entering, sums
+
+    def _backward_weights(self, stage, m):
+        self._weight_gradients[stage.index], = self._in_turn(
+            stage, self._program(stage).backward_weights, self._known.pop((stage.index, m)), self._sums_so_far(stage))
+
+    def _recomputed(self, stage, program, known):
+        known, = self._in_turn(stage, program.recompute, known, 'between' if self._by_layer else 'residuals')
+        return known
+
+    def _in_turn(self, stage, lay_out, *arguments):
+        """Lays out a call on the stage's device, after the one before it there; returns all results but its operation."""
+        with tf.device(stage.device), tf.control_dependencies(self._last.get(stage.device, [])):
+            *results, operation = lay_out(*arguments)
+        if operation is not None:
+            self._last[stage.device] = [operation]
+        return results
+
+    def _given_gradients(self, stage, m):
+        program = self._program(stage)
+        if self._is_last(stage) and self._loss is not None:
+            gradients = [tf.ones([])]
+        else:
+            with tf.device(stage.device):
+                gradients = self._take_gradients(stage.index, m)
+        return gradients + ([self._share_of_added_losses] if self._num_added(program) else [])
+
+    @functools.cached_property
+    def _share_of_added_losses(self):
+        """What the gradients of added losses are multiplied by, so that one division by the loss's total weight is right."""
+        if self._loss is None:
+            raise ValueError(
+                'A layer adds a loss (add_loss or an activity regularizer), which a pipeline that is called as a layer cannot '
+                'hand on. Use value_and_grad or PipelineModel, or compute it in the loss function.')
+        last = self._stages[-1]
+        with tf.device(last.device):
+            weight = tf.add_n([self._program(last, m).total_weight(targets) for m, targets in enumerate(self._targets)])
+            rows = tf.add_n([tf.cast(_rows(self._outputs[-1, m].values), tf.float32) for m in range(self.num_micro_batches)])
+            return weight / rows
+
+    def _add_gradients(self, sources, m, gradients):
+        for (producer, position), gradient in zip(sources, gradients):
+            self._gradients.setdefault((producer, m), {}).setdefault(position, []).append(gradient)
+
+    def _take_gradients(self, producer, m):
+        """Adds up what came back for every floating-point output; one that nothing reads has gradient 0."""
+        parts, outputs = self._gradients.pop((producer, m), {}), self._outputs[producer, m]
+        return [tf.add_n(parts[position]) if len(parts.get(position, [])) > 1 else parts[position][0] if position in parts
+                else tf.zeros_like(outputs.values[position]) for position in outputs.float_positions]
+
+    def _float_sources(self, stage, m):
+        inputs, sources = self._inputs(stage, m)
+        return [sources[position] for position in inputs.float_positions] if self._needs_input_gradients(stage) else []
+
+    def _inputs(self, stage, m):
+        """Returns the `Boundary` that enters a stage, and for each of its values the pair (producer, position)."""
+        if stage.sources is None:
+            inputs = self._outputs[stage.index - 1, m]
+            return inputs, [(stage.index - 1, position) for position in range(len(inputs.values))]
+        produced = [self._outputs[producer, m] for producer, _ in stage.sources]
+        masks = {index: parts.masks[position] for index, (parts, (_, position)) in enumerate(zip(produced, stage.sources))
+                 if position in parts.masks}
+        return boundary.Boundary(
+            [parts.values[position] for parts, (_, position) in zip(produced, stage.sources)], masks), stage.sources
+
+    def _needs_input_gradients(self, stage):
+        reads_inputs_alone = stage.index == 0 if stage.sources is None else all(p < 0 for p, _ in stage.sources)
+        return self._input_gradients_needed or not reads_inputs_alone
+
+    def _sums_so_far(self, stage):
+        return self._weight_gradients[stage.index] or self._zeros(stage)
 
     def _zeros(self, stage):
         """Zeros that TensorFlow does not know to be zero: it would keep them as constants, a second copy of the weights."""
-        return stage.zeros(tf.cast(self._positions[0][2] != 0, tf.float32))
+        with tf.device(stage.device):
+            return stage.zeros(tf.cast(self._start[2], tf.float32))
+
+    def _position(self, stage, m):
+        """Seed, step, number of the micro-batch, rows that went through the stage before it.
+
+        It is a sum with a value known at run time only: were it a constant, TensorFlow would specialise and compile the
+        functions of a stage once for every micro-batch.
+        """
+        seen = self._seen[stage.index]
+        if (m, seen) not in self._positions:
+            rows_before = sum(self._rows[earlier] for earlier in seen)
+            with tf.device(self._stages[0].device):
+                self._positions[m, seen] = self._start + tf.stack([0, 0, m, tf.cast(rows_before, tf.int64)])
+        self._seen[stage.index] = (*seen, m)
+        return self._positions[m, seen]
 
     def _is_last(self, stage):
         return stage is self._stages[-1]
 
-    def _keeps_residuals(self, action):
-        return action._replace(kind=schedules.BACKWARD) in self._kept
+    def _num_added(self, program):
+        return 1 if program.trace.forward['losses'] else 0
 
-    def _program(self, stage):
+    def _what_forward_keeps(self, stage, m):
+        if schedules.Action(schedules.BACKWARD, stage.index, m) not in self._kept:
+            return 'nothing'
+        return 'between' if self._by_layer else 'residuals'
+
+    def _program(self, stage, m=0):
         if stage.index not in self._programs:
             is_last = self._is_last(stage)
-            inputs, targets = _specs((self._inputs[stage.index, 0], self._targets[0] if is_last else ()), self._equal_rows)
-            self._programs[stage.index] = stage.program(inputs, targets, self._loss if is_last else None, self._training)
+            inputs, sources = self._inputs(stage, m)
+            structure = self._structures[stage.index - 1] if stage.sources is None else boundary.list_structure(len(sources))
+            inputs, targets = _specs((inputs, self._targets[m] if is_last else ()), self._equal_rows)
+            program = stage.program(
+                inputs, structure, targets, self._loss if is_last else None, self._training, self._by_layer)
+            self._programs[stage.index] = program
+            self._structures[stage.index] = program.trace.output_structure
         return self._programs[stage.index]
-
-    def _after_previous(self, stage):
-        return tf.control_dependencies([operation for operation in self._last.get(stage.device, []) if operation is not None])
 
 
 def _zero_statistics(stage, training):
@@ -191,8 +317,19 @@ def read_values(stages, training, read=read_variable):
     values = []
     for stage in stages:
         with tf.device(stage.device):
-            values.append(stage.variables(training).map(read))
+            values.append(stage.variables(training).map(functools.partial(_read_onto, stage.device, read)))
     return values
+
+
+def _read_onto(device, read, variable):
+    """Reads a variable, and brings it to the stage's device once, where it lives with another stage."""
+    value = read(variable)
+    return value if _same_device(device, variable.value.device) else tf.identity(value)
+
+
+def _same_device(name, full_name):
+    full = tf.DeviceSpec.from_string(full_name)
+    return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
 
 
 def assign(updates):
@@ -210,24 +347,14 @@ def assign(updates):
     return []
 
 
-def _rows(nest):
+def _add_up(parts):
+    return tf.nest.map_structure(lambda *values: tf.add_n(values), *parts) if parts else {}
+
+
+def _rows(values):
     """Number of rows: a Python integer where it is known, else a tensor."""
-    tensor = tf.nest.flatten(nest)[0]
+    tensor = values[0]
     return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
-
-
-def _positions(seed_and_step, rows):
-    """For each micro-batch: seed, step, its number, rows before it.
-
-    They are sums with a value known at run time only: were they constants, TensorFlow would specialise and compile the
-    functions of a stage once for every micro-batch.
-    """
-    start = tf.concat([tf.cast(seed_and_step, tf.int64), tf.zeros([2], tf.int64)], 0)
-    positions, rows_before = [], 0
-    for micro_batch, count in enumerate(rows):
-        positions.append(start + tf.stack([0, 0, micro_batch, tf.cast(rows_before, tf.int64)]))
-        rows_before = rows_before + count
-    return positions
 
 
 def _specs(nest, equal):

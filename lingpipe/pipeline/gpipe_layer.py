@@ -62,8 +62,11 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
         p.Define('num_partitions', 1, 'K: number of contiguous partitions, each on its own device.')
         p.Define('num_micro_batches', 1, 'M: number of micro-batches that a batch is cut into.')
-        p.Define('schedule', 'gpipe', f'Order of the actions, one of {sorted(schedules.SCHEDULES)}.')
-        p.Define('recompute', 'stage', "'stage': keep boundary activations only and recompute the rest; 'none': keep all.")
+        p.Define('schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV file, '
+                 "or the list of each device's actions.")
+        p.Define('num_virtual_stages', 1, 'V: number of partitions on each device, for an interleaved schedule.')
+        p.Define('recompute', 'stage', "'none': keep all activations; 'stage': keep those between partitions and recompute the "
+                 "rest, a partition at a time; 'layer': recompute a layer at a time.")
         p.Define('partition_by', 'flops', "What the cut balances: 'flops', 'params', or a list of ascending end indices.")
         p.Define('devices', None, 'List of device names, one a partition; None: all accelerators, else virtual CPUs.')
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
@@ -75,8 +78,9 @@ class GPipeLayer(base_layer.BaseLayer):
         self.supports_jit = False
         self._layer_params = analyses.named_layer_params(params.layers)
         self.stack = [layer_params.Instantiate() for layer_params in self._layer_params]
+        self._schedule = validation.make_schedule(params)
         self._seed_generator = keras.random.SeedGenerator(params.random_seed)
-        self._metrics_of, self._functions = {}, {}
+        self._losses_of_targets, self._functions = {}, {}
         self._stages = None
 
     @property
@@ -95,7 +99,7 @@ class GPipeLayer(base_layer.BaseLayer):
     @property
     def schedule(self):
         """The `Schedule` of a full training batch."""
-        return self._schedule(self.params.num_micro_batches)
+        return self._schedule
 
     def __call__(self, inputs, *args, **kwargs):
         if not self.built:
@@ -113,8 +117,9 @@ class GPipeLayer(base_layer.BaseLayer):
         """
         p = self.params
         self.analyses = analyses.analyse_layers(self._layer_params, input_specs)
-        self._ends = partition_table.partition_ends(self.analyses, p.num_partitions, p.partition_by)
+        self._ends = partition_table.partition_ends(self.analyses, p.num_partitions * p.num_virtual_stages, p.partition_by)
         devices = p.devices or local_devices.stage_devices(p.num_partitions)
+        devices = [devices[self._schedule.device_of(index)] for index in range(len(self._ends))]
         specs = [input_specs] + [analysis.outputs for analysis in self.analyses]
         runs = list(zip([0] + self._ends[:-1], self._ends, devices))
         for start, end, device in runs:
@@ -122,8 +127,9 @@ class GPipeLayer(base_layer.BaseLayer):
                 for layer, layer_specs in zip(self.stack[start:end], specs[start:end]):
                     analyses.build_layer(layer, layer_specs)
         generators = stage.seed_generator_states(self.stack)
-        self._stages = [stage.Stage(index, self.stack[start:end], device, generators)
-                        for index, (start, end, device) in enumerate(runs)]
+        self._stages = [
+            stage.Stage(index, [stage.LayerSegment(layer) for layer in self.stack[start:end]], device, generators)
+            for index, (start, end, device) in enumerate(runs)]
         self.built = True
 
     def compute_output_spec(self, inputs, training=False):
@@ -144,14 +150,15 @@ class GPipeLayer(base_layer.BaseLayer):
         layout = self._in_function(pipeline_call.call)
         return layout(self, inputs, bool(training))
 
-    def value_and_grad(self, loss_fn, x, y_true, step=None, return_outputs=False, assign_state=True):
+    def value_and_grad(self, loss_fn, x, y_true, sample_weight=None, step=None, return_outputs=False, assign_state=True):
         """Computes the mean loss of a batch and its gradients, with the loss inside the last stage.
 
         Args:
-            loss_fn: function `(y_true, outputs)`, or a Keras loss, that returns a scalar (the mean over the examples), a
+            loss_fn: a Keras loss, or a function `(y_true, outputs)` that returns a scalar (the mean over the examples), a
                 tensor `[batch, ...]` (a loss for each), or, as in Lingvo, `{name: (mean, weight)}` with the entry 'loss'.
             x: nest of tensors `[batch, ...]`, the input.
             y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
+            sample_weight: tensor `[batch, ...]`, how much each example or token counts; None: all the same.
             step: number of the training step, which with the seed determines all random numbers; None: counted here.
             return_outputs: whether to return the outputs too.
             assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`, does.
@@ -167,34 +174,37 @@ class GPipeLayer(base_layer.BaseLayer):
         self._require_built(x)
         step = None if step is None else tf.cast(step, tf.int64)
         layout = self._in_function(GPipeLayer._value_and_grad)
-        return layout(self, loss_fn, x, y_true, step, return_outputs, assign_state)
+        targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
+        return layout(self, loss_fn, x, targets, step, return_outputs, assign_state)
 
-    def evaluate(self, loss_fn, x, y_true, read=executor.read_variable):
+    def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=executor.read_variable):
         """Computes a batch's metric sums in evaluation mode, with the loss inside the last stage.
 
         Args:
             loss_fn: as in `value_and_grad`.
             x: nest of tensors `[batch, ...]`.
             y_true: nest of tensors `[batch, ...]`.
+            sample_weight: tensor `[batch, ...]`, or None.
             read: function that gives the value to use for a Keras variable, such as its moving average.
 
         Returns:
             Dictionary from name to (sum, weight), ready to be added up over batches.
         """
         self._require_built(x)
-        return self._in_function(GPipeLayer._evaluate)(self, loss_fn, x, y_true, read)
+        targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
+        return self._in_function(GPipeLayer._evaluate)(self, loss_fn, x, targets, read)
 
-    def _value_and_grad(self, loss_fn, x, y_true, step, return_outputs, assign_state):
+    def _value_and_grad(self, loss_fn, x, targets, step, return_outputs, assign_state):
         values = executor.read_values(self.stages, True)
-        execution = self.execution(x, True, values, targets=y_true, loss=self._as_metrics(loss_fn), step=step)
+        execution = self.execution(
+            x, True, values, self._schedule, targets=targets, loss=self._loss_of_targets(loss_fn), step=step)
         execution.run()
         sums = execution.sums
-        total_weight = sums.metrics['loss'][1]
-        finished = [gradients.GradientFinisher(part)(value.weights, gradient, total_weight)
-                    for part, value, gradient in zip(self.stages, values, sums.weight_gradients)]
+        finished = gradients.finish(self.stages, values, sums.weight_gradients, sums.metrics['loss'][1])
         with tf.device(self.stages[-1].device):
             metrics = losses.means(sums.metrics)
-            loss = metrics.pop('loss') + tf.add_n([part.regularization for part in finished])
+            added = [tf.math.divide_no_nan(total, rows) for total, rows in sums.losses]
+            loss = tf.add_n([metrics.pop('loss'), *added, *[part.regularization for part in finished]])
             squared_norm = tf.add_n([part.squared_norm for part in finished])
             outputs = micro_batches.join(execution.outputs) if return_outputs else None
         updates = execution.state_updates()
@@ -203,23 +213,24 @@ class GPipeLayer(base_layer.BaseLayer):
         return ValueAndGrad(
             loss, [gradient for part in finished for gradient in part.gradients], metrics, squared_norm, updates, outputs)
 
-    def _evaluate(self, loss_fn, x, y_true, read):
+    def _evaluate(self, loss_fn, x, targets, read):
         values = executor.read_values(self.stages, False, read)
-        execution = self.execution(x, False, values, targets=y_true, loss=self._as_metrics(loss_fn), step=0)
+        execution = self.execution(
+            x, False, values, self._schedule.forward_only(), targets=targets, loss=self._loss_of_targets(loss_fn), step=0)
         execution.run()
         return execution.sums.metrics
 
-    def execution(self, inputs, training, values, targets=None, loss=None, step=None, with_backward=None, **kwargs):
+    def execution(self, inputs, training, values, schedule, targets=None, loss=None, step=None, **kwargs):
         """Prepares one mini-batch for its way through the stages.
 
         Args:
             inputs: nest of tensors `[batch, ...]`.
             training: Python boolean.
             values: list of `Variables` of tensors, one a stage.
+            schedule: `Schedule` of a full batch.
             targets: nest of tensors `[batch, ...]`, or None.
             loss: function that runs on the last stage, or None.
             step: number of the step, or None to count here.
-            with_backward: whether backward actions will run; None: where there is a loss to train on.
             **kwargs: passed on to `executor.Execution`.
 
         Returns:
@@ -227,19 +238,18 @@ class GPipeLayer(base_layer.BaseLayer):
         """
         p = self.params
         num_micro_batches = micro_batches.count(inputs if targets is None else (inputs, targets), p.num_micro_batches)
-        with_backward = training if with_backward is None else with_backward
-        make_schedule = schedules.SCHEDULES[p.schedule] if with_backward else schedules.forward_only
         return executor.Execution(
-            self.stages, make_schedule(p.num_partitions, num_micro_batches),
+            self.stages, schedule.for_num_micro_batches(num_micro_batches),
             _split_on(self.stages[0].device, inputs, num_micro_batches), self._seed_and_step(step, training), training, values,
             recompute=p.recompute, loss=loss,
             targets=None if targets is None else _split_on(self.stages[-1].device, targets, num_micro_batches), **kwargs)
 
-    def _schedule(self, num_micro_batches):
-        return schedules.SCHEDULES[self.params.schedule](self.params.num_partitions, num_micro_batches)
-
-    def _as_metrics(self, loss_fn):
-        return self._metrics_of.setdefault(loss_fn, losses.as_metrics(loss_fn))
+    def _loss_of_targets(self, loss_fn):
+        """Returns the loss as the last stage calls it, the same object each time: programs are kept by it."""
+        if loss_fn not in self._losses_of_targets:
+            metrics = losses.as_metrics(loss_fn)
+            self._losses_of_targets[loss_fn] = lambda targets, outputs: metrics(targets[0], outputs, *targets[1:])
+        return self._losses_of_targets[loss_fn]
 
     def _require_built(self, x):
         if not self.built:
@@ -262,11 +272,16 @@ class GPipeLayer(base_layer.BaseLayer):
 
 def _split_on(device, batch, num_micro_batches):
     with tf.device(device):
-        return micro_batches.split(tf.nest.map_structure(tf.convert_to_tensor, batch), num_micro_batches)
+        return micro_batches.split(tf.nest.map_structure(_to_tensor, batch), num_micro_batches)
+
+
+def _to_tensor(leaf):
+    return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
 
 
 def _specs_of(inputs):
-    return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), inputs)
+    return tf.nest.map_structure(
+        lambda tensor: None if tensor is None else tf.TensorSpec(tensor.shape, tensor.dtype), inputs)
 
 
 def _specs_from_shapes(shapes):

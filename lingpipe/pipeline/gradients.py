@@ -19,43 +19,55 @@ class StageGradients(NamedTuple):
     squared_norm: tf.Tensor
 
 
-class GradientFinisher:
-    """Divides sums by the total weight and adds weight regularisers, which so count once a step.
+def finish(stages, values, sums, total_weight):
+    """Turns each stage's sums into gradients of the mean loss, on its device.
+
+    A variable that several stages use belongs to the first of them: the others send it their sums.
 
     Args:
-        stage: the `Stage`.
+        stages: list of `Stage`s.
+        values: list of `Variables` of tensors, one a stage.
+        sums: for each stage, the list of gradients of its weights, summed over examples.
+        total_weight: scalar, what the loss is divided by.
+
+    Returns:
+        List of `StageGradients`.
     """
+    positions = {}
+    for stage in stages:
+        for position, variable in enumerate(stage.trainable_variables):
+            positions.setdefault(id(variable), []).append((stage.index, position))
+    finished = []
+    for stage, value in zip(stages, values):
+        variables = [(variable, weight, positions[id(variable)]) for variable, weight
+                     in zip(stage.trainable_variables, value.weights) if positions[id(variable)][0][0] == stage.index]
+        with tf.device(stage.device):
+            totals = [_add([sums[index][position] for index, position in places]) for _, _, places in variables]
+            finished.append(_finish_stage(
+                [variable for variable, *_ in variables], [weight for _, weight, _ in variables], totals, total_weight))
+    return finished
 
-    def __init__(self, stage):
-        self._stage = stage
-        self._function = tf.function(
-            self._finish, autograph=False, experimental_attributes={'_noinline': True})
 
-    def __call__(self, weights, sums, total_weight):
-        """Lays out the function on the stage's device.
+def _add(tensors):
+    return tf.add_n(tensors) if len(tensors) > 1 else tensors[0]
 
-        Args:
-            weights: list of tensors, the stage's weights.
-            sums: list of tensors, the gradients summed over examples.
-            total_weight: scalar, what the loss is divided by.
 
-        Returns:
-            `StageGradients`.
-        """
-        with tf.device(self._stage.device):
-            return StageGradients(*self._function(list(weights), list(sums), total_weight))
+def _finish_stage(variables, weights, sums, total_weight):
+    """Divides sums by the total weight and adds weight regularisers, which so count once a step."""
 
-    def _finish(self, weights, sums, total_weight):
+    def regularize(weights):
+        terms = [variable.regularizer(weight) for variable, weight in zip(variables, weights) if variable.regularizer]
+        return tf.add_n(terms) if terms else tf.zeros([])
+
+    def divide_and_regularize(weights, sums, total_weight):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            regularization = self._regularization(weights)
+            regularization = regularize(weights)
         extra = tape.gradient(regularization, weights)
         gradients = [tf.math.divide_no_nan(total, tf.cast(total_weight, total.dtype)) for total in sums]
         gradients = [mean if more is None else mean + more for mean, more in zip(gradients, extra)]
         halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
         return gradients, tf.cast(regularization, tf.float32), 2.0 * tf.add_n(halves) if halves else tf.zeros([])
 
-    def _regularization(self, weights):
-        terms = [variable.regularizer(weight) for variable, weight in zip(self._stage.trainable_variables, weights)
-                 if variable.regularizer is not None]
-        return tf.add_n(terms) if terms else tf.zeros([])
+    function = tf.function(divide_and_regularize, autograph=False, experimental_attributes={'_noinline': True})
+    return StageGradients(*function(weights, sums, total_weight))

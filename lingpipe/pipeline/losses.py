@@ -1,31 +1,64 @@
-"""What a loss function may return, brought to one form: means with their weights, which add up over micro-batches."""
+"""What a loss function may return, brought to one form: sums with their weights, which add up over micro-batches."""
 
+import copy
+import math
+
+import keras
 import tensorflow as tf
+
+_MEANS = ('sum_over_batch_size', 'mean', 'mean_with_sample_weight')
 
 
 def as_metrics(loss_fn):
     """Wraps a loss function for the last stage.
 
     Args:
-        loss_fn: function `(targets, outputs)`, or a Keras loss, that returns a scalar (the mean over the examples), a tensor
-            `[batch, ...]` (a loss for each), or, as Lingvo's tasks do, a dictionary from name to (mean, weight) with the
-            entry 'loss'.
+        loss_fn: a Keras loss, whose own reduction then holds for the mini-batch as a whole, or a function
+            `(y_true, outputs)` that returns a scalar (the mean over the examples), a tensor `[batch, ...]` (a loss for
+            each, whose mean counts, weighted where there are sample weights), or, as Lingvo's tasks do, a dictionary from
+            name to (mean, weight) with the entry 'loss'.
 
     Returns:
-        Function `(targets, outputs) -> {name: (mean, weight)}`.
-    """
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`.
 
-    def metrics(targets, outputs):
-        result = loss_fn(targets, outputs)
-        if not isinstance(result, dict):
-            result = tf.convert_to_tensor(result)
-            rows = tf.shape(tf.nest.flatten(outputs)[0])[0] if result.shape.rank == 0 else tf.size(result)
-            return {'loss': (tf.reduce_mean(result), tf.cast(rows, tf.float32))}
-        if 'loss' not in result:
-            raise ValueError(f"The loss function returned {sorted(result)}: it must return an entry 'loss'. Add it.")
-        return result
+    Raises:
+        ValueError: the loss has a reduction that does not add up over micro-batches.
+    """
+    if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
+        return _KerasMean(loss_fn)
+    if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction == 'sum':
+        raise ValueError(
+            f"The loss {loss_fn.name!r} has reduction='sum', which grows with the batch. Use 'sum_over_batch_size'.")
+
+    def metrics(y_true, outputs, sample_weight=None):
+        result = loss_fn(y_true, outputs)
+        if isinstance(result, dict):
+            return _named_means(result, sample_weight)
+        result = tf.convert_to_tensor(result)
+        if result.shape.rank == 0:
+            _refuse_weights(sample_weight, 'a scalar')
+            return {'loss': _sum_and_weight(result, _num_rows(y_true, outputs))}
+        if sample_weight is None:
+            return {'loss': (_sum(result), _num_values(result, y_true))}
+        weights = _broadcast(sample_weight, result)
+        return {'loss': (_sum(result * weights), _sum(weights))}
 
     return metrics
+
+
+class _KerasMean:
+    """A Keras loss that averages over a mini-batch: the sum over a micro-batch, and what it is to be divided by."""
+
+    def __init__(self, loss):
+        self._averages_weights = loss.reduction == 'mean_with_sample_weight'
+        self._loss = copy.copy(loss)
+        self._loss.reduction = None
+
+    def __call__(self, y_true, outputs, sample_weight=None):
+        values = self._loss(y_true, outputs, sample_weight=sample_weight)
+        weights = [getattr(outputs, '_keras_mask', None), sample_weight if self._averages_weights else None]
+        weights = [_broadcast(weight, values) for weight in weights if weight is not None]
+        return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
 
 def means(sums):
@@ -38,3 +71,48 @@ def means(sums):
         Dictionary from name to the mean; 0 where nothing was counted.
     """
     return {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
+
+
+def _named_means(result, sample_weight):
+    if 'loss' not in result:
+        raise ValueError(f"The loss function returned {sorted(result)}: it must return an entry 'loss'. Add it.")
+    _refuse_weights(sample_weight, 'means with weights of its own')
+    return {name: _sum_and_weight(mean, tf.cast(weight, tf.float32)) for name, (mean, weight) in result.items()}
+
+
+def _refuse_weights(sample_weight, returned):
+    if sample_weight is not None:
+        raise ValueError(
+            f'sample_weight was given, but the loss function returns {returned}, to which it cannot be applied. '
+            'Return a loss for each example.')
+
+
+def _sum_and_weight(mean, weight):
+    """An empty micro-batch has no mean, and sum 0."""
+    return tf.math.multiply_no_nan(tf.cast(mean, tf.float32), weight), weight
+
+
+def _sum(tensor):
+    return tf.reduce_sum(tf.cast(tensor, tf.float32))
+
+
+def _num_rows(y_true, outputs):
+    """Counts by the targets where there are some, so that the number does not depend on what the stage computes."""
+    tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
+    return tf.cast(tf.shape(tensors[0])[0], tf.float32)
+
+
+def _num_values(values, y_true):
+    if not values.shape[1:].is_fully_defined():
+        return tf.cast(tf.size(values), tf.float32)
+    return _num_rows(y_true, values) * math.prod(values.shape[1:])
+
+
+def _broadcast(weights, values):
+    """Brings weights `[batch, ...]` to the shape of `values`, adding or dropping last dimensions of size 1."""
+    weights = tf.cast(weights, values.dtype)
+    while weights.shape.rank > values.shape.rank and weights.shape[-1] == 1:
+        weights = tf.squeeze(weights, -1)
+    while weights.shape.rank < values.shape.rank:
+        weights = weights[..., tf.newaxis]
+    return tf.broadcast_to(weights, tf.shape(values))

@@ -15,7 +15,7 @@ def count(batch, num_micro_batches):
     Raises:
         ValueError: when the tensors differ in their number of rows, or one has no batch dimension.
     """
-    sizes = {_static_rows(tensor) for tensor in tf.nest.flatten(batch)} - {None}
+    sizes = {_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None} - {None}
     if len(sizes) > 1:
         raise ValueError(
             f'The tensors of a batch have {sorted(sizes)} rows: all must have the same number. Check the input pipeline.')
@@ -26,20 +26,20 @@ def split(batch, num_micro_batches):
     """Cuts every tensor of a nest along its first dimension.
 
     Args:
-        batch: nest of tensors `[batch, ...]`; where `batch` is not known before running and turns out to be less than M,
+        batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones; where `batch` is not known before running and turns out to be less than M,
             some micro-batches are empty.
         num_micro_batches: M, as `count` returns it.
 
     Returns:
         List of M nests of tensors `[micro_batch, ...]`.
     """
-    parts = [_split_tensor(tensor, num_micro_batches) for tensor in tf.nest.flatten(batch)]
+    parts = [_split_leaf(leaf, num_micro_batches) for leaf in tf.nest.flatten(batch)]
     return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
 
 
 def join(micro_batches):
     """Puts micro-batches together again, the inverse of `split`."""
-    return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *micro_batches)
+    return tf.nest.map_structure(_join_leaves, *micro_batches)
 
 
 def _static_rows(tensor):
@@ -47,6 +47,25 @@ def _static_rows(tensor):
     if shape.rank == 0:
         raise ValueError('A pipeline input is a scalar: every input needs a batch dimension. Repeat it for each example.')
     return shape[0]
+
+
+def _split_leaf(leaf, num_micro_batches):
+    if leaf is None:
+        return [None] * num_micro_batches
+    parts, mask = _split_tensor(leaf, num_micro_batches), getattr(leaf, '_keras_mask', None)
+    if mask is not None:
+        for part, part_mask in zip(parts, _split_tensor(mask, num_micro_batches)):
+            part._keras_mask = part_mask
+    return parts
+
+
+def _join_leaves(*leaves):
+    if leaves[0] is None:
+        return None
+    joined, masks = tf.concat(leaves, 0), [getattr(leaf, '_keras_mask', None) for leaf in leaves]
+    if masks[0] is not None:
+        joined._keras_mask = tf.concat(masks, 0)
+    return joined
 
 
 def _split_tensor(tensor, num_micro_batches):

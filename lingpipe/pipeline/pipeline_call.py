@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.pipeline import executor, micro_batches
+from lingpipe.pipeline import boundary, executor, micro_batches
 from lingpipe.pipeline import schedule as schedules
 
 
@@ -30,21 +30,23 @@ def call(pipe, inputs, training):
     @tf.custom_gradient
     def run(*sources):
         batch = _replace_floats(inputs, sources[len(tokens):])
-        execution = pipe.execution(batch, training, values, with_backward=True, input_gradients_needed=True)
+        execution = pipe.execution(
+            batch, training, values, pipe.schedule.forward_then_backward(), input_gradients_needed=True)
         execution.run([schedules.FORWARD])
         results['execution'] = execution
         with tf.device(pipe.stages[-1].device):
             results['outputs'] = micro_batches.join(execution.outputs)
-        return tf.nest.flatten(results['outputs']), gradient
+        return boundary.unpack(results['outputs']).values, gradient
 
     def gradient(*upstream):
         return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, pipe.stages)
 
-    floats = [tensor for tensor in tf.nest.flatten(inputs) if tensor.dtype.is_floating]
+    floats = boundary.unpack(inputs).floats
     outputs = run(*tokens, *floats)
     if training:
         executor.assign(results['execution'].state_updates())
-    return tf.nest.pack_sequence_as(results['outputs'], outputs)
+    masks = boundary.unpack(results['outputs']).masks
+    return boundary.pack(boundary.Boundary(list(outputs), masks), boundary.structure_of(results['outputs']))
 
 
 def _port(stage, weights, results):
@@ -59,8 +61,7 @@ def _port(stage, weights, results):
 def _input_gradients(results, upstream, stages):
     execution = results['execution'].fork()
     with tf.device(stages[-1].device):
-        floats = [gradient for gradient, output in zip(upstream, tf.nest.flatten(results['outputs']))
-                  if output.dtype.is_floating]
+        floats = [upstream[position] for position in boundary.unpack(results['outputs']).float_positions]
         execution.give_output_gradients(micro_batches.split(floats, execution.num_micro_batches))
     execution.run([schedules.BACKWARD])
     results['sums'] = execution.sums
@@ -69,5 +70,6 @@ def _input_gradients(results, upstream, stages):
 
 
 def _replace_floats(nest, floats):
-    remaining = iter(floats)
-    return tf.nest.map_structure(lambda tensor: next(remaining) if tensor.dtype.is_floating else tensor, nest)
+    parts = boundary.unpack(nest)
+    values = dict(enumerate(parts.values)) | dict(zip(parts.float_positions, floats))
+    return boundary.pack(parts._replace(values=list(values.values())), boundary.structure_of(nest))

@@ -1,6 +1,7 @@
 """One partition at work: its layers as pure functions of (weights, state, inputs, seed, step, training)."""
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -26,21 +27,60 @@ class Variables(NamedTuple):
         return Variables(*[[function(entry) for entry in part] for part in self])
 
 
+class LayerSegment:
+    """One layer of a sequence: what a stage runs as one piece, and may recompute by itself.
+
+    Args:
+        layer: built Keras layer.
+    """
+
+    call_index = 0
+
+    def __init__(self, layer):
+        self.layers = [layer]
+
+    def __call__(self, inputs, training):
+        return call_layers(self.layers, inputs, training)
+
+
+class StageCall(NamedTuple):
+    """What a stage computes from one micro-batch.
+
+    Attributes:
+        outputs: nest of tensors.
+        between: list of nests, what passes from each segment to the next.
+        statistics: statistics of batch norm in this micro-batch `[2, channels]`.
+        state: list of the new values of `Variables.state`.
+        losses: list of scalars that layers added with `add_loss` or by activity regularisers.
+    """
+
+    outputs: Any
+    between: list
+    statistics: tf.Tensor
+    state: list
+    losses: list
+
+
 class Stage:
     """A contiguous run of layers on one device.
 
     Args:
         index: position of the stage in the pipeline.
-        layers: list of built Keras layers.
+        segments: list of functions `(nest, training) -> nest` to run one after the other, with attributes `layers` (the
+            built Keras layers inside) and `call_index` (how often these were called before in the model).
         device: name of the device that holds the variables and does the work.
         seed_generators: every seed generator state of the whole model, in model order; a layer's place in this list
             picks its random numbers, so they do not depend on the stage that the layer is in.
+        sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1 for
+            the pipeline's inputs; None: all that the stage before hands out, in its own structure.
     """
 
-    def __init__(self, index, layers, device, seed_generators):
+    def __init__(self, index, segments, device, seed_generators, sources=None):
         self.index = index
-        self.layers = list(layers)
+        self.segments = list(segments)
         self.device = device
+        self.sources = sources
+        self.layers = _without_doubles(layer for segment in segments for layer in segment.layers)
         self._num_seed_generators = len(seed_generators)
         own = seed_generator_states(self.layers)
         identities = [id(variable) for variable in seed_generators]
@@ -50,7 +90,7 @@ class Stage:
 
     @property
     def trainable_variables(self):
-        return [variable for layer in self.layers for variable in layer.trainable_variables]
+        return _without_doubles(variable for layer in self.layers for variable in layer.trainable_variables)
 
     def trainability(self):
         """Returns what is not frozen now: another answer than before makes programs and layouts out of date."""
@@ -64,7 +104,7 @@ class Stage:
         """Returns the stage's Keras variables as `Variables`."""
         special = {id(variable) for variable, _ in self.statistics(training).initial_values}
         special |= {id(variable) for _, variable in self._own_seed_generators}
-        others = [variable for layer in self.layers for variable in layer.non_trainable_variables]
+        others = _without_doubles(variable for layer in self.layers for variable in layer.non_trainable_variables)
         return Variables(self.trainable_variables, [variable for variable in others if id(variable) not in special])
 
     def call(self, inputs, values, seed_and_step, micro_batch, training):
@@ -78,28 +118,39 @@ class Stage:
             training: Python boolean.
 
         Returns:
-            The outputs, the statistics of this micro-batch `[2, channels]`, and the list of the new values of `state`.
+            `StageCall`.
         """
         variables, statistics = self.variables(training), self.statistics(training)
         mapping = list(zip(variables.weights + variables.state, values.weights + values.state))
-        mapping += statistics.initial_values + self._seeds(seed_and_step, micro_batch)
+        mapping += statistics.initial_values
+        between, seeds = [inputs], self._seeds(seed_and_step, micro_batch)
         with keras.StatelessScope(state_mapping=mapping, initialize_variables=False, collect_losses=training) as scope, \
                 training_step.training_step(seed_and_step[1]):
-            outputs = call_layers(self.layers, inputs, training)
-        if scope.losses:
-            raise ValueError(
-                f'One of the layers {[layer.name for layer in self.layers]} has an activity regularizer or calls add_loss: '
-                'a pipeline cannot carry such losses to its end. Compute them in the loss function.')
+            for segment in self.segments:
+                for update in seeds(segment):
+                    scope.add_update(update)
+                between.append(segment(between[-1], training=training))
         new = scope.get_current_value
-        return outputs, statistics.of_micro_batch(new), [new(variable) for variable in variables.state]
+        return StageCall(between[-1], between[1:-1], statistics.of_micro_batch(new),
+                         [new(variable) for variable in variables.state], list(scope.losses or []))
 
     def _seeds(self, seed_and_step, micro_batch):
-        if not self._own_seed_generators:
-            return []
-        seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
-        bits = tf.random.stateless_uniform(
-            [self._num_seed_generators, 2], seed, minval=None, maxval=None, dtype=tf.int32)
-        return [(variable, tf.cast(bits[position], variable.dtype)) for position, variable in self._own_seed_generators]
+        """Returns a function that gives the seeds of a segment: every call of a layer in the model has its own."""
+
+        @functools.cache
+        def bits(call_index):
+            seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
+            if call_index:
+                seed = tf.random.experimental.stateless_fold_in(seed, call_index)
+            return tf.random.stateless_uniform(
+                [self._num_seed_generators, 2], seed, minval=None, maxval=None, dtype=tf.int32)
+
+        def seeds(segment):
+            used = {id(variable) for variable in seed_generator_states(segment.layers)}
+            return [(variable, tf.cast(bits(segment.call_index)[position], variable.dtype))
+                    for position, variable in self._own_seed_generators if id(variable) in used]
+
+        return seeds
 
     def zeros(self, zero):
         """Returns, for each trainable variable, a tensor of its shape filled with `zero`, a float32 scalar that is 0."""
@@ -110,21 +161,23 @@ class Stage:
                 autograph=False, experimental_attributes={'_noinline': True})
         return self._zeros[self.trainability()](zero)
 
-    def program(self, inputs, targets, loss, training):
+    def program(self, inputs, structure, targets, loss, training, by_layer=False):
         """Returns the `StageProgram` for these shapes, tracing it the first time.
 
         Args:
-            inputs: nest of tensors `[micro_batch, ...]`, or of their specs.
-            targets: what `loss` compares the outputs with, on the last stage; () elsewhere.
-            loss: function `(targets, outputs) -> {name: (mean, weight)}` on the last stage; None elsewhere.
+            inputs: `Boundary` of tensors `[micro_batch, ...]`, or of their specs.
+            structure: `Structure` of the inputs.
+            targets: nest of what `loss` compares the outputs with, on the last stage; () elsewhere.
+            loss: function `(targets, outputs) -> {name: (sum, weight)}` on the last stage; None elsewhere.
             training: Python boolean.
+            by_layer: whether the backward pass is to be cut at every segment, for recomputation in two levels.
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
-        structure = str(tf.nest.map_structure(lambda spec: 0, specs))
-        key = (structure, tuple(tf.nest.flatten(specs)), loss, training, self.trainability())
+        nests = str(tf.nest.map_structure(lambda spec: 0, specs)) + str(structure)
+        key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer, self.trainability())
         if key not in self._programs:
             with tf.device(None):  # not tf.init_scope, inside which no gradient tape records
-                self._programs[key] = stage_program.StageProgram(self, *specs, loss, training)
+                self._programs[key] = stage_program.StageProgram(self, specs, structure, loss, training, by_layer)
         return self._programs[key]
 
 
@@ -138,3 +191,7 @@ def call_layers(layers, inputs, training):
 def seed_generator_states(layers):
     """Returns the states of all seed generators of some layers, in order."""
     return [variable for layer in layers for variable in layer.variables if variable.name == 'seed_generator_state']
+
+
+def _without_doubles(objects):
+    return list({id(entry): entry for entry in objects}.values())

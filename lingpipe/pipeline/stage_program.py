@@ -1,10 +1,10 @@
-"""The functions of one stage for one set of shapes: forward, and backward with or without recomputation."""
+"""The functions of one stage for one set of shapes: forward, recompute, and backward in its several forms."""
 
 import functools
 
 import tensorflow as tf
 
-from lingpipe.pipeline import graph_pieces
+from lingpipe.pipeline import graph_pieces, stage_trace
 
 
 class StageProgram:
@@ -12,95 +12,217 @@ class StageProgram:
 
     ::
 
-        forward                     inputs, variables, targets             -> outputs, statistics, state, metrics
-        forward, keeping residuals  the same                               -> the same, residuals
-        backward, recomputing       inputs, variables, gradients, sums     -> input gradients, sums + weight gradients
-        backward from residuals     residuals, variables, gradients, sums  -> the same
+        forward           inputs, variables, targets             -> outputs, statistics, state, metrics (, what is kept)
+        recompute         inputs, variables                      -> residuals, or what passes between the segments
+        backward          residuals, gradients, sums             -> input gradients, sums + weight gradients
+        backward_inputs   residuals, gradients                   -> input gradients, bridge
+        backward_weights  residuals, gradients, bridge, sums     -> sums + weight gradients
+        backward_segment  what enters the segment, gradients of what leaves it, sums
+                                                                 -> gradients of what enters, sums + weight gradients
 
-    Sums of weight gradients over micro-batches travel through the backward function: never more than one copy is held.
+    Residuals are what the forward pass computes and the backward pass reads; the bridge is what the first half of a split
+    backward pass computes and the second half reads. Tensors of the graph that were computed before go from function to
+    function in a dictionary `known` from `tensor.ref()` to value. Sums of weight gradients over micro-batches travel through
+    the backward function: never more than one copy is held.
 
     Args:
         stage: the `Stage`.
-        inputs: nest of `tf.TensorSpec` of one micro-batch.
-        targets: nest of `tf.TensorSpec`, or () where there is no loss.
-        loss: function `(targets, outputs) -> {name: (mean, weight)}`, or None.
+        specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its targets,
+            () where there is no loss.
+        structure: `Structure` of the inputs.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         training: Python boolean.
+        by_layer: whether `backward_segment` is wanted.
     """
 
-    def __init__(self, stage, inputs, targets, loss, training):
+    def __init__(self, stage, specs, structure, loss, training, by_layer):
         self._name = f'stage_{stage.index}'
+        self._stage = stage
         variables = stage.variables(training)
         specs = {
-            'inputs': inputs, 'targets': targets, 'statistics': stage.statistics(training).spec,
+            'inputs': specs[0], 'targets': specs[1], 'statistics': stage.statistics(training).spec,
             'values': variables.map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
             'position': tf.TensorSpec([4], tf.int64)}
-        self._results = {}
-        function = tf.function(_trace_function(stage, loss, training, self._results), autograph=False)
+        traces = []
+        function = tf.function(
+            stage_trace.trace_function(stage, structure, loss, training, by_layer, traces), autograph=False)
         self._graph = function.get_concrete_function(**specs).graph
+        self.trace = traces[0]
         self._arguments = _arguments(self._graph, specs)
+        self._positions = {id(variable): position for position, variable in enumerate(variables.weights)}
         self._pieces = {}
 
-    def forward(self, arguments, keep_residuals):
+    def feed(self, arguments):
+        """Returns what is known before the stage runs.
+
+        Args:
+            arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `statistics`, `values` (a
+                `Variables`) and `position`, an int64 tensor of seed, step, number of the micro-batch, and rows in the
+                micro-batches before it.
+        """
+        return {inner.ref(): outer for name, tensors in self._arguments.items()
+                for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}
+
+    def forward(self, known, kept):
         """Lays out the forward action in the current graph.
 
         Args:
-            arguments: dictionary with the values of `inputs`, `targets`, `statistics`, `values` (a `Variables`) and `position`, an
-                int64 tensor of seed, step, number of the micro-batch, and rows in the micro-batches before it.
-            keep_residuals: whether the backward action will start from what this action computed.
+            known: what `feed` returned.
+            kept: 'residuals', 'between' or 'nothing': what the backward action will find computed.
 
         Returns:
-            Dictionary with `outputs`, `statistics`, `state`, `metrics`, `residuals` and the call `operation`.
+            Dictionary with the tensors of `Trace.forward`, what is known of the graph now, and the call operation.
         """
-        results = self._results['forward']
-        residuals = self._residuals if keep_residuals else self._unrepeatable
-        piece = self._piece('forward', keep_residuals, tf.nest.flatten(results) + residuals, self._side_effects)
-        computed, operation = piece(self._feed(arguments))
+        results = self.trace.forward
+        tensors = self._unrepeatable + {'residuals': self._residuals, 'between': self._between, 'nothing': []}[kept]
+        computed, operation = self._call(
+            ('forward', kept), known, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
         found = tf.nest.map_structure(lambda tensor: computed[tensor.ref()], results)
-        return dict(found, residuals={tensor.ref(): computed[tensor.ref()] for tensor in residuals}, operation=operation)
+        return found, {**known, **_select(computed, tensors)}, operation
 
-    def backward(self, arguments, residuals, output_gradients, sums, input_gradients_needed):
+    def recompute(self, known, what):
+        """Lays out what the forward action did not keep: 'residuals', or what passes 'between' the segments.
+
+        Returns:
+            What is known now, and the call operation, None where nothing was missing.
+        """
+        wanted = self._residuals if what == 'residuals' else self._between
+        missing = [tensor for tensor in wanted if tensor.ref() not in known]
+        computed, operation = self._call(
+            ('recompute', what, len(missing)), known, missing, feeds=[ref.deref() for ref in known])
+        return {**known, **_select(computed, missing)}, operation
+
+    def backward(self, known, gradients, sums, input_gradients_needed):
         """Lays out the backward action in the current graph.
 
         Args:
-            arguments: what `forward` got.
-            residuals: the residuals that `forward` returned; what they do not hold is recomputed.
-            output_gradients: list of the gradients of the floating-point outputs, or of the loss.
+            known: what is known; all residuals among it.
+            gradients: list of the gradients of the floating-point outputs, or of the loss, then of the added losses.
             sums: list of the sums of weight gradients over the micro-batches so far.
             input_gradients_needed: whether to compute the gradients of the inputs.
 
         Returns:
             List of the gradients of the floating-point inputs, the list of the new sums, and the call operation.
         """
-        results = self._results['backward']
-        wanted = (results['input_gradients'] if input_gradients_needed else []) + results['sums']
-        piece = self._piece('backward', (frozenset(residuals), input_gradients_needed), wanted,
-                            feeds=[ref.deref() for ref in residuals])
-        given = zip(self._given(), output_gradients + sums)
-        computed, operation = piece({**self._feed(arguments), **{inner.ref(): outer for inner, outer in given}, **residuals})
-        values = [computed[tensor.ref()] for tensor in wanted]
-        split = len(values) - len(sums)
-        return values[:split], values[split:], operation
+        wanted = self.trace.input_gradients if input_gradients_needed else []
+        computed, operation = self._call(
+            ('backward', input_gradients_needed), self._give(known, gradients, sums), wanted + self.trace.sums,
+            feeds=self._residuals)
+        return _list(computed, wanted), _list(computed, self.trace.sums), operation
 
-    def _feed(self, arguments):
-        return {inner.ref(): outer for name, tensors in self._arguments.items()
-                for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}
+    def backward_inputs(self, known, gradients, input_gradients_needed):
+        """Lays out the first half of a split backward action: what the stage before waits for.
 
-    def _given(self):
-        return self._results['backward']['given_gradients'] + self._results['backward']['given_sums']
+        Returns:
+            List of the gradients of the floating-point inputs, what is known now, and the call operation.
+        """
+        wanted = self.trace.input_gradients if input_gradients_needed else []
+        known = self._give(known, gradients, [])
+        if not wanted:
+            return [], known, None
+        computed, operation = self._call('backward_inputs', known, wanted + self._bridge, feeds=self._residuals)
+        return _list(computed, wanted), {**known, **_select(computed, self._bridge)}, operation
+
+    def backward_weights(self, known, sums):
+        """Lays out the second half, from what `backward_inputs` left.
+
+        Returns:
+            The list of the new sums, and the call operation.
+        """
+        bridge = [tensor for tensor in self._bridge if tensor.ref() in known]
+        computed, operation = self._call(
+            ('backward_weights', bool(bridge)), {**known, **self._sums(sums)}, self.trace.sums,
+            feeds=self._residuals + bridge)
+        return _list(computed, self.trace.sums), operation
+
+    def backward_segment(self, index, known, gradients, sums, input_gradients_needed):
+        """Lays out the backward pass of one segment, which recomputes what lies inside it.
+
+        Args:
+            index: index of the segment.
+            known: what is known; all that passes between the segments among it.
+            gradients: gradients of the floating-point values that leave the segment; then, as everywhere, of added losses.
+            sums: list of all sums of weight gradients; those of this segment's weights are replaced.
+            input_gradients_needed: whether to compute the gradients of the inputs of the stage.
+
+        Returns:
+            List of the gradients of what enters the segment, the list of sums, and the call operation.
+        """
+        trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self._num_added:]
+        is_last, outer = index == len(trace.between), len(gradients) - len(added)
+        given = trace.given_gradients[:outer] if is_last else trace.between_gradients[index]
+        entering = [*trace.between_gradients[index - 1]] if index else trace.input_gradients
+        wanted = entering if index or input_gradients_needed else []
+        own = self._first_used_in(index)
+        known = {**known, **{inner.ref(): outer for inner, outer in zip([*given, *added], gradients)}, **self._sums(sums)}
+        computed, operation = self._call(
+            ('backward_segment', index, input_gradients_needed), known, wanted + [trace.sums[position] for position in own],
+            feeds=[*self._between, *given, *self._unrepeatable])
+        new = [computed[trace.sums[position].ref()] if position in own else value for position, value in enumerate(sums)]
+        return _list(computed, wanted), new, operation
+
+    def total_weight(self, targets):
+        """Lays out the weight of a micro-batch's loss, without running the stage.
+
+        Args:
+            targets: nest of tensors.
+
+        Raises:
+            ValueError: when the weight depends on more than the targets.
+        """
+        weight = self.trace.forward['metrics']['loss'][1]
+        feeds = {inner.ref(): outer for inner, outer in zip(self._arguments['targets'], tf.nest.flatten(targets))}
+        needed = graph_pieces.ancestors([weight], stops=frozenset(feeds))
+        others = {tensor.op for tensor in self._all_arguments() if tensor.ref() not in feeds}
+        if needed & others:
+            raise ValueError(
+                'A layer adds a loss (add_loss or an activity regularizer), and the weight of the main loss depends on more '
+                'than its targets: the two cannot be brought together. Let the weight depend on y_true and sample_weight only.')
+        return self._call('total_weight', feeds, [weight])[0][weight.ref()]
+
+    @property
+    def num_segments(self):
+        """Number of segments that `backward_segment` knows."""
+        return len(self.trace.between) + 1
+
+    @property
+    def _num_added(self):
+        return 1 if self.trace.forward['losses'] else 0
+
+    def _call(self, key, known, outputs, feeds=(), side_effects=()):
+        if key not in self._pieces:
+            given = [*self._all_arguments(), *self.trace.given_gradients, *self.trace.given_sums]
+            feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in known]
+            name = key if isinstance(key, str) else key[0]
+            self._pieces[key] = graph_pieces.GraphPiece(
+                self._graph, feeds, outputs, side_effects, f'{self._name}_{name}')
+        return self._pieces[key](known)
+
+    def _give(self, known, gradients, sums):
+        return {**known, **{inner.ref(): outer for inner, outer in zip(self.trace.given_gradients, gradients)},
+                **self._sums(sums)}
+
+    def _sums(self, sums):
+        return {inner.ref(): outer for inner, outer in zip(self.trace.given_sums, sums)}
 
     def _all_arguments(self):
         return [tensor for tensors in self._arguments.values() for tensor in tensors]
 
-    def _piece(self, kind, variant, outputs, side_effects=(), feeds=()):
-        if (kind, variant) not in self._pieces:
-            feeds = [*self._all_arguments(), *(self._given() if kind == 'backward' else []), *feeds]
-            self._pieces[kind, variant] = graph_pieces.GraphPiece(
-                self._graph, feeds, outputs, side_effects, f'{self._name}_{kind}')
-        return self._pieces[kind, variant]
+    def _first_used_in(self, index):
+        """Positions of the weights that no segment before this one uses."""
+        def used(segments):
+            return {self._positions[id(variable)] for segment in segments for layer in segment.layers
+                    for variable in layer.trainable_variables}
+
+        return sorted(used([self._stage.segments[index]]) - used(self._stage.segments[:index]))
 
     @functools.cached_property
     def _backward_operations(self):
-        return graph_pieces.descendants(self._graph, self._given())
+        return graph_pieces.descendants(self._graph, self.trace.given_gradients + self.trace.given_sums)
+
+    @functools.cached_property
+    def _backward_ancestors(self):
+        return graph_pieces.ancestors(self.trace.input_gradients + self.trace.sums)
 
     @functools.cached_property
     def _side_effects(self):
@@ -112,13 +234,22 @@ class StageProgram:
     def _residuals(self):
         """What the forward pass computes from its arguments and the backward pass reads."""
         later = self._backward_operations
+        return self._frontier(later & self._backward_ancestors, later)
+
+    @functools.cached_property
+    def _bridge(self):
+        """What the way to the input gradients computes and the way to the weight gradients alone reads."""
+        later = self._backward_operations
+        first = graph_pieces.ancestors(self.trace.input_gradients) & later
+        second = (graph_pieces.ancestors(self.trace.sums) & later) - first
+        return [tensor for tensor in self._read_by(second) if tensor.op in first and tensor.op.inputs]
+
+    @functools.cached_property
+    def _between(self):
+        """What passes between the segments and is computed: no argument, and nothing twice."""
         fed = {tensor.ref() for tensor in self._all_arguments()}
-        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable)
-        needed = self._backward_ancestors
-        read = {tensor.ref(): tensor for operation in self._graph.get_operations() if operation in later & needed
-                for tensor in operation.inputs}
-        return [tensor for ref, tensor in read.items()
-                if tensor.op not in later and tensor.op in from_arguments and ref not in fed]
+        tensors = tf.nest.flatten(self.trace.between) + self._unrepeatable
+        return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in fed}.values())
 
     @functools.cached_property
     def _unrepeatable(self):
@@ -127,72 +258,24 @@ class StageProgram:
         return [tensor for operation in self._graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
 
-    @functools.cached_property
-    def _backward_ancestors(self):
-        return graph_pieces.ancestors(
-            self._results['backward']['input_gradients'] + self._results['backward']['sums'])
+    def _frontier(self, operations, excluded):
+        """Tensors that `operations` read, that depend on the arguments, and that are made by none of `excluded`."""
+        fed = {tensor.ref() for tensor in self._all_arguments()}
+        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable)
+        return [tensor for tensor in self._read_by(operations)
+                if tensor.op not in excluded and tensor.op in from_arguments and tensor.ref() not in fed]
+
+    def _read_by(self, operations):
+        ordered = [operation for operation in self._graph.get_operations() if operation in operations]
+        return list({tensor.ref(): tensor for operation in ordered for tensor in operation.inputs}.values())
 
 
-def _trace_function(stage, loss, training, results):
-    """Returns the function to trace; it leaves its tensors in `results`, since a return value would be a copy of them."""
-
-    def trace(inputs, targets, statistics, values, position):
-        sources = _floats(inputs) + values.weights
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(sources)
-            outputs, new_statistics, state = stage.call(inputs, values, position[:2], position[2], training)
-            metrics = {} if loss is None else _sums(loss(targets, outputs))
-            differentiated = _floats(outputs) if loss is None else [metrics['loss'][0]]
-        is_empty = _is_empty(inputs)
-        merged = stage.statistics(training).merge(
-            statistics, new_statistics, _share_of_rows(inputs, position[3]), is_empty)
-        results['forward'] = {'outputs': outputs, 'statistics': merged, 'state': state, 'metrics': metrics}
-        results['backward'] = _backward(tape, differentiated, sources, len(values.weights), is_empty)
-
-    return trace
+def _select(computed, tensors):
+    return {tensor.ref(): computed[tensor.ref()] for tensor in tensors}
 
 
-def _backward(tape, differentiated, sources, num_weights, is_empty):
-    given_gradients = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in differentiated]
-    gradients = tape.gradient(
-        differentiated, sources, given_gradients, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-    split = len(sources) - num_weights
-    input_gradients, weight_gradients = gradients[:split], _zero_where(is_empty, gradients[split:])
-    given_sums = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in sources[split:]]
-    return {
-        'given_gradients': given_gradients, 'given_sums': given_sums, 'input_gradients': input_gradients,
-        'sums': [total + gradient for total, gradient in zip(given_sums, weight_gradients)]}
-
-
-def _is_empty(inputs):
-    """Whether this micro-batch has no rows, which batch norm answers with NaN; None where it is known to have some."""
-    first = tf.nest.flatten(inputs)[0]
-    return None if first.shape[0] else tf.equal(tf.shape(first)[0], 0)
-
-
-def _zero_where(is_empty, gradients):
-    if is_empty is None:
-        return gradients
-    return [tf.where(is_empty, tf.zeros([], gradient.dtype), gradient) for gradient in gradients]
-
-
-def _floats(nest):
-    return [tensor for tensor in tf.nest.flatten(nest) if tensor.dtype.is_floating]
-
-
-def _sums(metrics):
-    """Means and weights become sums and weights, which add up over micro-batches; an empty one has no mean, and sum 0."""
-    sums = {}
-    for name, (mean, weight) in metrics.items():
-        weight = tf.cast(weight, tf.float32)
-        sums[name] = tf.math.multiply_no_nan(tf.cast(mean, tf.float32), weight), weight
-    return sums
-
-
-def _share_of_rows(inputs, rows_before):
-    rows = tf.shape(tf.nest.flatten(inputs)[0], tf.int64)[0]
-    return tf.cast(tf.math.divide_no_nan(tf.cast(rows, tf.float64), tf.cast(rows_before + rows, tf.float64)), tf.float32)
+def _list(computed, tensors):
+    return [computed[tensor.ref()] for tensor in tensors]
 
 
 def _arguments(graph, specs):

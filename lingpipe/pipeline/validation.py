@@ -8,8 +8,7 @@ from lingpipe.pipeline import partition
 from lingpipe.pipeline import schedule as schedules
 
 _CHOICES = {
-    'schedule': sorted(schedules.SCHEDULES),
-    'recompute': ['none', 'stage'],
+    'recompute': ['none', 'stage', 'layer'],
     'partition_by': ['flops', 'params'],
 }
 
@@ -22,7 +21,7 @@ def validate_gpipe_params(p):
     """
     if not p.layers:
         raise ValueError('layers=[] gives GPipeLayer nothing to run: set it to a list of layer params.')
-    for field in ('num_partitions', 'num_micro_batches'):
+    for field in ('num_partitions', 'num_micro_batches', 'num_virtual_stages'):
         value = getattr(p, field)
         if value == 'auto':
             raise ValueError(f"{field}='auto' is not resolved by GPipeLayer itself: give a number of 1 or more.")
@@ -30,14 +29,33 @@ def validate_gpipe_params(p):
             raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
     for field, choices in _CHOICES.items():
         _check_choice(field, getattr(p, field), choices)
-    if p.num_partitions > len(p.layers):
+    num_stages = p.num_partitions * p.num_virtual_stages
+    if num_stages > len(p.layers):
+        times = f' times num_virtual_stages={p.num_virtual_stages}' if p.num_virtual_stages > 1 else ''
         raise ValueError(
-            f'num_partitions={p.num_partitions} is more than the {len(p.layers)} layers: each partition needs a layer. '
-            f'Set num_partitions to {len(p.layers)} or less.')
+            f'num_partitions={p.num_partitions}{times} is more than the {len(p.layers)} layers: each partition needs a layer. '
+            f'Set num_partitions to {max(1, len(p.layers) // p.num_virtual_stages)} or less.')
     if not isinstance(p.partition_by, str):
-        partition.validate_partition_ends(p.partition_by, len(p.layers), p.num_partitions)
+        partition.validate_partition_ends(p.partition_by, len(p.layers), num_stages)
+    schedule = make_schedule(p)
+    if schedule.splits_backward and p.recompute == 'layer':
+        raise ValueError(
+            f"recompute='layer' does not go with schedule={schedule.name!r}, which splits the backward pass of a whole "
+            "partition. Set recompute='stage' or 'none'.")
     if p.devices is not None:
         _check_devices(p.devices, p.num_partitions)
+
+
+def make_schedule(p):
+    """Returns the `Schedule` that GPipeLayer's params describe.
+
+    Args:
+        p: `GPipeLayer.Params()`.
+
+    Raises:
+        ValueError: the schedule is unknown, or does not go with the numbers of partitions and micro-batches.
+    """
+    return schedules.make_schedule(p.schedule, p.num_partitions, p.num_micro_batches, p.num_virtual_stages)
 
 
 def _check_devices(devices, num_partitions):

@@ -29,7 +29,8 @@ def convolutional_layers():
 
 
 @pytest.mark.parametrize('num_micro_batches, recompute', [
-    (1, 'stage'), (2, 'none'), (2, 'stage'), (4, 'none'), (4, 'stage'), (8, 'none'), (8, 'stage')])
+    (1, 'stage'), (2, 'none'), (2, 'stage'), (2, 'layer'), (4, 'none'), (4, 'stage'), (4, 'layer'), (8, 'none'), (8, 'stage'),
+    (8, 'layer')])
 @pytest.mark.parametrize('num_partitions', [1, 2, 3, 4])
 def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels()
@@ -49,7 +50,7 @@ def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, rec
 
 
 @pytest.mark.parametrize('num_rows, num_micro_batches', [(10, 4), (7, 3), (3, 4), (1, 2)])
-@pytest.mark.parametrize('recompute', ['none', 'stage'])
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_uneven_and_small_batches(num_rows, num_micro_batches, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels(num_rows)
     pipe = make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=num_micro_batches, recompute=recompute)
@@ -147,7 +148,7 @@ def dense(units, **arguments):
 
 
 @pytest.mark.parametrize('ends', [[5], [1, 2, 3, 5], [1, 2, 4, 5]])
-@pytest.mark.parametrize('recompute', ['none', 'stage'])
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_a_nest_crosses_the_boundaries(ends, recompute, make_pipe, PlainStack, assert_close):
     x, y = vectors()
     stack = [KerasParams(Fork, units=4), KerasParams(Twist, units=6), KerasParams(Twist, units=2), KerasParams(Join), dense(3)]
@@ -194,7 +195,7 @@ class Search(layers.Layer):
         return tf.cond(tf.reduce_sum(inputs) > 0.0, lambda: tf.square(small), lambda: 3.0 * small)
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage'])
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_loops_and_conditions_inside_a_stage(recompute, make_pipe, PlainStack, assert_close):
     x, y = vectors()
     pipe = make_pipe([dense(4), KerasParams(Search), dense(3)], num_partitions=3, num_micro_batches=4, recompute=recompute)
@@ -334,7 +335,7 @@ class Noise(layers.Layer):
         return inputs * tf.random.uniform(tf.shape(inputs)), inputs * tf.random.uniform([5])
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage'])
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_backward_sees_the_random_numbers_of_forward(recompute, make_pipe, assert_close):
     x, _ = vectors()
     pipe = make_pipe([KerasParams(layers.Activation, activation='linear'), KerasParams(Noise), KerasParams(Join)],
@@ -360,7 +361,7 @@ class Talkative(layers.Layer):
         return inputs + 1.0
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage'])
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_prints_inside_a_stage_come_once_a_micro_batch_and_not_again_in_recomputation(recompute, make_pipe, tmp_path):
     x, y = vectors()
     stack = [dense(3), *[KerasParams(Talkative, log=str(tmp_path / 'log'), name=name) for name in ('first', 'second')]]
@@ -369,7 +370,7 @@ def test_prints_inside_a_stage_come_once_a_micro_batch_and_not_again_in_recomput
     assert sorted((tmp_path / 'log').read_text().split()) == ['first'] * 4 + ['second'] * 4
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage'])
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_an_assertion_inside_a_stage_stops_the_step(recompute, make_pipe, tmp_path):
     x, y = vectors()
     stack = [dense(3), KerasParams(Talkative, log=str(tmp_path / 'log'), limit=-1e9), dense(3)]
@@ -386,11 +387,41 @@ class Penalty(layers.Layer):
         return inputs + 1.0
 
 
-@pytest.mark.parametrize('layer', [KerasParams(Penalty), dense(3, activity_regularizer='l2')])
-def test_losses_of_layers_are_refused(layer, make_pipe):
+@pytest.mark.parametrize('num_partitions', [1, 3])
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('weighted', [False, True])
+def test_losses_of_layers_count_as_means_over_the_rows(num_partitions, recompute, weighted, make_pipe, assert_close):
     x, y = vectors()
-    with pytest.raises(ValueError, match='activity regularizer or calls add_loss.*in the loss function'):
-        make_pipe([layer]).value_and_grad(squared_error, x, y)
+    stack = [dense(4, name='first', activity_regularizer='l2'), KerasParams(Penalty, name='penalty'), dense(3, name='last')]
+    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2, recompute=recompute)
+    sample_weight = np.arange(len(x), dtype='float32') if weighted else None
+    out = pipe.value_and_grad(keras.losses.MeanSquaredError(reduction='mean_with_sample_weight'), x, y, sample_weight)
+    weights = np.ones(len(x), 'float32') if sample_weight is None else sample_weight
+    first, _, last = pipe.stack
+    with tf.GradientTape() as tape:
+        added, main, half = 0.0, 0.0, len(x) // 2
+        for rows in (slice(0, half), slice(half, None)):
+            hidden = first(x[rows])
+            added += 0.5 * (0.01 * tf.reduce_sum(hidden**2) + tf.reduce_sum(hidden))
+            main += tf.reduce_sum(weights[rows] * tf.reduce_mean((last(hidden + 1.0) - y[rows])**2, -1))
+        loss = main / weights.sum() + added
+    gradients = tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])
+    assert_close((out.loss, out.gradients), (loss, gradients))
+
+
+def test_losses_of_layers_need_a_loss_whose_weight_is_known_beforehand(make_pipe):
+    x, y = vectors()
+    with pytest.raises(ValueError, match='adds a loss.*depends on more than its targets.*y_true and sample_weight only'):
+        make_pipe([KerasParams(Penalty), dense(3)]).value_and_grad(
+            lambda y, outputs: {'loss': (tf.reduce_sum(outputs), tf.reduce_sum(outputs))}, x, y)
+
+
+def test_losses_of_layers_cannot_leave_a_pipeline_that_is_called(make_pipe):
+    x, _ = vectors()
+    pipe = make_pipe([KerasParams(Penalty), dense(3)])
+    with pytest.raises(ValueError, match='adds a loss.*Use value_and_grad'), tf.GradientTape() as tape:
+        loss = tf.reduce_sum(pipe(x, training=True))
+        tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])
 
 
 def test_a_mini_batch_in_which_nothing_counts_gives_no_gradient(make_pipe, assert_close):

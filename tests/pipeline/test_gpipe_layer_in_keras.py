@@ -174,7 +174,7 @@ def test_fit_trains_batch_norm_in_training_mode(make_pipe, PlainStack, assert_cl
     assert_close([w.numpy() for w in models[0].weights], [w.numpy() for w in models[1].weights])
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage'])
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_a_batch_of_unknown_size_may_be_smaller_than_the_number_of_micro_batches(
         recompute, make_pipe, PlainStack, assert_close):
     x, y = vectors(10)

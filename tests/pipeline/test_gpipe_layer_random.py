@@ -73,7 +73,7 @@ def test_evaluation_drops_nothing_and_does_not_count(make_pipe):
     np.testing.assert_array_equal(masks(pipe, step=None), masks(other, step=None))
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage'])
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_backward_uses_the_masks_of_forward(recompute, make_pipe):
     pipe = make_pipe([drop_out(), drop_out(), drop_out()], num_partitions=3, num_micro_batches=4, recompute=recompute)
     x = tf.constant(ONES)
