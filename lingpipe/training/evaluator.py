@@ -38,4 +38,4 @@ class Evaluator:
 
     def _batch(self, batch):
         images, *targets = batch
-        return self._task.body.evaluate(self._task.loss, images, tuple(targets), self._read)
+        return self._task.body.evaluate(self._task.loss, images, tuple(targets), read=self._read)
