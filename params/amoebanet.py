@@ -36,7 +36,7 @@ class AmoebaNetDDigits(base_model_params.SingleTaskModelParams):
             layers=amoebanet.amoebanet_layers(
                 'D', num_cells=3, reduction_size=32, num_classes=10, use_auxiliary_head=False, dropout_rate=0.0,
                 drop_path_final_keep_prob=1.0, batch_norm_momentum=0.9))
-        steps_per_epoch = 1438 / self.BATCH_SIZE
+        steps_per_epoch = 1437 / self.BATCH_SIZE
         p.train.Set(
             max_steps=round(self.EPOCHS * steps_per_epoch),
             optimizer=keras_params.KerasParams(keras.optimizers.SGD, momentum=0.9, nesterov=True),

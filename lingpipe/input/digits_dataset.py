@@ -8,7 +8,7 @@ _DESCRIPTION = """\
 Handwritten Digits", of which scikit-learn carries a copy, so preparing them needs no network.
 
 Each pixel counts the inked dots of a 4x4 block of a 32x32 scan (0 to 16); it is stored as round(count * 255 / 16), ink
-is bright. Every class is split 80/20 into 'train' and 'test' by a fixed draw. The split is by image: the writers of the
+is bright. Every class is split 80/20 into 'train' and 'test' by scikit-learn's own draw. The split is by image: the writers of the
 test images also wrote training images.
 """
 
@@ -22,7 +22,6 @@ _CITATION = """\
 }
 """
 
-_SPLIT_SEED = 20190717
 _TEST_FRACTION = 0.2
 _HIGHEST_COUNT = 16
 
@@ -31,7 +30,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
     """Builder of the TFDS dataset 'digits'; importing this module registers it."""
 
     name = 'digits'
-    VERSION = tfds.core.Version('1.0.0')
+    VERSION = tfds.core.Version('2.0.0')
     url_infos = None  # Nothing is downloaded, so TFDS need not look for checksums.
 
     def _info(self):
@@ -64,9 +63,9 @@ class Digits(tfds.core.GeneratorBasedBuilder):
 
 
 def stratified_split(labels):
-    """Splits the examples of every class 80/20, the same way on every machine.
+    """Splits the examples of every class 80/20, as scikit-learn does with `random_state=0`.
 
-    It draws from `RandomState`, whose stream NumPy keeps fixed for all time, so that the split is part of the data.
+    The split is part of the data: it is the one that a reader who compares another method would write down first.
 
     Args:
         labels: integer array [num_examples].
@@ -74,11 +73,8 @@ def stratified_split(labels):
     Returns:
         `{'train': indices, 'test': indices}`, sorted integer arrays that share no index.
     """
-    random = np.random.RandomState(_SPLIT_SEED)
-    train, test = [], []
-    for label in np.unique(labels):
-        indices = random.permutation(np.flatnonzero(labels == label))
-        num_test = round(len(indices) * _TEST_FRACTION)
-        test.append(indices[:num_test])
-        train.append(indices[num_test:])
-    return {'train': np.sort(np.concatenate(train)), 'test': np.sort(np.concatenate(test))}
+    from sklearn import model_selection
+
+    train, test = model_selection.train_test_split(
+        np.arange(len(labels)), test_size=_TEST_FRACTION, stratify=labels, random_state=0)
+    return {'train': np.sort(train), 'test': np.sort(test)}

@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 from lingpipe.input import image_input, image_normalization, tfds_images
 
-NUM_DIGITS = 1438
+NUM_DIGITS = 1437
 
 
 @pytest.fixture(scope='module')
@@ -85,7 +85,7 @@ def write_metadata(dataset, data_dir, num_examples):
 
 def test_digits_are_prepared_and_described_without_reading_them(data_dir):
     digits = make_input(data_dir, split='test', label_offset=1)
-    assert (digits.num_examples, digits.num_classes, digits.input_shape) == (359, 11, (50, 32, 32, 1))
+    assert (digits.num_examples, digits.num_classes, digits.input_shape) == (360, 11, (50, 32, 32, 1))
 
 
 def test_batches_have_static_shapes(data_dir):
@@ -175,19 +175,19 @@ def test_evaluation_fills_the_last_batch_with_examples_of_weight_zero(data_dir, 
     batches = list(make_input(data_dir, split='test', cache=cache).evaluation_dataset())
     weights = np.concatenate([batch[2] for batch in batches])
     assert len(batches) == 8
-    np.testing.assert_array_equal(weights, [1] * 359 + [0] * 41)
+    np.testing.assert_array_equal(weights, [1] * 360 + [0] * 40)
     assert all(np.all(np.isfinite(images)) for images, _, _ in batches)
 
 
 def test_evaluation_shows_the_plain_enlarged_digits_each_time_the_same(data_dir):
     digits = make_input(data_dir, split='test')
-    images, labels = examples(digits.evaluation_dataset(), 359)
+    images, labels = examples(digits.evaluation_dataset(), 360)
     stored, stored_labels = tfds.load(
         'digits', split='test', data_dir=data_dir, batch_size=-1, as_supervised=True, download=False)
     expected = tf.image.resize(image_normalization.normalize(stored, 'digits'), [32, 32], method='bilinear')
     np.testing.assert_allclose(images, expected, atol=1e-5)
     np.testing.assert_array_equal(labels, stored_labels)
-    assert_equal_examples(examples(digits.evaluation_dataset(), 359), (images, labels))
+    assert_equal_examples(examples(digits.evaluation_dataset(), 360), (images, labels))
 
 
 def test_training_digits_are_normalised(data_dir):
@@ -198,7 +198,7 @@ def test_training_digits_are_normalised(data_dir):
 
 def test_memory_and_files_evaluate_alike(data_dir):
     in_memory, streamed = (
-        examples(make_input(data_dir, split='test', cache=cache).evaluation_dataset(), 359) for cache in (True, False))
+        examples(make_input(data_dir, split='test', cache=cache).evaluation_dataset(), 360) for cache in (True, False))
     assert_equal_examples(in_memory, streamed)
 
 
@@ -254,7 +254,7 @@ def test_wrong_fields_are_named_with_what_is_allowed(data_dir, fields, words):
 def test_a_batch_larger_than_the_dataset_cannot_train_but_evaluates(data_dir):
     digits = make_input(data_dir, split='test', batch_size=400)
     assert len(list(digits.evaluation_dataset())) == 1
-    with pytest.raises(ValueError, match='batch_size: 400 is larger than the 359 examples'):
+    with pytest.raises(ValueError, match='batch_size: 400 is larger than the 360 examples'):
         digits.training_dataset()
 
 

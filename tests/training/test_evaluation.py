@@ -39,7 +39,7 @@ def test_the_result_is_that_of_plain_keras_with_the_averaged_weights(finished, t
     for layer, name in zip(model.layers[1:], ('dense_1', 'batch_normalization_2', 'dense_4')):
         layer.set_weights([weights[key] for key in sorted(weights) if key.startswith(f'moving_average/{name}/')])
     test = tiny.evaluation_inputs()['Test']
-    data = test.Copy().Set(batch_size=359).Instantiate()  # all at once, so that nothing is filled up
+    data = test.Copy().Set(batch_size=360).Instantiate()  # all at once, so that nothing is filled up
     images, labels, _ = next(iter(data.evaluation_dataset()))
     logits = model.predict(images.numpy(), verbose=0)
     loss = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1)
