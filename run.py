@@ -57,7 +57,7 @@ def _place(params):
     """Sets devices up, with no accelerator one virtual CPU device a partition, and returns one for each partition."""
     from lingpipe.distribute import local_devices
     from lingpipe.pipeline import validation
-    validation.validate_gpipe_params(params.task.body.Copy().Set(devices=None))
+    validation.validate_gpipe_params(params.task.body.Copy().Set(devices=None), len(params.task.body.layers))
     local_devices.configure_graph_optimizer()
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
     body = params.task.body

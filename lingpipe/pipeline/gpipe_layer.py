@@ -73,15 +73,33 @@ class GPipeLayer(base_layer.BaseLayer):
         return p
 
     def __init__(self, params, **kwargs):
-        validation.validate_gpipe_params(params)
+        validation.validate_gpipe_params(params, self._num_layers(params))
         super().__init__(params, autocast=False, **kwargs)
         self.supports_jit = False
-        self._layer_params = analyses.named_layer_params(params.layers)
-        self.stack = [layer_params.Instantiate() for layer_params in self._layer_params]
+        self._make_layers()
         self._schedule = validation.make_schedule(params)
         self._seed_generator = keras.random.SeedGenerator(params.random_seed)
         self._losses_of_targets, self._functions = {}, {}
         self._stages = None
+
+    @classmethod
+    def from_keras(cls, model, **fields):
+        """Makes a pipeline of a Keras model, which goes on using the same weights.
+
+        Args:
+            model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and several
+                inputs and outputs are welcome. Its variables move to the devices of their partitions.
+            **fields: fields of `Params()` but `layers`.
+
+        Returns:
+            `keras_pipeline.KerasPipeline`, a built `GPipeLayer`.
+
+        Raises:
+            ValueError: the model cannot be cut; the message names the layer.
+        """
+        from lingpipe.pipeline import keras_pipeline
+
+        return keras_pipeline.KerasPipeline(model, cls.Params().Set(**fields))
 
     @property
     def stages(self):
@@ -116,10 +134,24 @@ class GPipeLayer(base_layer.BaseLayer):
             input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         """
         p = self.params
-        self.analyses = analyses.analyse_layers(self._layer_params, input_specs)
+        self.analyses = self._analyse(input_specs)
         self._ends = partition_table.partition_ends(self.analyses, p.num_partitions * p.num_virtual_stages, p.partition_by)
         devices = p.devices or local_devices.stage_devices(p.num_partitions)
         devices = [devices[self._schedule.device_of(index)] for index in range(len(self._ends))]
+        self._stages = self._make_stages(devices, input_specs)
+        self.built = True
+
+    def _num_layers(self, params):
+        return len(params.layers)
+
+    def _make_layers(self):
+        self._layer_params = analyses.named_layer_params(self.params.layers)
+        self.stack = [layer_params.Instantiate() for layer_params in self._layer_params]
+
+    def _analyse(self, input_specs):
+        return analyses.analyse_layers(self._layer_params, input_specs)
+
+    def _make_stages(self, devices, input_specs):
         specs = [input_specs] + [analysis.outputs for analysis in self.analyses]
         runs = list(zip([0] + self._ends[:-1], self._ends, devices))
         for start, end, device in runs:
@@ -127,10 +159,16 @@ class GPipeLayer(base_layer.BaseLayer):
                 for layer, layer_specs in zip(self.stack[start:end], specs[start:end]):
                     analyses.build_layer(layer, layer_specs)
         generators = stage.seed_generator_states(self.stack)
-        self._stages = [
-            stage.Stage(index, [stage.LayerSegment(layer) for layer in self.stack[start:end]], device, generators)
-            for index, (start, end, device) in enumerate(runs)]
-        self.built = True
+        return [stage.Stage(index, [stage.LayerSegment(layer) for layer in self.stack[start:end]], device, generators)
+                for index, (start, end, device) in enumerate(runs)]
+
+    def _enter(self, inputs):
+        """Returns what the user hands in as the nest that the first stage takes."""
+        return inputs
+
+    def pack_outputs(self, outputs):
+        """Returns what the last stage hands out as the nest that the user gets."""
+        return outputs
 
     def compute_output_spec(self, inputs, training=False):
         for layer in self.stack:
@@ -148,7 +186,7 @@ class GPipeLayer(base_layer.BaseLayer):
             Nest of tensors `[batch, ...]`.
         """
         layout = self._in_function(pipeline_call.call)
-        return layout(self, inputs, bool(training))
+        return self.pack_outputs(layout(self, self._enter(inputs), bool(training)))
 
     def value_and_grad(self, loss_fn, x, y_true, sample_weight=None, step=None, return_outputs=False, assign_state=True):
         """Computes the mean loss of a batch and its gradients, with the loss inside the last stage.
@@ -175,7 +213,7 @@ class GPipeLayer(base_layer.BaseLayer):
         step = None if step is None else tf.cast(step, tf.int64)
         layout = self._in_function(GPipeLayer._value_and_grad)
         targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
-        return layout(self, loss_fn, x, targets, step, return_outputs, assign_state)
+        return layout(self, loss_fn, self._enter(x), targets, step, return_outputs, assign_state)
 
     def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=executor.read_variable):
         """Computes a batch's metric sums in evaluation mode, with the loss inside the last stage.
@@ -192,7 +230,7 @@ class GPipeLayer(base_layer.BaseLayer):
         """
         self._require_built(x)
         targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
-        return self._in_function(GPipeLayer._evaluate)(self, loss_fn, x, targets, read)
+        return self._in_function(GPipeLayer._evaluate)(self, loss_fn, self._enter(x), targets, read)
 
     def _value_and_grad(self, loss_fn, x, targets, step, return_outputs, assign_state):
         values = executor.read_values(self.stages, True)
@@ -206,12 +244,18 @@ class GPipeLayer(base_layer.BaseLayer):
             added = [tf.math.divide_no_nan(total, rows) for total, rows in sums.losses]
             loss = tf.add_n([metrics.pop('loss'), *added, *[part.regularization for part in finished]])
             squared_norm = tf.add_n([part.squared_norm for part in finished])
-            outputs = micro_batches.join(execution.outputs) if return_outputs else None
+            outputs = self.pack_outputs(micro_batches.join(execution.outputs)) if return_outputs else None
         updates = execution.state_updates()
         if assign_state:
             updates = executor.assign(updates)
         return ValueAndGrad(
-            loss, [gradient for part in finished for gradient in part.gradients], metrics, squared_norm, updates, outputs)
+            loss, self._in_order(finished), metrics, squared_norm, updates, outputs)
+
+    def _in_order(self, finished):
+        """Gradients in the order of `trainable_variables`, whatever the order of the stages."""
+        gradients_of = {id(variable): gradient for part in finished
+                        for variable, gradient in zip(part.variables, part.gradients)}
+        return [gradients_of[id(variable)] for variable in self.trainable_variables]
 
     def _evaluate(self, loss_fn, x, targets, read):
         values = executor.read_values(self.stages, False, read)
@@ -248,7 +292,8 @@ class GPipeLayer(base_layer.BaseLayer):
         """Returns the loss as the last stage calls it, the same object each time: programs are kept by it."""
         if loss_fn not in self._losses_of_targets:
             metrics = losses.as_metrics(loss_fn)
-            self._losses_of_targets[loss_fn] = lambda targets, outputs: metrics(targets[0], outputs, *targets[1:])
+            self._losses_of_targets[loss_fn] = lambda targets, outputs: metrics(
+                targets[0], self.pack_outputs(outputs), *targets[1:])
         return self._losses_of_targets[loss_fn]
 
     def _require_built(self, x):

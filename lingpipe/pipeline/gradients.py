@@ -9,11 +9,13 @@ class StageGradients(NamedTuple):
     """What one stage contributes to the update.
 
     Attributes:
-        gradients: list of tensors, one a trainable variable.
+        variables: list of the trainable Keras variables that belong to the stage.
+        gradients: list of tensors, one a variable.
         regularization: scalar, the sum of the stage's weight regularisers.
         squared_norm: scalar, the sum of squares of all gradients; the one number that clipping needs from each stage.
     """
 
+    variables: list
     gradients: list
     regularization: tf.Tensor
     squared_norm: tf.Tensor
@@ -70,4 +72,4 @@ def _finish_stage(variables, weights, sums, total_weight):
         return gradients, tf.cast(regularization, tf.float32), 2.0 * tf.add_n(halves) if halves else tf.zeros([])
 
     function = tf.function(divide_and_regularize, autograph=False, experimental_attributes={'_noinline': True})
-    return StageGradients(*function(weights, sums, total_weight))
+    return StageGradients(variables, *function(weights, sums, total_weight))

@@ -13,13 +13,14 @@ _CHOICES = {
 }
 
 
-def validate_gpipe_params(p):
+def validate_gpipe_params(p, num_layers):
     """Raises ValueError, in a sentence that says what to do, when a field of GPipeLayer's params cannot work.
 
     Args:
         p: `GPipeLayer.Params()`.
+        num_layers: number of layers to cut.
     """
-    if not p.layers:
+    if not num_layers:
         raise ValueError('layers=[] gives GPipeLayer nothing to run: set it to a list of layer params.')
     for field in ('num_partitions', 'num_micro_batches', 'num_virtual_stages'):
         value = getattr(p, field)
@@ -30,13 +31,13 @@ def validate_gpipe_params(p):
     for field, choices in _CHOICES.items():
         _check_choice(field, getattr(p, field), choices)
     num_stages = p.num_partitions * p.num_virtual_stages
-    if num_stages > len(p.layers):
+    if num_stages > num_layers:
         times = f' times num_virtual_stages={p.num_virtual_stages}' if p.num_virtual_stages > 1 else ''
         raise ValueError(
-            f'num_partitions={p.num_partitions}{times} is more than the {len(p.layers)} layers: each partition needs a layer. '
-            f'Set num_partitions to {max(1, len(p.layers) // p.num_virtual_stages)} or less.')
+            f'num_partitions={p.num_partitions}{times} is more than the {num_layers} layers: each partition needs a layer. '
+            f'Set num_partitions to {max(1, num_layers // p.num_virtual_stages)} or less.')
     if not isinstance(p.partition_by, str):
-        partition.validate_partition_ends(p.partition_by, len(p.layers), num_stages)
+        partition.validate_partition_ends(p.partition_by, num_layers, num_stages)
     schedule = make_schedule(p)
     if schedule.splits_backward and p.recompute == 'layer':
         raise ValueError(

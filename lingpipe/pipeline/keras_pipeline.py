@@ -1,0 +1,80 @@
+"""A Keras model as a pipeline: cut into partitions with its skips, on one set of weights with the model itself."""
+
+import keras
+import tensorflow as tf
+
+from lingpipe.pipeline import gpipe_layer, keras_model, stage
+
+
+class KerasPipeline(gpipe_layer.GPipeLayer):
+    """A `GPipeLayer` over the layers of a Sequential or Functional model.
+
+    A tensor that skips partitions goes straight from the one that makes it to the one that reads it::
+
+        CPU:0  stem ──> block 1 ──┬────────────> ...
+        CPU:1                     ├─> block 2 ─┐
+        CPU:2                     └────────────┴─> add ──> head
+
+    Args:
+        model: built `keras.Model`.
+        params: `GPipeLayer.Params()` without `layers`.
+
+    Raises:
+        ValueError: the model cannot be cut, or a field of `params` cannot work.
+    """
+
+    def __init__(self, model, params, **kwargs):
+        if params.layers:
+            raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
+        graph = keras_model.ModelGraph(model)
+        self.graph = graph
+        super().__init__(params.Copy().Set(name=params.name or f'{model.name}_pipeline'), **kwargs)
+        self.model = model
+        self.build_from_specs(graph.input_structure)
+
+    def __setattr__(self, name, value):
+        """The graph belongs to no layer: Keras would track the units' layers a second time, in another order."""
+        if name == 'graph':
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __call__(self, inputs, *args, **kwargs):
+        return keras.layers.Layer.__call__(self, inputs, *args, **kwargs)
+
+    def build(self, input_shape):
+        """The model is built already."""
+
+    def compute_output_spec(self, inputs, training=False):
+        return self.model.compute_output_spec(inputs)
+
+    def get_config(self):
+        return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}
+
+    @classmethod
+    def from_config(cls, config):
+        model = keras.saving.deserialize_keras_object(config['model'])
+        return cls(model, gpipe_layer.GPipeLayer.Params().FromTextWithTypes(config['params']))
+
+    def pack_outputs(self, outputs):
+        return self.graph.pack_outputs(outputs)
+
+    def _num_layers(self, params):
+        return len(self.graph.units)
+
+    def _make_layers(self):
+        """The model has its layers."""
+
+    def _analyse(self, input_specs):
+        return self.graph.analyses(input_specs)
+
+    def _make_stages(self, devices, input_specs):
+        parts = self.graph.stages(self._ends)
+        self.graph.move_variables(parts, devices)
+        generators = list({id(state): state for unit in self.graph.units
+                           for state in stage.seed_generator_states(unit.layers)}.values())
+        return [stage.Stage(index, part.segments, device, generators, part.sources)
+                for index, (part, device) in enumerate(zip(parts, devices))]
+
+    def _enter(self, inputs):
+        return self.graph.flatten_inputs(tf.nest.map_structure(tf.convert_to_tensor, inputs))

@@ -1,0 +1,169 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.pipeline import gpipe_layer
+
+layers = keras.layers
+from_keras = gpipe_layer.GPipeLayer.from_keras
+
+
+def images(size=16, num_rows=4):
+    return np.random.default_rng(0).normal(size=(num_rows, size, size, 3)).astype('float32')
+
+
+def u_net():
+    inputs = keras.Input([16, 16, 3])
+    down = [layers.Conv2D(4, 3, padding='same', activation='gelu', name='first')(inputs)]
+    for depth in range(2):
+        pooled = layers.MaxPooling2D(name=f'pool_{depth}')(down[-1])
+        down.append(layers.Conv2D(8, 3, padding='same', activation='gelu', name=f'down_{depth}')(pooled))
+    hidden = down.pop()
+    for depth in range(2):
+        hidden = layers.Concatenate(name=f'skip_{depth}')([layers.UpSampling2D(name=f'up_{depth}')(hidden), down.pop()])
+        hidden = layers.Conv2D(4, 3, padding='same', activation='gelu', name=f'merge_{depth}')(hidden)
+    return keras.Model(inputs, layers.Conv2D(2, 1, name='head')(hidden), name='u_net')
+
+
+def two_towers():
+    """Two inputs through one shared encoder; two named outputs, one of them from the middle."""
+    encoder = keras.Sequential([layers.Dense(6, activation='gelu'), layers.Dense(5)], name='encoder')
+    left, right = keras.Input([4], name='left'), keras.Input([4], name='right')
+    a, b = encoder(left), encoder(right)
+    joined = layers.Dense(7, activation='gelu', name='joined')(layers.Concatenate(name='both')([a, b, left]))
+    return keras.Model({'left': left, 'right': right}, {'a': a, 'score': layers.Dense(1, name='score')(joined)})
+
+
+def tied_embedding():
+    """Tokens in, tokens out: the first and the last layer share one table."""
+
+    class Table(layers.Layer):
+        def build(self, input_shape):
+            self.table = self.add_weight(shape=(11, 6), name='table')
+
+        def call(self, inputs):
+            if inputs.dtype.is_integer if hasattr(inputs.dtype, 'is_integer') else 'int' in str(inputs.dtype):
+                return keras.ops.take(self.table, inputs, axis=0)
+            return keras.ops.matmul(inputs, keras.ops.transpose(self.table))
+
+        def compute_output_spec(self, inputs):
+            if 'int' in str(inputs.dtype):
+                return keras.KerasTensor((*inputs.shape, 6), 'float32')
+            return keras.KerasTensor((*inputs.shape[:-1], 11), 'float32')
+
+    table, tokens = Table(name='table'), keras.Input([5], dtype='int32')
+    hidden = layers.Dense(6, activation='gelu', name='middle')(table(tokens))
+    return keras.Model(tokens, table(layers.Dense(6, name='late')(hidden)))
+
+
+def masked():
+    tokens = keras.Input([6], dtype='int32')
+    hidden = layers.Embedding(9, 5, mask_zero=True, name='embedding')(tokens)
+    hidden = layers.Dense(5, name='between')(hidden)
+    hidden = layers.LSTM(4, return_sequences=True, name='recurrent')(hidden)
+    return keras.Model(tokens, layers.Dense(3, name='head')(layers.GlobalAveragePooling1D(name='mean')(hidden)))
+
+
+def expected(model, loss_fn, x, y, num_micro_batches):
+    """Loss, gradients and outputs of the model, micro-batch by micro-batch on one device."""
+    num_rows = len(tf.nest.flatten(y)[0])
+    total, gradients, outputs = 0.0, None, []
+    for part in range(num_micro_batches):
+        rows = slice(num_rows * part // num_micro_batches, num_rows * (part + 1) // num_micro_batches)
+        some_x, some_y = tf.nest.map_structure(lambda array: tf.constant(array[rows]), (x, y))
+        with tf.GradientTape() as tape:
+            outputs.append(model(some_x, training=True))
+            loss = loss_fn(some_y, outputs[-1]) / num_micro_batches
+        new = [tf.convert_to_tensor(g) for g in tape.gradient(loss, [v.value for v in model.trainable_variables])]
+        gradients = new if gradients is None else [a + b for a, b in zip(gradients, new)]
+        total += loss
+    return total, gradients, tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *outputs)
+
+
+def mean_square(y_true, outputs):
+    return tf.add_n([tf.reduce_mean((output - target)**2) for target, output in zip(
+        tf.nest.flatten(y_true), tf.nest.flatten(outputs))])
+
+
+CASES = {
+    'u_net': (u_net, images(), np.ones([4, 16, 16, 2], 'float32')),
+    'two_towers': (two_towers, {'left': images(2)[:, 0, 0, :1].repeat(4, 1), 'right': images(2)[:, 1, 1, :1].repeat(4, 1)},
+                   {'a': np.ones([4, 5], 'float32'), 'score': np.zeros([4, 1], 'float32')}),
+    'tied_embedding': (tied_embedding, np.arange(20).reshape(4, 5) % 11, np.ones([4, 5, 11], 'float32')),
+    'masked': (masked, np.array([[1, 2, 3, 0, 0, 0], [4, 0, 0, 0, 0, 0], [5, 6, 7, 8, 1, 2], [3, 3, 0, 0, 0, 0]]),
+               np.ones([4, 3], 'float32'))}
+
+
+@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('schedule, recompute', [
+    ('gpipe', 'none'), ('gpipe', 'stage'), ('1f1b', 'layer'), ('zb_h1', 'none'), ('zb_h1', 'stage')])
+def test_loss_gradients_and_outputs_are_those_of_the_model(case, schedule, recompute, assert_close):
+    keras.utils.set_random_seed(0)
+    make_model, x, y = CASES[case]
+    model = make_model()
+    loss, gradients, outputs = expected(model, mean_square, x, y, 2)
+    pipe = from_keras(model, num_partitions=3, num_micro_batches=2, schedule=schedule, recompute=recompute)
+    out = pipe.value_and_grad(mean_square, x, y, return_outputs=True)
+    assert_close((out.loss, out.gradients, out.outputs), (loss, gradients, outputs))
+    assert_close(pipe(x), model(x))
+
+
+def test_gradients_come_under_a_tape_and_through_a_pipeline_in_a_model(assert_close):
+    keras.utils.set_random_seed(0)
+    model, x, y = u_net(), *CASES['u_net'][1:]
+    loss, gradients, _ = expected(model, mean_square, x, y, 2)
+    pipe = from_keras(model, num_partitions=3, num_micro_batches=2)
+    inputs = keras.Input([16, 16, 3])
+    whole = keras.Model(inputs, pipe(inputs))
+    with tf.GradientTape() as tape:
+        value = mean_square(y, whole(x, training=True))
+    assert [v.path for v in whole.trainable_variables] == [v.path for v in model.trainable_variables]
+    assert_close((value, tape.gradient(value, [v.value for v in whole.trainable_variables])), (loss, gradients))
+
+
+def test_model_and_pipeline_are_one_set_of_weights(assert_close):
+    keras.utils.set_random_seed(0)
+    model, x = u_net(), CASES['u_net'][1]
+    before = [weight.numpy() for weight in model.weights]
+    pipe = from_keras(model, num_partitions=3, num_micro_batches=2)
+    assert_close([weight.numpy() for weight in model.weights], before, tolerance=0)
+    assert {variable.value.device[-5:] for variable in model.trainable_variables} == {'CPU:0', 'CPU:1', 'CPU:2'}
+    model.trainable_variables[0].assign(model.trainable_variables[0] * 2.0)
+    assert_close(pipe(x), model(x))
+    assert_close(model.predict(x, verbose=0), model(x).numpy())
+
+
+def test_a_skip_goes_straight_from_maker_to_reader():
+    pipe = from_keras(u_net(), num_partitions=4, num_micro_batches=2)
+    skips = [(stage.index, producer) for stage in pipe.stages for producer, _ in stage.sources if stage.index - producer > 1]
+    assert skips
+    assert all(len(stage.sources) <= 2 for stage in pipe.stages)
+
+
+@pytest.mark.parametrize('name, size, num_partitions', [
+    ('ResNet50', 32, 4), ('MobileNetV2', 32, 3), ('EfficientNetB0', 32, 3), ('InceptionV3', 75, 2)])
+def test_applications_give_the_outputs_and_gradients_of_the_model(name, size, num_partitions, assert_close):
+    keras.utils.set_random_seed(0)
+    model = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=5)
+    for layer in model._flatten_layers():
+        layer.trainable = not isinstance(layer, layers.BatchNormalization) and layer.trainable
+        if isinstance(layer, layers.Dropout):
+            layer.rate = 0.0
+    x, y = images(size, 2), np.array([1, 3])
+
+    def cross_entropy(labels, probabilities):
+        return tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, probabilities))
+
+    loss, gradients, outputs = expected(model, cross_entropy, x, y, 2)
+    pipe = from_keras(model, num_partitions=num_partitions, num_micro_batches=2, recompute='none')
+    out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
+    assert_close((out.loss, out.outputs), (loss, outputs))
+    assert_close(out.gradients, gradients, tolerance=2e-4)
+
+
+def test_fields_for_params_are_checked():
+    with pytest.raises(ValueError, match='num_partitions=40 is more than the'):
+        from_keras(u_net(), num_partitions=40)
+    with pytest.raises(ValueError, match='layers was given'):
+        from_keras(u_net(), layers=[1])
