@@ -8,11 +8,13 @@ import sys
 import time
 
 _STARTED = time.time()
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+if not sys.stderr.isatty():
+    os.environ.setdefault('TQDM_DISABLE', '1')  # bars are for terminals; that of TFDS fills files with lines
 
 from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry
+from lingpipe.training import startup
 
 FLAGS = flags.FLAGS
 
@@ -103,12 +105,12 @@ _MODES = {'train': _train, 'eval': _eval, 'inspect_params': _inspect_params, 'in
 
 
 def main(arguments):
-    from lingpipe.training import errors
     if len(arguments) > 1:
         raise app.UsageError(f'{arguments[1]!r} is not a flag: flags are given as --name=value.')
     if not FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
     if FLAGS.mode == 'list':
+        startup.import_tensorflow(find_devices=False)
         return _list()
     if not FLAGS.model:
         raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
@@ -120,6 +122,8 @@ def main(arguments):
         raise app.UsageError('--checkpoint and --follow were both given. Give one of them.')
     if FLAGS.mode in ('train', 'eval') and not FLAGS.logdir:
         raise app.UsageError(f'--logdir is missing: --mode={FLAGS.mode} needs a folder, such as --logdir=logs/my_run.')
+    startup.import_tensorflow(find_devices=FLAGS.mode != 'inspect_params')
+    from lingpipe.training import errors
     try:
         params, datasets = _experiment()
         devices = None if FLAGS.mode == 'inspect_params' else _place(params)

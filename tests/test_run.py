@@ -13,8 +13,6 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import tfds_images
-
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = '--model=tiny_digits'
 
@@ -72,9 +70,8 @@ class CommandLine:
 
     def __init__(self, folder, data_dir):
         self.folder = folder
-        self._environment = {
-            **os.environ, 'TFDS_DATA_DIR': data_dir, 'TF_CPP_MIN_LOG_LEVEL': '3',
-            'PYTHONPATH': str(ROOT / 'tests/training')}
+        inherited = {name: value for name, value in os.environ.items() if name != 'TF_CPP_MIN_LOG_LEVEL'}
+        self._environment = {**inherited, 'TFDS_DATA_DIR': data_dir, 'PYTHONPATH': str(ROOT / 'tests/training')}
 
     def start(self, *arguments):
         return subprocess.Popen(
@@ -108,15 +105,15 @@ class CommandLine:
 def command_line(tmp_path_factory):
     folder = tmp_path_factory.mktemp('command_line')
     (folder / 'file').touch()
-    data_dir = str(folder / 'data')
-    tfds_images.TfdsImages('digits', 'train', data_dir)
-    return CommandLine(folder, data_dir)
+    return CommandLine(folder, str(folder / 'data'))
 
 
 @pytest.fixture(scope='module')
 def outcomes(command_line):
     """{name: future of the outcome} of all commands."""
+    first = command_line.run(TINY, '--logdir=first')  # prepares the data, too
     jobs = {
+        'first': lambda: first,
         'interrupted': lambda: interrupted_training(command_line),
         'two trainings': lambda: two_trainings(command_line),
         'inspect_model': lambda: inspected_model(command_line),
@@ -229,6 +226,12 @@ def test_a_second_training_in_one_folder_is_refused_until_the_first_has_ended_ev
     assert f'\nError: --logdir=shared is in use by another training (process {pid} on ' in '\n' + refused.err
     assert 'Traceback' not in refused.err
     assert allowed.code == 0
+
+
+def test_a_first_training_writes_its_progress_and_nothing_else(outcomes):
+    outcome = outcomes['first'].result()
+    assert outcome.code == 0
+    assert re.fullmatch(r'First step after .* s\nstep 12/12, .* left\nstep 12, Test: .* %\n', outcome.err)
 
 
 def test_a_listing_has_every_model_with_its_first_line(outcomes):
