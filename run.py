@@ -100,6 +100,17 @@ def _list():
         print(f'{module} cannot be imported: {error}', file=sys.stderr)
 
 
+def _run(params, datasets):
+    import tensorflow as tf
+
+    from lingpipe.training import errors
+    devices = None if FLAGS.mode == 'inspect_params' else _place(params)
+    try:
+        _MODES[FLAGS.mode](params, datasets, devices)
+    except tf.errors.OpError as error:
+        raise errors.TrainingError(errors.in_words(error, params.task.body)) from error
+
+
 _ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError)
 _MODES = {'train': _train, 'eval': _eval, 'inspect_params': _inspect_params, 'inspect_model': _inspect_model}
 
@@ -126,8 +137,7 @@ def main(arguments):
     from lingpipe.training import errors
     try:
         params, datasets = _experiment()
-        devices = None if FLAGS.mode == 'inspect_params' else _place(params)
-        _MODES[FLAGS.mode](params, datasets, devices)
+        _run(params, datasets)
     except KeyboardInterrupt:
         sys.exit('Stopped by SIGINT. Checkpoints that were finished before are whole.')
     except _ERRORS_IN_WORDS + (errors.TrainingError,) as error:

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = '--model=tiny_digits'
+GREEDY = '--model=tiny_digits.GreedyDigits'
 
 # name: (arguments, what the sentence must say)
 ERRORS = {
@@ -115,6 +116,8 @@ def outcomes(command_line):
     jobs = {
         'first': lambda: first,
         'interrupted': lambda: interrupted_training(command_line),
+        'no memory': lambda: command_line.run(GREEDY, '--logdir=greedy', '--model_params_override=task.body.num_partitions=1'),
+        'no memory in a pipeline': lambda: command_line.run(GREEDY, '--logdir=greedy_pipeline'),
         'two trainings': lambda: two_trainings(command_line),
         'inspect_model': lambda: inspected_model(command_line),
         'list': lambda: command_line.run('--mode=list'),
@@ -209,6 +212,23 @@ def test_a_wrong_use_is_answered_by_a_sentence_about_the_flags(outcomes, name):
     assert code == 1
     assert USAGE_ERRORS[name][1] in err + out
     assert 'Traceback' not in err
+
+
+def test_too_little_memory_is_told_in_one_sentence_with_advice(outcomes):
+    code, _, err = outcomes['no memory'].result()
+    assert code == 1 and 'Traceback' not in err
+    assert re.search(
+        r'^Error: A device ran out of memory \(OOM when allocating tensor .* on CPU:0 .*\)\. Raise '
+        r"task.body.num_micro_batches \(now 2\), set task.body.recompute='layer' \(now 'stage'\), raise "
+        r'task.body.num_partitions \(now 1\), or lower input.batch_size\.$', err, re.MULTILINE)
+
+
+def test_the_reason_why_a_partition_failed_stands_above_the_sentence(outcomes):
+    code, _, err = outcomes['no memory in a pipeline'].result()
+    assert code == 1 and 'Traceback' not in err
+    reason, sentence = err.index('OOM when allocating tensor'), err.index('\nError: A device ')
+    assert reason < sentence
+    assert 'Raise task.body.num_micro_batches (now 2), ' in err[sentence:]
 
 
 def test_a_full_disk_is_told_in_one_sentence(outcomes):

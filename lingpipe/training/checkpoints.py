@@ -59,7 +59,7 @@ class Checkpointer:
             earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
             raise errors.TrainingError(
                 f'The checkpoint of step {step} could not be written to {self._directory} '
-                f'({errors.first_line(error)}). {earlier} Free some space or choose another --logdir, then run the same '
+                f'({errors.cause(error)}). {earlier} Free some space or choose another --logdir, then run the same '
                 'command again.') from error
 
     def restore(self, path):
@@ -214,5 +214,5 @@ def _damaged(path, error):
             f'There is no checkpoint {path}. Give the path of one as training prints it, such as '
             'logs/my_run/train/ckpt-100.')
     return errors.TrainingError(
-        f'Checkpoint {path} cannot be read ({errors.first_line(error)}). To use the checkpoint before it, delete the '
+        f'Checkpoint {path} cannot be read ({errors.cause(error)}). To use the checkpoint before it, delete the '
         f'files {path}.*; nothing was changed.')

@@ -2,17 +2,61 @@
 
 import re
 
+import tensorflow as tf
+
+_NO_SPACE = ('No space left on device', 'Disk quota exceeded')
+_LESS_MEMORY = {'none': 'stage', 'stage': 'layer'}
+
 
 class TrainingError(Exception):
     """Something outside the program stopped it: the message says what happened and what to do."""
 
 
-def first_line(error):
-    """Returns an error's message, shortened to its first line and without the names of TensorFlow's operations."""
-    lines = re.sub(r'\{\{.*?\}\}|\[Op:.*?\]', '', str(error)).strip().splitlines()
+def cause(error):
+    """Returns what went wrong, from an error's message: one line without names of TensorFlow's operations.
+
+    The message of an error in a graph says before it where that was built, and lists it once for each device.
+    """
+    text = re.sub(r'\{\{.*?\}\}|\[Op:.*?\]( name:)?|/job:localhost/replica:0/task:0/device:', '', str(error))
+    root = re.search(r'^ *\(0\) [A-Z_]+: *(.+)', text, re.MULTILINE)
+    lines = [line.strip() for line in text.strip().splitlines()]
+    if root:
+        lines = [root[1]]
+    elif lines and lines[0] == 'Graph execution error:':
+        operation = next((number for number, line in enumerate(lines) if line.startswith('[[')), len(lines))
+        lines = [line for line in lines[:operation] if line][-1:]
     return lines[0].strip().rstrip('.') if lines else type(error).__name__
 
 
 def reason(error):
     """Returns why a file operation of TensorFlow failed, without the path that stands before the reason."""
-    return first_line(error).rpartition('; ')[2]
+    return cause(error).rpartition('; ')[2]
+
+
+def in_words(error, body_params):
+    """Says what a failure inside TensorFlow means to the user, and what to do.
+
+    A device whose partition fails has the others cancelled, and often that is all that TensorFlow reports.
+
+    Args:
+        error: a `tf.errors.OpError`.
+        body_params: the Params of the pipeline.
+    """
+    told = cause(error)
+    if any(words in told for words in _NO_SPACE):
+        return f'The disk is full ({told}). Free some space, then run the same command again.'
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        return f'A device ran out of memory ({told}). {_save_memory(body_params)}'
+    if isinstance(error, tf.errors.CancelledError):
+        return ('A device failed in the middle of a step; the lines above that begin with W say why (if there are none, set '
+                f'TF_CPP_MIN_LOG_LEVEL=1 and run again). If it ran out of memory: {_save_memory(body_params)}')
+    return (f'TensorFlow stopped with {type(error).__name__}: {told}. If the cause lies outside, such as a machine that was '
+            'lost, run the same command again: a training goes on from its newest checkpoint.')
+
+
+def _save_memory(body_params):
+    p = body_params
+    less = _LESS_MEMORY.get(p.recompute)
+    recompute = f"set task.body.recompute='{less}' (now '{p.recompute}'), " if less else ''
+    return (f'Raise task.body.num_micro_batches (now {p.num_micro_batches}), {recompute}'
+            f'raise task.body.num_partitions (now {p.num_partitions}), or lower input.batch_size.')

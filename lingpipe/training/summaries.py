@@ -48,5 +48,5 @@ class SummaryWriter:
             yield
         except tf.errors.OpError as error:
             raise errors.TrainingError(
-                f'The curves could not be written to {self._directory} ({errors.first_line(error)}). Free some space '
+                f'The curves could not be written to {self._directory} ({errors.cause(error)}). Free some space '
                 'or choose another --logdir, then run the same command again.') from error

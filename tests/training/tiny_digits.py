@@ -59,4 +59,21 @@ class PoisonedDigits(TinyDigits):
     INPUT = PoisonedInput
 
 
+class Greedy(keras.layers.Layer):
+    """Needs more memory in a call than any device has."""
+
+    def call(self, inputs):
+        return inputs + tf.reduce_max(tf.fill([2**58], inputs[0, 0]))
+
+
+@model_registry.RegisterSingleTaskModel
+class GreedyDigits(TinyDigits):
+    """TinyDigits, with a layer that runs out of memory."""
+
+    def Task(self):
+        p = super().Task()
+        p.body.layers.append(layers.KerasParams(Greedy))
+        return p
+
+
 DEFAULT = TinyDigits

@@ -1,0 +1,82 @@
+import pytest
+import tensorflow as tf
+
+from lingpipe.pipeline import gpipe_layer
+from lingpipe.training import errors
+
+
+def fails_eagerly():
+    tf.debugging.assert_less(2, 1, 'too large')
+
+
+def fails_in_a_function():
+    tf.function(fails_in_python, autograph=False)()
+
+
+def fails_in_python():
+    def fail():
+        raise KeyError('no entry')
+
+    return tf.numpy_function(fail, [], tf.float32)
+
+
+def fails_on_one_of_several_devices():
+    @tf.function(autograph=False)
+    def step(x):
+        with tf.device('CPU:1'), tf.control_dependencies([tf.debugging.Assert(x < 0, ['too large'])]):
+            y = x + 1
+        with tf.device('CPU:2'):
+            return y * x
+
+    step(tf.constant(1))
+
+
+def needs_more_memory_than_there_is():
+    tf.fill([2**58], 0.0)
+
+
+def failure(function):
+    with pytest.raises(tf.errors.OpError) as caught:
+        function()
+    return caught.value
+
+
+@pytest.mark.parametrize('function, expected', [
+    (fails_eagerly, 'too large'), (fails_in_a_function, "KeyError: 'no entry'"),
+    (fails_on_one_of_several_devices, 'assertion failed: [too large]')])
+def test_the_cause_is_one_line_without_what_surrounds_it(function, expected):
+    assert errors.cause(failure(function)) == expected
+
+
+def test_an_error_without_a_message_is_called_by_its_class():
+    assert errors.cause(ValueError()) == 'ValueError'
+
+
+def words(error, **body):
+    return errors.in_words(error, gpipe_layer.GPipeLayer.Params().Set(num_partitions=3, num_micro_batches=8, **body))
+
+
+@pytest.mark.parametrize('recompute, advice', [
+    ('none', "set task.body.recompute='stage' (now 'none'), "), ('stage', "set task.body.recompute='layer' (now 'stage'), "),
+    ('layer', '')])
+def test_too_little_memory_comes_with_what_can_still_be_done(recompute, advice):
+    told = words(failure(needs_more_memory_than_there_is), recompute=recompute)
+    assert told.startswith('A device ran out of memory (OOM when allocating tensor with shape[')
+    assert told.endswith(f'). Raise task.body.num_micro_batches (now 8), {advice}raise task.body.num_partitions (now 3), or '
+                         'lower input.batch_size.')
+
+
+def test_a_full_disk_is_not_taken_for_too_little_memory():
+    error = tf.errors.ResourceExhaustedError(None, None, '/data/cache; No space left on device')
+    assert words(error) == (
+        'The disk is full (/data/cache; No space left on device). Free some space, then run the same command again.')
+
+
+def test_a_device_that_was_only_cancelled_is_not_blamed():
+    assert words(tf.errors.CancelledError(None, None, 'RecvAsync is cancelled.')).startswith(
+        'A device failed in the middle of a step; the lines above that begin with W say why')
+
+
+def test_other_errors_are_told_with_what_they_are():
+    told = words(failure(fails_in_a_function))
+    assert told.startswith("TensorFlow stopped with UnknownError: KeyError: 'no entry'. If the cause lies outside, ")
