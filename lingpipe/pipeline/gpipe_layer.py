@@ -9,11 +9,11 @@ from lingpipe.distribute import local_devices
 from lingpipe.layers import base_layer
 from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
+    balancing,
     executor,
     gradients,
     losses,
     micro_batches,
-    partition_table,
     pipeline_call,
     stage,
     validation,
@@ -67,7 +67,13 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('num_virtual_stages', 1, 'V: number of partitions on each device, for an interleaved schedule.')
         p.Define('recompute', 'stage', "'none': keep all activations; 'stage': keep those between partitions and recompute the "
                  "rest, a partition at a time; 'layer': recompute a layer at a time.")
-        p.Define('partition_by', 'flops', "What the cut balances: 'flops', 'params', or a list of ascending end indices.")
+        p.Define('partition_by', 'flops', "What the cut balances: 'flops', 'time' (measured on the first device), 'params', or a "
+                 'list of ascending end indices.')
+        p.Define('memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no limit.')
+        p.Define('num_optimizer_slots', None, 'Tensors that the optimizer keeps for each weight, for memory_limit: SGD 0, '
+                 "momentum 1, Adam 2; None: counted from the trainer's optimizer, Adam's without a trainer.")
+        p.Define('profile_dir', None, "Folder that keeps the times measured for partition_by='time'; None: the trainer's log "
+                 'directory, and without a trainer none is kept.')
         p.Define('devices', None, 'List of device names, one a partition; None: all accelerators, else virtual CPUs.')
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
         return p
@@ -89,7 +95,8 @@ class GPipeLayer(base_layer.BaseLayer):
         Args:
             model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and several
                 inputs and outputs are welcome. Its variables move to the devices of their partitions.
-            **fields: fields of `Params()` but `layers`.
+            **fields: fields of `Params()` but `layers`; what needs the size of a batch (partition_by='time', memory_limit) is
+                refused.
 
         Returns:
             `keras_pipeline.KerasPipeline`, a built `GPipeLayer`.
@@ -112,7 +119,7 @@ class GPipeLayer(base_layer.BaseLayer):
     def partitions(self):
         """List of `Partition`: which layers went where, and what each costs."""
         devices = [part.device for part in self.stages]
-        return partition_table.describe_partitions(self.analyses, self._ends, devices)
+        return self._cut.describe(self.analyses, devices)
 
     @property
     def schedule(self):
@@ -127,6 +134,7 @@ class GPipeLayer(base_layer.BaseLayer):
     def build(self, input_shape):
         self.build_from_specs(_specs_from_shapes(input_shape))
 
+    @tf.autograph.experimental.do_not_convert
     def build_from_specs(self, input_specs):
         """Cuts the stack and creates every weight on its partition's device.
 
@@ -135,8 +143,8 @@ class GPipeLayer(base_layer.BaseLayer):
         """
         p = self.params
         self.analyses = self._analyse(input_specs)
-        self._ends = partition_table.partition_ends(self.analyses, p.num_partitions * p.num_virtual_stages, p.partition_by)
         devices = p.devices or local_devices.stage_devices(p.num_partitions)
+        self._cut = self._make_cut(input_specs, devices[0])
         devices = [devices[self._schedule.device_of(index)] for index in range(len(self._ends))]
         self._stages = self._make_stages(devices, input_specs)
         self.built = True
@@ -150,6 +158,13 @@ class GPipeLayer(base_layer.BaseLayer):
 
     def _analyse(self, input_specs):
         return analyses.analyse_layers(self._layer_params, input_specs)
+
+    def _make_cut(self, input_specs, device):
+        return balancing.cut(self.params, self._schedule, self.analyses, self._layer_params, input_specs, device)
+
+    @property
+    def _ends(self):
+        return self._cut.ends
 
     def _make_stages(self, devices, input_specs):
         specs = [input_specs] + [analysis.outputs for analysis in self.analyses]

@@ -7,8 +7,10 @@ import numpy as np
 
 from lingpipe.pipeline import partition, partition_memory
 
-# Forward passes that are done again; 'layer' finds the inputs of all layers of a stage, then each layer's internals.
+# Forward passes that are done again; 'layer' finds the inputs of all layers of a stage, then each layer's internals. The
+# first one is saved where a B directly follows its own F.
 _EXTRA_FORWARDS = {'none': 0, 'stage': 1, 'layer': 2}
+_SAVED_FORWARDS = {'none': 0, 'stage': 1, 'layer': 1}
 
 # A backward pass computes two gradients where the forward pass computes one product.
 _FLOPS_OF_BACKWARD = 2
@@ -38,7 +40,7 @@ def extra_forwards(schedule, recompute):
     """Counts the forward passes that each stage does again, which may make it slower than its neighbours.
 
     Args:
-        schedule: `Schedule`. Nothing is recomputed where a B directly follows its own F, as for all micro-batches in 1F1B's
+        schedule: `Schedule`. Less is recomputed where a B directly follows its own F, as for all micro-batches in 1F1B's
             last stage, and for one of them in every stage of GPipe.
         recompute: 'none', 'stage' or 'layer'.
 
@@ -46,7 +48,8 @@ def extra_forwards(schedule, recompute):
         List of numbers, one a stage: the mean over the micro-batches.
     """
     kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
-    return [_EXTRA_FORWARDS[recompute] * (1 - kept[stage] / schedule.num_micro_batches) for stage in range(schedule.num_stages)]
+    return [_EXTRA_FORWARDS[recompute] - _SAVED_FORWARDS[recompute] * kept[stage] / schedule.num_micro_batches
+            for stage in range(schedule.num_stages)]
 
 
 def layer_costs(analyses, partition_by, layer_times=None, extra_forwards=(0,)):

@@ -9,7 +9,7 @@ from lingpipe.pipeline import schedule as schedules
 
 _CHOICES = {
     'recompute': ['none', 'stage', 'layer'],
-    'partition_by': ['flops', 'params'],
+    'partition_by': ['flops', 'time', 'params'],
 }
 
 
@@ -30,6 +30,7 @@ def validate_gpipe_params(p, num_layers):
             raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
     for field, choices in _CHOICES.items():
         _check_choice(field, getattr(p, field), choices)
+    _check_memory_fields(p)
     num_stages = p.num_partitions * p.num_virtual_stages
     if num_stages > num_layers:
         times = f' times num_virtual_stages={p.num_virtual_stages}' if p.num_virtual_stages > 1 else ''
@@ -57,6 +58,20 @@ def make_schedule(p):
         ValueError: the schedule is unknown, or does not go with the numbers of partitions and micro-batches.
     """
     return schedules.make_schedule(p.schedule, p.num_partitions, p.num_micro_batches, p.num_virtual_stages)
+
+
+def _check_memory_fields(p):
+    if p.memory_limit is not None and not (_is_number(p.memory_limit, (int, float)) and p.memory_limit > 0):
+        raise ValueError(f'memory_limit={p.memory_limit!r} is not possible: it is the number of bytes that a device may hold. '
+                         'Set it to such a number, as 16e9, or to None for no limit.')
+    slots = p.num_optimizer_slots
+    if slots is not None and not (_is_number(slots, int) and slots >= 0):
+        raise ValueError(f'num_optimizer_slots={slots!r} is not possible: it is how many tensors the optimizer keeps for each '
+                         'weight. Set it to 0 for SGD, 1 for momentum, 2 for Adam, or to None to have it counted.')
+
+
+def _is_number(value, kinds):
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def _check_devices(devices, num_partitions):

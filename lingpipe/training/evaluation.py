@@ -24,7 +24,8 @@ class CheckpointEvaluation:
         if not self._inputs:
             raise errors.TrainingError(
                 'This model defines neither Dev() nor Test(), so there is nothing to evaluate on. Add one of them.')
-        self._task = experiment.build_task(params, next(iter(self._inputs.values())).input_shape, devices)
+        self._task = experiment.build_task(
+            experiment.evaluation_params(params), next(iter(self._inputs.values())).input_shape, devices)
         self._reader = checkpoints.WeightReader(self._task.body)
         self._evaluator = evaluator.Evaluator(self._task)
         self._curves = {}

@@ -2,12 +2,16 @@
 
 import tensorflow as tf
 
-from lingpipe.pipeline import analysis, partition_table
+from lingpipe.pipeline import analysis, balancing, validation
 from lingpipe.training import tables
+
+_UNMEASURED = (
+    "partition_by='time' measures the layers when a training starts. Nothing was measured here: the cut above is that of "
+    "partition_by='flops'.")
 
 
 def model_analysis(body_params, input_shape, devices):
-    """Describes every layer and every partition without allocating a weight.
+    """Describes every layer and every partition without allocating a weight or running a layer.
 
     Args:
         body_params: `GPipeLayer.Params()`.
@@ -17,10 +21,14 @@ def model_analysis(body_params, input_shape, devices):
     Returns:
         Text with a table of layers and a table of partitions.
     """
-    layer_params = analysis.named_layer_params(body_params.layers)
-    layers = analysis.analyse_layers(layer_params, tf.TensorSpec(input_shape, tf.float32))
-    ends = partition_table.partition_ends(layers, body_params.num_partitions, body_params.partition_by)
-    return describe(layers, partition_table.describe_partitions(layers, ends, devices))
+    by_time = body_params.partition_by == 'time'
+    p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
+    schedule, specs = validation.make_schedule(p), tf.TensorSpec(input_shape, tf.float32)
+    layer_params = analysis.named_layer_params(p.layers)
+    layers = analysis.analyse_layers(layer_params, specs)
+    cut = balancing.cut(p, schedule, layers, layer_params, specs, devices[0])
+    devices = [devices[schedule.device_of(stage)] for stage in range(schedule.num_stages)]
+    return describe(layers, cut.describe(layers, devices)) + ('\n\n' + _UNMEASURED if by_time else '')
 
 
 def describe(layers, partitions):
@@ -50,10 +58,24 @@ def partition_summary(partitions):
     Args:
         partitions: list of `Partition`.
     """
-    mean = sum(part.flops for part in partitions) / len(partitions)
-    rows = [[index, short_device(part.device), _span(part.layer_names), len(part.layer_names), part.num_parameters,
-             part.flops / 1e6, f'{part.flops / mean:.2f}' if mean else '-'] for index, part in enumerate(partitions)]
-    return tables.table(['partition', 'device', 'from .. to', 'layers', 'parameters', 'MFLOPs', 'of mean'], rows)
+    columns = [
+        ('partition', range(len(partitions))),
+        ('device', [short_device(part.device) for part in partitions]),
+        ('from .. to', [_span(part.layer_names) for part in partitions]),
+        ('layers', [len(part.layer_names) for part in partitions]),
+        ('parameters', [part.num_parameters for part in partitions]),
+        *_cost_columns('MFLOPs', [part.flops / 1e6 for part in partitions])]
+    if partitions[0].seconds is not None:
+        columns += _cost_columns('ms a micro-batch', [1e3 * part.seconds for part in partitions])
+    if partitions[0].memory is not None:
+        columns.append(('MB by estimate', [part.memory / 1e6 for part in partitions]))
+    titles, values = zip(*columns)
+    return tables.table(list(titles), list(map(list, zip(*values))))
+
+
+def _cost_columns(title, costs):
+    mean = sum(costs) / len(costs)
+    return [(title, costs), ('of mean', [f'{cost / mean:.2f}' if mean else '-' for cost in costs])]
 
 
 def short_device(device):

@@ -5,6 +5,7 @@
     control/lock                 held by the training that runs here
     control/params.txt           what was trained, as text that reads back
     control/model_analysis.txt   every layer, its partition and device
+    layer_times.json             measured times of layers, where the cut balances time
     train/ckpt-*, train/events*  checkpoints and training curves
     eval_test/events*            evaluation curves, one folder a dataset
     best/ckpt-*, best/best.json  the checkpoint with the best metric

@@ -45,7 +45,7 @@ class Trainer:
             pass  # a second training is refused now, and not when everything has been built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
-        self._task = experiment.build_task(params, self._input.input_shape, devices)
+        self._task = experiment.build_task(params, self._input.input_shape, devices, self._logdir.path)
         self._program = train_program.TrainProgram(self._task, params.train)
         self._checkpointer = checkpoints.Checkpointer(self._logdir.train, self._program, params.train.save_max_to_keep)
         self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1)

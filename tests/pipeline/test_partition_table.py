@@ -26,8 +26,8 @@ def test_time_counts_recomputed_forward_passes():
 
 
 @pytest.mark.parametrize('name, recompute, passes', [
-    ('gpipe', 'none', [0, 0, 0]), ('gpipe', 'stage', [3 / 4] * 3), ('gpipe', 'layer', [6 / 4] * 3),
-    ('1f1b', 'stage', [1, 1, 0]), ('zb_h1', 'stage', [1, 1, 0])])
+    ('gpipe', 'none', [0, 0, 0]), ('gpipe', 'stage', [3 / 4] * 3), ('gpipe', 'layer', [7 / 4] * 3),
+    ('1f1b', 'stage', [1, 1, 0]), ('1f1b', 'layer', [2, 2, 1]), ('zb_h1', 'stage', [1, 1, 0])])
 def test_stages_whose_backward_follows_their_forward_pass_recompute_less(name, recompute, passes):
     assert partition_table.extra_forwards(schedules.make_schedule(name, 3, 4), recompute) == passes
 

@@ -71,3 +71,27 @@ def test_several_outputs_are_all_shown():
 
     body = gpipe_layer.GPipeLayer.Params().Set(layers=[layers.KerasParams(Twice), layers.KerasParams(Sum)])
     assert '(5,), (2,)' in inspection.model_analysis(body, (1, 5), ['CPU:0'])
+
+
+def test_a_cut_by_time_is_not_measured_and_says_what_is_shown(body_params):
+    shown = inspection.model_analysis(body_params.Copy().Set(partition_by='flops'), (32, 8, 8, 1), DEVICES)
+    text = inspection.model_analysis(body_params.Copy().Set(partition_by='time'), (32, 8, 8, 1), DEVICES)
+    assert text.startswith(shown)
+    assert "Nothing was measured here: the cut above is that of partition_by='flops'" in text[len(shown):]
+
+
+def test_the_memory_of_each_partition_is_told_where_it_is_limited(body_params):
+    body_params.Set(memory_limit=1e9, num_optimizer_slots=1, recompute='none')
+    told = rows(inspection.model_analysis(body_params, (2000, 8, 8, 1), DEVICES).split('\n\n')[1])
+    assert told[0][-3:] == ['MB', 'by', 'estimate']
+    image, features = 2000 * 64 * 4, 2000 * 256 * 4
+    first = 3 * 40 * 4 + image + 2 * features  # weights, gradient sums and slots; inputs; outputs and their gradients
+    second = 3 * 2570 * 4 + 2 * features + 2 * features  # both layers keep their inputs; Flatten's outputs are the largest
+    assert [row[-1] for row in told[2:]] == [f'{first / 1e6:.1f}', f'{second / 1e6:.1f}']
+
+
+def test_stages_of_an_interleaved_schedule_take_turns_on_the_devices(body_params):
+    body_params.Set(layers=body_params.layers[1:2] * 4, num_virtual_stages=2, num_micro_batches=2,
+                    schedule='interleaved_1f1b', partition_by='flops')
+    told = rows(inspection.model_analysis(body_params, (2, 8, 8, 1), ['CPU:0', 'CPU:1']).split('\n\n')[1])
+    assert [row[1] for row in told[2:]] == ['CPU:0', 'CPU:1'] * 2

@@ -1,0 +1,88 @@
+"""What the fields of a pipeline ask of its cut: what to measure and estimate first, and then where it falls."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingpipe.pipeline import layer_memory, layer_profile, micro_batches, partition_table
+
+# Adam's, the most common optimizer for networks that need a pipeline.
+_DEFAULT_OPTIMIZER_SLOTS = 2
+
+
+class Cut(NamedTuple):
+    """Where a stack of layers is cut, and what was found out for that.
+
+    Attributes:
+        ends: list of ascending end indices, one a stage.
+        layer_times: list of `layer_profile.LayerTime`; None where nothing was measured.
+        memory: `layer_memory.MemoryEstimate`; None without a limit.
+    """
+
+    ends: list
+    layer_times: Any
+    memory: Any
+
+    def describe(self, analyses, devices):
+        """Returns the list of `Partition` on the given devices, one name a stage."""
+        return partition_table.describe_partitions(analyses, self.ends, devices, self.layer_times, self.memory)
+
+
+def cut(p, schedule, analyses, layer_params=None, input_specs=None, device=None):
+    """Cuts a stack of layers as its params say.
+
+    Args:
+        p: `GPipeLayer.Params()`.
+        schedule: `Schedule` of a full batch.
+        analyses: list of `LayerAnalysis`.
+        layer_params: list of InstantiableParams of the layers; like the rest, only to measure time or estimate memory.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
+        device: name of the device to measure on.
+
+    Returns:
+        `Cut`.
+
+    Raises:
+        ValueError: no cut is possible, or a size that measuring needs is open.
+    """
+    times, memory = None, None
+    if p.partition_by == 'time':
+        specs = micro_batch_specs(input_specs, p.num_micro_batches, "partition_by='time'")
+        times = layer_profile.profile_layers(layer_params, specs, device, p.profile_dir, analyses)
+    if p.memory_limit is not None:
+        specs = micro_batch_specs(input_specs, p.num_micro_batches, f'memory_limit={p.memory_limit}')
+        memory = _memory_estimate(p, schedule, layer_params, specs)
+    return Cut(_ends(p, schedule, analyses, times, memory), times, memory)
+
+
+def micro_batch_specs(input_specs, num_micro_batches, purpose):
+    """Returns the specs of the largest micro-batch.
+
+    Args:
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]`.
+        num_micro_batches: M.
+        purpose: the field that needs them, for the message.
+
+    Raises:
+        ValueError: when a size is open.
+    """
+    specs = tf.nest.flatten(input_specs)
+    if not all(spec.shape.is_fully_defined() for spec in specs):
+        raise ValueError(
+            f'{purpose} needs every size of the input, the batch size included, and got {[tuple(s.shape) for s in specs]}. '
+            'Call the pipeline on a batch first, or build_from_specs(tf.TensorSpec([batch, ...])), or set '
+            "partition_by='flops' and memory_limit=None.")
+    rows = -(-specs[0].shape[0] // micro_batches.count(input_specs, num_micro_batches))
+    return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), input_specs)
+
+
+def _memory_estimate(p, schedule, layer_params, specs):
+    num_slots = _DEFAULT_OPTIMIZER_SLOTS if p.num_optimizer_slots is None else p.num_optimizer_slots
+    return layer_memory.MemoryEstimate(
+        layer_memory.layer_memories(layer_params, specs), layer_memory.live_micro_batches(schedule), p.recompute, num_slots)
+
+
+def _ends(p, schedule, analyses, times, memory):
+    return partition_table.partition_ends(
+        analyses, schedule.num_stages, p.partition_by, times, partition_table.extra_forwards(schedule, p.recompute),
+        memory, p.memory_limit, num_devices=p.num_partitions)

@@ -1,0 +1,143 @@
+"""The fields partition_by, memory_limit and profile_dir of a pipeline, from its params to its partitions."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import balancing, gpipe_layer, layer_profile
+from lingpipe.pipeline.layer_profile import LayerTime
+
+# Each layer has 4 * 4 + 4 weights of 4 bytes; inputs, outputs and its one internal tensor (relu's) are of 4 sizes an example.
+LAYERS = [KerasParams(keras.layers.Dense, units=4, activation='relu') for _ in range(4)]
+IMAGES, TARGETS = np.ones([8, 4], np.float32), np.ones([8, 4], np.float32)
+WEIGHTS = 20 * 4
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Replaces the measurement: the first layer is slow; holds the specs and device of every call."""
+    calls = []
+
+    def profile(layer_params, input_specs, device, cache_dir=None, analyses=None):
+        calls.append((input_specs, device, cache_dir))
+        return [LayerTime(1.0 if index else 6.0, 2.0 if index else 9.0) for index in range(len(layer_params))]
+
+    monkeypatch.setattr(layer_profile, 'profile_layers', profile)
+    return calls
+
+
+def names(pipe):
+    return [len(part.layer_names) for part in pipe.partitions]
+
+
+def test_the_cut_by_time_balances_what_was_measured_on_the_first_device(make_pipe, measured):
+    pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=4, partition_by='time', profile_dir='somewhere',
+                     devices=['CPU:3', 'CPU:5'])
+    pipe(IMAGES)
+    assert measured == [(tf.TensorSpec([2, 4]), 'CPU:3', 'somewhere')]
+    assert names(pipe) == [1, 3]
+    assert [part.seconds for part in pipe.partitions] == [15.0, 9.0]
+    assert [part.memory for part in pipe.partitions] == [None, None]
+
+
+@pytest.mark.parametrize('schedule, recompute, layers', [
+    ('gpipe', 'stage', [4, 4]), ('1f1b', 'none', [4, 4]), ('1f1b', 'stage', [3, 4]), ('1f1b', 'layer', [4, 5])])
+def test_stages_that_recompute_less_get_more_layers(make_pipe, schedule, recompute, layers):
+    """With 'stage' a layer costs 1 + 1 + 2 forward passes in 1F1B's first stage, 1 + 2 in the last: 3 * 4 = 4 * 3. With 'layer'
+    it costs 1 + 2 + 2 and 1 + 1 + 2: 4 * 5 = 5 * 4.
+    """
+    pipe = make_pipe(LAYERS[:1] * sum(layers), num_partitions=2, num_micro_batches=8, schedule=schedule, recompute=recompute)
+    pipe(IMAGES)
+    assert names(pipe) == layers
+
+
+def test_a_pipeline_cut_by_time_trains_as_any_other(make_pipe, assert_close, tmp_path):
+    expected = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2).value_and_grad(
+        keras.losses.MeanSquaredError(), IMAGES, TARGETS)
+    pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2, partition_by='time', profile_dir=str(tmp_path))
+    out = pipe.value_and_grad(keras.losses.MeanSquaredError(), IMAGES, TARGETS)
+    assert_close((out.loss, out.gradients), (expected.loss, expected.gradients))
+    assert all(part.seconds > 0 for part in pipe.partitions)
+    assert len(json.loads((tmp_path / 'layer_times.json').read_text())) == 1  # the layers are equal
+
+
+def test_a_pipeline_may_be_cut_by_time_inside_a_function(make_pipe):
+    pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2, partition_by='time')
+    outputs = tf.function(pipe)(tf.constant(IMAGES))
+    assert outputs.shape == [8, 4]
+    assert all(part.seconds > 0 for part in pipe.partitions)
+
+
+@pytest.mark.parametrize('num_slots, weights', [(0, 2), (1, 3), (2, 4), (None, 4)])
+def test_memory_counts_weights_gradient_sums_slots_and_activations(make_pipe, num_slots, weights):
+    pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=4, recompute='none', memory_limit=1e6,
+                     num_optimizer_slots=num_slots)
+    pipe(IMAGES)
+    of_micro_batch = 2 * 4 * 4  # bytes of a tensor of 2 examples and 4 features
+    live, at_work = 4 * 2 * of_micro_batch, 2 * of_micro_batch
+    assert [part.memory for part in pipe.partitions] == [weights * 2 * WEIGHTS + live + at_work] * 2
+
+
+def test_the_cut_keeps_to_the_memory_limit(make_pipe, measured):
+    fields = {'num_partitions': 2, 'num_micro_batches': 4, 'partition_by': 'time', 'recompute': 'none', 'num_optimizer_slots': 0}
+    pipe = make_pipe(LAYERS, memory_limit=700, **fields)
+    pipe(IMAGES)
+    assert names(pipe) == [2, 2]
+    assert max(part.memory for part in pipe.partitions) <= 700
+    with pytest.raises(ValueError, match=r'memory_limit=400 bytes is too little for num_partitions=2.*Set num_partitions=4'):
+        make_pipe(LAYERS, memory_limit=400, **fields)(IMAGES)
+
+
+def test_the_limit_holds_for_all_stages_of_a_device(make_pipe):
+    fields = {'num_partitions': 2, 'num_virtual_stages': 2, 'num_micro_batches': 4, 'schedule': 'interleaved_1f1b'}
+    pipe = make_pipe(LAYERS, memory_limit=1e6, **fields)
+    pipe(IMAGES)
+    of_device = sum(part.memory for part in pipe.partitions if part.device.endswith('CPU:0'))
+    with pytest.raises(ValueError, match=f'device 0 needs {of_device:,} bytes for its stages'):
+        make_pipe(LAYERS, memory_limit=of_device - 1, **fields)(IMAGES)
+
+
+def test_a_written_cut_is_held_to_the_limit(make_pipe):
+    with pytest.raises(ValueError, match=r'partition_by=\[1, 4\] gives device 1 .* more than memory_limit=900 bytes'):
+        make_pipe(LAYERS, num_partitions=2, partition_by=[1, 4], memory_limit=900)(IMAGES)
+
+
+@pytest.mark.parametrize('fields, message', [
+    ({'partition_by': 'time'}, "partition_by='time' needs every size"),
+    ({'memory_limit': 1e6}, 'memory_limit=1000000.0 needs every size')])
+def test_an_open_batch_size_is_refused_with_what_to_do(make_pipe, fields, message):
+    with pytest.raises(ValueError, match=message + r'.*\(None, 4\).*Call the pipeline on a batch first'):
+        make_pipe(LAYERS, **fields).build((None, 4))
+
+
+def test_nothing_is_measured_or_estimated_that_is_not_needed(make_pipe, measured):
+    pipe = make_pipe(LAYERS, num_partitions=2)
+    pipe.build((None, 4))
+    assert not measured
+    assert [(part.seconds, part.memory) for part in pipe.partitions] == [(None, None)] * 2
+
+
+@pytest.mark.parametrize('batch, rows', [(8, 3), (9, 3), (2, 1)])
+def test_the_largest_micro_batch_is_measured(batch, rows):
+    """Three micro-batches of 8 rows have 2, 3 and 3; 2 rows make two micro-batches."""
+    specs = {'a': tf.TensorSpec([batch, 5]), 'b': tf.TensorSpec([batch], tf.int32)}
+    assert balancing.micro_batch_specs(specs, 3, 'test') == {'a': tf.TensorSpec([rows, 5]), 'b': tf.TensorSpec([rows], tf.int32)}
+
+
+@pytest.mark.parametrize('fields, message', [
+    ({'partition_by': 'time'}, r"partition_by='time' does not work .* Set partition_by='flops', 'params', or a list"),
+    ({'memory_limit': 10**9}, "memory_limit=1000000000 does not work .* partition_by='params'")])
+def test_a_keras_model_says_what_to_use_instead(fields, message):
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(4), keras.layers.Dense(4)])
+    with pytest.raises(ValueError, match=message):
+        gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, **fields)
+
+
+def test_a_keras_model_is_balanced_by_what_its_schedule_recomputes():
+    model = keras.Sequential([keras.Input([4]), *[keras.layers.Dense(4) for _ in range(7)]])
+    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=8, schedule='1f1b', recompute='stage')
+    assert names(pipe) == [3, 4]

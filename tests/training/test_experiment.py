@@ -1,0 +1,59 @@
+"""What a training adds to the params of its pipeline."""
+
+import json
+
+import numpy as np
+
+from lingpipe.pipeline import layer_profile
+from lingpipe.training import experiment, inspection
+
+SHAPE = (32, 8, 8, 1)
+
+
+def test_a_cut_by_time_keeps_its_times_in_the_log_directory_and_measures_once(tiny, tmp_path, monkeypatch):
+    run = tiny.trainer(tmp_path / 'logs', task__body__partition_by='time')
+    assert all(part.seconds > 0 for part in run._task.body.partitions)
+    entries = json.loads((tmp_path / 'logs/layer_times.json').read_text())
+    assert len(entries) == 5
+    monkeypatch.setattr(layer_profile, '_profile', None)  # nothing is measured again
+    again = tiny.trainer(tmp_path / 'logs', task__body__partition_by='time')
+    assert again._task.body.partitions == run._task.body.partitions
+
+
+def test_measuring_leaves_the_initial_weights_as_they_are(tiny, tmp_path):
+    plain = experiment.build_task(tiny.params(task__body__partition_by=[2, 5]), SHAPE)
+    by_time = experiment.build_task(tiny.params(task__body__partition_by='time'), SHAPE, logdir=str(tmp_path))
+    for one, other in zip(plain.body.trainable_variables, by_time.body.trainable_variables, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_a_folder_and_a_number_of_slots_of_the_params_own_are_kept(tiny, tmp_path):
+    params = tiny.params(task__body__profile_dir=str(tmp_path), task__body__memory_limit=1e9, task__body__num_optimizer_slots=7)
+    body = experiment.build_task(params, SHAPE, logdir='elsewhere').body
+    assert (body.params.profile_dir, body.params.num_optimizer_slots) == (str(tmp_path), 7)
+
+
+def test_a_memory_limit_counts_the_slots_of_the_optimizer_and_the_moving_average(tiny):
+    params = tiny.params(task__body__memory_limit=1e9)
+    assert experiment.body_params(params).num_optimizer_slots == 2  # momentum, and ema_decay
+    assert params.task.body.num_optimizer_slots is None
+    assert experiment.body_params(tiny.params()).num_optimizer_slots is None
+
+
+def test_the_table_tells_measured_milliseconds_and_estimated_megabytes(tiny, tmp_path):
+    body = experiment.build_task(
+        tiny.params(task__body__partition_by='time', task__body__memory_limit=1e9), SHAPE, logdir=str(tmp_path)).body
+    header, _, *rows = inspection.partition_summary(body.partitions).splitlines()
+    assert header.endswith('MFLOPs  of mean  ms a micro-batch  of mean  MB by estimate')
+    for row, part in zip(rows, body.partitions, strict=True):
+        *_, milliseconds, _, megabytes = row.split()
+        assert (milliseconds, megabytes) == (f'{1e3 * part.seconds:,.1f}', f'{part.memory / 1e6:,.1f}')
+
+
+def test_evaluation_measures_nothing_and_needs_no_room_for_training(tiny):
+    params = tiny.params(task__body__partition_by='time', task__body__memory_limit=1)
+    body = experiment.build_task(experiment.evaluation_params(params), (150, 8, 8, 1)).body
+    assert [(part.seconds, part.memory) for part in body.partitions] == [(None, None)] * 2
+    assert params.task.body.partition_by == 'time'
+    by_params = experiment.evaluation_params(tiny.params(task__body__partition_by='params'))
+    assert by_params.task.body.partition_by == 'params'
