@@ -87,9 +87,9 @@ def _inspect_params(params, unused_datasets, unused_devices):
 
 
 def _inspect_model(params, unused_datasets, devices):
-    from lingpipe.training import inspection
+    from lingpipe.training import experiment, inspection
     input_shape = params.input.cls.InputShape(params.input)
-    print(inspection.model_analysis(params.task.body, input_shape, devices))
+    print(inspection.model_analysis(experiment.body_params(params), input_shape, devices))
 
 
 def _list():
