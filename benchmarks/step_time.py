@@ -1,6 +1,6 @@
 """Seconds and memory of a training step: a pipeline on K cores against the same layers without one, on one core.
 
-    python benchmarks/step_time.py --model=amoebanet --num_partitions=2 --num_micro_batches=4
+    python benchmarks/step_time.py --model=decoder --num_partitions=2 --schedules=gpipe,1f1b
 
 Every configuration has a process of its own, held to its cores, and they take turns, a step each.
 """
@@ -14,13 +14,15 @@ import models
 from absl import app, flags
 
 from lingpipe.distribute import local_devices
+from lingpipe.pipeline import schedule as schedules
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K, each on a device of one core.')
 _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure.")
+_SCHEDULES = flags.DEFINE_list('schedules', ['gpipe'], "Values of GPipeLayer's field to measure.")
 _NUM_STEPS = flags.DEFINE_integer('num_steps', 20, 'Measured steps of each; medians count.', lower_bound=1)
 
-# Work of a micro-batch in units of its forward pass: F 1, B 2, and what is recomputed once more.
-_RECOMPUTE_FACTORS = {'none': 3 / 3, 'stage': 4 / 3}
+# A backward pass does twice the work of the forward pass; a split one half of it by inputs, half by weights.
+_BACKWARD, _WEIGHT = 1.0, 1.0
 
 
 def plain_steps(num_micro_batches):
@@ -34,7 +36,7 @@ def plain_steps(num_micro_batches):
     yield from _measure(models.plain_step(problem, pipe, num_micro_batches), problem, pipe)
 
 
-def pipeline_steps(recompute):
+def pipeline_steps(schedule, recompute):
     """Measures the pipeline.
 
     Yields:
@@ -42,65 +44,60 @@ def pipeline_steps(recompute):
     """
     local_devices.use_virtual_devices(_NUM_PARTITIONS.value)
     problem = models.problem()
-    pipe = models.build_pipe(problem, num_partitions=_NUM_PARTITIONS.value, recompute=recompute)
+    pipe = models.build_pipe(problem, num_partitions=_NUM_PARTITIONS.value, schedule=schedule, recompute=recompute)
     yield from _measure(models.pipeline_step(problem, pipe), problem, pipe)
 
 
 def _measure(step, problem, pipe):
     """Yields a dictionary of what need be measured only once, then the seconds of one step after the other."""
-    loss, _ = step(problem.x, problem.y_true)
-    loss = float(loss)
+    loss = float(step(problem.x, problem.y_true))
     common.reset_allocator_peak()
     step(problem.x, problem.y_true)
-    yield {'loss': loss, 'peak': common.allocator_mib('peak'), 'flops': [part.flops for part in pipe.partitions]}
+    yield {'loss': loss, 'peak': common.allocator_mib('peak'), 'ideal': ideal_ratio(
+        [part.flops for part in pipe.partitions], pipe.schedule, pipe.params.recompute)}
     while True:
         start = time.perf_counter()
-        step(problem.x, problem.y_true)[0].numpy()
+        step(problem.x, problem.y_true).numpy()
         yield time.perf_counter() - start
 
 
-def ideal_ratio(flops, num_micro_batches, recompute):
+def ideal_ratio(flops, schedule, recompute):
     """Returns the step time that the schedule allows, over the time of the plain layers on one core.
-
-    It is (M + K - 1) / (M K) (GPipe, arXiv 1811.06965, section 2.3), times the largest partition over the mean one,
-    times the work with recomputation over the work without.
 
     Args:
         flops: list of the floating-point operations of each partition.
-        num_micro_batches: M.
+        schedule: `Schedule`.
         recompute: 'none' or 'stage'.
     """
-    num_partitions = len(flops)
-    balance = max(flops) * num_partitions / sum(flops)
-    bubble = (num_micro_batches + num_partitions - 1) / (num_micro_batches * num_partitions)
-    return bubble * balance * _RECOMPUTE_FACTORS[recompute]
+    costs = [schedules.StageCosts(
+        forward=cost, backward=_BACKWARD * cost, weight_gradient=_WEIGHT * cost,
+        recompute=cost if recompute == 'stage' else 0.0) for cost in flops]
+    one_core = sum(flops) * (1.0 + _BACKWARD + _WEIGHT) * schedule.num_micro_batches
+    return schedule.simulate(costs).step_time / one_core
 
 
 def _configurations():
-    """Returns, for each row of the table: title, value of `recompute` or None, generator function, argument, cores."""
-    num_micro_batches, num_partitions = flags.FLAGS.num_micro_batches, _NUM_PARTITIONS.value
+    """Returns, for each row of the table: title, whether it is a pipeline, generator function, arguments, cores."""
+    num_partitions, num_micro_batches = _NUM_PARTITIONS.value, models.problem().num_micro_batches
     return [
-        ('plain layers, whole batch', None, plain_steps, 1, 1),
-        (f'plain layers, {num_micro_batches} micro-batches', None, plain_steps, num_micro_batches, 1),
-        *[(f"{num_partitions} partitions, recompute='{recompute}'", recompute, pipeline_steps, recompute, num_partitions)
-          for recompute in _RECOMPUTE.value]]
+        ('plain layers, whole batch', False, plain_steps, [1], 1),
+        (f'plain layers, {num_micro_batches} micro-batches', False, plain_steps, [num_micro_batches], 1),
+        *[(f"{num_partitions} partitions, {schedule}, recompute='{recompute}'", True, pipeline_steps, [schedule, recompute],
+           num_partitions) for schedule in _SCHEDULES.value for recompute in _RECOMPUTE.value]]
 
 
 def _run(configurations):
     with contextlib.ExitStack() as stack:
-        processes = [stack.enter_context(common.Process(function, argument, num_cores=num_cores))
-                     for *_, function, argument, num_cores in configurations]
+        processes = [stack.enter_context(common.Process(function, *arguments, num_cores=num_cores))
+                     for *_, function, arguments, num_cores in configurations]
         once = [process.next() for process in processes]
         turns = [[process.next() for process in processes] for _ in range(_NUM_STEPS.value)]
     return once, [statistics.median(seconds) for seconds in zip(*turns)]
 
 
 def _row(configuration, once, seconds, plain_seconds):
-    title, recompute, *_, num_cores = configuration
-    ideals = ['', '']
-    if recompute is not None:
-        ideal = ideal_ratio(once['flops'], flags.FLAGS.num_micro_batches, recompute)
-        ideals = [f'{ideal:.3f}', f'{seconds / plain_seconds / ideal:.2f}']
+    title, is_pipeline, *_, num_cores = configuration
+    ideals = [f'{once["ideal"]:.3f}', f'{seconds / plain_seconds / once["ideal"]:.2f}'] if is_pipeline else ['', '']
     return [title, num_cores, f'{seconds:.4f}', f'{seconds / plain_seconds:.3f}', *ideals, f'{once["peak"]:.1f}',
             f'{once["loss"]:.6f}']
 

@@ -41,15 +41,22 @@ def test_step_time_compares_the_same_computation_in_every_row(tmp_path):
     assert report.read_text() == text
     whole, micro_batched, kept, recomputed = _table(text)
     assert whole['configuration'] == 'plain layers, whole batch'
-    assert kept['configuration'] == "2 partitions, recompute='none'"
-    assert recomputed['configuration'] == "2 partitions, recompute='stage'"
+    assert kept['configuration'] == "2 partitions, gpipe, recompute='none'"
+    assert recomputed['configuration'] == "2 partitions, gpipe, recompute='stage'"
     losses = [float(row['loss']) for row in (micro_batched, kept, recomputed)]
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-4)
-    # Three places for two devices and two micro-batches, partitions that differ a little, and a third more work.
+    # Three places for two devices and two micro-batches, partitions that differ a little; one of two is recomputed.
     assert 0.75 <= float(kept['ideal']) < 1.0
-    assert float(recomputed['ideal']) == pytest.approx(4 / 3 * float(kept['ideal']), abs=2e-3)
+    assert float(kept['ideal']) < float(recomputed['ideal']) < 4 / 3 * float(kept['ideal'])
     # The allocator does not count tensors as small as these: their peak is a number, and may be 0.
     assert all(float(row['seconds']) > 0 and float(row['peak MiB']) >= 0 for row in (whole, micro_batched, kept, recomputed))
+
+
+def test_memory_curves_grow_with_gpipe_and_not_with_1f1b():
+    rows = _table(_run('memory_curves', '--model=decoder', '--num_blocks=2', '--width=64', '--sequence_length=64',
+                       '--counts=2,8', '--schedules=gpipe,1f1b', '--recompute=none'))
+    growth = {row['schedule']: float(row['M=8']) / float(row['M=2']) for row in rows}
+    assert growth['gpipe'] > 1.5 * growth['1f1b']
 
 
 def test_fits_in_memory_says_how_each_configuration_ended():
