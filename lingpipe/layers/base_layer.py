@@ -15,6 +15,7 @@ class BaseLayer(keras.layers.Layer):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         hyperparams.RegisterType(cls)
+        keras.saving.register_keras_serializable(package=cls.__module__.partition('.')[0])(cls)
 
     @classmethod
     def Params(cls):

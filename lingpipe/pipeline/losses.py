@@ -1,6 +1,5 @@
 """What a loss function may return, brought to one form: sums with their weights, which add up over micro-batches."""
 
-import copy
 import math
 
 import keras
@@ -51,14 +50,30 @@ class _KerasMean:
 
     def __init__(self, loss):
         self._averages_weights = loss.reduction == 'mean_with_sample_weight'
-        self._loss = copy.copy(loss)
+        self._loss = shallow_copy(loss)
         self._loss.reduction = None
+        self._call, self._loss.call = loss.call, self._call_and_keep_mask
 
     def __call__(self, y_true, outputs, sample_weight=None):
         values = self._loss(y_true, outputs, sample_weight=sample_weight)
-        weights = [getattr(outputs, '_keras_mask', None), sample_weight if self._averages_weights else None]
+        if values.shape.rank == 0:
+            return {'loss': _sum_and_weight(values, _num_rows(y_true, outputs))}
+        weights = [getattr(outputs, '_keras_mask', None), self._mask, sample_weight if self._averages_weights else None]
         weights = [_broadcast(weight, values) for weight in weights if weight is not None]
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
+
+    def _call_and_keep_mask(self, y_true, outputs):
+        """A loss may mask examples itself, as ignore_class does."""
+        values = self._call(y_true, outputs)
+        self._mask = getattr(values, '_keras_mask', None)
+        return values
+
+
+def shallow_copy(keras_object):
+    """Returns a copy that shares its attributes: copy.copy would save and load a Keras object, which not all can."""
+    copied = object.__new__(type(keras_object))
+    vars(copied).update(vars(keras_object))
+    return copied
 
 
 def means(sums):

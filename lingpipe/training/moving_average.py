@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.training import device_functions
+from lingpipe.optimizers import device_functions
 
 
 class MovingAverage:

@@ -1,10 +1,10 @@
-"""One Keras optimizer over all partitions, doing the arithmetic of each variable on the device of that variable."""
+"""One Keras optimizer over all partitions, made from the params of training."""
 
 import keras
 import tensorflow as tf
 
 from lingpipe.layers import keras_params
-from lingpipe.training import device_functions
+from lingpipe.optimizers import device_placement
 
 _INSTEAD = {
     'clipnorm': 'train.clip_gradient_norm_to_value', 'clipvalue': 'train.clip_gradient_norm_to_value',
@@ -23,50 +23,21 @@ def build_optimizer(train_params, variables):
         A built `keras.optimizers.Optimizer`.
 
     Raises:
-        ValueError: when an option of the optimizer needs all gradients on one device.
+        ValueError: when an option of the optimizer has a field of its own in the params of training.
     """
     p = train_params
     params = (p.optimizer or keras_params.KerasParams(keras.optimizers.SGD)).Copy()
     params.learning_rate = p.learning_rate if p.lr_schedule is None else p.lr_schedule.Instantiate()
-    _refuse_what_gathers_gradients(params)
-    optimizer = _on_device_of_variable(params.Instantiate())
+    _refuse_what_train_params_do(params)
+    optimizer = device_placement.place(params.Instantiate())
     with tf.device('CPU:0'):
         optimizer.build(variables)
     return optimizer
 
 
-def _refuse_what_gathers_gradients(params):
+def _refuse_what_train_params_do(params):
     for option, instead in _INSTEAD.items():
         if option in params and params.Get(option):
             raise ValueError(
-                f'optimizer.{option}={params.Get(option)!r} would bring all gradients to one device. '
-                f'Use {instead}, which works across partitions.')
-
-
-def _on_device_of_variable(optimizer):
-    """A stock Keras optimizer would do all its arithmetic on the first device."""
-    add_variable, apply_weight_decay = optimizer.add_variable_from_reference, optimizer._apply_weight_decay
-    update_step = optimizer.update_step
-
-    def update(variables, gradients, learning_rate):
-        for gradient, variable in zip(gradients, variables):
-            update_step(gradient, variable, learning_rate)
-
-    update_functions = device_functions.DeviceFunctions(update)
-
-    def update_each_on_its_device(gradients, variables, learning_rate):
-        update_functions(variables, (gradients,), (tf.convert_to_tensor(learning_rate),))
-
-    def decay_each_on_its_device(variables):
-        for variable in variables:
-            with tf.device(variable.value.device):
-                apply_weight_decay([variable])
-
-    def add_variable_on_device(reference_variable, *args, **kwargs):
-        with tf.device(reference_variable.value.device):
-            return add_variable(reference_variable, *args, **kwargs)
-
-    optimizer._backend_update_step = update_each_on_its_device
-    optimizer._apply_weight_decay = decay_each_on_its_device
-    optimizer.add_variable_from_reference = add_variable_on_device
-    return optimizer
+                f'optimizer.{option}={params.Get(option)!r} would do what the trainer does, reports and checkpoints itself. '
+                f'Use {instead}.')

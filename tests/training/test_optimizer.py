@@ -105,6 +105,6 @@ def test_the_params_of_the_optimizer_stay_as_they_were():
     ('clipnorm', 1.0, 'clip_gradient_norm_to_value'), ('clipvalue', 1.0, 'clip_gradient_norm_to_value'),
     ('global_clipnorm', 1.0, 'clip_gradient_norm_to_value'), ('use_ema', True, 'ema_decay'),
     ('gradient_accumulation_steps', 2, 'num_micro_batches')])
-def test_options_that_would_bring_all_gradients_to_one_device_are_refused(option, value, instead):
+def test_options_that_the_params_of_training_have_are_refused(option, value, instead):
     with pytest.raises(ValueError, match=f'optimizer.{option}={value}.*{instead}'):
         build(KerasParams(keras.optimizers.SGD, **{option: value}), make_variables())

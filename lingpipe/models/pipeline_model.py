@@ -1,0 +1,198 @@
+"""A pipeline as a Keras model: compile, fit, evaluate, predict and save, with every schedule."""
+
+import keras
+import tensorflow as tf
+from keras.src import backend
+
+from lingpipe.models import compiled_loss
+from lingpipe.optimizers import device_placement
+from lingpipe.pipeline import (
+    gpipe_layer,
+    keras_pipeline,  # noqa: F401  a saved model may hold one
+)
+
+
+@keras.saving.register_keras_serializable(package='lingpipe')
+class PipelineModel(keras.Model):
+    """Trains a pipeline by Keras's own `fit`, with the results of `fit` on the plain model.
+
+    The loss is computed inside the last partition, so the schedule of the pipeline holds in training; called as a layer, a
+    pipeline always runs GPipe's. The optimizer that `compile` is given works on the device of each variable::
+
+        model = lingpipe.PipelineModel(pipe)
+        model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
+        model.fit(x, y, batch_size=64, epochs=3, validation_data=(x_test, y_test))
+
+    Losses that layers add (`add_loss`, activity regularizers) count in training, but not in `evaluate`. Where a model has
+    several outputs, see `compiled_loss.CompiledLoss` for what masks do to the sum of their losses. A subclass that overrides
+    `compute_loss` changes `evaluate` only.
+
+    Args:
+        pipe: a `GPipeLayer`, made from Params or by `GPipeLayer.from_keras`.
+        **kwargs: `name` and other arguments of `keras.Model`.
+    """
+
+    def __init__(self, pipe, **kwargs):
+        if not isinstance(pipe, gpipe_layer.GPipeLayer):
+            raise TypeError(
+                f'PipelineModel was given a {type(pipe).__name__}, but takes a GPipeLayer. '
+                'Make one of a Keras model by GPipeLayer.from_keras(model, num_partitions=2).')
+        super().__init__(autocast=False, **kwargs)
+        self.pipe = pipe
+        self.built = pipe.built
+        self._input_specs = None
+        self._losses_in_pipeline = {}
+
+    @property
+    def output_names(self):
+        """Names of the outputs, by which losses and metrics may be given; those of the source model."""
+        source = getattr(self.pipe, 'model', None)
+        return getattr(source, 'output_names', None)
+
+    @property
+    def losses(self):
+        """Weight regularisers, each computed where its variable lives."""
+        penalties = []
+        for variable in self.trainable_variables:
+            if variable.regularizer is not None:
+                with tf.device(variable.value.device):
+                    penalties.append(variable.regularizer(variable.value))
+        return penalties
+
+    def compile(self, optimizer='rmsprop', loss=None, loss_weights=None, metrics=None, *, run_eagerly=False,
+                jit_compile=False, **arguments):
+        """Configures training, as `keras.Model.compile` does.
+
+        Args:
+            optimizer: Keras optimizer; it is changed to work on the device of each variable, with the same results.
+            loss: loss, or list or dictionary of losses, one an output.
+            loss_weights: list or dictionary of numbers, one a loss.
+            metrics: list or dictionary of metrics.
+            run_eagerly: must be False.
+            jit_compile: must be False, or 'auto', which means the same.
+            **arguments: other arguments of `keras.Model.compile`.
+
+        Raises:
+            ValueError: an argument, or the dtype of a layer, cannot work with a pipeline.
+        """
+        self._refuse(run_eagerly, jit_compile)
+        optimizer = device_placement.place(keras.optimizers.get(optimizer))
+        self._losses_in_pipeline = {}
+        arguments = {**arguments, 'run_eagerly': False, 'jit_compile': False, 'auto_scale_loss': False}
+        super().compile(optimizer, loss, loss_weights, metrics, **arguments)
+
+    def compile_from_config(self, config):
+        """Compiles a loaded model as it was when it was saved."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def __call__(self, inputs, *args, **kwargs):
+        self._build_for(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def call(self, inputs, training=False):
+        """Runs the pipeline; see `GPipeLayer.call`."""
+        return self.pipe(inputs, training=training)
+
+    def compute_output_spec(self, inputs, training=False):
+        return self.pipe.compute_output_spec(inputs, training=training)
+
+    def train_step(self, data):
+        """Trains on one batch, with the loss inside the last partition; see `keras.Model.train_step`."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        self._build_for(x)
+        num_rows = tf.shape(tf.nest.flatten(x)[0])[0]
+        targets, structure = compiled_loss.pack_targets(y, sample_weight, num_rows)
+        out = self.pipe.value_and_grad(
+            self._loss_in_pipeline(x, y, sample_weight, structure), x, targets,
+            return_outputs=self._compile_metrics is not None)
+        self._update_weights(out.gradients)
+        self._loss_tracker.update_state(out.loss, sample_weight=num_rows)
+        for metric in self._compile_loss.metrics:
+            metric.update_state(out.metrics[metric.name], sample_weight=num_rows)
+        return self._on_last_device(self.compute_metrics, x, y, out.outputs, sample_weight)
+
+    def test_step(self, data):
+        self._build_for(keras.utils.unpack_x_y_sample_weight(data)[0])
+        return self._on_last_device(super().test_step, data)
+
+    def get_config(self):
+        """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.
+
+        Raises:
+            ValueError: the pipeline was built before it became a model, which so has not seen any inputs yet.
+        """
+        is_from_keras = isinstance(self.pipe, keras_pipeline.KerasPipeline)
+        if self.built and self._input_specs is None and not is_from_keras:
+            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it is saved.')
+        return {'name': self.name, 'pipe': keras.saving.serialize_keras_object(self.pipe),
+                'input_specs': keras.saving.serialize_keras_object(self._input_specs)}
+
+    @classmethod
+    def from_config(cls, config):
+        model = cls(keras.saving.deserialize_keras_object(config['pipe']), name=config['name'])
+        specs = keras.saving.deserialize_keras_object(config['input_specs'])
+        if specs is not None:
+            model._build_for(specs)
+        return model
+
+    def save_own_variables(self, store):
+        """Keras saves no seeds; with this one, drop-out goes on where it was."""
+        store['seed'] = self.pipe._seed_generator.state.numpy()
+
+    def load_own_variables(self, store):
+        self.pipe._seed_generator.state.assign(store['seed'])
+
+    def _build_for(self, inputs):
+        """Creates the weights outside of any function that is being traced."""
+        if self._input_specs is None:
+            self._input_specs = keras.tree.map_structure(_symbol_of_any_batch, inputs)
+        if not self.pipe.built:
+            self.pipe.build_from_specs(keras.tree.map_structure(_spec_of, self._input_specs))
+        self.built = True
+
+    def _loss_in_pipeline(self, x, y, sample_weight, structure):
+        """Returns the same function each time, since the pipeline keeps what it has traced by it."""
+        if self._compile_loss is None:
+            raise ValueError('The model has no loss. Give one to compile(loss=...); losses that layers add count besides.')
+        if not self._compile_loss.built:
+            outputs = self.pipe.compute_output_spec(keras.tree.map_structure(_symbol_of, x))
+            backend.compute_output_spec(
+                self._compile_loss, *keras.tree.map_structure(_symbol_of, (y, outputs, sample_weight)))
+        return self._losses_in_pipeline.setdefault(
+            repr(structure), compiled_loss.CompiledLoss(self._compile_loss, structure))
+
+    def _update_weights(self, gradients):
+        variables = self.pipe.trainable_variables
+        if variables and not self.optimizer.built:
+            with tf.init_scope():
+                self.optimizer.build(variables)
+        self.optimizer.apply(gradients, variables)
+
+    def _on_last_device(self, function, *arguments):
+        with tf.device(self.pipe.stages[-1].device):
+            return function(*arguments)
+
+    def _refuse(self, run_eagerly, jit_compile):
+        if run_eagerly:
+            raise ValueError('run_eagerly=True was given, but eagerly no two partitions would overlap. Leave it False, and '
+                             'debug the source model eagerly.')
+        if jit_compile not in (False, 'auto'):
+            raise ValueError(f'jit_compile={jit_compile!r} would compile all partitions for one device. Leave it False.')
+        in_float16 = [layer.name for layer in self._flatten_layers() if layer.compute_dtype == 'float16']
+        if in_float16:
+            raise ValueError(f'Layers {in_float16} compute in float16, which needs a scaled loss; a pipeline does not scale '
+                             "it. Use the dtype policy 'mixed_bfloat16', which needs no scaling.")
+
+
+def _symbol_of(tensor):
+    return None if tensor is None else keras.KerasTensor(tensor.shape, keras.backend.standardize_dtype(tensor.dtype))
+
+
+def _symbol_of_any_batch(tensor):
+    return keras.KerasTensor((None, *tensor.shape[1:]), keras.backend.standardize_dtype(tensor.dtype))
+
+
+def _spec_of(symbol):
+    return tf.TensorSpec(symbol.shape, symbol.dtype)

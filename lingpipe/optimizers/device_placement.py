@@ -1,0 +1,111 @@
+"""A stock Keras optimizer over variables on several devices: slots and arithmetic beside each variable, same results."""
+
+import keras
+import tensorflow as tf
+
+from lingpipe.optimizers import device_functions
+
+
+def place(optimizer):
+    """Makes an optimizer keep its slots, and do its arithmetic, on the device of each variable.
+
+    Left alone it would do all of it on the first device. What it computes stays the same: the update, weight decay,
+    `clipnorm`, `clipvalue`, `global_clipnorm` (of which one scalar a variable crosses) and the moving average of `use_ema`.
+
+    Args:
+        optimizer: `keras.optimizers.Optimizer` that has no slots yet; it is changed in place.
+
+    Returns:
+        The same optimizer; one that is placed already is left as it is.
+
+    Raises:
+        ValueError: the optimizer scales the loss, which a loss inside the pipeline does not take part in.
+    """
+    _refuse_loss_scaling(optimizer)
+    if not hasattr(optimizer, '_device_placement'):
+        optimizer._device_placement = _DevicePlacement(optimizer)
+    return optimizer
+
+
+class _DevicePlacement:
+    """The methods that take the place of an optimizer's own."""
+
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+        self._add_variable = optimizer.add_variable_from_reference
+        self._apply_gradients = optimizer._backend_apply_gradients
+        self._clip_by_norm = optimizer._clip_by_norm
+        self._decay = optimizer._apply_weight_decay
+        self._devices = []
+        self._updates = device_functions.DeviceFunctions(self._update_group)
+        self._moves = device_functions.DeviceFunctions(self._move_averages)
+        optimizer.add_variable_from_reference = self.add_variable
+        optimizer._backend_apply_gradients = self.apply_gradients
+        optimizer._backend_update_step = self.update
+        optimizer._apply_weight_decay = self.decay
+        optimizer._clip_gradients = self.clip
+        optimizer._update_model_variables_moving_average = self.move_averages
+
+    def add_variable(self, reference_variable, *args, **kwargs):
+        with tf.device(reference_variable.value.device):
+            return self._add_variable(reference_variable, *args, **kwargs)
+
+    def apply_gradients(self, gradients, variables):
+        self._devices = [variable.value.device for variable in variables]
+        self._apply_gradients(gradients, variables)
+
+    def update(self, gradients, variables, learning_rate):
+        self._updates(variables, (gradients,), (tf.convert_to_tensor(learning_rate),))
+
+    def _update_group(self, variables, gradients, learning_rate):
+        for gradient, variable in zip(gradients, variables):
+            self._optimizer.update_step(gradient, variable, learning_rate)
+
+    def decay(self, variables):
+        for variable in variables:
+            with tf.device(variable.value.device):
+                self._decay([variable])
+
+    def clip(self, gradients):
+        """Clips as the first option that is set says, as Keras does."""
+        optimizer = self._optimizer
+        if optimizer.clipnorm:
+            return self._on_devices(self._clip_by_norm, gradients)
+        if optimizer.global_clipnorm:
+            return self._clip_by_global_norm(gradients, optimizer.global_clipnorm)
+        if optimizer.clipvalue:
+            limit = optimizer.clipvalue
+            return self._on_devices(lambda gradient: tf.clip_by_value(gradient, -limit, limit), gradients)
+        return gradients
+
+    def _clip_by_global_norm(self, gradients, limit):
+        """A norm that is not finite makes all gradients NaN, as in Keras."""
+        halves = self._on_devices(lambda gradient: tf.nn.l2_loss(tf.cast(gradient, tf.float32)), gradients)
+        norm = tf.sqrt(2.0 * tf.add_n(halves))
+        scale = limit / tf.maximum(norm, limit) + (norm - norm)
+        return self._on_devices(lambda gradient: gradient * tf.cast(scale, gradient.dtype), gradients)
+
+    def _on_devices(self, function, gradients):
+        results = []
+        for gradient, device in zip(gradients, self._devices):
+            with tf.device(device):
+                results.append(function(gradient))
+        return results
+
+    def move_averages(self, variables):
+        """The first average is the variable itself."""
+        momentum = self._optimizer.ema_momentum * tf.cast(self._optimizer.iterations.value > 0, tf.float32)
+        self._moves(variables, shared=(momentum,))
+
+    def _move_averages(self, variables, momentum):
+        for variable in variables:
+            average = self._optimizer._model_variables_moving_average[self._optimizer._get_variable_index(variable)]
+            kept = tf.cast(momentum, variable.dtype)
+            average.assign(kept * average.value + (1.0 - kept) * variable.value)
+
+
+def _refuse_loss_scaling(optimizer):
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) or optimizer.loss_scale_factor:
+        raise ValueError(
+            f'The optimizer {optimizer.name!r} scales the loss, which float16 needs, but the loss of a pipeline is computed '
+            "inside its last partition. Use an optimizer without loss scaling, with the dtype policy 'mixed_bfloat16'.")

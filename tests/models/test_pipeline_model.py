@@ -1,0 +1,244 @@
+"""`PipelineModel` against `keras.Model` on the same weights and batches."""
+
+import keras
+import numpy as np
+import pytest
+
+import lingpipe
+from lingpipe.layers.keras_params import KerasParams
+
+layers = keras.layers
+SCHEDULES = {
+    'gpipe': {'recompute': 'stage'}, '1f1b': {}, 'zb_h1': {'recompute': 'none'},
+    'interleaved_1f1b': {'num_virtual_stages': 2, 'num_partitions': 2}}
+
+
+def data(num_rows=12, width=5, num_classes=3):
+    random = np.random.default_rng(0)
+    return random.normal(size=(num_rows, width)).astype('float32'), random.integers(0, num_classes, num_rows)
+
+
+def classifier():
+    inputs = keras.Input([5])
+    first = layers.Dense(8, activation='gelu', kernel_regularizer='l2')(inputs)
+    hidden = layers.Dense(8, activation='tanh')(first)
+    hidden = layers.Dense(8, activation='tanh')(hidden)
+    return keras.Model(inputs, layers.Dense(3)(layers.Add()([first, hidden])))
+
+
+def two_heads():
+    inputs = keras.Input([5])
+    hidden = layers.Dense(8, activation='tanh')(inputs)
+    near = layers.Dense(3, name='near')(hidden)
+    far = layers.Dense(2, name='far')(layers.Dense(6, activation='gelu')(hidden))
+    return keras.Model(inputs, {'near': near, 'far': far})
+
+
+def two_heads_in_a_list():
+    model = two_heads()
+    return keras.Model(model.input, [model.output['near'], model.output['far']])
+
+
+def cross_entropy():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def pair(make_model, **fields):
+    """A plain model, and a pipelined model with the same weights."""
+    plain, source = make_model(), make_model()
+    source.set_weights(plain.get_weights())
+    fields = {'num_partitions': 3, 'num_micro_batches': 4, **fields}
+    return plain, lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, **fields))
+
+
+def assert_same_training(plain, pipelined, x, y, compiled, tolerance=1e-5, **fit):
+    """Fits, evaluates and predicts with both; `compiled` makes the arguments of `compile` anew for each."""
+    fit = {'batch_size': 4, 'epochs': 2, 'shuffle': False, 'verbose': 0, **fit}
+    histories, evaluations = [], []
+    for model in (plain, pipelined):
+        model.compile(**compiled())
+        histories.append(model.fit(x, y, **fit).history)
+        evaluations.append(model.evaluate(x, y, batch_size=4, verbose=0, return_dict=True))
+    assert_near(histories[1], histories[0], tolerance)
+    assert_near(evaluations[1], evaluations[0], tolerance)
+    assert_near(weights(pipelined), weights(plain), tolerance)
+    assert_near(pipelined.predict(x, verbose=0), plain.predict(x, verbose=0), tolerance)
+
+
+def weights(model):
+    return [variable.numpy() for variable in model.trainable_variables]
+
+
+def assert_near(actual, expected, tolerance=1e-5):
+    keras.tree.assert_same_structure(actual, expected)
+    for one, other in zip(keras.tree.flatten(actual), keras.tree.flatten(expected)):
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * max(np.abs(other).max(), 1e-2))
+
+
+def adam():
+    return {'optimizer': keras.optimizers.Adam(0.01), 'loss': cross_entropy(), 'metrics': ['accuracy']}
+
+
+@pytest.mark.parametrize('schedule', SCHEDULES)
+def test_every_schedule_trains_as_keras(schedule):
+    plain, pipelined = pair(classifier, schedule=schedule, **SCHEDULES[schedule])
+    x, y = data()
+    assert_same_training(plain, pipelined, x, y, adam, validation_data=data(7))
+
+
+def test_a_short_last_batch_counts_by_its_examples():
+    x, y = data(10)
+    assert_same_training(*pair(classifier, schedule='1f1b'), x, y, adam)
+
+
+def test_weights_of_examples_and_classes_count_as_in_keras():
+    x, y = data()
+    sample_weight = np.random.default_rng(1).uniform(size=12).astype('float32')
+
+    def compiled():
+        return {**adam(), 'weighted_metrics': ['accuracy']}
+
+    assert_same_training(*pair(classifier), x, y, compiled, sample_weight=sample_weight)
+    assert_same_training(*pair(classifier), x, y, compiled, class_weight={0: 1.0, 1: 0.2, 2: 3.0})
+
+
+@pytest.mark.parametrize('make_model, as_loss', [(two_heads, dict), (two_heads_in_a_list, list), (two_heads_in_a_list, dict)])
+def test_every_output_has_its_loss_weight_and_metrics(make_model, as_loss):
+    x, y = data()
+    targets = {'near': y, 'far': np.stack([x[:, 0], x[:, 1] ** 2], -1)}
+    given = {'near': cross_entropy(), 'far': 'mse'}, {'near': 0.3, 'far': 2.0}, {'near': ['accuracy'], 'far': ['mae']}
+    if as_loss is list:
+        given = [list(named.values()) for named in given]
+    if make_model is two_heads_in_a_list:
+        targets = list(targets.values())
+    assert_same_training(*pair(make_model, schedule='zb_h1'), x, targets, lambda: {
+        'optimizer': keras.optimizers.SGD(0.05), 'loss': given[0], 'loss_weights': given[1], 'metrics': given[2]})
+
+
+def test_an_output_may_have_no_loss():
+    x, y = data()
+    assert_same_training(*pair(two_heads), x, {'near': y}, lambda: {
+        'optimizer': keras.optimizers.SGD(0.05), 'loss': {'near': cross_entropy()}})
+
+
+def test_losses_of_layers_count_in_training():
+    def with_activity_regularizer():
+        return keras.Sequential([
+            keras.Input([5]), layers.Dense(8, activation='tanh', activity_regularizer='l2'), layers.Dense(3)])
+
+    plain, pipelined = pair(with_activity_regularizer, num_partitions=2, num_micro_batches=2)
+    x, y = data()
+    histories = []
+    for model in (plain, pipelined):
+        model.compile('sgd', cross_entropy())
+        histories.append(model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history)
+    assert_near(histories[1], histories[0])
+    assert_near(weights(pipelined), weights(plain))
+
+
+@pytest.mark.parametrize('loss', [
+    lambda y_true, outputs: keras.ops.mean(keras.ops.square(outputs - keras.ops.cast(y_true, 'float32'))),
+    lambda y_true, outputs: keras.ops.square(outputs - keras.ops.cast(y_true, 'float32')),
+    keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=1),
+    'mean_absolute_error'], ids=['scalar', 'values', 'ignore_class', 'name'])
+def test_losses_of_all_kinds_mean_the_same(loss):
+    x, y = data()
+    y = y if isinstance(loss, keras.losses.Loss) else y[:, None]
+    assert_same_training(*pair(classifier), x, y, lambda: {'optimizer': 'sgd', 'loss': loss})
+
+
+def test_masked_tokens_do_not_count():
+    def tagger():
+        tokens = keras.Input([6], dtype='int32')
+        hidden = layers.Embedding(9, 5, mask_zero=True)(tokens)
+        return keras.Model(tokens, layers.Dense(3)(layers.Dense(5, activation='tanh')(hidden)))
+
+    tokens = np.random.default_rng(0).integers(0, 9, (12, 6)) * (np.arange(6) < np.arange(12)[:, None] % 5 + 1)
+    assert_same_training(*pair(tagger, num_partitions=2), tokens, tokens % 3, lambda: {
+        'optimizer': keras.optimizers.SGD(0.1, momentum=0.9), 'loss': cross_entropy(), 'metrics': ['accuracy']})
+
+
+def test_schedules_of_the_learning_rate_steps_per_execution_and_callbacks():
+    x, y = data(16)
+
+    def compiled():
+        rate = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+        return {'optimizer': keras.optimizers.SGD(rate, momentum=0.9), 'loss': cross_entropy(), 'steps_per_execution': 2}
+
+    assert_same_training(*pair(classifier), x, y, compiled)
+    _, pipelined = pair(classifier)
+    pipelined.compile('sgd', cross_entropy())
+    stopping = keras.callbacks.EarlyStopping('loss', patience=0, mode='max', restore_best_weights=True)
+    history = pipelined.fit(x, y, batch_size=4, epochs=5, verbose=0, callbacks=[stopping]).history
+    assert len(history['loss']) == 2
+
+
+def test_slots_stand_beside_their_weights():
+    _, pipelined = pair(classifier)
+    pipelined.compile(**adam())
+    pipelined.fit(*data(), batch_size=4, verbose=0)
+    homes = [variable.value.device for variable in pipelined.trainable_variables]
+    assert len(set(homes)) == 3
+    slots = [variable.value.device for variable in pipelined.optimizer.variables if len(variable.shape)]
+    assert slots == [home for home in homes for _ in range(2)]
+
+
+def of_params():
+    stack = [KerasParams(layers.Dense, units=8, activation='tanh'), KerasParams(layers.Dropout, rate=0.3),
+             KerasParams(layers.Dense, units=3)]
+    return lingpipe.GPipeLayer.Params().Set(
+        name='pipe', layers=stack, num_partitions=2, num_micro_batches=2, schedule='1f1b', random_seed=3).Instantiate()
+
+
+def of_keras():
+    return lingpipe.GPipeLayer.from_keras(classifier(), num_partitions=2, num_micro_batches=2, schedule='zb_h1')
+
+
+@pytest.mark.parametrize('make_pipe', [of_params, of_keras])
+def test_a_saved_model_goes_on_training_as_if_it_had_not_stopped(make_pipe, tmp_path):
+    x, y = data()
+    model = lingpipe.PipelineModel(make_pipe())
+    model.compile(**adam())
+    saver = keras.callbacks.ModelCheckpoint(str(tmp_path / 'model.keras'))
+    model.fit(x, y, batch_size=4, shuffle=False, verbose=0, callbacks=[saver])
+    loaded = keras.saving.load_model(tmp_path / 'model.keras')
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+    assert [v.value.device for v in loaded.optimizer.variables] == [v.value.device for v in model.optimizer.variables]
+    histories = [one.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history for one in (model, loaded)]
+    assert_near(histories[1], histories[0], 1e-6)
+    assert_near(weights(loaded), weights(model), 1e-6)
+
+
+def test_a_pipeline_of_a_model_is_a_layer_of_another(tmp_path):
+    def around(middle):
+        inputs = keras.Input([5])
+        return keras.Model(inputs, layers.Dense(3)(middle(layers.Dense(5, activation='tanh')(inputs))))
+
+    plain = around(classifier())
+    pipelined = around(lingpipe.GPipeLayer.from_keras(classifier(), num_partitions=2, num_micro_batches=2))
+    pipelined.set_weights(plain.get_weights() + [pipelined.get_weights()[-1]] if len(
+        plain.get_weights()) < len(pipelined.get_weights()) else plain.get_weights())
+    x, y = data()
+    assert_same_training(plain, pipelined, x, y, adam)
+    pipelined.save(tmp_path / 'model.keras')
+    assert_near(keras.saving.load_model(tmp_path / 'model.keras').predict(x, verbose=0), pipelined.predict(x, verbose=0))
+
+
+@pytest.mark.parametrize('arguments, message', [
+    ({'run_eagerly': True}, 'run_eagerly=True'), ({'jit_compile': True}, 'jit_compile=True'),
+    ({'optimizer': keras.optimizers.SGD(loss_scale_factor=2.0)}, 'scales the loss')])
+def test_what_cannot_work_is_refused(arguments, message):
+    _, pipelined = pair(classifier)
+    with pytest.raises(ValueError, match=message):
+        pipelined.compile(**{'loss': 'mse', **arguments})
+
+
+def test_a_missing_or_summed_loss_and_another_layer_are_refused():
+    _, pipelined = pair(classifier)
+    x, y = data()
+    for loss, message in ((None, 'has no loss'), (keras.losses.MeanSquaredError(reduction='sum'), "reduction='sum'")):
+        pipelined.compile('sgd', loss)
+        with pytest.raises(ValueError, match=message):
+            pipelined.fit(x, y, verbose=0)
+    with pytest.raises(TypeError, match='given a Dense'):
+        lingpipe.PipelineModel(layers.Dense(3))
