@@ -45,7 +45,7 @@ ERRORS = {
 USAGE_ERRORS = {
     'a mode that is not there': (
         [TINY, '--logdir=x', '--mode=trian'],
-        'flag --mode=trian: value should be one of <train|eval|inspect_params|inspect_model|list>'),
+        'flag --mode=trian: value should be one of <train|eval|trace|inspect_params|inspect_model|list>'),
     'a checkpoint to evaluate in a training': (
         [TINY, '--logdir=x', '--checkpoint=logs/train/ckpt-5'],
         '--checkpoint is for --mode=eval only. To train from the weights of a checkpoint, set train.init_from_checkpoint'),
@@ -54,6 +54,9 @@ USAGE_ERRORS = {
     'following and a checkpoint': (
         [TINY, '--logdir=x', '--mode=eval', '--follow', '--checkpoint=logs/train/ckpt-5'],
         '--checkpoint and --follow were both given. Give one of them.'),
+    'steps in a training': (
+        [TINY, '--logdir=x', '--steps=5'],
+        '--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '),
     'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list'),
     'no folder': ([TINY], '--logdir is missing: --mode=train needs a folder, such as --logdir=logs/my_run.'),
     'a word that is no flag': (['eval', TINY, '--logdir=x'], "'eval' is not a flag: flags are given as --name=value."),
@@ -121,6 +124,8 @@ def outcomes(command_line):
         'two trainings': lambda: two_trainings(command_line),
         'inspect_model': lambda: inspected_model(command_line),
         'list': lambda: command_line.run('--mode=list'),
+        'trace': lambda: command_line.run(
+            TINY, '--mode=trace', '--steps=2', '--logdir=traced', '--model_params_override=task.body.schedule=1f1b'),
         'inspect_params': lambda: inspected_params(command_line),
         'full disk': lambda: trained_on_a_full_disk(command_line),
         **{name: lambda arguments=arguments: command_line.run(*arguments)
@@ -320,3 +325,11 @@ def test_another_process_evaluates_the_newest_checkpoint_on_one_partition(outcom
     final = runs.completed.out.splitlines()[-1].removeprefix(f'Final Test after {step} steps: ')
     assert runs.evaluated.code == 0
     assert runs.evaluated.out.splitlines()[-1] == f'step {step}, Test: {final}'
+
+
+def test_a_trace_says_where_the_time_went_and_names_its_files(outcomes, command_line):
+    outcome = outcomes['trace'].result()
+    assert (outcome.code, outcome.err) == (0, '')
+    assert re.search(r'^2 steps of [\d.]+ ms on average: 1f1b, 2 partitions on 2 devices, 2 micro-batches$', outcome.out, re.M)
+    assert outcome.out.splitlines()[-2:] == ['traced/trace/timeline.png', 'traced/trace/trace.json']
+    assert all((command_line.folder / path).stat().st_size for path in outcome.out.splitlines()[-2:])

@@ -52,10 +52,13 @@ class Execution:
         targets: list of nests of tensors for `loss`, or None.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
+        observer: what lays the calls out in this object's place, such as `action_times.ActionTimes`, or None. Its
+            `around(action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last the operation
+            that the device's next call waits for.
     """
 
     def __init__(self, stages, schedule, micro_batches, seed_and_step, training, values, recompute='stage', targets=None,
-                 loss=None, input_gradients_needed=False):
+                 loss=None, input_gradients_needed=False, observer=None):
         self._stages = stages
         self._schedule = schedule
         inputs = [boundary.unpack(nest) for nest in micro_batches]
@@ -78,6 +81,7 @@ class Execution:
         self._known, self._gradients, self._last, self._metrics, self._losses = {}, {}, {}, [], {}
         self._weight_gradients = [None] * len(stages)
         self._programs = {}
+        self._observer = observer
 
     def run(self, kinds=(schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)):
         """Lays out all actions of the given kinds."""
@@ -85,6 +89,7 @@ class Execution:
                    schedules.WEIGHT: self._backward_weights}
         for action in self._schedule.execution_order():
             if action.kind in kinds:
+                self._action = action
                 layouts[action.kind](self._stages[action.stage], action.micro_batch)
 
     @property
@@ -189,6 +194,8 @@ class Execution:
 
     def _in_turn(self, stage, lay_out, *arguments):
         """Lays out a call on the stage's device, after the one before it there; returns all results but its operation."""
+        if self._observer:
+            lay_out = functools.partial(self._observer.around, self._action, lay_out)
         with tf.device(stage.device), tf.control_dependencies(self._last.get(stage.device, [])):
             *results, operation = lay_out(*arguments)
         if operation is not None:

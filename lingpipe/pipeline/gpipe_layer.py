@@ -52,9 +52,13 @@ class GPipeLayer(base_layer.BaseLayer):
         micro-batch     2   ->    1   ->   0         num_micro_batches=3
 
     It is a Keras layer: it works under `tf.GradientTape`, in Functional models and in `model.fit`.
+
+    Attributes:
+        observer: what is told of every action that `value_and_grad` lays out (see `executor.Execution`), or None.
     """
 
     supports_jit = False
+    observer = None
 
     @classmethod
     def Params(cls):
@@ -250,7 +254,8 @@ class GPipeLayer(base_layer.BaseLayer):
     def _value_and_grad(self, loss_fn, x, targets, step, return_outputs, assign_state):
         values = executor.read_values(self.stages, True)
         execution = self.execution(
-            x, True, values, self._schedule, targets=targets, loss=self._loss_of_targets(loss_fn), step=step)
+            x, True, values, self._schedule, targets=targets, loss=self._loss_of_targets(loss_fn), step=step,
+            observer=self.observer)
         execution.run()
         sums = execution.sums
         finished = gradients.finish(self.stages, values, sums.weight_gradients, sums.metrics['loss'][1])

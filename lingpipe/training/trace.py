@@ -1,0 +1,121 @@
+"""The mode `trace`: some training steps, and when each device did what."""
+
+import dataclasses
+import os
+
+import tensorflow as tf
+
+from lingpipe.pipeline import replay
+from lingpipe.training import (
+    errors,
+    experiment,
+    inspection,
+    tables,
+    trace_advice,
+    trace_breakdown,
+    trace_events,
+    trace_files,
+    trace_picture,
+    trace_program,
+    train_program,
+    validation,
+)
+
+_NUM_STEPS_TO_WARM_UP = 2
+
+
+class Trace:
+    """Runs training steps from fresh weights and writes what they took into the folder 'trace' of a log directory.
+
+    Neither checkpoints nor curves are read or written: how long a step takes does not depend on the weights.
+
+    Args:
+        params: the experiment's Params with `task`, `train`, `eval` and `input`.
+        logdir: folder of the run.
+        devices: list of device names, one a partition, for params that name none.
+
+    Raises:
+        ValueError: a field of `train` or `eval` cannot work.
+        TrainingError: the log directory cannot be written to.
+    """
+
+    def __init__(self, params, logdir, devices=None):
+        validation.validate_training_params(params.train, params.eval)
+        logdir = os.path.expanduser(logdir)
+        self._files = trace_files.TraceFiles(logdir)
+        self._input = experiment.build_input(params.input, params.train.random_seed)
+        self._task = experiment.build_task(params, self._input.input_shape, devices, logdir)
+        self._program = trace_program.TraceProgram(self._task, params.train)
+
+    def run(self, num_steps):
+        """Records steps, writes the files, and prints the table and what to do.
+
+        Args:
+            num_steps: number of steps to record, after a few that warm up.
+
+        Returns:
+            List of `StepTimes`.
+
+        Raises:
+            TrainingError: when a loss is not finite, or the files cannot be written.
+        """
+        steps = self._record(num_steps)
+        names = row_names(self._task.body)
+        typical = sorted(steps, key=lambda step: step.seconds)[(len(steps) - 1) // 2]
+        picture = trace_picture.png({'measured': typical, 'simulated on the mean times': simulated(steps)}, names)
+        files = [self._files.write('timeline.png', picture),
+                 self._files.write('trace.json', trace_events.trace_text(steps, names, _NUM_STEPS_TO_WARM_UP + 1))]
+        print(report(steps, self._input.input_shape[0], num_shared_cores(self._task.body)))
+        print('\n' + '\n'.join(files), flush=True)
+        return steps
+
+    def _record(self, num_steps):
+        iterator = iter(self._input.training_dataset())
+        try:
+            steps = [self._program.run_traced(iterator) for _ in range(_NUM_STEPS_TO_WARM_UP + num_steps)]
+        except tf.errors.InvalidArgumentError as error:
+            if train_program.NON_FINITE not in str(error):
+                raise
+            raise errors.TrainingError(
+                f'{train_program.NON_FINITE} Lower the learning rate or set train.clip_gradient_norm_to_value, and trace '
+                'again.') from None
+        return steps[_NUM_STEPS_TO_WARM_UP:]
+
+
+def simulated(steps):
+    """Returns the `StepTimes` of a step whose actions and updates take the mean measured times, and transfers none."""
+    ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
+    update = tuple(max(sum(parts) / len(ends), 0.0) for parts in zip(*ends))
+    return replay.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), update)
+
+
+def report(steps, batch_size, num_cores=None):
+    """Returns the table of where the time went, and what to do about it.
+
+    Args:
+        steps: list of `StepTimes`.
+        batch_size: examples in a mini-batch.
+        num_cores: processor cores that virtual devices share, or None.
+    """
+    schedule, parts = steps[0].schedule, trace_breakdown.mean_breakdown(steps)
+    milliseconds = sum(step.seconds for step in steps) / len(steps) * 1000
+    rows = [[name, percent] for name, percent in dataclasses.asdict(parts).items()]
+    title = (f'{len(steps)} steps of {milliseconds:.1f} ms on average: {schedule.name}, {schedule.num_stages} partitions on '
+             f'{schedule.num_devices} devices, {schedule.num_micro_batches} micro-batches')
+    return '\n\n'.join([title, tables.table(['part', '% of the step'], rows),
+                        '\n'.join(trace_advice.advice(steps, batch_size, num_cores))])
+
+
+def row_names(body):
+    """Returns for each device of a built pipeline a name such as 'CPU:1, partition 1'."""
+    schedule = body.schedule
+    stages = [[stage for stage in body.stages if schedule.device_of(stage.index) == device]
+              for device in range(schedule.num_devices)]
+    return [f'{inspection.short_device(held[0].device)}, partition{"s" if len(held) > 1 else ""} '
+            + ' '.join(str(stage.index) for stage in held) for held in stages]
+
+
+def num_shared_cores(body):
+    """Returns how many processor cores the devices of a pipeline share, or None where they are accelerators."""
+    on_cpu = [tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages]
+    return len(os.sched_getaffinity(0)) if any(on_cpu) else None

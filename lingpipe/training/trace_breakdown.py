@@ -1,0 +1,93 @@
+"""What a step's time was spent on, in the rows of GPipe's own table."""
+
+import dataclasses
+import statistics
+
+from lingpipe.pipeline import replay
+from lingpipe.pipeline.step_times import COMPUTE, RECOMPUTE
+
+
+@dataclasses.dataclass(frozen=True)
+class Breakdown:
+    """Shares of a step in per cent, which add up to 100: the mean over the devices.
+
+    GPipe (arXiv 1811.06965, "Performance Overhead Breakdown") splits a step into these.
+
+    Attributes:
+        compute: forward and backward passes, without recomputation.
+        recompute: computing activations again.
+        bubble: waiting that the schedule has even where all stages cost the same and nothing takes time to send.
+        imbalance: waiting that is added because actions differ in length, between stages or from one to the next.
+        transfer: the rest of the waiting: tensors on their way, and actions that could run and did not yet.
+        update: from the end of the last action to the end of the step: gradients averaged, clipped, and applied.
+    """
+
+    compute: float
+    recompute: float
+    bubble: float
+    imbalance: float
+    transfer: float
+    update: float
+
+
+def mean_breakdown(steps):
+    """Returns the `Breakdown` of several `StepTimes`, the mean of theirs."""
+    parts = [dataclasses.astuple(breakdown(step)) for step in steps]
+    return Breakdown(*map(statistics.fmean, zip(*parts)))
+
+
+def breakdown(step):
+    """Splits a step's time.
+
+    Waiting is told apart by two simulations of the same schedule: with equal stages, which leaves the bubble; then with every
+    action as long as it was, which leaves bubble and imbalance. Whatever was waited beyond that is transfer.
+
+    Args:
+        step: `StepTimes`.
+
+    Returns:
+        `Breakdown`.
+    """
+    unequal = min(replay.replay(step.schedule, step.durations).idle, step.idle)
+    bubble = min(replay.replay(step.schedule, balanced_durations(step.schedule, [step])).idle, unequal)
+    update = step.end - step.actions_end
+    parts = (step.busy(COMPUTE), step.busy([RECOMPUTE]), bubble, unequal - bubble, step.idle - unequal, update)
+    return Breakdown(*(100 * seconds / step.seconds for seconds in parts))
+
+
+def mean_durations(steps):
+    """Returns for each action the mean duration of its kind in its stage, over micro-batches and steps.
+
+    Args:
+        steps: list of `StepTimes` of one schedule.
+
+    Returns:
+        Dictionary from `Action` to seconds.
+    """
+    return _means(steps, lambda action: (action.kind, action.stage))
+
+
+def balanced_durations(schedule, steps):
+    """Returns durations of a pipeline with as much work as was measured, and equal stages.
+
+    Args:
+        schedule: `Schedule` to give durations for, of the same stages; it may have another number of micro-batches.
+        steps: list of `StepTimes`.
+
+    Returns:
+        Dictionary from `Action` to seconds. Micro-batches are as large as the measured ones.
+    """
+    by_kind = {action.kind: seconds for action, seconds in _means(steps, lambda action: action.kind).items()}
+    durations = {action: by_kind[action.kind] for actions in schedule.device_actions for action in actions}
+    if RECOMPUTE in by_kind:
+        durations.update({action._replace(kind=RECOMPUTE): by_kind[RECOMPUTE]
+                          for action in schedule.backwards() - schedule.backwards_after_own_forward()})
+    return durations
+
+
+def _means(steps, group_of):
+    groups = {}
+    for step in steps:
+        for action, seconds in step.durations.items():
+            groups.setdefault(group_of(action), []).append(seconds)
+    return {action: statistics.fmean(groups[group_of(action)]) for action in steps[0].durations}

@@ -1,0 +1,76 @@
+"""The training step with time stamps."""
+
+import tensorflow as tf
+
+from lingpipe.pipeline import action_times, executor, time_stamps
+from lingpipe.pipeline.step_times import StepTimes
+from lingpipe.training import train_program
+
+
+class TraceProgram(train_program.TrainProgram):
+    """A `TrainProgram` that also tells when each device began and ended each action, and its update.
+
+    Args:
+        task: a `BaseTask` whose body is built.
+        train_params: the Params of training.
+    """
+
+    def __init__(self, task, train_params):
+        super().__init__(task, train_params)
+        self._traced_function = tf.function(self._traced_step, autograph=False)
+
+    def run_traced(self, iterator):
+        """Trains for one step.
+
+        Args:
+            iterator: iterator of batches of one static shape, as for `run`.
+
+        Returns:
+            `StepTimes` in seconds since 1970.
+
+        Raises:
+            tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message has NON_FINITE in it.
+        """
+        stamps, updates = self._traced_function(iterator)
+        schedule = self._task.body.schedule
+        return StepTimes(schedule, self._times.spans(schedule, stamps.numpy()), tuple(map(tuple, updates.numpy().tolist())))
+
+    def _traced_step(self, iterator):
+        body = self._task.body
+        self._times = body.observer = action_times.ActionTimes()
+        try:
+            row = self._step(next(iterator))
+        finally:
+            body.observer = None
+        with tf.control_dependencies([row]):
+            return self._times.stamps(), self._update_stamps
+
+    def _update(self, out, norm):
+        stamps, gradients = time_stamps.TimeStamps(), dict(zip(map(id, self._trainable), out.gradients))
+        begins = []
+        for device, variables in self._places():
+            with tf.device(device):
+                begins.append(stamps.when_ready([norm, *[gradients[id(variable)] for variable in variables]]))
+        with tf.control_dependencies(begins):
+            super()._update(out, norm)
+        ends = [self._end_of_update(stamps, begin, *place) for begin, place in zip(begins, self._places())]
+        with tf.device('CPU:0'):
+            self._update_stamps = tf.stack([tf.stack([begin, end]) for begin, end in zip(begins, ends)])
+
+    def _end_of_update(self, stamps, begin, device, variables):
+        """Stamps when the new values can be read, since a function reads a variable after it has assigned it."""
+        with tf.device(device):
+            values = [read(variable) for read in {self.read, executor.read_variable} for variable in variables] or [begin]
+            with tf.control_dependencies(values):
+                return stamps.when_computed(values[0], device)
+
+    def _places(self):
+        """Lists for each device of the schedule its name and the trainable variables of its stages, none of them twice."""
+        body, seen = self._task.body, set()
+        places = [None] * body.schedule.num_devices
+        for stage in body.stages:
+            device = body.schedule.device_of(stage.index)
+            new = [variable for variable in stage.trainable_variables if id(variable) not in seen]
+            seen.update(map(id, new))
+            places[device] = stage.device, (places[device][1] if places[device] else []) + new
+        return places

@@ -1,0 +1,51 @@
+"""The mode end to end, on a model that trains in a second."""
+
+import io
+import json
+
+import pytest
+from PIL import Image
+
+from lingpipe.pipeline.step_times import RECOMPUTE
+from lingpipe.training import errors, trace
+
+
+def test_a_trace_records_every_step_and_writes_its_files(tiny, tmp_path, capsys):
+    steps = trace.Trace(tiny.params(), tmp_path / 'logs').run(2)
+    assert len(steps) == 2
+    for step in steps:
+        assert len([span for span in step.spans if span.action.kind != RECOMPUTE]) == 2 * 2 * 2
+        assert len(step.updates) == 2
+        assert all(step.actions_end <= begin <= end for begin, end in step.updates)
+    assert steps[0].end <= steps[1].start
+    printed = capsys.readouterr().out
+    assert '2 steps of ' in printed
+    lines = [line.split() for line in printed.splitlines()]
+    percentages = {line[0]: float(line[1]) for line in lines if len(line) == 2 and line[1][0].isdigit()}
+    assert list(percentages) == ['compute', 'recompute', 'bubble', 'imbalance', 'transfer', 'update']
+    assert sum(percentages.values()) == pytest.approx(100, abs=0.4)
+    events = json.loads((tmp_path / 'logs/trace/trace.json').read_text())['traceEvents']
+    assert {event['args']['step'] for event in events if event['ph'] == 'X'} == {3, 4}
+    assert {event['args']['name'] for event in events if event['name'] == 'thread_name'} == {
+        'CPU:0, partition 0', 'CPU:1, partition 1'}
+    Image.open(io.BytesIO((tmp_path / 'logs/trace/timeline.png').read_bytes())).verify()
+    assert [path.name for path in (tmp_path / 'logs').iterdir()] == ['trace']
+
+
+def test_a_traced_step_trains_as_any_other(tiny, tmp_path, finished):
+    traced = trace.Trace(tiny.params(), tmp_path / 'logs')
+    traced.run(finished.trainer._step - 2)
+    for variable, expected in zip(traced._task.body.weights, finished.trainer._task.body.weights):
+        assert variable.numpy() == pytest.approx(expected.numpy(), rel=1e-5, abs=1e-6)
+
+
+def test_a_loss_that_is_not_finite_is_told(tiny, tmp_path):
+    params = tiny.params('PoisonedDigits')
+    with pytest.raises(errors.TrainingError, match='The loss or a gradient is not finite. Lower the learning rate'):
+        trace.Trace(params, tmp_path / 'logs').run(6)
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_built(tiny, tmp_path):
+    (tmp_path / 'file').touch()
+    with pytest.raises(errors.TrainingError, match='cannot be written to .* Choose a --logdir of yours'):
+        trace.Trace(tiny.params(), str(tmp_path / 'file/logs'))
