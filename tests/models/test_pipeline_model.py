@@ -173,6 +173,17 @@ def test_schedules_of_the_learning_rate_steps_per_execution_and_callbacks():
     assert len(history['loss']) == 2
 
 
+def test_inputs_may_be_several_and_options_of_the_optimizer_hold():
+    def joined():
+        left, right = keras.Input([5], name='left'), keras.Input([2], name='right')
+        both = layers.Concatenate()([layers.Dense(4, activation='tanh')(left), right])
+        return keras.Model({'left': left, 'right': right}, layers.Dense(3)(layers.Dense(6, activation='gelu')(both)))
+
+    x, y = data()
+    assert_same_training(*pair(joined, num_partitions=2), {'left': x, 'right': x[:, :2]}, y, lambda: {
+        'optimizer': keras.optimizers.AdamW(0.01, global_clipnorm=0.1, use_ema=True, ema_momentum=0.5), 'loss': cross_entropy()})
+
+
 def test_slots_stand_beside_their_weights():
     _, pipelined = pair(classifier)
     pipelined.compile(**adam())
@@ -216,8 +227,8 @@ def test_a_pipeline_of_a_model_is_a_layer_of_another(tmp_path):
 
     plain = around(classifier())
     pipelined = around(lingpipe.GPipeLayer.from_keras(classifier(), num_partitions=2, num_micro_batches=2))
-    pipelined.set_weights(plain.get_weights() + [pipelined.get_weights()[-1]] if len(
-        plain.get_weights()) < len(pipelined.get_weights()) else plain.get_weights())
+    for variable, value in zip(pipelined.trainable_variables, plain.trainable_variables):
+        variable.assign(value)
     x, y = data()
     assert_same_training(plain, pipelined, x, y, adam)
     pipelined.save(tmp_path / 'model.keras')
