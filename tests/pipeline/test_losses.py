@@ -75,3 +75,18 @@ def test_a_dictionary_without_a_loss_is_refused():
 def test_the_mean_of_nothing_is_zero():
     means = losses.means({'one': (tf.constant(6.0), tf.constant(4.0)), 'none': (tf.constant(0.0), tf.constant(0.0))})
     assert {name: float(mean) for name, mean in means.items()} == {'one': 1.5, 'none': 0.0}
+
+
+def test_a_keras_loss_of_a_lambda_that_averages_itself_counts_by_rows():
+    loss = keras.losses.MeanSquaredError()
+    loss.call = lambda y_true, outputs: tf.reduce_mean(outputs - y_true)
+    total, weight = losses.as_metrics(loss)(tf.zeros([4, 2]), tf.fill([4, 2], 3.0))['loss']
+    assert (float(total), float(weight)) == (12.0, 4.0)
+
+
+def test_what_a_keras_loss_masks_itself_is_not_divided_by():
+    loss = keras.losses.SparseCategoricalCrossentropy(ignore_class=1)
+    y_true, outputs = tf.constant([0, 1, 2, 1]), tf.fill([4, 3], 1 / 3)
+    total, weight = losses.as_metrics(loss)(y_true, outputs)['loss']
+    assert float(weight) == 2.0
+    assert float(total / weight) == pytest.approx(float(loss(y_true, outputs)), rel=1e-6)
