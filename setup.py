@@ -18,6 +18,7 @@ setuptools.setup(
         'importlib_resources',
         'keras>=3.12,<3.16',
         'numpy',
+        'pillow',
         'scikit-learn',
         'tensorboard',
         'tensorflow>=2.20,<2.22',

@@ -330,6 +330,6 @@ def test_another_process_evaluates_the_newest_checkpoint_on_one_partition(outcom
 def test_a_trace_says_where_the_time_went_and_names_its_files(outcomes, command_line):
     outcome = outcomes['trace'].result()
     assert (outcome.code, outcome.err) == (0, '')
-    assert re.search(r'^2 steps of [\d.]+ ms on average: 1f1b, 2 partitions on 2 devices, 2 micro-batches$', outcome.out, re.M)
+    assert re.search(r'^2 steps, on average of [\d.]+ ms: 1f1b, 2 partitions on 2 devices, 2 micro-batches$', outcome.out, re.M)
     assert outcome.out.splitlines()[-2:] == ['traced/trace/timeline.png', 'traced/trace/trace.json']
     assert all((command_line.folder / path).stat().st_size for path in outcome.out.splitlines()[-2:])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import statistics
 
 import tensorflow as tf
 
@@ -85,7 +86,7 @@ class Trace:
 def simulated(steps):
     """Returns the `StepTimes` of a step whose actions and updates take the mean measured times, and transfers none."""
     ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
-    update = tuple(max(sum(parts) / len(ends), 0.0) for parts in zip(*ends))
+    update = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
     return replay.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), update)
 
 
@@ -100,7 +101,8 @@ def report(steps, batch_size, num_cores=None):
     schedule, parts = steps[0].schedule, trace_breakdown.mean_breakdown(steps)
     milliseconds = sum(step.seconds for step in steps) / len(steps) * 1000
     rows = [[name, percent] for name, percent in dataclasses.asdict(parts).items()]
-    title = (f'{len(steps)} steps of {milliseconds:.1f} ms on average: {schedule.name}, {schedule.num_stages} partitions on '
+    count = '1 step' if len(steps) == 1 else f'{len(steps)} steps, on average'
+    title = (f'{count} of {milliseconds:.1f} ms: {schedule.name}, {schedule.num_stages} partitions on '
              f'{schedule.num_devices} devices, {schedule.num_micro_batches} micro-batches')
     return '\n\n'.join([title, tables.table(['part', '% of the step'], rows),
                         '\n'.join(trace_advice.advice(steps, batch_size, num_cores))])

@@ -8,7 +8,6 @@ from lingpipe.training import trace_breakdown
 
 _LARGE_PERCENT = 10
 _LARGE_RECOMPUTE_PERCENT = 15
-_SMALL_BUBBLE_PERCENT = 8
 _UNEQUAL = 1.1
 _MOST_DOUBLINGS = 5
 
@@ -72,7 +71,7 @@ def _smaller_bubble(steps, parts, batch_size):
         if num_micro_batches > batch_size:
             break
         best = num_micro_batches, _bubble_percent(steps, parts, num_micro_batches)
-        if best[1] <= _SMALL_BUBBLE_PERCENT:
+        if best[1] < _LARGE_PERCENT:
             break
     return best if best and best[1] < parts.bubble else None
 

@@ -11,7 +11,7 @@ from lingpipe.pipeline.step_times import COMPUTE, RECOMPUTE
 class Breakdown:
     """Shares of a step in per cent, which add up to 100: the mean over the devices.
 
-    GPipe (arXiv 1811.06965, "Performance Overhead Breakdown") splits a step into these.
+    GPipe breaks a step down into these (arXiv 1811.06965, as published at NeurIPS 2019), with set-up for transfer.
 
     Attributes:
         compute: forward and backward passes, without recomputation.

@@ -66,8 +66,10 @@ def test_fits_in_memory_says_how_each_configuration_ended():
     assert all(row['outcome'].startswith('trains: loss ') for row in rows)
 
 
-def test_timeline_draws_the_actions_of_each_device_in_schedule_order():
-    text = _run('timeline', '--num_partitions=2', '--num_micro_batches=2', '--layer=wait', '--milliseconds=20', '--units=4')
+def test_timeline_draws_the_actions_of_each_device_in_schedule_order(tmp_path):
+    text = _run('timeline', '--num_partitions=2', '--num_micro_batches=2', '--layer=wait', '--milliseconds=20', '--units=4',
+                f'--picture={tmp_path}/timeline.png')
+    assert (tmp_path / 'timeline.png').read_bytes().startswith(b'\x89PNG')
     drawn = [line.split('  ')[1] for line in text.splitlines() if line.startswith('device ')]
     assert [line.replace('-', '').replace('.', '') for line in drawn] == ['F0F1B1B0'] * 2
     assert {len(line) for line in drawn} == {100}

@@ -19,7 +19,7 @@ def test_a_trace_records_every_step_and_writes_its_files(tiny, tmp_path, capsys)
         assert all(step.actions_end <= begin <= end for begin, end in step.updates)
     assert steps[0].end <= steps[1].start
     printed = capsys.readouterr().out
-    assert '2 steps of ' in printed
+    assert '2 steps, on average of ' in printed
     lines = [line.split() for line in printed.splitlines()]
     percentages = {line[0]: float(line[1]) for line in lines if len(line) == 2 and line[1][0].isdigit()}
     assert list(percentages) == ['compute', 'recompute', 'bubble', 'imbalance', 'transfer', 'update']
