@@ -20,16 +20,17 @@ FLAGS = flags.FLAGS
 
 flags.DEFINE_string('model', None, "Model: a module of params ('params.amoebanet'), or a class in one ('params.amoebanet.X').")
 flags.DEFINE_enum(
-    'mode', 'train', ['train', 'eval', 'trace', 'inspect_params', 'inspect_model', 'list'],
+    'mode', 'train', ['train', 'eval', 'trace', 'export', 'inspect_params', 'inspect_model', 'list'],
     'train: train, evaluating as it goes. eval: evaluate a checkpoint. trace: show what the time of a few steps is '
-    'spent on, in a picture and a table. inspect_params: print all hyperparameters. inspect_model: print every layer '
-    'with its shape, parameters, FLOPs, partition and device. list: print all models.')
+    'spent on, in a picture and a table. export: write a checkpoint as a plain Keras file and as a SavedModel. '
+    'inspect_params: print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, '
+    'partition and device. list: print all models.')
 flags.DEFINE_string(
     'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training goes on from what is there.')
 flags.DEFINE_string('model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4'.")
 flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a line.')
 flags.DEFINE_enum('device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Where partitions go; auto: accelerators, else CPU.')
-flags.DEFINE_string('checkpoint', None, 'Checkpoint to evaluate, for --mode=eval; the newest of --logdir otherwise.')
+flags.DEFINE_string('checkpoint', None, 'Checkpoint to evaluate or export; the newest of --logdir otherwise.')
 flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a running training.')
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
 
@@ -89,6 +90,11 @@ def _trace(params, unused_datasets, devices):
     trace.Trace(params, FLAGS.logdir, devices).run(FLAGS.steps)
 
 
+def _export(params, unused_datasets, unused_devices):
+    from lingpipe.training import export
+    export.Exporter(params, FLAGS.logdir).run(FLAGS.checkpoint)
+
+
 def _inspect_params(params, unused_datasets, unused_devices):
     print(params.ToText(), end='')
 
@@ -111,7 +117,7 @@ def _run(params, datasets):
     import tensorflow as tf
 
     from lingpipe.training import errors
-    devices = None if FLAGS.mode == 'inspect_params' else _place(params)
+    devices = None if FLAGS.mode in ('inspect_params', 'export') else _place(params)
     try:
         _MODES[FLAGS.mode](params, datasets, devices)
     except tf.errors.OpError as error:
@@ -120,7 +126,8 @@ def _run(params, datasets):
 
 _ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError)
 _MODES = {
-    'train': _train, 'eval': _eval, 'trace': _trace, 'inspect_params': _inspect_params, 'inspect_model': _inspect_model}
+    'train': _train, 'eval': _eval, 'trace': _trace, 'export': _export, 'inspect_params': _inspect_params,
+    'inspect_model': _inspect_model}
 
 
 def main(arguments):
@@ -133,16 +140,16 @@ def main(arguments):
         return _list()
     if not FLAGS.model:
         raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
-    if FLAGS.mode != 'eval' and (FLAGS.checkpoint or FLAGS.follow):
+    if FLAGS.follow and FLAGS.mode != 'eval' or FLAGS.checkpoint and FLAGS.mode not in ('eval', 'export'):
         raise app.UsageError(
-            f'{"--checkpoint" if FLAGS.checkpoint else "--follow"} is for --mode=eval only. To train from the weights of a '
+            f'{"--checkpoint is for --mode=eval and export" if FLAGS.checkpoint else "--follow is for --mode=eval"} only. To train from the weights of a '
             "checkpoint, set train.init_from_checkpoint, as in --model_params_override='train.init_from_checkpoint=PATH'.")
     if FLAGS.checkpoint and FLAGS.follow:
         raise app.UsageError('--checkpoint and --follow were both given. Give one of them.')
     if FLAGS['steps'].present and FLAGS.mode != 'trace':
         raise app.UsageError('--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '
                              "--model_params_override='train.max_steps=100'.")
-    if FLAGS.mode in ('train', 'eval', 'trace') and not FLAGS.logdir:
+    if FLAGS.mode in ('train', 'eval', 'trace', 'export') and not FLAGS.logdir:
         raise app.UsageError(f'--logdir is missing: --mode={FLAGS.mode} needs a folder, such as --logdir=logs/my_run.')
     startup.import_tensorflow(find_devices=FLAGS.mode != 'inspect_params')
     from lingpipe.training import errors

@@ -45,10 +45,10 @@ ERRORS = {
 USAGE_ERRORS = {
     'a mode that is not there': (
         [TINY, '--logdir=x', '--mode=trian'],
-        'flag --mode=trian: value should be one of <train|eval|trace|inspect_params|inspect_model|list>'),
+        'flag --mode=trian: value should be one of <train|eval|trace|export|inspect_params|inspect_model|list>'),
     'a checkpoint to evaluate in a training': (
         [TINY, '--logdir=x', '--checkpoint=logs/train/ckpt-5'],
-        '--checkpoint is for --mode=eval only. To train from the weights of a checkpoint, set train.init_from_checkpoint'),
+        '--checkpoint is for --mode=eval and export only. To train from the weights of a checkpoint, set train.init_from_checkpoint'),
     'following in a training': (
         [TINY, '--logdir=x', '--follow'], '--follow is for --mode=eval only. To train from the weights of a checkpoint'),
     'following and a checkpoint': (

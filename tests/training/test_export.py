@@ -1,0 +1,55 @@
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers import amoebanet
+from lingpipe.training import errors, export
+
+LOAD_WITHOUT_LINGPIPE = '''
+import sys
+sys.modules['lingpipe'] = None
+import keras, numpy
+model = keras.saving.load_model(sys.argv[1])
+numpy.save(sys.argv[2], model.predict(numpy.load(sys.argv[3]), verbose=0))
+'''
+
+
+def images(shape=(3, 8, 8, 1)):
+    return np.random.default_rng(0).normal(size=shape).astype('float32')
+
+
+def test_stock_layers_load_without_lingpipe_and_give_the_averaged_models_outputs(finished, copied, tiny, tmp_path, capsys):
+    keras_path, saved_model_path = export.Exporter(tiny.params(), str(copied)).run()
+    assert 'step 12: ' in (printed := capsys.readouterr().out)
+    assert 'loads with Keras alone' in printed
+    np.save(tmp_path / 'x.npy', images())
+    subprocess.run(
+        [sys.executable, '-c', LOAD_WITHOUT_LINGPIPE, keras_path, tmp_path / 'y.npy', tmp_path / 'x.npy'], check=True)
+    program = finished.trainer._program
+    body = finished.trainer._task.body
+    for variable in body.weights:
+        variable.assign(program.read(variable))
+    expected = body(images())
+    np.testing.assert_allclose(np.load(tmp_path / 'y.npy'), expected, rtol=1e-5, atol=1e-6)
+    served = tf.saved_model.load(saved_model_path)
+    np.testing.assert_allclose(served.serve(images()), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_amoebanet_with_its_two_tensors_between_layers_is_one_keras_model(tiny, tmp_path):
+    layers = amoebanet.amoebanet_layers('D', 3, 4, num_classes=10, use_auxiliary_head=False)
+    params = tiny.params(task__body__layers=layers, train__max_steps=1, input__image_size=16)
+    tiny.train(tmp_path, task__body__layers=layers, train__max_steps=1, input__image_size=16, eval__interval_steps=0)
+    keras_path, _ = export.Exporter(params, str(tmp_path)).run()
+    loaded = keras.saving.load_model(keras_path)
+    assert loaded(images((2, 16, 16, 1))).shape == (2, 10)
+
+
+def test_without_a_checkpoint_it_says_so(tiny, tmp_path):
+    with pytest.raises(errors.TrainingError, match='There is no checkpoint in .*Train first'):
+        export.Exporter(tiny.params(), str(tmp_path)).run()
+    with pytest.raises(errors.TrainingError, match='There is no folder'):
+        export.Exporter(tiny.params(), str(tmp_path / 'none'))
