@@ -9,8 +9,7 @@
     train/ckpt-*, train/events*  checkpoints and training curves
     eval_test/events*            evaluation curves, one folder a dataset
     best/ckpt-*, best/best.json  the checkpoint with the best metric
-    trace/timeline.png, trace.json  what the time of some steps was spent on; see `trace.py`
-    trace/                       pictures and tables of --mode=trace
+    trace/                       picture and trace file of --mode=trace
     export/                      model.keras and saved_model/ of --mode=export
 """
 
