@@ -27,12 +27,12 @@ def use_virtual_devices(num_devices):
 
 
 def configure_graph_optimizer():
-    """Switches off a graph optimisation of TensorFlow that costs a pipeline seconds of start-up and gains it nothing.
+    """Switches off the optimisation of graphs outside of the stages, which costs start-up seconds and gains nothing.
 
-    The optimizer would make a specialised copy of the functions of every stage, and optimise each again. The switch holds
-    for the whole process.
+    The graph of a step is one call an action and one a device's update: there is nothing to optimise. What stages compute is
+    optimised all the same, as `graph_pieces.py` says. The switch holds for the whole process.
     """
-    tf.config.optimizer.set_experimental_options({'function_optimization': False})
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
 
 
 def has_accelerators():

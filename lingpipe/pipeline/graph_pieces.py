@@ -4,6 +4,7 @@ A stage is traced once, forward and backward together. Its forward function, its
 backward function from stored activations are pieces of that one graph, so that they agree by construction and cost one trace.
 """
 
+import functools
 import weakref
 
 import tensorflow as tf
@@ -59,10 +60,23 @@ class GraphPiece:
             return dict(values), None
         arguments = [values[feed.ref()] for feed in self.feeds] + list(self._function.captured_inputs)
         results = tf.raw_ops.PartitionedCall(
-            args=arguments, Tout=[tensor.dtype for tensor in self.outputs], f=self._function)
+            args=arguments, Tout=[tensor.dtype for tensor in self.outputs], f=self._function, config_proto=_optimizer_config())
         for tensor, result in zip(self.outputs, results):
             result.set_shape(tensor.shape)
         return {**values, **{tensor.ref(): result for tensor, result in zip(self.outputs, results)}}, results[0].op
+
+
+@functools.cache
+def _optimizer_config():
+    """How TensorFlow optimises a piece: one round, and no copies specialised for constant arguments or unused results.
+
+    A second round finds nothing, and a pipeline calls each piece in many places: both only cost seconds of start-up.
+    """
+    config = tf.compat.v1.ConfigProto()
+    options = config.graph_options.rewrite_options
+    options.meta_optimizer_iterations = options.ONE
+    options.function_optimization = options.OFF
+    return config.SerializeToString()
 
 
 def ancestors(tensors, operations=(), stops=frozenset()):
