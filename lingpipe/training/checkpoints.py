@@ -107,6 +107,19 @@ class WeightReader:
         return int(self._step)
 
 
+def chosen_checkpoint(path, directory):
+    """Returns `path`, or where it is None the newest complete checkpoint of a folder.
+
+    Raises:
+        TrainingError: when there is none.
+    """
+    path = path or latest_checkpoint(directory)
+    if path is None:
+        raise errors.TrainingError(
+            f'There is no checkpoint in {directory}. Train first, give --checkpoint=PATH, or check --logdir.')
+    return path
+
+
 def latest_checkpoint(directory):
     """Returns the path of the newest complete checkpoint of a folder, or None.
 

@@ -42,11 +42,7 @@ class CheckpointEvaluation:
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
         """
-        path = path or checkpoints.latest_checkpoint(self._logdir.train)
-        if path is None:
-            raise errors.TrainingError(
-                f'There is no checkpoint in {self._logdir.train}. Train first, give --checkpoint=PATH, or check --logdir.')
-        step = self._reader.restore(path)
+        step = self._reader.restore(checkpoints.chosen_checkpoint(path, self._logdir.train))
         results = {name: self._evaluator.run(data.evaluation_dataset()) for name, data in self._inputs.items()}
         for name, metrics in results.items():
             self._write_curves(name, step, metrics)

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.pipeline import analysis
-from lingpipe.training import checkpoints, errors
+from lingpipe.training import checkpoints
 from lingpipe.training import logdir as logdirs
 
 
@@ -46,11 +46,7 @@ class Exporter:
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
         """
-        path = path or checkpoints.latest_checkpoint(self._logdir.train)
-        if path is None:
-            raise errors.TrainingError(
-                f'There is no checkpoint in {self._logdir.train}. Train first, give --checkpoint=PATH, or check --logdir.')
-        step = checkpoints.WeightReader(self._body).restore(path)
+        step = checkpoints.WeightReader(self._body).restore(checkpoints.chosen_checkpoint(path, self._logdir.train))
         folder = tf.io.gfile.join(self._logdir.path, 'export')
         tf.io.gfile.makedirs(folder)
         keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))
