@@ -71,7 +71,7 @@ def expected(model, loss_fn, x, y, num_micro_batches):
     total, gradients, outputs = 0.0, None, []
     for part in range(num_micro_batches):
         rows = slice(num_rows * part // num_micro_batches, num_rows * (part + 1) // num_micro_batches)
-        some_x, some_y = tf.nest.map_structure(lambda array: tf.constant(array[rows]), (x, y))
+        some_x, some_y = tf.nest.map_structure(lambda array, rows=rows: tf.constant(array[rows]), (x, y))
         with tf.GradientTape() as tape:
             outputs.append(model(some_x, training=True))
             loss = loss_fn(some_y, outputs[-1]) / num_micro_batches
