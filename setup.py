@@ -28,6 +28,6 @@ setuptools.setup(
     extras_require={
         'gpu': ['tensorflow[and-cuda]'],
         'tpu': ['tensorflow-tpu'],
-        'test': ['hypothesis', 'pytest', 'ruff'],
+        'test': ['hypothesis', 'pytest', 'pytest-xdist', 'ruff'],
     },
 )

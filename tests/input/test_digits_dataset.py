@@ -45,7 +45,7 @@ def test_every_class_is_split_80_20(prepared):
 
 def test_the_split_is_pinned():
     split = digits_dataset.stratified_split(datasets.load_digits().target)
-    assert split['test'][:8].tolist() == [3, 9, 14, 16, 18, 33, 34, 36]
+    assert split['test'][:8].tolist() == [21, 24, 28, 34, 35, 37, 39, 42]
 
 
 def test_preparing_opens_no_connection(tmp_path, monkeypatch):
@@ -74,7 +74,7 @@ def test_two_processes_that_prepare_at_once_do_not_disturb_each_other(tmp_path, 
     images = tfds_images.TfdsImages('digits', 'train', tmp_path)
     assert len(set(directories)) == 2
     assert len(list(images.encoded_examples())) == images.num_examples == 1437
-    assert [path.name for path in (tmp_path / 'digits').iterdir()] == ['1.0.0']
+    assert [path.name for path in (tmp_path / 'digits').iterdir()] == ['2.0.0']
 
 
 def test_preparing_leaves_the_random_state_of_the_program_alone(tmp_path):
