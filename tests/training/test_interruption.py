@@ -46,6 +46,15 @@ def test_other_signals_stop_nothing():
     assert not interrupted and not called
 
 
+@pytest.fixture
+def usual_handler():
+    """Python's own, even where the tests run in the background, which ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures('usual_handler')
 def test_a_second_one_has_its_usual_effect():
     with interruption.catch_signals() as interrupted:
         os.kill(os.getpid(), signal.SIGINT)
