@@ -9,12 +9,14 @@ import json
 import os
 import pathlib
 import platform
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+_LOG_LINE = re.compile(r'[IW]\d{4} |WARNING: All log messages')
 _HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(1, str(_HERE.parent))
 
@@ -84,7 +86,8 @@ class Process:
     def _cause_of_death(self):
         status = self._process.wait()
         self._errors.seek(0)
-        lines = [line for line in self._errors.read().decode(errors='replace').splitlines() if line.strip()]
+        lines = [line for line in self._errors.read().decode(errors='replace').splitlines()
+                 if line.strip() and not _LOG_LINE.match(line)]
         how = signal.Signals(-status).name if status < 0 else f'exit status {status}'
         return f'{how}: {lines[-1]}' if lines else how
 
