@@ -120,7 +120,6 @@ class TrainProgram:
             self.average.update(self.global_step)
         self.global_step.assign_add(1)
 
-
     def _clip(self, gradients, norm):
         limit = self._params.clip_gradient_norm_to_value
         if not limit:
