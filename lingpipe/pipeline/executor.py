@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.pipeline import boundary
+from lingpipe.pipeline import boundary, boundary_gradients, positions, variable_values
 from lingpipe.pipeline import schedule as schedules
 
 
@@ -62,15 +62,13 @@ class Execution:
         self._stages = stages
         self._schedule = schedule
         inputs = [boundary.unpack(nest) for nest in micro_batches]
-        self._rows = [_rows(parts.values) for parts in inputs]
-        self._equal_rows = all(isinstance(count, int) and count == self._rows[0] for count in self._rows)
+        rows = [_rows(parts.values) for parts in inputs]
+        self._equal_rows = all(isinstance(count, int) and count == rows[0] for count in rows)
         self._outputs = {(-1, m): parts for m, parts in enumerate(inputs)}
         self._structures = {-1: boundary.structure_of(micro_batches[0])}
         self._targets = targets or [()] * len(micro_batches)
         self._loss = loss
-        with tf.device(stages[0].device):
-            self._start = tf.concat([tf.cast(seed_and_step, tf.int64), tf.zeros([2], tf.int64)], 0)
-        self._positions, self._seen = {}, [()] * len(stages)
+        self._positions = positions.Positions(seed_and_step, rows, stages[0].device)
         self._training = training
         self._by_layer = recompute == 'layer' and bool(schedule.backwards())
         self._kept = schedule.backwards() if recompute == 'none' else schedule.backwards_after_own_forward()
@@ -78,7 +76,8 @@ class Execution:
         self._initial = values
         self._values = list(values)
         self._statistics = [_zero_statistics(stage, training) for stage in stages]
-        self._known, self._gradients, self._last, self._metrics, self._losses = {}, {}, {}, [], {}
+        self._known, self._last, self._metrics, self._losses = {}, {}, [], {}
+        self._gradients = boundary_gradients.BoundaryGradients()
         self._weight_gradients = [None] * len(stages)
         self._programs = {}
         self._observer = observer
@@ -116,8 +115,7 @@ class Execution:
         """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
         fork = copy.copy(self)
         fork._known, fork._last = dict(self._known), dict(self._last)
-        fork._gradients = {key: {position: list(parts) for position, parts in gradients.items()}
-                           for key, gradients in self._gradients.items()}
+        fork._gradients = self._gradients.copy()
         fork._weight_gradients = list(self._weight_gradients)
         return fork
 
@@ -125,14 +123,14 @@ class Execution:
         """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a floating-point output."""
         last = len(self._stages) - 1
         for m, parts in enumerate(gradients):
-            self._add_gradients([(last, position) for position in self._outputs[last, m].float_positions], m, parts)
+            self._gradients.add([(last, position) for position in self._outputs[last, m].float_positions], m, parts)
 
     def state_updates(self):
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
         updates, changed = [], {}
 
         def read(variable):
-            return changed[id(variable)] if id(variable) in changed else read_variable(variable)
+            return changed[id(variable)] if id(variable) in changed else variable_values.read_variable(variable)
 
         for stage, values, statistics, initial in zip(self._stages, self._values, self._statistics, self._initial):
             with tf.device(stage.device):
@@ -151,7 +149,7 @@ class Execution:
             'targets': self._targets[m] if self._is_last(stage) else (),
             'statistics': self._statistics[stage.index],
             'values': self._values[stage.index],
-            'position': self._position(stage, m)})
+            'position': self._positions.enter(stage.index, m)})
         results, self._known[stage.index, m] = self._in_turn(stage, program.forward, known, self._what_forward_keeps(stage, m))
         self._values[stage.index] = self._values[stage.index]._replace(state=results['state'])
         self._statistics[stage.index] = results['statistics']
@@ -174,10 +172,10 @@ class Execution:
             input_gradients, sums = self._in_turn(
                 stage, program.backward, known, gradients, self._sums_so_far(stage), self._needs_input_gradients(stage))
         self._weight_gradients[stage.index] = sums
-        self._add_gradients(self._float_sources(stage, m), m, input_gradients)
+        self._gradients.add(self._float_sources(stage, m), m, input_gradients)
 
     def _backward_by_segment(self, stage, program, known, gradients):
-        sums, added = self._sums_so_far(stage), gradients[len(gradients) - self._num_added(program):]
+        sums, added = self._sums_so_far(stage), gradients[len(gradients) - program.num_added_losses:]
         for index in reversed(range(program.num_segments)):
             entering, sums = self._in_turn(
                 stage, program.backward_segment, index, known, gradients, sums, self._needs_input_gradients(stage))
@@ -209,7 +207,7 @@ class Execution:
         else:
             with tf.device(stage.device):
                 gradients = self._take_gradients(stage.index, m)
-        return gradients + ([self._share_of_added_losses] if self._num_added(program) else [])
+        return gradients + ([self._share_of_added_losses] if program.num_added_losses else [])
 
     @functools.cached_property
     def _share_of_added_losses(self):
@@ -224,15 +222,8 @@ class Execution:
             rows = tf.add_n([tf.cast(_rows(self._outputs[-1, m].values), tf.float32) for m in range(self.num_micro_batches)])
             return weight / rows
 
-    def _add_gradients(self, sources, m, gradients):
-        for (producer, position), gradient in zip(sources, gradients):
-            self._gradients.setdefault((producer, m), {}).setdefault(position, []).append(gradient)
-
     def _take_gradients(self, producer, m):
-        """Adds up what came back for every floating-point output; one that nothing reads has gradient 0."""
-        parts, outputs = self._gradients.pop((producer, m), {}), self._outputs[producer, m]
-        return [tf.add_n(parts[position]) if len(parts.get(position, [])) > 1 else parts[position][0] if position in parts
-                else tf.zeros_like(outputs.values[position]) for position in outputs.float_positions]
+        return self._gradients.take(producer, m, self._outputs[producer, m])
 
     def _float_sources(self, stage, m):
         inputs, sources = self._inputs(stage, m)
@@ -259,27 +250,10 @@ class Execution:
     def _zeros(self, stage):
         """Zeros that TensorFlow does not know to be zero: it would keep them as constants, a second copy of the weights."""
         with tf.device(stage.device):
-            return stage.zeros(tf.cast(self._start[2], tf.float32))
-
-    def _position(self, stage, m):
-        """Seed, step, number of the micro-batch, rows that went through the stage before it.
-
-        It is a sum with a value known at run time only: were it a constant, TensorFlow would specialise and compile the
-        functions of a stage once for every micro-batch.
-        """
-        seen = self._seen[stage.index]
-        if (m, seen) not in self._positions:
-            rows_before = sum(self._rows[earlier] for earlier in seen)
-            with tf.device(self._stages[0].device):
-                self._positions[m, seen] = self._start + tf.stack([0, 0, m, tf.cast(rows_before, tf.int64)])
-        self._seen[stage.index] = (*seen, m)
-        return self._positions[m, seen]
+            return stage.zeros(self._positions.zero)
 
     def _is_last(self, stage):
         return stage is self._stages[-1]
-
-    def _num_added(self, program):
-        return 1 if program.trace.forward['losses'] else 0
 
     def _what_forward_keeps(self, stage, m):
         if schedules.Action(schedules.BACKWARD, stage.index, m) not in self._kept:
@@ -303,55 +277,6 @@ def _zero_statistics(stage, training):
     with tf.device(stage.device):
         spec = stage.statistics(training).spec
         return tf.zeros(spec.shape, spec.dtype)
-
-
-def read_variable(variable):
-    """Reads a Keras variable where it lives, when the current device scope names its device."""
-    return variable.value.read_value()
-
-
-def read_values(stages, training, read=read_variable):
-    """Reads each stage's variables on its device.
-
-    Args:
-        stages: list of `Stage`s.
-        training: Python boolean.
-        read: function that gives the value to use for a Keras variable.
-
-    Returns:
-        List of `Variables` of tensors.
-    """
-    values = []
-    for stage in stages:
-        with tf.device(stage.device):
-            values.append(stage.variables(training).map(functools.partial(_read_onto, stage.device, read)))
-    return values
-
-
-def _read_onto(device, read, variable):
-    """Reads a variable, and brings it to the stage's device once, where it lives with another stage."""
-    value = read(variable)
-    return value if _same_device(device, variable.value.device) else tf.identity(value)
-
-
-def _same_device(name, full_name):
-    full = tf.DeviceSpec.from_string(full_name)
-    return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
-
-
-def assign(updates):
-    """Assigns new values to Keras variables on their devices.
-
-    Args:
-        updates: list of pairs (variable, value).
-
-    Returns:
-        Empty list: nothing is left to assign.
-    """
-    for variable, value in updates:
-        with tf.device(variable.value.device):
-            variable.assign(value)
-    return []
 
 
 def _add_up(parts):

@@ -1,7 +1,5 @@
 """GPipeLayer: a stack of layers cut into partitions, each on its own device, fed with micro-batches."""
 
-from typing import Any, NamedTuple
-
 import keras
 import tensorflow as tf
 
@@ -11,34 +9,15 @@ from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
     balancing,
     executor,
-    gradients,
+    loss_pass,
     losses,
     micro_batches,
     pipeline_call,
     stage,
     validation,
+    variable_values,
 )
 from lingpipe.pipeline import schedule as schedules
-
-
-class ValueAndGrad(NamedTuple):
-    """Result of `GPipeLayer.value_and_grad`.
-
-    Attributes:
-        loss: scalar, the mean over the mini-batch plus the weight regularisers.
-        gradients: list of tensors in the order of `trainable_variables`.
-        metrics: dictionary from name to the mean over the mini-batch, for loss functions that return several.
-        squared_norm: scalar, the sum of squares of all gradients.
-        state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were.
-        outputs: outputs of the stack `[batch, ...]`, or None.
-    """
-
-    loss: tf.Tensor
-    gradients: list
-    metrics: dict
-    squared_norm: tf.Tensor
-    state_updates: list
-    outputs: Any
 
 
 class GPipeLayer(base_layer.BaseLayer):
@@ -221,7 +200,7 @@ class GPipeLayer(base_layer.BaseLayer):
             assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`, does.
 
         Returns:
-            `ValueAndGrad`.
+            `loss_pass.ValueAndGrad`.
 
         Raises:
             ValueError: when the caller is to assign the state but does not run inside a `tf.function`.
@@ -230,11 +209,11 @@ class GPipeLayer(base_layer.BaseLayer):
             raise ValueError('assign_state=False works inside a tf.function only. Put the whole step into one.')
         self._require_built(x)
         step = None if step is None else tf.cast(step, tf.int64)
-        layout = self._in_function(GPipeLayer._value_and_grad)
+        layout = self._in_function(loss_pass.value_and_grad)
         targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
-        return layout(self, loss_fn, self._enter(x), targets, step, return_outputs, assign_state)
+        return layout(self, self._loss_of_targets(loss_fn), self._enter(x), targets, step, return_outputs, assign_state)
 
-    def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=executor.read_variable):
+    def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=variable_values.read_variable):
         """Computes a batch's metric sums in evaluation mode, with the loss inside the last stage.
 
         Args:
@@ -249,40 +228,7 @@ class GPipeLayer(base_layer.BaseLayer):
         """
         self._require_built(x)
         targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
-        return self._in_function(GPipeLayer._evaluate)(self, loss_fn, self._enter(x), targets, read)
-
-    def _value_and_grad(self, loss_fn, x, targets, step, return_outputs, assign_state):
-        values = executor.read_values(self.stages, True)
-        execution = self.execution(
-            x, True, values, self._schedule, targets=targets, loss=self._loss_of_targets(loss_fn), step=step,
-            observer=self.observer)
-        execution.run()
-        sums = execution.sums
-        finished = gradients.finish(self.stages, values, sums.weight_gradients, sums.metrics['loss'][1])
-        with tf.device(self.stages[-1].device):
-            metrics = losses.means(sums.metrics)
-            added = [tf.math.divide_no_nan(total, rows) for total, rows in sums.losses]
-            loss = tf.add_n([metrics.pop('loss'), *added, *[part.regularization for part in finished]])
-            squared_norm = tf.add_n([part.squared_norm for part in finished])
-            outputs = self.pack_outputs(micro_batches.join(execution.outputs)) if return_outputs else None
-        updates = execution.state_updates()
-        if assign_state:
-            updates = executor.assign(updates)
-        return ValueAndGrad(
-            loss, self._in_order(finished), metrics, squared_norm, updates, outputs)
-
-    def _in_order(self, finished):
-        """Gradients in the order of `trainable_variables`, whatever the order of the stages."""
-        gradients_of = {id(variable): gradient for part in finished
-                        for variable, gradient in zip(part.variables, part.gradients)}
-        return [gradients_of[id(variable)] for variable in self.trainable_variables]
-
-    def _evaluate(self, loss_fn, x, targets, read):
-        values = executor.read_values(self.stages, False, read)
-        execution = self.execution(
-            x, False, values, self._schedule.forward_only(), targets=targets, loss=self._loss_of_targets(loss_fn), step=0)
-        execution.run()
-        return execution.sums.metrics
+        return self._in_function(loss_pass.evaluate)(self, self._loss_of_targets(loss_fn), self._enter(x), targets, read)
 
     def execution(self, inputs, training, values, schedule, targets=None, loss=None, step=None, **kwargs):
         """Prepares one mini-batch for its way through the stages.

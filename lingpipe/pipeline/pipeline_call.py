@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.pipeline import boundary, executor, micro_batches
+from lingpipe.pipeline import boundary, micro_batches, variable_values
 from lingpipe.pipeline import schedule as schedules
 
 
@@ -23,7 +23,7 @@ def call(pipe, inputs, training):
     Returns:
         Nest of tensors `[batch, ...]`.
     """
-    values = executor.read_values(pipe.stages, training)
+    values = variable_values.read_values(pipe.stages, training)
     results = {}
     tokens = [_port(stage, value.weights, results) for stage, value in zip(pipe.stages, values)]
 
@@ -44,7 +44,7 @@ def call(pipe, inputs, training):
     floats = boundary.unpack(inputs).floats
     outputs = run(*tokens, *floats)
     if training:
-        executor.assign(results['execution'].state_updates())
+        variable_values.assign(results['execution'].state_updates())
     masks = boundary.unpack(results['outputs']).masks
     return boundary.pack(boundary.Boundary(list(outputs), masks), boundary.structure_of(results['outputs']))
 

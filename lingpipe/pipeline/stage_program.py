@@ -148,7 +148,7 @@ class StageProgram:
         Returns:
             List of the gradients of what enters the segment, the list of sums, and the call operation.
         """
-        trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self._num_added:]
+        trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self.num_added_losses:]
         is_last, outer = index == len(trace.between), len(gradients) - len(added)
         given = trace.given_gradients[:outer] if is_last else trace.between_gradients[index]
         entering = [*trace.between_gradients[index - 1]] if index else trace.input_gradients
@@ -186,7 +186,8 @@ class StageProgram:
         return len(self.trace.between) + 1
 
     @property
-    def _num_added(self):
+    def num_added_losses(self):
+        """1 if layers of the stage add losses, whose sum has a gradient of its own, else 0."""
         return 1 if self.trace.forward['losses'] else 0
 
     def _call(self, key, known, outputs, feeds=(), side_effects=()):

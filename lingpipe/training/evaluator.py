@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.pipeline import executor
+from lingpipe.pipeline import variable_values
 
 
 class Evaluator:
@@ -13,7 +13,7 @@ class Evaluator:
         read: function that gives the value to use for a Keras variable.
     """
 
-    def __init__(self, task, read=executor.read_variable):
+    def __init__(self, task, read=variable_values.read_variable):
         self._task = task
         self._read = read
         self._function = tf.function(self._batch, autograph=False)

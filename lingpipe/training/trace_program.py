@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.pipeline import action_times, executor, time_stamps
+from lingpipe.pipeline import action_times, time_stamps, variable_values
 from lingpipe.pipeline.step_times import StepTimes
 from lingpipe.training import train_program
 
@@ -60,7 +60,7 @@ class TraceProgram(train_program.TrainProgram):
     def _end_of_update(self, stamps, begin, device, variables):
         """Stamps when the new values can be read, since a function reads a variable after it has assigned it."""
         with tf.device(device):
-            values = [read(variable) for read in {self.read, executor.read_variable} for variable in variables] or [begin]
+            values = [read(variable) for read in {self.read, variable_values.read_variable} for variable in variables] or [begin]
             with tf.control_dependencies(values):
                 return stamps.when_computed(values[0], device)
 

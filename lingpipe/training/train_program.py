@@ -5,7 +5,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.pipeline import executor
+from lingpipe.pipeline import variable_values
 from lingpipe.training import moving_average, variables
 from lingpipe.training import optimizer as optimizers
 
@@ -62,7 +62,7 @@ class TrainProgram:
     @property
     def read(self):
         """Function that gives the value of a Keras variable to evaluate with: its moving average, where there is one."""
-        return self.average.read if self.average else executor.read_variable
+        return self.average.read if self.average else variable_values.read_variable
 
     @property
     def learning_rate(self):
@@ -115,7 +115,7 @@ class TrainProgram:
 
     def _update(self, out, norm):
         self.optimizer.apply(self._clip(out.gradients, norm), self._trainable)
-        executor.assign(out.state_updates)
+        variable_values.assign(out.state_updates)
         if self.average:
             self.average.update(self.global_step)
         self.global_step.assign_add(1)

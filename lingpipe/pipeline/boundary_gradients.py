@@ -1,0 +1,52 @@
+"""Gradients of boundary tensors, from the stages that read a tensor back to the one that made it."""
+
+import tensorflow as tf
+
+
+class BoundaryGradients:
+    """Collects what comes back for the outputs of each stage, until that stage takes it.
+
+    ::
+
+        stage 0 ─ output ─┬─> stage 1        add([(0, 0)], m, [gradient]) from stages 1 and 2,
+              ^           └─> stage 2        take(0, m, outputs) returns their sum
+              └── sum of the two gradients
+    """
+
+    def __init__(self):
+        self._parts = {}
+
+    def copy(self):
+        """Returns a copy that goes on by itself."""
+        copy = BoundaryGradients()
+        copy._parts = {key: {position: list(parts) for position, parts in gradients.items()}
+                       for key, gradients in self._parts.items()}
+        return copy
+
+    def add(self, sources, micro_batch, gradients):
+        """Hands in gradients.
+
+        Args:
+            sources: pairs (producer, position), one a gradient: which output of which stage it belongs to.
+            micro_batch: number of the micro-batch.
+            gradients: list of tensors.
+        """
+        for (producer, position), gradient in zip(sources, gradients):
+            self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
+
+    def take(self, producer, micro_batch, outputs):
+        """Returns the sum for every floating-point output, and forgets it; an output that nothing reads has gradient 0.
+
+        Args:
+            producer: index of the stage that made the outputs.
+            micro_batch: number of the micro-batch.
+            outputs: `Boundary` of the outputs.
+        """
+        parts = self._parts.pop((producer, micro_batch), {})
+        return [_sum(parts.get(position, []), outputs.values[position]) for position in outputs.float_positions]
+
+
+def _sum(parts, output):
+    if not parts:
+        return tf.zeros_like(output)
+    return parts[0] if len(parts) == 1 else tf.add_n(parts)

@@ -1,0 +1,86 @@
+"""A mini-batch with the loss inside the pipeline: its mean loss, gradients and metrics."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingpipe.pipeline import gradients, losses, micro_batches, variable_values
+
+
+class ValueAndGrad(NamedTuple):
+    """Result of `GPipeLayer.value_and_grad`.
+
+    Attributes:
+        loss: scalar, the mean over the mini-batch plus the weight regularisers.
+        gradients: list of tensors in the order of `trainable_variables`.
+        metrics: dictionary from name to the mean over the mini-batch, for loss functions that return several.
+        squared_norm: scalar, the sum of squares of all gradients.
+        state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were.
+        outputs: outputs of the stack `[batch, ...]`, or None.
+    """
+
+    loss: tf.Tensor
+    gradients: list
+    metrics: dict
+    squared_norm: tf.Tensor
+    state_updates: list
+    outputs: Any
+
+
+def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state):
+    """Lays out a training step up to the gradients.
+
+    Args:
+        pipe: a built `GPipeLayer`.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}`.
+        x: nest of tensors `[batch, ...]`.
+        targets: nest of tensors `[batch, ...]`.
+        step: int64 scalar, or None.
+        return_outputs: whether outputs are wanted.
+        assign_state: whether to assign moving statistics and other state.
+
+    Returns:
+        `ValueAndGrad`.
+    """
+    values = variable_values.read_values(pipe.stages, True)
+    execution = pipe.execution(
+        x, True, values, pipe.schedule, targets=targets, loss=loss, step=step, observer=pipe.observer)
+    execution.run()
+    sums = execution.sums
+    finished = gradients.finish(pipe.stages, values, sums.weight_gradients, sums.metrics['loss'][1])
+    with tf.device(pipe.stages[-1].device):
+        metrics = losses.means(sums.metrics)
+        added = [tf.math.divide_no_nan(total, rows) for total, rows in sums.losses]
+        mean_loss = tf.add_n([metrics.pop('loss'), *added, *[part.regularization for part in finished]])
+        squared_norm = tf.add_n([part.squared_norm for part in finished])
+        outputs = pipe.pack_outputs(micro_batches.join(execution.outputs)) if return_outputs else None
+    updates = execution.state_updates()
+    if assign_state:
+        updates = variable_values.assign(updates)
+    return ValueAndGrad(mean_loss, _in_order(pipe, finished), metrics, squared_norm, updates, outputs)
+
+
+def evaluate(pipe, loss, x, targets, read):
+    """Lays out an evaluation step.
+
+    Args:
+        pipe: a built `GPipeLayer`.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}`.
+        x: nest of tensors `[batch, ...]`.
+        targets: nest of tensors `[batch, ...]`.
+        read: function that gives the value to use for a Keras variable.
+
+    Returns:
+        Dictionary from name to (sum, weight).
+    """
+    values = variable_values.read_values(pipe.stages, False, read)
+    execution = pipe.execution(x, False, values, pipe.schedule.forward_only(), targets=targets, loss=loss, step=0)
+    execution.run()
+    return execution.sums.metrics
+
+
+def _in_order(pipe, finished):
+    """Gradients in the order of `trainable_variables`, whatever the order of the stages."""
+    gradients_of = {id(variable): gradient for part in finished
+                    for variable, gradient in zip(part.variables, part.gradients)}
+    return [gradients_of[id(variable)] for variable in pipe.trainable_variables]
