@@ -23,9 +23,8 @@ class PipelineModel(keras.Model):
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
         model.fit(x, y, batch_size=64, epochs=3, validation_data=(x_test, y_test))
 
-    Losses that layers add (`add_loss`, activity regularizers) count in training, but not in `evaluate`. Where a model has
-    several outputs, see `compiled_loss.CompiledLoss` for what masks do to the sum of their losses. A subclass that overrides
-    `compute_loss` changes `evaluate` only.
+    Where a model has several outputs, see `compiled_loss.CompiledLoss` for what masks do to the sum of their losses. A subclass
+    that overrides `compute_loss` changes `evaluate` only.
 
     Args:
         pipe: a `GPipeLayer`, made from Params or by `GPipeLayer.from_keras`.
@@ -42,6 +41,7 @@ class PipelineModel(keras.Model):
         self.built = pipe.built
         self._input_specs = None
         self._losses_in_pipeline = {}
+        self._added_losses = []
 
     @property
     def output_names(self):
@@ -51,8 +51,8 @@ class PipelineModel(keras.Model):
 
     @property
     def losses(self):
-        """Weight regularisers, each computed where its variable lives."""
-        penalties = []
+        """Weight regularisers, each computed where its variable lives, and in `test_step` the losses that layers add."""
+        penalties = list(self._added_losses)
         for variable in self.trainable_variables:
             if variable.regularizer is not None:
                 with tf.device(variable.value.device):
@@ -102,7 +102,7 @@ class PipelineModel(keras.Model):
         """Trains on one batch, with the loss inside the last partition; see `keras.Model.train_step`."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
-        num_rows = tf.shape(tf.nest.flatten(x)[0])[0]
+        num_rows = _num_rows(x)
         targets, structure = compiled_loss.pack_targets(y, sample_weight, num_rows)
         out = self.pipe.value_and_grad(
             self._loss_in_pipeline(x, y, sample_weight, structure), x, targets,
@@ -114,8 +114,20 @@ class PipelineModel(keras.Model):
         return self._on_last_device(self.compute_metrics, x, y, out.outputs, sample_weight)
 
     def test_step(self, data):
-        self._build_for(keras.utils.unpack_x_y_sample_weight(data)[0])
-        return self._on_last_device(super().test_step, data)
+        """Evaluates one batch; see `keras.Model.test_step`."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        self._build_for(x)
+        outputs, added_losses = self.pipe.outputs_and_added_losses(x)
+        return self._on_last_device(self._evaluate, x, y, outputs, sample_weight, added_losses)
+
+    def _evaluate(self, x, y, outputs, sample_weight, added_losses):
+        self._added_losses = added_losses
+        try:
+            loss = self._compute_loss(x, y, outputs, sample_weight, training=False)
+        finally:
+            self._added_losses = []
+        self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
+        return self.compute_metrics(x, y, outputs, sample_weight)
 
     def get_config(self):
         """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.
@@ -184,6 +196,10 @@ class PipelineModel(keras.Model):
         if in_float16:
             raise ValueError(f'Layers {in_float16} compute in float16, which needs a scaled loss; a pipeline does not scale '
                              "it. Use the dtype policy 'mixed_bfloat16', which needs no scaling.")
+
+
+def _num_rows(x):
+    return tf.shape(next(leaf for leaf in tf.nest.flatten(x) if leaf is not None))[0]
 
 
 def _symbol_of(tensor):

@@ -212,6 +212,8 @@ class Execution:
     @functools.cached_property
     def _share_of_added_losses(self):
         """What the gradients of added losses are multiplied by, so that one division by the loss's total weight is right."""
+        if self._loss is None and not self._training:
+            return tf.zeros([])
         if self._loss is None:
             raise ValueError(
                 'A layer adds a loss (add_loss or an activity regularizer), which a pipeline that is called as a layer cannot '

@@ -138,6 +138,9 @@ class GPipeLayer(base_layer.BaseLayer):
     def _make_layers(self):
         self._layer_params = analyses.named_layer_params(self.params.layers)
         self.stack = [layer_params.Instantiate() for layer_params in self._layer_params]
+        for layer in self.stack:
+            if hasattr(layer, 'tie'):
+                layer.tie({other.name: other for other in self.stack})
 
     def _analyse(self, input_specs):
         return analyses.analyse_layers(self._layer_params, input_specs)
@@ -224,11 +227,17 @@ class GPipeLayer(base_layer.BaseLayer):
             read: function that gives the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to (sum, weight), ready to be added up over batches.
+            Dictionary from name to (sum, weight), ready to be added up over batches; losses that layers add count in 'loss'.
         """
         self._require_built(x)
         targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
         return self._in_function(loss_pass.evaluate)(self, self._loss_of_targets(loss_fn), self._enter(x), targets, read)
+
+    def outputs_and_added_losses(self, x):
+        """Returns the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
+        self._require_built(x)
+        outputs, added = self._in_function(pipeline_call.evaluate)(self, self._enter(x))
+        return self.pack_outputs(outputs), added
 
     def execution(self, inputs, training, values, schedule, targets=None, loss=None, step=None, **kwargs):
         """Prepares one mini-batch for its way through the stages.

@@ -11,7 +11,7 @@ class ValueAndGrad(NamedTuple):
     """Result of `GPipeLayer.value_and_grad`.
 
     Attributes:
-        loss: scalar, the mean over the mini-batch plus the weight regularisers.
+        loss: scalar, the mean over the mini-batch plus weight regularisers and the losses that layers add.
         gradients: list of tensors in the order of `trainable_variables`.
         metrics: dictionary from name to the mean over the mini-batch, for loss functions that return several.
         squared_norm: scalar, the sum of squares of all gradients.
@@ -50,7 +50,7 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state):
     finished = gradients.finish(pipe.stages, values, sums.weight_gradients, sums.metrics['loss'][1])
     with tf.device(pipe.stages[-1].device):
         metrics = losses.means(sums.metrics)
-        added = [tf.math.divide_no_nan(total, rows) for total, rows in sums.losses]
+        added = losses.means_of_added(sums.losses)
         mean_loss = tf.add_n([metrics.pop('loss'), *added, *[part.regularization for part in finished]])
         squared_norm = tf.add_n([part.squared_norm for part in finished])
         outputs = pipe.pack_outputs(micro_batches.join(execution.outputs)) if return_outputs else None
@@ -76,7 +76,9 @@ def evaluate(pipe, loss, x, targets, read):
     values = variable_values.read_values(pipe.stages, False, read)
     execution = pipe.execution(x, False, values, pipe.schedule.forward_only(), targets=targets, loss=loss, step=0)
     execution.run()
-    return execution.sums.metrics
+    sums = execution.sums
+    with tf.device(pipe.stages[-1].device):
+        return losses.with_added(sums.metrics, sums.losses)
 
 
 def _in_order(pipe, finished):

@@ -88,6 +88,27 @@ def means(sums):
     return {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
 
 
+def with_added(metrics, added):
+    """Adds to the metric 'loss' the losses that layers added.
+
+    Args:
+        metrics: dictionary from name to (sum, weight).
+        added: list of pairs (sum, rows), one a stage whose layers add losses.
+
+    Returns:
+        Dictionary as `metrics`, in which the mean of 'loss' has grown by the mean of every added loss.
+    """
+    if not added:
+        return metrics
+    total, weight = metrics['loss']
+    return {**metrics, 'loss': (total + weight * tf.add_n(means_of_added(added)), weight)}
+
+
+def means_of_added(added):
+    """Returns, for pairs (sum, rows) of losses that layers added, the list of their means over the mini-batch."""
+    return [tf.math.divide_no_nan(total, rows) for total, rows in added]
+
+
 def _named_means(result, sample_weight):
     if 'loss' not in result:
         raise ValueError(f"The loss function returned {sorted(result)}: it must return an entry 'loss'. Add it.")

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.pipeline import boundary, micro_batches, variable_values
+from lingpipe.pipeline import boundary, losses, micro_batches, variable_values
 from lingpipe.pipeline import schedule as schedules
 
 
@@ -47,6 +47,24 @@ def call(pipe, inputs, training):
         variable_values.assign(results['execution'].state_updates())
     masks = boundary.unpack(results['outputs']).masks
     return boundary.pack(boundary.Boundary(list(outputs), masks), boundary.structure_of(results['outputs']))
+
+
+def evaluate(pipe, inputs):
+    """Lays out the forward actions in evaluation mode, for a loss outside of the pipeline.
+
+    Args:
+        pipe: a built `GPipeLayer`.
+        inputs: nest of tensors `[batch, ...]` that the first stage takes.
+
+    Returns:
+        Nest of outputs `[batch, ...]`, as the last stage hands them out, and the list of the means of the losses that layers
+        added, one a stage that has such layers.
+    """
+    values = variable_values.read_values(pipe.stages, False)
+    execution = pipe.execution(inputs, False, values, pipe.schedule.forward_only())
+    execution.run()
+    with tf.device(pipe.stages[-1].device):
+        return micro_batches.join(execution.outputs), losses.means_of_added(execution.sums.losses)
 
 
 def _port(stage, weights, results):

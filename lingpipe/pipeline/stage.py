@@ -51,7 +51,7 @@ class StageCall(NamedTuple):
         between: list of nests, what passes from each segment to the next.
         statistics: statistics of batch norm in this micro-batch `[2, channels]`.
         state: list of the new values of `Variables.state`.
-        losses: list of scalars that layers added with `add_loss` or by activity regularisers.
+        losses: list of tensors that layers added with `add_loss` or by activity regularisers; each counts with its sum.
     """
 
     outputs: Any
@@ -124,7 +124,7 @@ class Stage:
         mapping = list(zip(variables.weights + variables.state, values.weights + values.state))
         mapping += statistics.initial_values
         between, seeds = [inputs], self._seeds(seed_and_step, micro_batch)
-        with keras.StatelessScope(state_mapping=mapping, initialize_variables=False, collect_losses=training) as scope, \
+        with keras.StatelessScope(state_mapping=mapping, initialize_variables=False, collect_losses=True) as scope, \
                 training_step.training_step(seed_and_step[1]):
             for segment in self.segments:
                 for update in seeds(segment):

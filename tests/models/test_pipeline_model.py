@@ -121,19 +121,34 @@ def test_an_output_may_have_no_loss():
         'optimizer': keras.optimizers.SGD(0.05), 'loss': {'near': cross_entropy()}})
 
 
-def test_losses_of_layers_count_in_training():
-    def with_activity_regularizer():
-        return keras.Sequential([
-            keras.Input([5]), layers.Dense(8, activation='tanh', activity_regularizer='l2'), layers.Dense(3)])
+class AddedLoss(layers.Layer):
+    """Hands on its inputs and adds the mean of their squares to the loss, ten times as much in training."""
 
-    plain, pipelined = pair(with_activity_regularizer, num_partitions=2, num_micro_batches=2)
-    x, y = data()
-    histories = []
-    for model in (plain, pipelined):
-        model.compile('sgd', cross_entropy())
-        histories.append(model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history)
-    assert_near(histories[1], histories[0])
-    assert_near(weights(pipelined), weights(plain))
+    def call(self, inputs, training=False):
+        self.add_loss((3.0 if training else 0.3) * keras.ops.mean(keras.ops.square(inputs)))
+        return inputs
+
+
+def with_losses_of_layers():
+    return keras.Sequential([
+        keras.Input([5]), layers.Dense(8, activation='tanh', activity_regularizer='l2'), AddedLoss(),
+        layers.Dense(8, activation='gelu', kernel_regularizer='l1'), layers.Dense(3, activity_regularizer='l1')])
+
+
+@pytest.mark.parametrize('schedule', SCHEDULES)
+def test_losses_of_layers_count_in_training_and_evaluation(schedule):
+    plain, pipelined = pair(with_losses_of_layers, schedule=schedule, **{'num_partitions': 2, **SCHEDULES[schedule]})
+    assert_same_training(plain, pipelined, *data(10), lambda: {'optimizer': 'sgd', 'loss': cross_entropy()})
+
+
+def test_losses_of_layers_count_by_the_batch_where_examples_are_weighted():
+    x, y = data(10)
+    sample_weight = np.random.default_rng(1).uniform(size=10).astype('float32')
+    evaluations = []
+    for model in pair(with_losses_of_layers):
+        model.compile('sgd', cross_entropy(), weighted_metrics=['accuracy'])
+        evaluations.append(model.evaluate(x, y, batch_size=4, sample_weight=sample_weight, verbose=0, return_dict=True))
+    assert_near(evaluations[1], evaluations[0])
 
 
 @pytest.mark.parametrize('loss', [

@@ -407,6 +407,17 @@ def test_losses_of_layers_count_as_means_over_the_rows(num_partitions, recompute
         loss = main / weights.sum() + added
     gradients = tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])
     assert_close((out.loss, out.gradients), (loss, gradients))
+    total, weight = pipe.evaluate(keras.losses.MeanSquaredError(reduction='mean_with_sample_weight'), x, y, sample_weight)['loss']
+    assert_close(total / weight, loss)
+
+
+def test_losses_of_layers_do_not_disturb_gradients_in_evaluation_mode(make_pipe, assert_close):
+    x = tf.constant(vectors()[0])
+    pipe = make_pipe([KerasParams(Penalty), KerasParams(layers.Activation, activation='tanh')], num_partitions=2)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        outputs = pipe(x, training=False)
+    assert_close(tape.gradient(outputs, x), 1.0 - tf.tanh(x + 1.0)**2)
 
 
 def test_losses_of_layers_need_a_loss_whose_weight_is_known_beforehand(make_pipe):
