@@ -1,16 +1,35 @@
 """The losses that a Keras model was compiled with, as the one function that the last partition runs."""
 
+import functools
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from lingpipe.pipeline import boundary, losses
 
 
+class Targets(NamedTuple):
+    """What the losses compare the outputs with.
+
+    Attributes:
+        ones: tensor `[batch]` of ones, by which examples are counted.
+        values: list of tensors `[batch, ...]`, the targets and sample weights without their nest.
+        shares: list of tensors `[batch]`, one a loss where there are several: the number of examples in the mini-batch over the
+            weight of the loss in it, for each example the same number. Empty: the losses weigh a micro-batch by its examples.
+    """
+
+    ones: tf.Tensor
+    values: list
+    shares: list
+
+
 class CompiledLoss:
     """Computes the loss of a micro-batch as Keras would, in a form that adds up over micro-batches.
 
-    With one loss the mini-batch's mean is that of Keras in every case. With several, each of them is; their sum counts a
-    micro-batch by its number of examples, which is the same unless masks or the reduction 'mean_with_sample_weight' let
-    micro-batches weigh differently.
+    Each loss is a mean by a weight of its own, such as the number of tokens that its mask leaves, but their sum can have one
+    weight only: the number of examples. With n examples and weight w_k of loss k in the mini-batch, n_m and w_mk in micro-batch
+    m, the mean over the mini-batch comes out right where each micro-batch's counts w_mk / n_m * n / w_k times; n / w_k is its
+    share.
 
     Args:
         compile_loss: Keras's record of losses, weights and the outputs they belong to, once built.
@@ -25,42 +44,66 @@ class CompiledLoss:
         self._structure = structure
         self._parts = [losses.as_metrics(part.loss) for part in compile_loss._flat_losses]
 
+    @property
+    def num_losses(self):
+        """How many losses are added up."""
+        return len(self._parts)
+
     def __call__(self, targets, outputs):
         """Returns {name: (mean, weight)} with 'loss' and, where there are several, every loss by the name Keras gives it.
 
         Args:
-            targets: list of tensors `[micro_batch, ...]` from `pack_targets`.
+            targets: `Targets` of the micro-batch.
             outputs: nest of tensors `[micro_batch, ...]`.
         """
-        ones, *values = targets
-        y_true, sample_weight = self._structure.pack(values)
-        found = []
-        mean = self._recording(found)(y_true, outputs, sample_weight)
+        mean, found = self._compute(targets, outputs)
         if len(found) == 1:
             return {'loss': (mean, found[0][1])}
         names = [part.name for part in self._compile_loss._flat_losses]
-        return {'loss': (mean, tf.reduce_sum(ones))} | {f'{name}_loss': part for name, part in zip(names, found)}
+        return {'loss': (mean, tf.reduce_sum(targets.ones))} | {f'{name}_loss': part for name, part in zip(names, found)}
 
-    def _recording(self, found):
-        """Keras finds each loss its targets, outputs and weights; what it makes of them is noted in `found`."""
+    def weights(self, targets, outputs):
+        """Returns, for each loss, what its mean divides by.
+
+        Args:
+            targets: `Targets` without shares.
+            outputs: nest of tensors `[batch, ...]`.
+        """
+        return [weight for _, weight in self._compute(targets, outputs)[1]]
+
+    def _compute(self, targets, outputs):
+        """Keras finds each loss its targets, outputs and weights; what it makes of them is noted in a list."""
+        found = []
+        shares = [tf.math.divide_no_nan(tf.reduce_sum(share), tf.reduce_sum(targets.ones)**2) for share in targets.shares]
         recording = losses.shallow_copy(self._compile_loss)
         recording._flat_losses = [
-            part._replace(loss=_recorder(metrics, found)) for part, metrics in zip(recording._flat_losses, self._parts)]
+            part._replace(loss=functools.partial(_record, found, metrics, share)) for part, metrics, share
+            in zip(recording._flat_losses, self._parts, shares or [None] * len(self._parts))]
         recording._metrics = [None] * len(self._parts)  # they would be updated once a micro-batch
-        return recording
+        y_true, sample_weight = self._structure.pack(targets.values)
+        return recording(y_true, outputs, sample_weight), found
+
+
+def no_loss(targets, outputs):
+    """The loss of a model that is compiled without one: what its layers add is all that counts."""
+    del outputs
+    return {'loss': (tf.zeros([]), tf.reduce_sum(targets.ones))}
 
 
 def pack_targets(y_true, sample_weight, num_rows):
-    """Returns the pair as a list of tensors, with a tensor `[num_rows]` of ones in front, and its `Structure`."""
+    """Returns targets and sample weights as `Targets` without shares, and the `Structure` of the pair."""
     pair = (y_true, sample_weight)
-    return [tf.ones([num_rows]), *boundary.unpack(pair).values], boundary.structure_of(pair)
+    return Targets(tf.ones([num_rows]), boundary.unpack(pair).values, []), boundary.structure_of(pair)
 
 
-def _recorder(metrics, found):
-    def loss(y_true, outputs, sample_weight):
-        total, weight = metrics(y_true, outputs, sample_weight)['loss']
-        mean = tf.math.divide_no_nan(total, weight)
-        found.append((mean, weight))
-        return mean
+def with_shares(targets, weights):
+    """Returns the `Targets` with the shares of losses that weigh `weights` in the mini-batch, a list of scalars."""
+    num_rows = tf.reduce_sum(targets.ones)
+    return targets._replace(shares=[targets.ones * tf.math.divide_no_nan(num_rows, weight) for weight in weights])
 
-    return loss
+
+def _record(found, metrics, share, y_true, outputs, sample_weight):
+    total, weight = metrics(y_true, outputs, sample_weight)['loss']
+    mean = tf.math.divide_no_nan(total, weight)
+    found.append((mean, weight))
+    return mean if share is None else total * share

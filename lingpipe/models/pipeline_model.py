@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 from keras.src import backend
 
-from lingpipe.models import compiled_loss
+from lingpipe.models import compiled_loss, loss_weights
 from lingpipe.optimizers import device_placement
 from lingpipe.pipeline import (
     gpipe_layer,
@@ -23,8 +23,7 @@ class PipelineModel(keras.Model):
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
         model.fit(x, y, batch_size=64, epochs=3, validation_data=(x_test, y_test))
 
-    Where a model has several outputs, see `compiled_loss.CompiledLoss` for what masks do to the sum of their losses. A subclass
-    that overrides `compute_loss` changes `evaluate` only.
+    A subclass that overrides `compute_loss` changes `evaluate` only.
 
     Args:
         pipe: a `GPipeLayer`, made from Params or by `GPipeLayer.from_keras`.
@@ -104,13 +103,15 @@ class PipelineModel(keras.Model):
         self._build_for(x)
         num_rows = _num_rows(x)
         targets, structure = compiled_loss.pack_targets(y, sample_weight, num_rows)
+        loss = self._loss_in_pipeline(x, y, sample_weight, structure)
         out = self.pipe.value_and_grad(
-            self._loss_in_pipeline(x, y, sample_weight, structure), x, targets,
-            return_outputs=self._compile_metrics is not None)
+            loss, x, self._on_last_device(self._with_shares, loss, x, targets), return_outputs=self._compile_metrics is not None)
+        self._require_some_loss()
         self._update_weights(out.gradients)
         self._loss_tracker.update_state(out.loss, sample_weight=num_rows)
-        for metric in self._compile_loss.metrics:
-            metric.update_state(out.metrics[metric.name], sample_weight=num_rows)
+        num_known_rows = next(leaf for leaf in tf.nest.flatten(x) if leaf is not None).shape[0]  # None: as Keras, by batches
+        for metric in self._compile_loss.metrics if self._compile_loss else []:
+            metric.update_state(out.metrics[metric.name], sample_weight=num_known_rows)
         return self._on_last_device(self.compute_metrics, x, y, out.outputs, sample_weight)
 
     def test_step(self, data):
@@ -167,13 +168,25 @@ class PipelineModel(keras.Model):
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
         """Returns the same function each time, since the pipeline keeps what it has traced by it."""
         if self._compile_loss is None:
-            raise ValueError('The model has no loss. Give one to compile(loss=...); losses that layers add count besides.')
+            return compiled_loss.no_loss
         if not self._compile_loss.built:
             outputs = self.pipe.compute_output_spec(keras.tree.map_structure(_symbol_of, x))
             backend.compute_output_spec(
                 self._compile_loss, *keras.tree.map_structure(_symbol_of, (y, outputs, sample_weight)))
         return self._losses_in_pipeline.setdefault(
             repr(structure), compiled_loss.CompiledLoss(self._compile_loss, structure))
+
+    def _with_shares(self, loss, x, targets):
+        """Several losses need their weights in the whole mini-batch, which the last partition sees one part of at a time."""
+        if self._compile_loss is None or loss.num_losses == 1:
+            return targets
+        weights = loss_weights.weights_of_batch(self.pipe, loss, x, targets)
+        return targets if weights is None else compiled_loss.with_shares(targets, weights)
+
+    def _require_some_loss(self):
+        adds_losses = any(stage.adds_losses for stage in self.pipe.stages)
+        if self._compile_loss is None and not adds_losses and not self.losses:
+            raise ValueError('The model has no loss, and no layer of it adds one. Give one to compile(loss=...).')
 
     def _update_weights(self, gradients):
         variables = self.pipe.trainable_variables

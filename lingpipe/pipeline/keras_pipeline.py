@@ -46,8 +46,10 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
     def build(self, input_shape):
         """The model is built already."""
 
-    def compute_output_spec(self, inputs, training=False):
-        return self.model.compute_output_spec(inputs)
+    @property
+    def stack(self):
+        """The model, as the one layer that it is to Keras."""
+        return [self.model]
 
     def get_config(self):
         return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}

@@ -151,4 +151,10 @@ def _broadcast(weights, values):
         weights = tf.squeeze(weights, -1)
     while weights.shape.rank < values.shape.rank:
         weights = weights[..., tf.newaxis]
-    return tf.broadcast_to(weights, tf.shape(values))
+    return tf.broadcast_to(weights, _shape(values, tf.shape(weights)[0]))
+
+
+def _shape(values, num_rows):
+    """Takes from `values` no more than it must, so that sums of weights do not depend on what the stage computes."""
+    sizes = values.shape[1:]
+    return tf.stack([num_rows, *sizes]) if sizes.is_fully_defined() else tf.shape(values)

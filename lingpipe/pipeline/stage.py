@@ -92,6 +92,11 @@ class Stage:
     def trainable_variables(self):
         return _without_doubles(variable for layer in self.layers for variable in layer.trainable_variables)
 
+    @property
+    def adds_losses(self):
+        """Whether a layer added a loss in anything that was traced so far."""
+        return any(program.trace.forward['losses'] for program in self._programs.values())
+
     def trainability(self):
         """Returns what is not frozen now: another answer than before makes programs and layouts out of date."""
         return tuple(map(id, self.trainable_variables + batch_statistics.deferred_batch_norms(self.layers)))

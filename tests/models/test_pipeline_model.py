@@ -173,6 +173,56 @@ def test_masked_tokens_do_not_count():
         'optimizer': keras.optimizers.SGD(0.1, momentum=0.9), 'loss': cross_entropy(), 'metrics': ['accuracy']})
 
 
+def two_taggers():
+    """Two masked sequences in, a loss for each of their tokens out; a third output has no mask."""
+    left, right = keras.Input([6], dtype='int32', name='left'), keras.Input([4], dtype='int32', name='right')
+    embedding = layers.Embedding(9, 5, mask_zero=True)
+    near = layers.Dense(3, name='near')(layers.Dense(5, activation='tanh')(embedding(left)))
+    far = layers.Dense(3, name='far')(layers.LSTM(4, return_sequences=True)(embedding(right)))
+    return keras.Model({'left': left, 'right': right}, {
+        'near': near, 'far': far, 'whole': layers.Dense(2, name='whole')(layers.GlobalAveragePooling1D()(far))})
+
+
+def masked_sequences(num_rows=10):
+    """Rows differ in length, so that micro-batches do."""
+    random = np.random.default_rng(0)
+    x = {'left': random.integers(1, 9, (num_rows, 6)) * (np.arange(6) < 1 + np.arange(num_rows)[:, None] % 6),
+         'right': random.integers(1, 9, (num_rows, 4)) * (np.arange(4) < 4 - np.arange(num_rows)[:, None] % 4)}
+    return x, {'near': x['left'] % 3, 'far': x['right'] % 3, 'whole': random.normal(size=(num_rows, 2)).astype('float32')}
+
+
+@pytest.mark.parametrize('loss', [
+    cross_entropy, lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=2)])
+@pytest.mark.parametrize('schedule', ['1f1b', 'zb_h1'])
+def test_each_output_is_weighed_by_its_own_mask(loss, schedule):
+    plain, pipelined = pair(two_taggers, schedule=schedule, num_partitions=2)
+    assert_same_training(plain, pipelined, *masked_sequences(), lambda: {
+        'optimizer': keras.optimizers.SGD(0.1), 'loss': {'near': loss(), 'far': loss(), 'whole': 'mse'},
+        'loss_weights': {'near': 0.5, 'far': 2.0, 'whole': 1.0}, 'metrics': {'near': 'accuracy'}})
+
+
+def test_each_output_is_weighed_by_its_own_sample_weights():
+    x, y = data(10)
+    random = np.random.default_rng(1)
+    sample_weight = {'near': random.uniform(size=10).astype('float32'), 'far': random.uniform(size=10).astype('float32')}
+    mean = {'reduction': 'mean_with_sample_weight'}
+    histories, (plain, pipelined) = [], pair(two_heads)
+    for model in (plain, pipelined):
+        model.compile('sgd', {'near': keras.losses.SparseCategoricalCrossentropy(from_logits=True, **mean),
+                              'far': keras.losses.MeanSquaredError(**mean)})
+        histories.append(model.fit(x, {'near': y, 'far': x[:, :2]}, batch_size=4, shuffle=False, verbose=0,
+                                   sample_weight=sample_weight).history)
+    assert_near(histories[1], histories[0])
+    assert_near(weights(pipelined), weights(plain))
+
+
+def test_a_loss_that_only_layers_add_is_enough():
+    x, y = data(10)
+    plain, pipelined = pair(with_losses_of_layers, schedule='1f1b', num_partitions=2)
+    assert_same_training(plain, pipelined, x, None, lambda: {'optimizer': keras.optimizers.SGD(0.1)})
+    assert_same_training(plain, pipelined, x, y, lambda: {'optimizer': keras.optimizers.SGD(0.1), 'metrics': ['accuracy']})
+
+
 def test_schedules_of_the_learning_rate_steps_per_execution_and_callbacks():
     x, y = data(16)
 
@@ -260,11 +310,11 @@ def test_what_cannot_work_is_refused(arguments, message):
 
 
 def test_a_missing_or_summed_loss_and_another_layer_are_refused():
-    _, pipelined = pair(classifier)
     x, y = data()
-    for loss, message in ((None, 'has no loss'), (keras.losses.MeanSquaredError(reduction='sum'), "reduction='sum'")):
+    for loss, message in ((None, 'has no loss, and no layer'), (keras.losses.MeanSquaredError(reduction='sum'), "reduction='sum'")):
+        _, pipelined = pair(two_heads_in_a_list)
         pipelined.compile('sgd', loss)
         with pytest.raises(ValueError, match=message):
-            pipelined.fit(x, y, verbose=0)
+            pipelined.fit(x, [y, y], verbose=0)
     with pytest.raises(TypeError, match='given a Dense'):
         lingpipe.PipelineModel(layers.Dense(3))
