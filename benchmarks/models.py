@@ -110,6 +110,17 @@ def pipeline_step(problem, pipe):
     return step
 
 
+def observed_step(problem, pipe):
+    """Returns the same as `pipeline_step`, which gives the stamps of the pipeline's observer instead of the loss."""
+
+    @tf.function(autograph=False)
+    def step(x, y_true):
+        _descend(pipe, pipe.value_and_grad(problem.loss_fn, x, y_true).gradients)
+        return pipe.observer.stamps()
+
+    return step
+
+
 def plain_step(problem, pipe, num_micro_batches):
     """Returns the same as `pipeline_step` without the pipeline: the layers are called one after the other.
 

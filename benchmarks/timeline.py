@@ -6,11 +6,11 @@
 
 import pathlib
 import statistics
-import time
 
 import common
 import keras
 import tensorflow as tf
+import wait_layer
 from absl import app, flags
 
 from lingpipe.distribute import local_devices
@@ -37,43 +37,9 @@ _COLUMNS = flags.DEFINE_integer('columns', 100, 'Width of the drawing in charact
 _DENSE_LAYERS_PER_PARTITION = 4
 
 
-class Wait(keras.layers.Layer):
-    """Passes its input on after a while, and the gradient after twice as long.
-
-    Sleeping is stateful, and what is stateful is never recomputed: its B takes as long with recomputation as without.
-    """
-
-    def __init__(self, milliseconds, **kwargs):
-        super().__init__(**kwargs)
-        self.milliseconds = milliseconds
-
-    def build(self, input_shape):
-        self.scale = self.add_weight(shape=(), initializer='ones', name='scale')
-
-    def call(self, inputs):
-        seconds = self.milliseconds / 1000
-
-        @tf.custom_gradient
-        def wait(x):
-            return _sleep(x, seconds), lambda gradient: _sleep(gradient, 2 * seconds)
-
-        return wait(inputs * self.scale)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-
-def _sleep(x, seconds):
-    def sleep(value):
-        time.sleep(seconds)
-        return value
-
-    return tf.ensure_shape(tf.numpy_function(sleep, [x], x.dtype), x.shape)
-
-
 def _build_pipe():
     dense = keras_params.KerasParams(keras.layers.Dense, units=_UNITS.value, activation='relu')
-    wait = keras_params.KerasParams(Wait, milliseconds=_MILLISECONDS.value)
+    wait = keras_params.KerasParams(wait_layer.Wait, milliseconds=_MILLISECONDS.value)
     layers = {'dense': [dense] * _DENSE_LAYERS_PER_PARTITION, 'wait': [wait]}[_LAYER.value]
     ends = [len(layers) * (index + 1) for index in range(_NUM_PARTITIONS.value)]
     pipe = gpipe_layer.GPipeLayer.Params().Set(

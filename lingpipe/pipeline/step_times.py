@@ -65,6 +65,11 @@ class StepTimes:
         return self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE))
 
     @property
+    def bubble_fraction(self):
+        """Share of the time up to the end of the actions in which a device waits, the mean of all devices."""
+        return self.idle / (self.actions_end - self.start)
+
+    @property
     def mean_actions_in_flight(self):
         """How many devices work at once, on average up to the end of the actions."""
         return self.busy((*COMPUTE, RECOMPUTE)) * self.schedule.num_devices / (self.actions_end - self.start)
