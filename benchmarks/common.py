@@ -31,45 +31,41 @@ class ProcessDied(Exception):
     """A benchmark's process ended before it gave all its values; the message says how."""
 
 
-class Process:
-    """A generator function of a benchmark at work in a fresh process, which gives its values one at a time.
-
-    So configurations can take turns, run on a core of their own, or die without harm::
-
-        with common.Process(measure, 'stage', num_cores=2) as process:
-            seconds = [process.next() for _ in range(10)]
-
-    Flags have the same values there as here.
+class LineProcess:
+    """A process that answers each line of its input with a line of JSON.
 
     Args:
-        function: generator function at the top of a module of this folder; it yields what JSON can hold.
-        *arguments: what to call it with.
-        num_cores: how many processor cores the process may use; None: all.
+        command: list of program and arguments.
+        environment: dictionary of environment variables; None: as here.
     """
 
-    def __init__(self, function, *arguments, num_cores=None):
-        request = {'module': pathlib.Path(inspect.getfile(function)).stem, 'function': function.__name__,
-                       'arguments': arguments, 'cores': sorted(os.sched_getaffinity(0))[:num_cores], 'argv': sys.argv}
+    def __init__(self, command, environment=None):
         self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, '-c', 'import common; common.serve()', json.dumps(request)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            env={**os.environ, 'PYTHONPATH': os.pathsep.join([str(_HERE), *sys.path[1:]])})
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment)
 
     def next(self):
-        """Lets the function run up to its next `yield`.
+        """Lets the process run up to its next answer.
 
         Returns:
-            What it yielded.
+            What it answered.
 
         Raises:
             ProcessDied: the process gave up or was killed.
         """
+        self.ask()
+        return self.answer()
+
+    def ask(self):
+        """Sends the line that lets the process go on, and waits for nothing."""
         try:
             self._process.stdin.write('\n')
             self._process.stdin.flush()
         except BrokenPipeError:
             raise ProcessDied(self._cause_of_death()) from None
+
+    def answer(self):
+        """Waits for the answer to `ask` and returns it."""
         line = self._process.stdout.readline()
         if not line:
             raise ProcessDied(self._cause_of_death())
@@ -92,12 +88,38 @@ class Process:
         return f'{how}: {lines[-1]}' if lines else how
 
 
+class Process(LineProcess):
+    """A generator function of a benchmark at work in a fresh process, which gives its values one at a time.
+
+    So configurations can take turns, run on a core of their own, or die without harm::
+
+        with common.Process(measure, 'stage', num_cores=2) as process:
+            seconds = [process.next() for _ in range(10)]
+
+    Flags have the same values there as here.
+
+    Args:
+        function: generator function at the top of a module of this folder; it yields what JSON can hold.
+        *arguments: what to call it with.
+        num_cores: how many processor cores the process may use; None: all.
+    """
+
+    def __init__(self, function, *arguments, num_cores=None):
+        request = {'module': pathlib.Path(inspect.getfile(function)).stem, 'function': function.__name__,
+                   'arguments': arguments, 'cores': sorted(os.sched_getaffinity(0))[:num_cores], 'argv': sys.argv}
+        # Modules of the folder that the command is run in must not come before those of this one.
+        super().__init__(
+            [sys.executable, '-c', 'import common; common.serve()', json.dumps(request)],
+            {**os.environ, 'PYTHONSAFEPATH': '1', 'PYTHONPATH': os.pathsep.join([str(_HERE), *sys.path[1:]])})
+
+
 def serve():
     """The other end of `Process`: runs in the new process, one step of the generator for each line of input."""
     request = json.loads(sys.argv[1])
     os.sched_setaffinity(0, request['cores'])
     module = importlib.import_module(request['module'])
-    flags.FLAGS(request['argv'])
+    # Flags of the program itself need not be known here.
+    flags.FLAGS(request['argv'], known_only=True)
     values = getattr(module, request['function'])(*request['arguments'])
     for _ in sys.stdin:
         print(json.dumps(next(values)), flush=True)

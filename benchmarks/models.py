@@ -70,6 +70,14 @@ def _decoder():
         keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None), _NUM_MICRO_BATCHES.value or 8)
 
 
+def decoder_sizes():
+    """Returns a dictionary of what defines the decoder and its training, for other libraries to be measured on the same."""
+    return {
+        'batch_size': _BATCH_SIZE.value or 32, 'sequence_length': _SEQUENCE_LENGTH.value, 'num_blocks': _NUM_BLOCKS.value,
+        'width': _WIDTH.value, 'num_heads': _NUM_HEADS, 'vocabulary_size': _VOCABULARY_SIZE,
+        'learning_rate': _LEARNING_RATE}
+
+
 MODELS = {'amoebanet': _amoebanet, 'decoder': _decoder}
 _MODEL = flags.DEFINE_enum('model', 'amoebanet', sorted(MODELS), 'Model to measure.')
 

@@ -1,0 +1,167 @@
+"""Seconds of a training step: LingPipe beside torch.distributed.pipelining and torchgpipe, on the same decoder and weights.
+
+    python benchmarks/peers/step_time.py --torch_python=/path/to/another/venv/bin/python
+
+PyTorch is optional, and may be installed in an environment of its own. Every configuration has processes of its own, held to
+their cores, and they take turns, a step each.
+"""
+
+import contextlib
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import NamedTuple
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import common
+import lingpipe_step
+import torch_process
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+_TORCH_PYTHON = flags.DEFINE_string('torch_python', sys.executable, 'Python interpreter that has torch and torchgpipe.')
+
+_TWO_STAGES_A_RANK = 'ScheduleZBVZeroBubble'
+_PIPELINING_SCHEDULES = ['ScheduleGPipe', 'Schedule1F1B', 'ScheduleInterleavedZeroBubble', _TWO_STAGES_A_RANK]
+_CHECKPOINTS = {'never': 'none', 'except_last': 'stage', 'always': 'stage'}
+_NOTES = (
+    "Seconds: median of a step. 'throughput': over that of LingPipe's fastest row of the same 'recompute'. Every row starts from "
+    'the same weights, cuts the layers at the same places, and has one thread a core. Each rank of '
+    'torch.distributed.pipelining is a process on one core (gloo). torchgpipe gives all CPU devices one worker thread, so its '
+    'partitions do not overlap; it is made for GPUs.')
+
+
+class Configuration(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        title: what is measured.
+        recompute: 'none' or 'stage'.
+        num_cores: processor cores that it is held to.
+        is_ours: whether it is LingPipe's pipeline.
+        start: function without arguments that gives a context manager with `next()`: a dictionary with 'loss', then seconds.
+    """
+
+    title: str
+    recompute: str
+    num_cores: int
+    is_ours: bool
+    start: Callable
+
+
+def _own_configurations(num_micro_batches):
+    num_partitions = FLAGS.num_partitions
+    plain = [Configuration(
+        'plain TensorFlow', 'none', num_cores, False,
+        lambda num_cores=num_cores: common.Process(lingpipe_step.plain_steps, num_micro_batches, num_cores=num_cores))
+        for num_cores in (1, num_partitions)]
+    pipelines = [Configuration(
+        f'LingPipe, {schedule}', recompute, num_partitions, True,
+        lambda arguments=(schedule, recompute): common.Process(
+            lingpipe_step.pipeline_steps, *arguments, num_cores=num_partitions))
+        for schedule in FLAGS.schedules for recompute in FLAGS.recompute]
+    return plain + pipelines
+
+
+def _peer_configurations(found, problem, folder):
+    """Returns configurations of what is installed.
+
+    Args:
+        found: dictionary of versions.
+        problem: dictionary that `lingpipe_step.write_problem` gives.
+        folder: where it wrote.
+    """
+    cores = sorted(os.sched_getaffinity(0))[:FLAGS.num_partitions]
+    rows = []
+    if found['torch']:
+        rows += _plain_rows(cores, problem) + _pipelining_rows(cores, problem, folder)
+    if found['torch'] and found['torchgpipe']:
+        rows += _torchgpipe_rows(cores, problem)
+    return [Configuration(title, recompute, num_cores, False, lambda requests=requests: torch_process.Peer(
+        _TORCH_PYTHON.value, [{**request, 'folder': folder} for request in requests], problem))
+        for title, recompute, num_cores, requests in rows]
+
+
+def _plain_rows(cores, problem):
+    return [('plain PyTorch', 'none', len(held), torch_process.plain_requests(held, problem['num_micro_batches']))
+            for held in (cores[:1], cores)]
+
+
+def _torchgpipe_rows(cores, problem):
+    ends = problem['ends'][str(len(cores))]
+    return [(f"torchgpipe, checkpoint='{checkpoint}'", recompute, len(cores),
+             torch_process.torchgpipe_requests(cores, ends, checkpoint)) for checkpoint, recompute in _CHECKPOINTS.items()]
+
+
+def _pipelining_rows(cores, problem, folder):
+    """Returns a row for each schedule and kind of recomputation.
+
+    LingPipe does not recompute the last stage with 1F1B, as its B follows its F at once; a user of PyTorch may leave it out too.
+    """
+    rows = []
+    for schedule in _PIPELINING_SCHEDULES:
+        ends = problem['ends'][str(len(cores) * (2 if schedule == _TWO_STAGES_A_RANK else 1))]
+        every = list(range(len(ends)))
+        choices = [('', 'none', []), ('', 'stage', every)]
+        if schedule == 'Schedule1F1B':
+            choices.append((', last stage kept', 'stage', every[:-1]))
+        rows += [(f'torch pipelining, {schedule}{kept}', recompute, len(cores), torch_process.pipelining_requests(
+            cores, ends, schedule, recomputed, f'{folder}/{schedule}_{len(recomputed)}'))
+            for kept, recompute, recomputed in choices]
+    return rows
+
+
+def _run(configurations):
+    """Measures all configurations in turns.
+
+    Returns:
+        List of (configuration, loss, seconds), and list of sentences about what could not be measured.
+    """
+    started, failures = [], []
+    with contextlib.ExitStack() as stack:
+        for configuration in configurations:
+            process = stack.enter_context(configuration.start())
+            try:
+                first = process.next()
+            except common.ProcessDied as error:
+                failures.append(f'Not measured: {configuration.title}, recompute {configuration.recompute!r} ({error}).')
+                continue
+            started.append((configuration, process, first['loss']))
+        turns = [[process.next() for _, process, _ in started] for _ in range(FLAGS.num_steps)]
+    return [(configuration, loss, statistics.median(seconds))
+            for (configuration, _, loss), seconds in zip(started, zip(*turns))], failures
+
+
+def _rows(measured):
+    """Returns the table's rows."""
+    best = {recompute: min((seconds for configuration, _, seconds in measured
+                            if configuration.is_ours and configuration.recompute == recompute), default=None)
+            for recompute in ('none', 'stage')}
+    return [[configuration.title, configuration.recompute, configuration.num_cores, f'{seconds:.4f}',
+             f'{best[configuration.recompute] / seconds:.2f}' if best[configuration.recompute] else '', f'{loss:.6f}']
+            for configuration, loss, seconds in measured]
+
+
+def _versions_line(found):
+    return f'PyTorch {found["torch"]}, torchgpipe {found["torchgpipe"] or "not installed"}.' if found['torch'] else ''
+
+
+def main(unused_argv):
+    found = torch_process.versions(_TORCH_PYTHON.value)
+    with tempfile.TemporaryDirectory() as folder:
+        with common.Process(lingpipe_step.write_problem, folder) as process:
+            problem = process.next()
+        measured, failures = _run(
+            _own_configurations(problem['num_micro_batches']) + _peer_configurations(found, problem, folder))
+    table = common.markdown_table(
+        ['configuration', 'recompute', 'cores', 'seconds', 'throughput', 'loss'], _rows(measured))
+    missing = torch_process.what_to_install(_TORCH_PYTHON.value, found)
+    common.report(table, *filter(None, [*failures, missing, _NOTES, _versions_line(found)]))
+
+
+if __name__ == '__main__':
+    app.run(main)

@@ -1,0 +1,143 @@
+"""The comparison with PyTorch's pipelines, with an interpreter that only pretends to have PyTorch: its table, and its sentences."""
+
+import importlib
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_TINY = ['--num_steps=3', '--num_blocks=4', '--width=8', '--sequence_length=4', '--batch_size=4', '--num_micro_batches=2',
+         '--schedules=1f1b']
+_NOTHING = '{"torch": null, "torchgpipe": null}'
+_TORCH = '{"torch": "9.8", "torchgpipe": null}'
+_BOTH = '{"torch": "9.8", "torchgpipe": "7.6"}'
+
+# It answers each line of input as torch_step.py does. Ranks say 2 and 3 seconds; of two ranks the last knows the loss.
+_FAKE = '''#!{python}
+import itertools, json, sys
+if sys.argv[1].endswith('versions.py'):
+    print('{versions}')
+    sys.exit()
+request = json.loads(sys.argv[2])
+if request.get('schedule') == 'ScheduleGPipe':
+    sys.exit('RuntimeError: no such schedule')
+with open(request['folder'] + '/problem.json') as file:
+    problem = json.load(file)
+rank = request.get('rank', 0)
+loss = problem['loss'] if rank == request.get('num_ranks', 1) - 1 else None
+first = dict(num_parameters=problem['num_parameters'], loss=loss)
+for line, answer in zip(sys.stdin, itertools.chain([first], itertools.repeat(2.0 + rank))):
+    print(json.dumps(answer), flush=True)
+'''
+
+
+@pytest.fixture
+def fake_python(tmp_path):
+    """Returns a function that writes an interpreter which claims to have these versions, and gives its path."""
+
+    def write(versions):
+        path = tmp_path / 'python'
+        path.write_text(_FAKE.format(python=sys.executable, versions=versions))
+        path.chmod(path.stat().st_mode | stat.S_IEXEC)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def torch_process(monkeypatch):
+    """Returns the module that talks to the peers' processes."""
+    for folder in ('benchmarks', 'benchmarks/peers'):
+        monkeypatch.syspath_prepend(_ROOT / folder)
+    return importlib.import_module('torch_process')
+
+
+def _run(*arguments):
+    environment = {key: value for key, value in os.environ.items() if key not in ('PYTHONPATH', 'TF_ENABLE_ONEDNN_OPTS')}
+    return subprocess.run([sys.executable, 'benchmarks/peers/step_time.py', *_TINY, *arguments], cwd=_ROOT, env=environment,
+                          capture_output=True, text=True)
+
+
+def _rows(text):
+    lines = [[cell.strip() for cell in line.strip('|').split('|')] for line in text.splitlines() if line.startswith('|')]
+    header, _, *rows = lines
+    return [dict(zip(header, row)) for row in rows]
+
+
+def test_without_pytorch_lingpipe_is_measured_alone_and_a_sentence_says_what_to_install(fake_python):
+    python = fake_python(_NOTHING)
+    finished = _run(f'--torch_python={python}', '--recompute=none')
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    assert [(row['configuration'], row['recompute']) for row in _rows(finished.stdout)] == [
+        ('plain TensorFlow', 'none'), ('plain TensorFlow', 'none'), ('LingPipe, 1f1b', 'none')]
+    assert f'`{python} -m pip install torch torchgpipe`' in finished.stdout
+    assert 'Machine: ' in finished.stdout
+
+
+def test_peers_stand_beside_the_best_row_of_the_same_recompute_mode(fake_python):
+    finished = _run(f'--torch_python={fake_python(_BOTH)}')
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    rows = _rows(finished.stdout)
+    own = {row['recompute']: float(row['seconds']) for row in rows if row['configuration'].startswith('LingPipe')}
+    peers = [row for row in rows if row['configuration'].startswith(('torch', 'plain PyTorch'))]
+    assert len(peers) == 2 + 7 + 3
+    assert len({row['loss'] for row in peers}) == 1
+    for row in peers:
+        # A pipeline of two ranks takes as long as the slower one.
+        assert float(row['seconds']) == (3.0 if row['configuration'].startswith('torch pipelining') else 2.0)
+        assert float(row['throughput']) == pytest.approx(own[row['recompute']] / float(row['seconds']), abs=0.006)
+    assert [row['throughput'] for row in rows if row['configuration'].startswith('LingPipe')] == ['1.00', '1.00']
+    assert "Not measured: torch pipelining, ScheduleGPipe, recompute 'stage' (exit status 1: RuntimeError: no such schedule)."\
+        in finished.stdout
+    assert 'PyTorch 9.8, torchgpipe 7.6.' in finished.stdout
+
+
+def test_torchgpipe_alone_may_be_missing(torch_process, fake_python):
+    python = fake_python(_TORCH)
+    assert torch_process.what_to_install(python, torch_process.versions(python)) == (
+        f'torchgpipe is missing, so it was not measured: `{python} -m pip install torchgpipe` (0.0.7).')
+
+
+def test_nothing_is_said_where_nothing_is_missing(torch_process, fake_python):
+    python = fake_python(_BOTH)
+    assert torch_process.what_to_install(python, torch_process.versions(python)) is None
+
+
+def test_an_interpreter_that_does_not_exist_is_named(torch_process):
+    with pytest.raises(ValueError, match="--torch_python='/no/such/python' does not run"):
+        torch_process.versions('/no/such/python')
+
+
+def test_a_package_that_cannot_be_imported_has_no_version(torch_process):
+    versions = importlib.import_module('versions')
+    assert versions.version('no_such_package') is None
+    assert versions.version('pytest') == pytest.__version__
+
+
+def test_ranks_take_a_step_together(torch_process, fake_python, tmp_path):
+    requests = torch_process.pipelining_requests([0, 1], [5, 10], 'Schedule1F1B', [], f'{tmp_path}/rendezvous')
+    problem = {'num_parameters': 7, 'loss': 1.5}
+    (tmp_path / 'problem.json').write_text(json.dumps(problem))
+    requests = [{**request, 'folder': str(tmp_path)} for request in requests]
+    with torch_process.Peer(fake_python(_BOTH), requests, problem) as peer:
+        assert [peer.next() for _ in range(3)] == [problem, 3.0, 3.0]
+
+
+@pytest.mark.parametrize('difference', [{'num_parameters': 8}, {'loss': 1.6}])
+def test_another_model_is_no_peer(torch_process, fake_python, tmp_path, difference):
+    problem = {'num_parameters': 7, 'loss': 1.5}
+    (tmp_path / 'problem.json').write_text(json.dumps({**problem, **difference}))
+    request = {**torch_process.plain_requests([0], 8)[0], 'folder': str(tmp_path)}
+    with torch_process.Peer(fake_python(_BOTH), [request], problem) as peer:
+        with pytest.raises(ValueError, match='Only the same model can be compared'):
+            peer.next()
+
+
+def test_two_stages_a_rank_lie_as_a_v(torch_process):
+    requests = torch_process.pipelining_requests([0, 1], [3, 5, 7, 10], 'ScheduleZBVZeroBubble', [], 'rendezvous')
+    assert [request['own'] for request in requests] == [[0, 3], [1, 2]]
