@@ -24,6 +24,7 @@ setuptools.setup(
         'tensorflow>=2.21,<2.22',
         'tensorflow-datasets',
         'tqdm',
+        'wrapt',
     ],
     extras_require={
         'gpu': ['tensorflow[and-cuda]'],

@@ -4,6 +4,9 @@ Names load when they are first used, so that params and schedules can be read wi
 """
 
 import importlib
+import sys
+
+import wrapt
 
 __version__ = '0.1.0'
 
@@ -18,4 +21,15 @@ __all__ = ['GPipeLayer', 'PipelineModel', 'use_virtual_devices']
 def __getattr__(name):
     if name not in _HOMES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}; it has {__all__}.')
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    _register_saved_classes()
+    return value
+
+
+@wrapt.when_imported('keras')
+def _register_saved_classes(keras=None):
+    """Lets `keras.saving.load_model` know pipelines; not while a module of LingPipe is what loads Keras."""
+    del keras
+    ours = [module for name, module in sys.modules.items() if name.startswith('lingpipe.')]
+    if not any(getattr(module.__spec__, '_initializing', False) for module in ours):
+        importlib.import_module(_HOMES['PipelineModel'])

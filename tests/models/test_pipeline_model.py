@@ -1,5 +1,10 @@
 """`PipelineModel` against `keras.Model` on the same weights and batches."""
 
+import os
+import pathlib
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -283,6 +288,27 @@ def test_a_saved_model_goes_on_training_as_if_it_had_not_stopped(make_pipe, tmp_
     histories = [one.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history for one in (model, loaded)]
     assert_near(histories[1], histories[0], 1e-6)
     assert_near(weights(loaded), weights(model), 1e-6)
+
+
+def test_a_fresh_program_that_imports_lingpipe_loads_saved_models(tmp_path):
+    x, _ = data()
+    np.save(tmp_path / 'x.npy', x)
+    for make_pipe in (of_params, of_keras):
+        model = lingpipe.PipelineModel(make_pipe())
+        np.save(tmp_path / f'{make_pipe.__name__}.npy', model.predict(x, verbose=0))
+        model.save(tmp_path / f'{make_pipe.__name__}.keras')
+    program = (
+        'import lingpipe, keras, numpy as np\n'
+        'lingpipe.use_virtual_devices(2)\n'
+        'for name in ("of_params", "of_keras"):\n'
+        '    model = keras.saving.load_model(f"{name}.keras")\n'
+        '    assert type(model).__name__ == "PipelineModel" and len(model.pipe.partitions) == 2\n'
+        '    outputs = model.predict(np.load("x.npy"), verbose=0)\n'
+        '    np.testing.assert_allclose(outputs, np.load(f"{name}.npy"), rtol=1e-4, atol=1e-5)\n')
+    root = str(pathlib.Path(lingpipe.__file__).parents[1])
+    ran = subprocess.run([sys.executable, '-c', program], cwd=tmp_path, capture_output=True, text=True, check=False,
+                         env={**os.environ, 'PYTHONPATH': root})
+    assert ran.returncode == 0, ran.stderr[-2000:]
 
 
 def test_a_pipeline_of_a_model_is_a_layer_of_another(tmp_path):
