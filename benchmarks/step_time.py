@@ -19,6 +19,7 @@ from lingpipe.pipeline import schedule as schedules
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K, each on a device of one core.')
 _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure.")
 _SCHEDULES = flags.DEFINE_list('schedules', ['gpipe'], "Values of GPipeLayer's field to measure.")
+_JIT_COMPILE = flags.DEFINE_list('jit_compile', ['false'], "Values of GPipeLayer's field to measure: false, true.")
 _NUM_STEPS = flags.DEFINE_integer('num_steps', 20, 'Measured steps of each; medians count.', lower_bound=1)
 
 # A backward pass does twice the work of the forward pass; a split one half of it by inputs, half by weights.
@@ -36,7 +37,7 @@ def plain_steps(num_micro_batches):
     yield from _measure(models.plain_step(problem, pipe, num_micro_batches), problem, pipe)
 
 
-def pipeline_steps(schedule, recompute):
+def pipeline_steps(schedule, recompute, jit_compile):
     """Measures the pipeline.
 
     Yields:
@@ -44,7 +45,8 @@ def pipeline_steps(schedule, recompute):
     """
     local_devices.use_virtual_devices(_NUM_PARTITIONS.value)
     problem = models.problem()
-    pipe = models.build_pipe(problem, num_partitions=_NUM_PARTITIONS.value, schedule=schedule, recompute=recompute)
+    pipe = models.build_pipe(
+        problem, num_partitions=_NUM_PARTITIONS.value, schedule=schedule, recompute=recompute, jit_compile=jit_compile)
     yield from _measure(models.pipeline_step(problem, pipe), problem, pipe)
 
 
@@ -82,8 +84,9 @@ def _configurations():
     return [
         ('plain layers, whole batch', False, plain_steps, [1], 1),
         (f'plain layers, {num_micro_batches} micro-batches', False, plain_steps, [num_micro_batches], 1),
-        *[(f"{num_partitions} partitions, {schedule}, recompute='{recompute}'", True, pipeline_steps, [schedule, recompute],
-           num_partitions) for schedule in _SCHEDULES.value for recompute in _RECOMPUTE.value]]
+        *[(f"{num_partitions} partitions, {schedule}, recompute='{recompute}'" + (', XLA' if jit_compile == 'true' else ''),
+           True, pipeline_steps, [schedule, recompute, jit_compile == 'true'], num_partitions)
+          for schedule in _SCHEDULES.value for recompute in _RECOMPUTE.value for jit_compile in _JIT_COMPILE.value]]
 
 
 def _run(configurations):

@@ -58,6 +58,7 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('profile_dir', None, "Folder that keeps the times measured for partition_by='time'; None: the trainer's log "
                  'directory, and without a trainer none is kept.')
         p.Define('devices', None, 'List of device names, one a partition; None: all accelerators, else virtual CPUs.')
+        p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
         return p
 
@@ -160,7 +161,8 @@ class GPipeLayer(base_layer.BaseLayer):
                 for layer, layer_specs in zip(self.stack[start:end], specs[start:end]):
                     analyses.build_layer(layer, layer_specs)
         generators = stage.seed_generator_states(self.stack)
-        return [stage.Stage(index, [stage.LayerSegment(layer) for layer in self.stack[start:end]], device, generators)
+        return [stage.Stage(index, [stage.LayerSegment(layer) for layer in self.stack[start:end]], device, generators,
+                            jit_compile=self.params.jit_compile)
                 for index, (start, end, device) in enumerate(runs)]
 
     def _enter(self, inputs):

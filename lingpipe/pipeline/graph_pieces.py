@@ -8,6 +8,7 @@ import functools
 import weakref
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
 
 
 class GraphPiece:
@@ -22,9 +23,12 @@ class GraphPiece:
         outputs: tensors of `graph` that the piece computes.
         side_effects: operations of `graph` that the piece runs even where no output needs them, such as prints.
         name: name of the function, shown in profiles.
+        jit_compile: whether XLA compiles the piece.
+        repeats: whether the piece computes again what another one did. Where XLA compiles both into one program it would see
+            that, compute it once and keep it; an optimization barrier before the piece hides it.
     """
 
-    def __init__(self, graph, feeds, outputs, side_effects=(), name='piece'):
+    def __init__(self, graph, feeds, outputs, side_effects=(), name='piece', jit_compile=False, repeats=False):
         captures = [internal for _, internal in graph.captures]
         stops = {tensor.ref() for tensor in [*feeds, *captures]}
         operations = ancestors([tensor for tensor in outputs if tensor.ref() not in stops], side_effects, stops)
@@ -32,18 +36,22 @@ class GraphPiece:
         self.feeds = [tensor for tensor in feeds if tensor.ref() in used]
         self.outputs = list({tensor.ref(): tensor for tensor in outputs if tensor.ref() not in stops}.values())
         external = [(outer, inner) for outer, inner in graph.captures if inner.ref() in used]
-        self._function = self._build(_graph_def(graph, operations), external, name)
+        self._has_barrier = jit_compile and repeats and bool(self.feeds)
+        self._function = self._build(_graph_def(graph, operations), external, name, jit_compile)
 
-    def _build(self, graph_def, external, name):
+    def _build(self, graph_def, external, name, jit_compile):
         def piece(*arguments):
+            if self._has_barrier:
+                arguments = xla.optimization_barrier(*arguments)
             values = {feed.name: argument for feed, argument in zip(self.feeds, arguments)}
             values.update({inner.name: tf.identity(outer) for outer, inner in external})
             return tf.graph_util.import_graph_def(
                 graph_def, values, [tensor.name for tensor in self.outputs], name='stage')
 
-        piece.__name__ = name
         with tf.init_scope():
-            function = tf.function(piece, autograph=False, experimental_attributes={'_noinline': True})
+            body = _compiled(piece) if jit_compile else piece
+            body.__name__ = name
+            function = tf.function(body, autograph=False, experimental_attributes={'_noinline': True})
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def __call__(self, values):
@@ -64,6 +72,11 @@ class GraphPiece:
         for tensor, result in zip(self.outputs, results):
             result.set_shape(tensor.shape)
         return {**values, **{tensor.ref(): result for tensor, result in zip(self.outputs, results)}}, results[0].op
+
+
+def _compiled(function):
+    compiled = tf.function(function, autograph=False, jit_compile=True)
+    return lambda *arguments: compiled(*arguments)
 
 
 @functools.cache

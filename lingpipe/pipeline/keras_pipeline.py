@@ -79,7 +79,7 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         self.graph.move_variables(parts, devices)
         generators = list({id(state): state for unit in self.graph.units
                            for state in stage.seed_generator_states(unit.layers)}.values())
-        return [stage.Stage(index, part.segments, device, generators, part.sources)
+        return [stage.Stage(index, part.segments, device, generators, part.sources, self.params.jit_compile)
                 for index, (part, device) in enumerate(zip(parts, devices))]
 
     def _enter(self, inputs):

@@ -73,13 +73,15 @@ class Stage:
             picks its random numbers, so they do not depend on the stage that the layer is in.
         sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1 for
             the pipeline's inputs; None: all that the stage before hands out, in its own structure.
+        jit_compile: whether XLA compiles the stage's functions.
     """
 
-    def __init__(self, index, segments, device, seed_generators, sources=None):
+    def __init__(self, index, segments, device, seed_generators, sources=None, jit_compile=False):
         self.index = index
         self.segments = list(segments)
         self.device = device
         self.sources = sources
+        self.jit_compile = jit_compile
         self.layers = _without_doubles(layer for segment in segments for layer in segment.layers)
         self._num_seed_generators = len(seed_generators)
         own = seed_generator_states(self.layers)

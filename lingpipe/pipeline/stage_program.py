@@ -7,6 +7,9 @@ import tensorflow as tf
 from lingpipe.pipeline import graph_pieces, stage_trace
 
 
+_REPEATING = 'recompute', 'backward_segment'
+
+
 class StageProgram:
     """Forward and backward of one stage, cut from one traced graph.
 
@@ -196,7 +199,8 @@ class StageProgram:
             feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in known]
             name = key if isinstance(key, str) else key[0]
             self._pieces[key] = graph_pieces.GraphPiece(
-                self._graph, feeds, outputs, side_effects, f'{self._name}_{name}')
+                self._graph, feeds, outputs, side_effects, f'{self._name}_{name}', self._stage.jit_compile,
+                repeats=name in _REPEATING)
         return self._pieces[key](known)
 
     def _give(self, known, gradients, sums):
