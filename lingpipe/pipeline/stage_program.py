@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from lingpipe.pipeline import graph_pieces, stage_trace
 
-
 _REPEATING = 'recompute', 'backward_segment'
 
 
