@@ -10,7 +10,8 @@ def place(optimizer):
     """Makes an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
     Left alone it would do all of it on the first device. What it computes stays the same: the update, weight decay,
-    `clipnorm`, `clipvalue`, `global_clipnorm` (of which one scalar a variable crosses) and the moving average of `use_ema`.
+    `clipnorm`, `clipvalue`, `global_clipnorm` (of which one scalar a variable crosses), the moving average of `use_ema` and the
+    constraints of variables.
 
     Args:
         optimizer: `keras.optimizers.Optimizer` that has no slots yet; it is changed in place.
@@ -32,13 +33,16 @@ class _DevicePlacement:
 
     def __init__(self, optimizer):
         self._optimizer = optimizer
+        self._apply = optimizer.apply
         self._add_variable = optimizer.add_variable_from_reference
         self._apply_gradients = optimizer._backend_apply_gradients
         self._clip_by_norm = optimizer._clip_by_norm
         self._decay = optimizer._apply_weight_decay
-        self._devices = []
+        self._devices, self._constraints = [], {}
         self._updates = device_functions.DeviceFunctions(self._update_group)
         self._moves = device_functions.DeviceFunctions(self._move_averages)
+        self._limits = device_functions.DeviceFunctions(self._constrain)
+        optimizer.apply = self.apply
         optimizer.add_variable_from_reference = self.add_variable
         optimizer._backend_apply_gradients = self.apply_gradients
         optimizer._backend_update_step = self.update
@@ -50,9 +54,26 @@ class _DevicePlacement:
         with tf.device(reference_variable.value.device):
             return self._add_variable(reference_variable, *args, **kwargs)
 
+    def apply(self, grads, trainable_variables=None):
+        """Takes constraints off the variables meanwhile: Keras would compute them on the first device."""
+        variables = list(self._optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        self._constraints = {id(variable): variable.constraint for variable in variables if variable.constraint is not None}
+        try:
+            for variable in variables:
+                variable.constraint = None
+            self._apply(grads, variables)
+        finally:
+            for variable in variables:
+                variable.constraint = self._constraints.get(id(variable))
+
     def apply_gradients(self, gradients, variables):
         self._devices = [variable.value.device for variable in variables]
         self._apply_gradients(gradients, variables)
+        self._limits([variable for variable in variables if id(variable) in self._constraints])
+
+    def _constrain(self, variables):
+        for variable in variables:
+            variable.assign(self._constraints[id(variable)](variable))
 
     def update(self, gradients, variables, learning_rate):
         self._updates(variables, (gradients,), (tf.convert_to_tensor(learning_rate),))

@@ -254,6 +254,18 @@ def test_inputs_may_be_several_and_options_of_the_optimizer_hold():
         'optimizer': keras.optimizers.AdamW(0.01, global_clipnorm=0.1, use_ema=True, ema_momentum=0.5), 'loss': cross_entropy()})
 
 
+def test_weight_constraints_hold():
+    def constrained():
+        return keras.Sequential([
+            keras.Input([5]), layers.Dense(8, kernel_constraint=keras.constraints.MaxNorm(0.5), bias_constraint='non_neg'),
+            layers.Dense(3, kernel_constraint='unit_norm')])
+
+    x, y = data()
+    plain, pipelined = pair(constrained, num_partitions=2)
+    assert_same_training(plain, pipelined, x, y, adam)
+    np.testing.assert_allclose(np.linalg.norm(weights(pipelined)[2], axis=0), 1.0, rtol=1e-5)
+
+
 def test_slots_stand_beside_their_weights():
     _, pipelined = pair(classifier)
     pipelined.compile(**adam())

@@ -53,7 +53,6 @@ def test_placing_changes_no_result(kind, option):
 @pytest.mark.parametrize('option', ['plain', 'clipnorm', 'clipvalue', 'small_global_norm', 'average'])
 def test_every_array_is_made_on_the_device_of_its_variable(option):
     variables = make_variables(DEVICES)
-    variables[1].constraint = None
     optimizer = device_placement.place(OPTIMIZERS['adamw'](**OPTIONS[option]))
     optimizer.build(variables)
     homes = {tuple(variable.shape): device for variable, device in zip(variables, DEVICES)}
