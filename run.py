@@ -101,8 +101,8 @@ def _inspect_params(params, unused_datasets, unused_devices):
 
 def _inspect_model(params, unused_datasets, devices):
     from lingpipe.training import experiment, inspection
-    input_shape = params.input.cls.InputShape(params.input)
-    print(inspection.model_analysis(experiment.body_params(params), input_shape, devices))
+    input_spec = params.input.cls.InputSpec(params.input)
+    print(inspection.model_analysis(experiment.body_params(params), input_spec, devices))
 
 
 def _list():

@@ -30,10 +30,14 @@ class ImageInput:
     ```
 
     Attributes:
+        example_name: what an example is called.
         num_examples: number of examples of the split; known without reading data.
         num_classes: number of classes, `label_offset` included.
         input_shape: (batch_size, height, width, channels) of the images.
+        input_spec: `tf.TensorSpec` of a batch of images.
     """
+
+    example_name = 'images'
 
     @classmethod
     def Params(cls):
@@ -62,14 +66,14 @@ class ImageInput:
         return p
 
     @staticmethod
-    def InputShape(params):
-        """Returns (batch_size, height, width, channels) of the images without preparing any data.
+    def InputSpec(params):
+        """Returns the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images without preparing any data.
 
         Args:
             params: `ImageInput.Params()`.
         """
         channels = params.num_channels or tfds_images.described_image_shape(params.dataset, params.data_dir)[-1]
-        return params.batch_size, params.image_size, params.image_size, channels
+        return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
 
     def __init__(self, params):
         """Finds the data and prepares them if need be.
@@ -91,6 +95,7 @@ class ImageInput:
         self.num_classes = self._data.num_classes + params.label_offset
         num_channels = params.num_channels or self._data.image_shape[-1]
         self.input_shape = (params.batch_size, params.image_size, params.image_size, num_channels)
+        self.input_spec = tf.TensorSpec(self.input_shape, tf.float32)
 
     @_without_autograph
     def training_dataset(self, position=0):

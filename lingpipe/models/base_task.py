@@ -38,6 +38,19 @@ class BaseTask:
         """
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
+    def baselines(self, train_input_params, evaluation_input):
+        """Computes what a simple method reaches, to be shown beside the metrics of the trained model.
+
+        Args:
+            train_input_params: Params of the input that the model is trained on.
+            evaluation_input: input that it was evaluated on.
+
+        Returns:
+            Dictionary from name, of method and metric, to number; empty where there is nothing to compare with.
+        """
+        del train_input_params, evaluation_input
+        return {}
+
     def metric_names(self, targets):
         """Finds out which metrics `loss` returns by tracing it alone, before the first step is built.
 

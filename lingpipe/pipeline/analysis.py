@@ -105,7 +105,9 @@ def _analyse(params, specs):
         concrete = tf.function(trace, autograph=False).get_concrete_function(
             specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
     trainable = {id(variable) for variable in layer.trainable_variables}
-    sizes = [(id(variable) in trainable, math.prod(variable.shape)) for variable in layer.weights]
+    borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # they count at another layer
+    sizes = [(id(variable) in trainable, math.prod(variable.shape)) for variable in layer.weights
+             if id(variable) not in borrowed]
     return LayerAnalysis(
         name=layer.name, kind=type(layer).__name__,
         num_parameters=sum(size for is_trainable, size in sizes if is_trainable),

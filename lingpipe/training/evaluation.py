@@ -25,7 +25,7 @@ class CheckpointEvaluation:
             raise errors.TrainingError(
                 'This model defines neither Dev() nor Test(), so there is nothing to evaluate on. Add one of them.')
         self._task = experiment.build_task(
-            experiment.evaluation_params(params), next(iter(self._inputs.values())).input_shape, devices)
+            experiment.evaluation_params(params), next(iter(self._inputs.values())).input_spec, devices)
         self._reader = checkpoints.WeightReader(self._task.body)
         self._evaluator = evaluator.Evaluator(self._task)
         self._curves = {}
@@ -47,6 +47,9 @@ class CheckpointEvaluation:
         for name, metrics in results.items():
             self._write_curves(name, step, metrics)
             print(f'step {step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())), flush=True)
+            baselines = self._task.baselines(self._params.input, self._inputs[name])
+            if baselines:
+                print(progress.comparison(name, baselines), flush=True)
         return results
 
     def _write_curves(self, name, step, metrics):

@@ -1,7 +1,6 @@
 """Building what the params of an experiment describe: the input, and the task on its devices."""
 
 import keras
-import tensorflow as tf
 
 from lingpipe.training import optimizer_slots
 
@@ -19,12 +18,12 @@ def build_input(input_params, random_seed=0):
     return p.Instantiate()
 
 
-def build_task(params, input_shape, devices=None, logdir=None):
+def build_task(params, input_spec, devices=None, logdir=None):
     """Instantiates the task and creates its weights on the devices of their partitions.
 
     Args:
         params: the experiment's Params, with `task` and `train`.
-        input_shape: shape `[batch, ...]` of the input.
+        input_spec: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         devices: list of device names, one a partition, for params that name none.
         logdir: folder that keeps measured times of layers, for params that name none; None: none are kept.
 
@@ -36,7 +35,7 @@ def build_task(params, input_shape, devices=None, logdir=None):
     p.body.profile_dir = p.body.profile_dir or logdir
     keras.utils.set_random_seed(params.train.random_seed)
     task = p.Instantiate()
-    task.body.build_from_specs(tf.TensorSpec(input_shape, tf.float32))
+    task.body.build_from_specs(input_spec)
     return task
 
 

@@ -29,7 +29,7 @@ class Exporter:
     def __init__(self, params, logdir):
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
-        self._input_shape = params.input.cls.InputShape(params.input)
+        self._input_spec = params.input.cls.InputSpec(params.input)
         self._body = types.SimpleNamespace(
             stack=[p.Instantiate() for p in analysis.named_layer_params(params.task.body.layers)])
         self._model = self._build(params.task.name or 'model')
@@ -56,7 +56,8 @@ class Exporter:
         return keras_path, saved_model_path
 
     def _build(self, name):
-        inputs = outputs = keras.Input(self._input_shape[1:], name='inputs')
+        spec = self._input_spec
+        inputs = outputs = keras.Input(spec.shape[1:], dtype=spec.dtype.name, name='inputs')
         for layer in self._body.stack:
             outputs = layer(outputs)
         return keras.Model(inputs, outputs, name=name)

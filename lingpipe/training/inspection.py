@@ -10,12 +10,12 @@ _UNMEASURED = (
     "partition_by='flops'.")
 
 
-def model_analysis(body_params, input_shape, devices):
+def model_analysis(body_params, input_spec, devices):
     """Describes every layer and every partition without allocating a weight or running a layer.
 
     Args:
         body_params: `GPipeLayer.Params()`.
-        input_shape: shape `[batch, ...]` of the input.
+        input_spec: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         devices: list of device names, one a partition.
 
     Returns:
@@ -23,10 +23,10 @@ def model_analysis(body_params, input_shape, devices):
     """
     by_time = body_params.partition_by == 'time'
     p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
-    schedule, specs = validation.make_schedule(p), tf.TensorSpec(input_shape, tf.float32)
+    schedule = validation.make_schedule(p)
     layer_params = analysis.named_layer_params(p.layers)
-    layers = analysis.analyse_layers(layer_params, specs)
-    cut = balancing.cut(p, schedule, layers, layer_params, specs, devices[0])
+    layers = analysis.analyse_layers(layer_params, input_spec)
+    cut = balancing.cut(p, schedule, layers, layer_params, input_spec, devices[0])
     devices = [devices[schedule.device_of(stage)] for stage in range(schedule.num_stages)]
     return describe(layers, cut.describe(layers, devices)) + ('\n\n' + _UNMEASURED if by_time else '')
 

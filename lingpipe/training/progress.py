@@ -11,20 +11,21 @@ _USUAL_WIDTH = 80
 
 
 class Progress:
-    """Shows step, metrics, images per second and time left.
+    """Shows step, metrics, examples per second and time left.
 
     Args:
         max_steps: last step.
         start_step: step at which this run starts.
         examples_per_step: size of a mini-batch.
+        example_name: what an example is called, such as 'images'.
         interval_seconds: seconds between two plain lines.
         stream: where to write; standard error by default, as tqdm does.
     """
 
-    def __init__(self, max_steps, start_step, examples_per_step, interval_seconds=5.0, stream=None):
+    def __init__(self, max_steps, start_step, examples_per_step, example_name, interval_seconds=5.0, stream=None):
         self._stream = stream or sys.stderr
         self._max_steps, self._examples_per_step = max_steps, examples_per_step
-        self._interval_seconds = interval_seconds
+        self._example_name, self._interval_seconds = example_name, interval_seconds
         self._shown = time.monotonic()
         self._measured_from = None
         self._bar = None
@@ -43,7 +44,7 @@ class Progress:
             done_steps: steps since the last update.
             seconds: seconds that they took.
         """
-        rate = f'{done_steps * self._examples_per_step / seconds:,.0f} images/s'
+        rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
         left = f'{_clock(self._seconds_left(step, done_steps, seconds))} left'
         text = ', '.join([*map(format_metric, metrics.items()), rate, left])
         if self._bar is not None:
@@ -78,6 +79,11 @@ def format_metric(item):
     """Returns 'accuracy 98.40 %' or 'loss 0.1234' for a (name, value) pair."""
     name, value = item
     return f'{name} {100 * value:.2f} %' if name == 'accuracy' else f'{name} {value:.4f}'
+
+
+def comparison(dataset, baselines):
+    """Returns the line that tells what simple methods reach on a dataset, from name to number."""
+    return f'For comparison, {dataset}: ' + ', '.join(map(format_metric, baselines.items()))
 
 
 def _clock(seconds):

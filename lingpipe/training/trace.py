@@ -45,7 +45,7 @@ class Trace:
         logdir = os.path.expanduser(logdir)
         self._files = trace_files.TraceFiles(logdir)
         self._input = experiment.build_input(params.input, params.train.random_seed)
-        self._task = experiment.build_task(params, self._input.input_shape, devices, logdir)
+        self._task = experiment.build_task(params, self._input.input_spec, devices, logdir)
         self._program = trace_program.TraceProgram(self._task, params.train)
 
     def run(self, num_steps):
@@ -66,7 +66,7 @@ class Trace:
         picture = trace_picture.png({'measured': typical, 'simulated on the mean times': simulated(steps)}, names)
         files = [self._files.write('timeline.png', picture),
                  self._files.write('trace.json', trace_events.trace_text(steps, names, _NUM_STEPS_TO_WARM_UP + 1))]
-        print(report(steps, self._input.input_shape[0], num_shared_cores(self._task.body)))
+        print(report(steps, self._input.params.batch_size, num_shared_cores(self._task.body)))
         print('\n' + '\n'.join(files), flush=True)
         return steps
 

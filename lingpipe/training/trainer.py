@@ -45,7 +45,7 @@ class Trainer:
             pass  # a second training is refused now, and not when everything has been built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
-        self._task = experiment.build_task(params, self._input.input_shape, devices, self._logdir.path)
+        self._task = experiment.build_task(params, self._input.input_spec, devices, self._logdir.path)
         self._program = train_program.TrainProgram(self._task, params.train)
         self._checkpointer = checkpoints.Checkpointer(self._logdir.train, self._program, params.train.save_max_to_keep)
         self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1)
@@ -70,7 +70,7 @@ class Trainer:
         self._begin()
         self._program.stopping.assign(False)
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted:
-            self._progress = progress.Progress(p.max_steps, self._step, self._input.input_shape[0])
+            self._progress = progress.Progress(p.max_steps, self._step, self._batch_size, self._input.example_name)
             try:
                 self._train(interrupted)
             finally:
@@ -96,7 +96,7 @@ class Trainer:
         elif self._params.train.init_from_checkpoint:
             self._start_from(self._params.train.init_from_checkpoint)
         self._step = int(self._program.global_step)
-        self._iterator = iter(self._input.training_dataset(self._step * self._input.input_shape[0]))
+        self._iterator = iter(self._input.training_dataset(self._step * self._batch_size))
         _, *targets = self._iterator.element_spec
         validation.validate_best_metric(self._params.eval, self._task.metric_names(tuple(targets)))
         analysis = inspection.partition_summary(self._task.body.partitions)
@@ -112,6 +112,10 @@ class Trainer:
         print(f'{self._num_parameters():,} parameters, {self._params.task.body.num_micro_batches} micro-batches, '
               + (f'going on from step {self._step}' if newest else 'starting')
               + f', {self._params.train.max_steps} steps, log directory {self._logdir.path}', flush=True)
+
+    @property
+    def _batch_size(self):
+        return self._input.params.batch_size
 
     def _start_from(self, path):
         checkpoints.WeightReader(self._task.body).restore(path, use_moving_average=False)
@@ -147,7 +151,7 @@ class Trainer:
         self._gradient_norm = float(result.gradient_norm)
         seconds = time.monotonic() - begin
         self._step += result.num_steps
-        self._rate = result.num_steps * self._input.input_shape[0] / seconds
+        self._rate = result.num_steps * self._batch_size / seconds
         means = {name: float(values.mean()) for name, values in self._metrics.items()}
         if self._first_step_is_ahead:
             self._progress.write(f'First step after {time.time() - self._started:.1f} s')
@@ -169,7 +173,7 @@ class Trainer:
         self._curves.scalars(self._step, {
             **{name: float(values.mean()) for name, values in self._metrics.items()},
             'learning_rate': float(self._program.learning_rate), 'gradient_norm': self._gradient_norm,
-            'images_per_second': self._rate})
+            f'{self._input.example_name}_per_second': self._rate})
 
     def _non_finite(self):
         step = int(self._program.global_step) + 1
@@ -208,4 +212,7 @@ class Trainer:
         for name, metrics in results.items():
             print(f'Final {name} after {self._step} steps: ' + ', '.join(map(progress.format_metric, metrics.items())),
                   flush=True)
+            baselines = self._task.baselines(self._params.input, self._evaluation_inputs[name])
+            if baselines:
+                print(progress.comparison(name, baselines), flush=True)
         return results

@@ -56,7 +56,7 @@ def test_task_optimizer_and_inputs_can_be_instantiated(name):
     assert experiment.GetDatasetNames() == ['Train', 'Test']
     for dataset in experiment.GetDatasetNames():
         p = experiment.GetDatasetParams(dataset)
-        assert p.cls.InputShape(p) == (p.batch_size, p.image_size, p.image_size, 1 if p.dataset == 'digits' else 3)
+        assert p.cls.InputSpec(p).shape == [p.batch_size, p.image_size, p.image_size, 1 if p.dataset == 'digits' else 3]
 
 
 @pytest.mark.parametrize('name', PUBLISHED)

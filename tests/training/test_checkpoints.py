@@ -15,7 +15,7 @@ def make_program(tiny):
 
     def make(**overrides):
         params = tiny.params(**overrides)
-        return train_program.TrainProgram(experiment.build_task(params, (32, 8, 8, 1)), params.train)
+        return train_program.TrainProgram(experiment.build_task(params, tf.TensorSpec([32, 8, 8, 1])), params.train)
 
     return make
 
@@ -135,7 +135,7 @@ def test_slots_of_another_optimizer_do_not_fit_even_if_their_shapes_do(make_prog
 
 
 def test_weights_for_evaluation_are_the_moving_averages_where_there_are_any(tiny, finished, tmp_path, stored):
-    body = experiment.build_task(tiny.params(task__body__num_partitions=3), (32, 8, 8, 1)).body
+    body = experiment.build_task(tiny.params(task__body__num_partitions=3), tf.TensorSpec([32, 8, 8, 1])).body
     reader = checkpoints.WeightReader(body)
     values = stored(finished.logdir / 'train/ckpt-12')
     for use_moving_average, kind in ((True, 'moving_average'), (False, 'model')):
@@ -149,13 +149,13 @@ def test_weights_for_evaluation_are_the_moving_averages_where_there_are_any(tiny
 def test_weights_for_evaluation_come_from_a_training_without_moving_averages(tiny, make_program, tmp_path):
     program = make_program(train__ema_decay=0.0)
     path = checkpoints.Checkpointer(tmp_path, program).save()
-    body = experiment.build_task(tiny.params(train__random_seed=1), (32, 8, 8, 1)).body
+    body = experiment.build_task(tiny.params(train__random_seed=1), tf.TensorSpec([32, 8, 8, 1])).body
     assert checkpoints.WeightReader(body).restore(path) == 0
     np.testing.assert_array_equal(body.weights[0].numpy(), next(iter(program.named_variables.values())).numpy())
 
 
 def test_a_path_without_a_checkpoint_is_said_to_have_none(tiny, finished):
-    reader = checkpoints.WeightReader(experiment.build_task(tiny.params(), (32, 8, 8, 1)).body)
+    reader = checkpoints.WeightReader(experiment.build_task(tiny.params(), tf.TensorSpec([32, 8, 8, 1])).body)
     for path in (finished.logdir / 'train/ckpt-1234', finished.logdir / 'train', 'nowhere/ckpt-1'):
         with pytest.raises(errors.TrainingError, match=f'There is no checkpoint {path}. Give the path of one'):
             reader.restore(path)

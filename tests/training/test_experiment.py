@@ -3,11 +3,12 @@
 import json
 
 import numpy as np
+import tensorflow as tf
 
 from lingpipe.pipeline import layer_profile
 from lingpipe.training import experiment, inspection
 
-SHAPE = (32, 8, 8, 1)
+SPEC = tf.TensorSpec([32, 8, 8, 1])
 
 
 def test_a_cut_by_time_keeps_its_times_in_the_log_directory_and_measures_once(tiny, tmp_path, monkeypatch):
@@ -21,15 +22,15 @@ def test_a_cut_by_time_keeps_its_times_in_the_log_directory_and_measures_once(ti
 
 
 def test_measuring_leaves_the_initial_weights_as_they_are(tiny, tmp_path):
-    plain = experiment.build_task(tiny.params(task__body__partition_by=[2, 5]), SHAPE)
-    by_time = experiment.build_task(tiny.params(task__body__partition_by='time'), SHAPE, logdir=str(tmp_path))
+    plain = experiment.build_task(tiny.params(task__body__partition_by=[2, 5]), SPEC)
+    by_time = experiment.build_task(tiny.params(task__body__partition_by='time'), SPEC, logdir=str(tmp_path))
     for one, other in zip(plain.body.trainable_variables, by_time.body.trainable_variables, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
 def test_a_folder_and_a_number_of_slots_of_the_params_own_are_kept(tiny, tmp_path):
     params = tiny.params(task__body__profile_dir=str(tmp_path), task__body__memory_limit=1e9, task__body__num_optimizer_slots=7)
-    body = experiment.build_task(params, SHAPE, logdir='elsewhere').body
+    body = experiment.build_task(params, SPEC, logdir='elsewhere').body
     assert (body.params.profile_dir, body.params.num_optimizer_slots) == (str(tmp_path), 7)
 
 
@@ -42,7 +43,7 @@ def test_a_memory_limit_counts_the_slots_of_the_optimizer_and_the_moving_average
 
 def test_the_table_tells_measured_milliseconds_and_estimated_megabytes(tiny, tmp_path):
     body = experiment.build_task(
-        tiny.params(task__body__partition_by='time', task__body__memory_limit=1e9), SHAPE, logdir=str(tmp_path)).body
+        tiny.params(task__body__partition_by='time', task__body__memory_limit=1e9), SPEC, logdir=str(tmp_path)).body
     header, _, *rows = inspection.partition_summary(body.partitions).splitlines()
     assert header.endswith('MFLOPs  of mean  ms a micro-batch  of mean  MB by estimate')
     for row, part in zip(rows, body.partitions, strict=True):
@@ -52,7 +53,7 @@ def test_the_table_tells_measured_milliseconds_and_estimated_megabytes(tiny, tmp
 
 def test_evaluation_measures_nothing_and_needs_no_room_for_training(tiny):
     params = tiny.params(task__body__partition_by='time', task__body__memory_limit=1)
-    body = experiment.build_task(experiment.evaluation_params(params), (150, 8, 8, 1)).body
+    body = experiment.build_task(experiment.evaluation_params(params), tf.TensorSpec([150, 8, 8, 1])).body
     assert [(part.seconds, part.memory) for part in body.partitions] == [(None, None)] * 2
     assert params.task.body.partition_by == 'time'
     by_params = experiment.evaluation_params(tiny.params(task__body__partition_by='params'))

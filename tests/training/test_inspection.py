@@ -26,7 +26,7 @@ def rows(text):
 
 
 def test_every_layer_is_told_with_shape_parameters_flops_partition_and_device(body_params):
-    told = rows(inspection.model_analysis(body_params, (32, 8, 8, 1), DEVICES))
+    told = rows(inspection.model_analysis(body_params, tf.TensorSpec([32, 8, 8, 1]), DEVICES))
     # A multiplication and an addition are two operations, a bias one more each: 3*3*1*4 weights at 64 places.
     first = 64 * 4 * (2 * 9 + 1)
     dense = 10 * (2 * 256 + 1)
@@ -38,7 +38,7 @@ def test_every_layer_is_told_with_shape_parameters_flops_partition_and_device(bo
 
 
 def test_every_partition_is_told_with_its_layers_and_share(body_params):
-    text = inspection.model_analysis(body_params, (32, 8, 8, 1), DEVICES)
+    text = inspection.model_analysis(body_params, tf.TensorSpec([32, 8, 8, 1]), DEVICES)
     told = rows(text.split('\n\n')[1])
     first, second = 64 * 4 * 19, 10 * 513
     assert told[2] == ['0', 'GPU:0', 'first', '1', '40', '0.0', f'{2 * first / (first + second):.2f}']
@@ -49,14 +49,14 @@ def test_every_partition_is_told_with_its_layers_and_share(body_params):
 def test_it_tells_the_same_as_the_model_that_was_built(finished, tiny):
     params = tiny.params()
     devices = ['CPU:0', 'CPU:1']
-    text = inspection.model_analysis(params.task.body, (32, 8, 8, 1), devices)
+    text = inspection.model_analysis(params.task.body, tf.TensorSpec([32, 8, 8, 1]), devices)
     assert text + '\n' == (pathlib.Path(finished.logdir) / 'control/model_analysis.txt').read_text()
 
 
 def test_nothing_is_allocated(body_params):
     terabytes = layers.KerasParams(keras.layers.Dense, units=10**6)
     body_params.Set(layers=[layers.KerasParams(keras.layers.Flatten), terabytes, terabytes])
-    text = inspection.model_analysis(body_params, (1, 8, 8, 1), DEVICES)
+    text = inspection.model_analysis(body_params, tf.TensorSpec([1, 8, 8, 1]), DEVICES)
     assert f'{64 * 10**6 + 10**6 + 10**12 + 10**6:,} parameters' in text
 
 
@@ -70,19 +70,19 @@ def test_several_outputs_are_all_shown():
             return tf.reduce_sum(inputs[0], -1)
 
     body = gpipe_layer.GPipeLayer.Params().Set(layers=[layers.KerasParams(Twice), layers.KerasParams(Sum)])
-    assert '(5,), (2,)' in inspection.model_analysis(body, (1, 5), ['CPU:0'])
+    assert '(5,), (2,)' in inspection.model_analysis(body, tf.TensorSpec([1, 5]), ['CPU:0'])
 
 
 def test_a_cut_by_time_is_not_measured_and_says_what_is_shown(body_params):
-    shown = inspection.model_analysis(body_params.Copy().Set(partition_by='flops'), (32, 8, 8, 1), DEVICES)
-    text = inspection.model_analysis(body_params.Copy().Set(partition_by='time'), (32, 8, 8, 1), DEVICES)
+    shown = inspection.model_analysis(body_params.Copy().Set(partition_by='flops'), tf.TensorSpec([32, 8, 8, 1]), DEVICES)
+    text = inspection.model_analysis(body_params.Copy().Set(partition_by='time'), tf.TensorSpec([32, 8, 8, 1]), DEVICES)
     assert text.startswith(shown)
     assert "Nothing was measured here: the cut above is that of partition_by='flops'" in text[len(shown):]
 
 
 def test_the_memory_of_each_partition_is_told_where_it_is_limited(body_params):
     body_params.Set(memory_limit=1e9, num_optimizer_slots=1, recompute='none')
-    told = rows(inspection.model_analysis(body_params, (2000, 8, 8, 1), DEVICES).split('\n\n')[1])
+    told = rows(inspection.model_analysis(body_params, tf.TensorSpec([2000, 8, 8, 1]), DEVICES).split('\n\n')[1])
     assert told[0][-3:] == ['MB', 'by', 'estimate']
     image, features = 2000 * 64 * 4, 2000 * 256 * 4
     first = 3 * 40 * 4 + image + 2 * features  # weights, gradient sums and slots; inputs; outputs and their gradients
@@ -93,5 +93,5 @@ def test_the_memory_of_each_partition_is_told_where_it_is_limited(body_params):
 def test_stages_of_an_interleaved_schedule_take_turns_on_the_devices(body_params):
     body_params.Set(layers=body_params.layers[1:2] * 4, num_virtual_stages=2, num_micro_batches=2,
                     schedule='interleaved_1f1b', partition_by='flops')
-    told = rows(inspection.model_analysis(body_params, (2, 8, 8, 1), ['CPU:0', 'CPU:1']).split('\n\n')[1])
+    told = rows(inspection.model_analysis(body_params, tf.TensorSpec([2, 8, 8, 1]), ['CPU:0', 'CPU:1']).split('\n\n')[1])
     assert [row[1] for row in told[2:]] == ['CPU:0', 'CPU:1'] * 2

@@ -29,7 +29,7 @@ def clock(monkeypatch):
 
 def test_where_there_is_no_terminal_a_plain_line_tells_everything(clock):
     stream = io.StringIO()
-    shown = progress.Progress(1000, 0, 32, interval_seconds=5.0, stream=stream)
+    shown = progress.Progress(1000, 0, 32, 'images', interval_seconds=5.0, stream=stream)
     clock.now += 6
     shown.update(100, {'loss': 1.23456, 'accuracy': 0.98765}, 100, 4.0)
     assert stream.getvalue() == 'step 100/1000, loss 1.2346, accuracy 98.77 %, 800 images/s, 0:36 left\n'
@@ -37,7 +37,7 @@ def test_where_there_is_no_terminal_a_plain_line_tells_everything(clock):
 
 def test_plain_lines_come_at_an_interval_and_at_the_end(clock):
     stream = io.StringIO()
-    shown = progress.Progress(20, 0, 32, interval_seconds=5.0, stream=stream)
+    shown = progress.Progress(20, 0, 32, 'images', interval_seconds=5.0, stream=stream)
     for step in range(1, 21):
         clock.now += 1
         shown.update(step, {'loss': 1.0}, 1, 1.0)
@@ -47,7 +47,7 @@ def test_plain_lines_come_at_an_interval_and_at_the_end(clock):
 
 def test_the_time_left_counts_neither_what_an_earlier_run_did_nor_the_building_of_the_first_step(clock):
     stream = io.StringIO()
-    shown = progress.Progress(1000, 500, 32, interval_seconds=0.0, stream=stream)
+    shown = progress.Progress(1000, 500, 32, 'images', interval_seconds=0.0, stream=stream)
     clock.now += 3600
     shown.update(600, {}, 100, 200.0)
     clock.now += 7000
@@ -81,7 +81,7 @@ def frames(text):
 def test_a_terminal_gets_a_bar_with_everything_that_fits_its_width(columns, monkeypatch):
     monkeypatch.delenv('COLUMNS', raising=False)
     with terminal(columns) as (stream, written):
-        shown = progress.Progress(20000, 0, 128, stream=stream)
+        shown = progress.Progress(20000, 0, 128, 'images', stream=stream)
         shown.write('First step after 3.4 s')
         shown.update(5000, {'loss': 1.23456, 'accuracy': 0.98765}, 5000, 100.0)
         shown.close()
@@ -96,7 +96,7 @@ def test_a_terminal_gets_a_bar_with_everything_that_fits_its_width(columns, monk
 def test_the_bar_moves_with_every_update(monkeypatch):
     monkeypatch.setattr('tqdm.std.time', iter(range(100)).__next__)
     with terminal(100) as (stream, written):
-        shown = progress.Progress(4, 1, 8, stream=stream)
+        shown = progress.Progress(4, 1, 8, 'images', stream=stream)
         for step in (2, 3, 4):
             shown.update(step, {'loss': step}, 1, 1.0)
         shown.close()

@@ -1,0 +1,88 @@
+"""The help topics of the Python interpreter as a TFDS dataset: real English that every Python installation carries."""
+
+import hashlib
+import sys
+
+import tensorflow_datasets as tfds
+
+_DESCRIPTION = """\
+The topics that `help()` of the Python interpreter shows (module `pydoc_data.topics`): about 80 chapters of the language
+reference and the library reference as plain text, 0.4 to 0.7 MB, so preparing them needs no network.
+
+The split is by document: a topic is in 'test' if the first byte of the SHA-256 of its name is divisible by 8. Many topics
+quote each other, so of the documents in 'test' every paragraph is dropped that also stands in 'train', however indented.
+The text belongs to the Python version: results compare within one configuration only.
+"""
+
+_CITATION = """\
+@misc{python-documentation,
+  author = {{Python Software Foundation}},
+  title  = {The Python Language Reference and The Python Standard Library},
+  url    = {https://docs.python.org/3/}
+}
+"""
+
+_TEST_DIVISOR = 8
+_PYTHON = f'python{sys.version_info.major}_{sys.version_info.minor}'
+
+
+class PydocTopics(tfds.core.GeneratorBasedBuilder):
+    """Builder of the TFDS dataset 'pydoc_topics'; importing this module registers it."""
+
+    name = 'pydoc_topics'
+    VERSION = tfds.core.Version('1.0.0')
+    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=_PYTHON, description=f'As in {_PYTHON.replace("_", ".")}.')]
+    url_infos = None  # Nothing is downloaded, so TFDS need not look for checksums.
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=_DESCRIPTION,
+            features=tfds.features.FeaturesDict({'name': tfds.features.Text(), 'text': tfds.features.Text()}),
+            homepage='https://docs.python.org/3/library/pydoc.html',
+            citation=_CITATION,
+            license='Python Software Foundation License Version 2',
+        )
+
+    def _split_generators(self, dl_manager):
+        from pydoc_data import topics
+
+        return {split: self._generate_examples(texts) for split, texts in split_by_document(topics.topics).items()}
+
+    def _generate_examples(self, texts):
+        for name, text in texts.items():
+            yield name, {'name': name, 'text': text}
+
+
+def split_by_document(texts):
+    """Splits documents by the hash of their names, and takes from the test text whatever training text holds too.
+
+    Args:
+        texts: dictionary from the name of a document to its text.
+
+    Returns:
+        `{'train': texts, 'test': texts}`, dictionaries in the order of the hashes; documents of which nothing is left are
+        left out.
+    """
+    names = sorted(texts, key=_hash)
+    train = {name: texts[name] for name in names if _hash(name)[0] % _TEST_DIVISOR}
+    known = {_words(paragraph) for text in train.values() for paragraph in _paragraphs(text)}
+    test = {}
+    for name in names:
+        kept = [paragraph for paragraph in _paragraphs(texts[name]) if _words(paragraph) not in known]
+        if name not in train and kept:
+            test[name] = '\n\n'.join(kept) + '\n'
+    return {'train': train, 'test': test}
+
+
+def _hash(name):
+    return hashlib.sha256(name.encode()).digest()
+
+
+def _paragraphs(text):
+    return [paragraph.strip('\n') for paragraph in text.split('\n\n') if paragraph.strip()]
+
+
+def _words(paragraph):
+    """What a paragraph says, wherever its lines are broken and however far it is indented."""
+    return tuple(paragraph.split())

@@ -1,0 +1,171 @@
+"""Batches of token sequences for language models, from any text dataset of TFDS."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from lingpipe import hyperparams
+from lingpipe.input import byte_tokenizer, tfds_text, token_sequences
+
+_MEMORY_LIMIT_BYTES = 64 * 2**20
+_DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
+
+_without_autograph = tf.autograph.experimental.do_not_convert
+
+
+class TextInput:
+    """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
+
+    Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. What comes at a
+    position of the training is a pure function of (seed, position): nothing has to be saved but a count of sequences.
+
+    Attributes:
+        input_spec: `tf.TensorSpec` of a batch of tokens int32 `[batch_size, sequence_length]`.
+        example_name: what an example is called.
+        tokenizer: the tokenizer.
+    """
+
+    example_name = 'sequences'
+
+    @classmethod
+    def Params(cls):
+        """Returns the InstantiableParams of this input."""
+        p = hyperparams.InstantiableParams(cls)
+        p.Define('name', 'text_input', 'Name of the input.')
+        p.Define('dataset', 'pydoc_topics', "TFDS name of the dataset, such as 'pydoc_topics' or 'lm1b'.")
+        p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
+        p.Define('split', 'train', "TFDS split, such as 'train', 'test' or 'train[:90%]'.")
+        p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
+        p.Define('tokenizer', byte_tokenizer.ByteTokenizer.Params(), 'What makes tokens of a text.')
+        p.Define('batch_size', 16, 'Number of sequences in a batch.')
+        p.Define('sequence_length', 256, 'Number of tokens in a sequence.')
+        p.Define('evaluation_context', 0, 'In evaluation, tokens of each sequence that are shown but were counted before; '
+                 'more cost time, and spare tokens a prediction from next to nothing.')
+        p.Define('shuffle', True, 'Whether every epoch comes in a new random order.')
+        p.Define('shuffle_buffer_size', _DEFAULT_SHUFFLE_BUFFER_SIZE,
+                 'How many documents wait for being drawn where the data are read from files.')
+        p.Define('cache', None, 'Whether all tokens stay in memory; None: if the split takes at most '
+                 f'{_MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
+        p.Define('seed', None, "Integer from 0 that fixes the order; None: the training's random_seed, or 0.")
+        p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data.')
+        return p
+
+    @staticmethod
+    def InputSpec(params):
+        """Returns the `tf.TensorSpec` of a batch of tokens, without preparing any data.
+
+        Args:
+            params: `TextInput.Params()`.
+        """
+        return tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
+
+    def __init__(self, params):
+        """Finds the data and prepares them if need be.
+
+        Args:
+            params: `TextInput.Params()`.
+
+        Raises:
+            ValueError: a field is wrong.
+            RuntimeError: the data are not there and cannot be prepared.
+        """
+        self.params = params.Copy()
+        self.params.seed = params.seed or 0
+        self.params.Freeze()
+        _check_params(self.params)
+        self.tokenizer = params.tokenizer.Instantiate()
+        self.input_spec = self.InputSpec(params)
+        self._data = tfds_text.TfdsText(params.dataset, params.split, params.data_dir, params.text_feature)
+
+    @_without_autograph
+    def training_dataset(self, position=0):
+        """Returns batches without end, from sequence number `position` on.
+
+        What comes from there is what an uninterrupted run gets from there, whatever the batch size was.
+
+        Args:
+            position: number of sequences seen before, over all epochs.
+
+        Returns:
+            `tf.data.Dataset` of (tokens, labels, weights, numbers of bytes), each `[batch, length]`: int32, int32, float32
+            (all one) and float32.
+
+        Raises:
+            ValueError: the position is negative, or the split too small for a batch.
+        """
+        if position < 0:
+            raise ValueError(f'position: {position} is negative. Give the number of sequences seen before, 0 or more.')
+        p = self.params
+        batches = self._source().sequences(position).batch(p.batch_size, drop_remainder=True)
+        weights = tf.ones(self.input_spec.shape)
+        return self._finish(batches.map(lambda rows: self._examples(rows, weights)))
+
+    @_without_autograph
+    def evaluation_dataset(self):
+        """Returns every token once, in stored order; see `token_sequences.evaluation_sequences`.
+
+        Returns:
+            `tf.data.Dataset` of (tokens, labels, weights, numbers of bytes) as in training; tokens that do not count,
+            because they only fill up or were counted before, have weight 0.
+        """
+        p = self.params
+        rows, weights = token_sequences.evaluation_sequences(
+            self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
+        num_padded = -len(rows) % p.batch_size
+        rows, weights = (np.pad(part, [[0, num_padded], [0, 0]]) for part in (rows, weights))
+        batches = tf.data.Dataset.from_tensor_slices((rows, weights)).batch(p.batch_size, drop_remainder=True)
+        return self._finish(batches.map(self._examples))
+
+    @functools.cached_property
+    def tokens(self):
+        """All tokens of the split in stored order, an int32 array `[n]` in which every document has its end."""
+        logging.info('Loading %d texts of %s into memory.', self._data.num_documents, self.params.dataset)
+        return np.concatenate(list(self._documents().as_numpy_iterator()))
+
+    def _examples(self, rows, weights):
+        shape, labels = self.input_spec.shape, rows[:, 1:]
+        parts = rows[:, :-1], labels, weights, self.tokenizer.num_bytes(labels)
+        return tuple(tf.ensure_shape(part, shape) for part in parts)
+
+    def _documents(self, shuffle_seed=None):
+        end = tf.constant([self.tokenizer.end_id], tf.int32)
+        return self._data.texts(shuffle_seed).map(
+            lambda text: tf.concat([self.tokenizer.encode(text), end], 0), num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True)
+
+    def _source(self):
+        p = self.params
+        if not self._is_kept_in_memory:
+            buffer_size = p.shuffle_buffer_size if p.shuffle else 0
+            return token_sequences.StreamedTokens(
+                self._documents, p.sequence_length, self.tokenizer.end_id, p.seed, buffer_size)
+        if len(self.tokens) < p.sequence_length:
+            raise ValueError(
+                f'sequence_length: {p.sequence_length} is more than the {len(self.tokens)} tokens of split {p.split!r} of '
+                f'{p.dataset!r}. Choose a sequence_length of at most {len(self.tokens)}.')
+        return token_sequences.MemoryTokens(self.tokens, p.sequence_length, p.seed, p.shuffle)
+
+    @property
+    def _is_kept_in_memory(self):
+        if self.params.cache is not None:
+            return self.params.cache
+        return self._data.num_bytes <= _MEMORY_LIMIT_BYTES
+
+    def _finish(self, batches):
+        options = tf.data.Options()
+        options.deterministic = True
+        return batches.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)
+
+
+def _check_params(params):
+    smallest = {'batch_size': 1, 'sequence_length': 1, 'shuffle_buffer_size': 1, 'seed': 0, 'evaluation_context': 0}
+    for field, minimum in smallest.items():
+        value = getattr(params, field)
+        if not isinstance(value, int) or value < minimum:
+            raise ValueError(f'{field}: {value!r} is not allowed. Set it to an integer of at least {minimum}.')
+    if params.evaluation_context >= params.sequence_length:
+        raise ValueError(
+            f'evaluation_context: {params.evaluation_context} leaves nothing to predict of a sequence_length of '
+            f'{params.sequence_length}. Set it to half of that, for instance, or to 0.')

@@ -1,0 +1,108 @@
+"""Multi-head attention of a sequence to itself."""
+
+import keras
+
+from lingpipe.layers import base_layer, initialization, rotary
+
+
+class MultiHeadAttention(base_layer.BaseLayer):
+    """Self-attention over Keras's kernel (arXiv 1706.03762, section 3.2.2); one product makes queries, keys and values.
+
+        x ─> dense ─┬─> queries [batch, length, heads, h] ─┐ rotated, if positions are rotary
+                    ├─> keys ──────────────────────────────┤
+                    └─> values ────────────────────────────┴─> softmax(q k / sqrt(h)) v ─> dense ─>
+
+    The three steps `project`, `attend` and `combine` are methods, so that decoding can keep keys and values between them.
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('num_heads', 8, 'Number of heads, which divides the size of the vectors.')
+        p.Define('is_causal', True, 'Whether a position attends to itself and those before it only.')
+        p.Define('use_rotary_positions', False, 'Whether queries and keys are turned by their positions.')
+        p.Define('use_bias', True, 'Whether the dense layers have biases.')
+        p.Define('atten_dropout_prob', 0.0, "Drop-out of the attention weights; with it Keras's fused kernel is not used.")
+        p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        p, model_dim = self.params, input_shape[-1]
+        if model_dim % p.num_heads or (p.use_rotary_positions and model_dim // p.num_heads % 2):
+            raise ValueError(
+                f'MultiHeadAttention.num_heads is {p.num_heads}, but vectors have {model_dim} channels: heads need an equal '
+                'number of them, an even one for rotary positions. Choose another num_heads.')
+        self.head_dim = model_dim // p.num_heads
+        self.projection = self._dense('projection', 3 * model_dim, 1.0)
+        self.output_projection = self._dense('output_projection', model_dim, p.output_scale)
+        self.dropout = keras.layers.Dropout(p.atten_dropout_prob, name='dropout', dtype=self.dtype_policy)
+        self.projection.build(input_shape)
+        self.output_projection.build(input_shape)
+
+    def _dense(self, name, units, scale):
+        return keras.layers.Dense(
+            units, use_bias=self.params.use_bias, kernel_initializer=initialization.kernel_initializer(scale), name=name,
+            dtype=self.dtype_policy)
+
+    def call(self, inputs, mask=None, training=None):
+        """Attends.
+
+        Args:
+            inputs: `[batch, length, model_dim]`.
+            mask: boolean `[batch, length]`, False where nobody is to attend to; None: attend everywhere.
+            training: whether drop-out is applied.
+
+        Returns:
+            `[batch, length, model_dim]`.
+        """
+        queries, keys, values = self.project(inputs)
+        allowed = None if mask is None else mask[:, None, None, :]
+        return self.combine(self.attend(queries, keys, values, allowed, self.params.is_causal, training))
+
+    def project(self, inputs, start=0):
+        """Returns queries, keys and values `[batch, length, num_heads, h]` of inputs whose first is at position `start`."""
+        shape = (-1, inputs.shape[1], self.params.num_heads, self.head_dim)
+        queries, keys, values = (
+            keras.ops.reshape(part, shape) for part in keras.ops.split(self.projection(inputs), 3, axis=-1))
+        if self.params.use_rotary_positions:
+            queries, keys = rotary.rotate(queries, start), rotary.rotate(keys, start)
+        return queries, keys, values
+
+    def attend(self, queries, keys, values, allowed=None, is_causal=False, training=None):
+        """Returns the weighted means of the values `[batch, queries, num_heads, h]`.
+
+        Args:
+            queries: `[batch, queries, num_heads, h]`.
+            keys: `[batch, keys, num_heads, h]`.
+            values: the same shape.
+            allowed: boolean, broadcast to `[batch, num_heads, queries, keys]`; None: all are.
+            is_causal: whether query t sees keys 0 to t only.
+            training: whether drop-out is applied.
+        """
+        if not (training and self.params.atten_dropout_prob):
+            return keras.ops.dot_product_attention(queries, keys, values, mask=allowed, is_causal=is_causal)
+        weights = self.dropout(_attention_weights(queries, keys, allowed, is_causal), training=training)
+        return keras.ops.einsum('bnts,bsnh->btnh', weights, values)
+
+    def combine(self, heads):
+        """Maps `[batch, length, num_heads, h]` to `[batch, length, model_dim]`."""
+        return self.output_projection(keras.ops.reshape(heads, (-1, heads.shape[1], heads.shape[2] * heads.shape[3])))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def _attention_weights(queries, keys, allowed, is_causal):
+    """The weights that Keras's kernel keeps to itself, a softmax in at least float32, `[batch, num_heads, queries, keys]`."""
+    dtype = keras.backend.result_type(queries.dtype, 'float32')
+    logits = keras.ops.cast(keras.ops.einsum('btnh,bsnh->bnts', queries, keys), dtype) / queries.shape[-1] ** 0.5
+    if is_causal:
+        causal = keras.ops.tril(keras.ops.ones(logits.shape[-2:], 'bool'))
+        allowed = causal if allowed is None else keras.ops.logical_and(allowed, causal)
+    if allowed is not None:
+        logits = keras.ops.where(allowed, logits, keras.ops.cast(-1e9, dtype))
+    return keras.ops.cast(keras.ops.softmax(logits), queries.dtype)

@@ -1,0 +1,191 @@
+import importlib.util
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lingpipe
+from lingpipe.layers import embedding, feed_forward, positions, softmax_head, transformer, transformer_block
+from lingpipe.pipeline import analysis
+
+_SPEC = importlib.util.spec_from_file_location(
+    'transformer_reference', pathlib.Path(__file__).with_name('transformer_reference.py'))
+reference = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(reference)
+
+X = np.random.default_rng(1).normal(size=(2, 5, 8)).astype(np.float32)
+TOKENS = tf.constant(np.random.default_rng(3).integers(1, 11, (6, 5)), tf.int32)
+
+
+def built(params, shape=(None, 5, 8)):
+    layer = params.Set(name='layer').Instantiate()
+    layer.build(shape)
+    rng = np.random.default_rng(0)
+    layer.set_weights([rng.normal(size=weight.shape) / 2 for weight in layer.get_weights()])
+    return layer
+
+
+def block_params(**fields):
+    p = transformer_block.TransformerBlock.Params().Set(**fields)
+    p.attention.Set(num_heads=2)
+    p.feed_forward.Set(hidden_dim=16)
+    return p
+
+
+def small_layers(**fields):
+    return transformer.transformer_lm_layers(
+        num_layers=2, vocab_size=11, model_dim=8, hidden_dim=16, num_heads=2, **fields)
+
+
+def make_pipe(num_partitions, **fields):
+    keras.utils.set_random_seed(0)
+    pipe = lingpipe.GPipeLayer.Params().Set(
+        name='pipe', layers=small_layers(**fields), num_partitions=num_partitions, num_micro_batches=2,
+        random_seed=5).Instantiate()
+    pipe.build_from_specs(tf.TensorSpec(TOKENS.shape, tf.int32))
+    return pipe
+
+
+def run(stack, x):
+    for layer in stack:
+        x = layer(x)
+    return x
+
+
+def loss(labels, logits):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def test_a_block_is_that_of_the_formula():
+    layer = built(block_params())
+    weights = {name: getattr(layer, name).get_weights()
+               for name in ('attention_norm', 'attention', 'feed_forward_norm', 'feed_forward')}
+    np.testing.assert_allclose(layer(X), [reference.block(x, weights, 2) for x in X], atol=1e-4)
+
+
+@pytest.mark.parametrize('activation', ['gelu', 'silu'])
+def test_a_gated_feed_forward_network_multiplies_two_products(activation):
+    layer = built(feed_forward.FeedForward.Params().Set(hidden_dim=3, is_gated=True, activation=activation))
+    kernel, bias, output_kernel, output_bias = layer.get_weights()
+    hidden, gate = np.split(X @ kernel + bias, 2, -1)
+    expected = (keras.activations.get(activation)(hidden) * gate) @ output_kernel + output_bias
+    np.testing.assert_allclose(layer(X), expected, atol=1e-5)
+
+
+def test_drop_out_stands_in_both_branches_and_in_the_hidden_layer():
+    everything = built(block_params(residual_dropout_prob=1 - 1e-7))
+    np.testing.assert_allclose(everything(X, training=True), X, atol=1e-5)
+    params = block_params()
+    params.feed_forward.relu_dropout_prob = 0.5
+    layer = built(params)
+    assert not np.allclose(layer(X, training=True), layer(X))
+
+
+def test_tokens_get_the_rows_of_the_table():
+    layer = built(embedding.TokenEmbedding.Params().Set(vocab_size=11, model_dim=4, padding_id=0), (None, 5))
+    np.testing.assert_allclose(layer(TOKENS), 2 * layer.get_weights()[0][TOKENS.numpy()], rtol=1e-6)
+    np.testing.assert_array_equal(layer.compute_mask(tf.constant([[3, 0, 1]])), [[True, False, True]])
+
+
+def test_the_embedding_starts_with_vectors_of_variance_one():
+    layer = embedding.TokenEmbedding.Params().Set(vocab_size=500, model_dim=64).Instantiate()
+    assert abs(float(keras.ops.std(layer(tf.range(500)[None]))) - 1) < 0.02
+
+
+def test_sinusoidal_positions_by_the_formula():
+    added = positions.SinusoidalPositions.Params().Instantiate()(np.zeros([1, 5, 8], np.float32))
+    for t in range(5):
+        for i in range(4):
+            angle = t / 10_000 ** (i / 4)
+            np.testing.assert_allclose([added[0, t, i], added[0, t, i + 4]], [np.sin(angle), np.cos(angle)], atol=1e-6)
+
+
+def test_learned_positions_are_added_from_any_start():
+    layer = built(positions.LearnedPositions.Params().Set(max_length=9))
+    table = layer.get_weights()[0]
+    np.testing.assert_allclose(layer(X), X + table[:5], rtol=1e-5)
+    np.testing.assert_allclose(layer(X, start=4), X + table[4:], rtol=1e-5)
+    with pytest.raises(ValueError, match='max_length is 4, but sequences have 5'):
+        positions.LearnedPositions.Params().Set(max_length=4).Instantiate().build((None, 5, 8))
+
+
+@pytest.mark.parametrize('kind', transformer.POSITIONS)
+def test_the_future_is_not_seen(kind):
+    stack = [params.Instantiate() for params in small_layers(positions=kind, max_length=5)]
+    changed = TOKENS.numpy()
+    changed[:, 3] = 11 - changed[:, 3]
+    before, after = (run(stack, tokens).numpy() for tokens in (TOKENS, changed))
+    np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
+    assert not np.allclose(before[:, 3:], after[:, 3:], atol=1e-3)
+
+
+def test_padding_is_masked_in_every_block_on_every_partition():
+    layers = small_layers()
+    layers[0].padding_id = 0
+    for block in layers[2:-1]:
+        block.attention.is_causal = False
+    pipe = lingpipe.GPipeLayer.Params().Set(name='pipe', layers=layers, num_partitions=2, num_micro_batches=2).Instantiate()
+    padded = tf.pad(TOKENS[:, :3], [[0, 0], [0, 2]])
+    np.testing.assert_allclose(pipe(padded)[:, :3], run(pipe.stack, TOKENS[:, :3]), atol=1e-5)
+
+
+def test_partitions_change_neither_loss_nor_gradients():
+    fields = {'is_tied': True, 'residual_dropout_prob': 0.2, 'atten_dropout_prob': 0.2, 'input_dropout_prob': 0.1,
+              'relu_dropout_prob': 0.1, 'positions': 'rotary'}
+    one, two = make_pipe(1, **fields), make_pipe(2, **fields)
+    results = [pipe.value_and_grad(loss, TOKENS, TOKENS, step=7) for pipe in (one, two)]
+    np.testing.assert_allclose(results[0].loss, results[1].loss, rtol=1e-6)
+    for gradient, other in zip(results[0].gradients, results[1].gradients, strict=True):
+        np.testing.assert_allclose(gradient, other, atol=1e-6)
+
+
+def test_a_tied_table_gets_the_gradients_of_both_its_uses():
+    pipe = make_pipe(3, is_tied=True)
+    out = pipe.value_and_grad(loss, TOKENS, TOKENS)
+    with tf.GradientTape() as tape:
+        value = tf.reduce_mean(loss(TOKENS, run(pipe.stack, TOKENS)))
+    variables = pipe.trainable_variables
+    assert sum(variable.name == 'table' for variable in variables) == 1
+    expected = tape.gradient(value, [variable.value for variable in variables])
+    for gradient, other in zip(out.gradients, expected, strict=True):
+        np.testing.assert_allclose(gradient, tf.convert_to_tensor(other), atol=1e-6)
+
+
+@pytest.mark.parametrize('is_tied', [True, False])
+def test_a_tied_table_counts_once(is_tied):
+    pipe = make_pipe(2, is_tied=is_tied)
+    analyses = analysis.analyse_layers(
+        analysis.named_layer_params(small_layers(is_tied=is_tied)), tf.TensorSpec([1, 5], tf.int32))
+    count = sum(np.prod(variable.shape) for variable in pipe.trainable_variables)
+    assert sum(layer.num_parameters for layer in analyses) == count
+    assert sum(part.num_parameters for part in pipe.partitions) == count
+
+
+def test_what_a_softmax_cannot_be_tied_to_is_named():
+    layers = small_layers(is_tied=True)
+    layers[-1].tied_to = 'block_0'
+    with pytest.raises(ValueError, match="tied_to is 'block_0', which is no TokenEmbedding of the stack; its layers are"):
+        lingpipe.GPipeLayer.Params().Set(name='pipe', layers=layers).Instantiate()
+    with pytest.raises(ValueError, match='whose table has shape .* is needed'):
+        head = softmax_head.SoftmaxHead.Params().Set(vocab_size=5, tied_to='table').Instantiate()
+        head.tie({'table': built(embedding.TokenEmbedding.Params().Set(vocab_size=11, model_dim=8), (None, 5))})
+        head.build((None, 5, 8))
+
+
+@pytest.mark.parametrize(('fields', 'words'), [
+    ({'positions': 'sinusoid'}, "positions is 'sinusoid'; did you mean sinusoidal"),
+    ({'positions': 'x'}, 'there are: learned, none, rotary, sinusoidal'),
+])
+def test_unknown_positions_are_refused(fields, words):
+    with pytest.raises(ValueError, match=words):
+        small_layers(**fields)
+
+
+@pytest.mark.parametrize('params', [
+    embedding.TokenEmbedding.Params(), embedding.TokenEmbedding.Params().Set(vocab_size=3, model_dim=0),
+    softmax_head.SoftmaxHead.Params(), feed_forward.FeedForward.Params().Set(hidden_dim=2.5)])
+def test_sizes_that_are_missing_or_wrong_are_refused(params):
+    with pytest.raises(ValueError, match='must be an integer of at least 1. Set it'):
+        params.Instantiate()

@@ -1,0 +1,59 @@
+import keras
+import pytest
+import tensorflow as tf
+
+from lingpipe import model_registry
+from lingpipe.pipeline import analysis
+from lingpipe.training import optimizer as optimizers
+from params import transformer_lm as experiments
+
+# Layers, partitions and parameters in millions: table 1 of GPipe (arXiv 1811.06965).
+PUBLISHED = {
+    'Transformer3': (3, 1, '282.2M'), 'Transformer13': (13, 1, '785.8M'), 'Transformer103': (103, 8, '5.3B'),
+    'Transformer415': (415, 32, '21.0B'), 'Transformer1663': (1663, 128, '83.9B')}
+NAMES = sorted([*PUBLISHED, 'PydocBytes'])
+
+
+def params_of(name):
+    return model_registry.GetParams(f'params.transformer_lm.{name}', 'Train')
+
+
+def test_all_experiments_of_the_module_are_known():
+    known = {key for key in model_registry.ListModels().models if key.startswith('params.transformer_lm.')}
+    assert known == {f'params.transformer_lm.{name}' for name in NAMES}
+    assert model_registry.GetClass('params.transformer_lm') is experiments.PydocBytes
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_the_number_of_parameters_is_the_published_one(name):
+    num_layers, num_partitions, published = PUBLISHED[name]
+    p = params_of(name)
+    assert (p.task.body.num_partitions, len(p.task.body.layers)) == (num_partitions, num_layers + 3)
+    layers = analysis.analyse_layers(analysis.named_layer_params(p.task.body.layers), p.input.cls.InputSpec(p.input))
+    count = sum(layer.num_parameters for layer in layers)
+    d, f, v = 2048, 8192, 32_000
+    assert count == num_layers * (4 * d * d + 2 * d * f + 9 * d + f) + 2 * v * d + v + 2 * d
+    assert published == (f'{count / 1e6:.1f}M' if count < 1e9 else f'{count / 1e9:.1f}B')
+
+
+@pytest.mark.parametrize('name', ['PydocBytes', 'Transformer3'])
+def test_params_read_back_from_their_text(name):
+    changed = params_of(name)
+    changed.train.Set(max_steps=7)
+    changed.task.body.layers[2].attention.Set(num_heads=2)
+    changed.input.tokenizer = changed.input.tokenizer.Copy()
+    assert changed != params_of(name)
+    assert params_of(name).FromText(changed.ToText()) == changed
+    assert params_of(name).FromTextWithTypes(changed.ToTextWithTypes()) == changed
+
+
+@pytest.mark.parametrize('name', ['PydocBytes', 'Transformer13'])
+def test_optimizer_and_inputs_fit_the_task(name):
+    params = params_of(name)
+    optimizer = optimizers.build_optimizer(params.train, [keras.Variable([1.0])])
+    assert float(optimizer.learning_rate) == 0.0  # every one warms up
+    experiment = model_registry.GetClass(f'params.transformer_lm.{name}')()
+    assert experiment.GetDatasetNames() == ['Train', 'Test']
+    specs = [experiment.GetDatasetParams(dataset) for dataset in experiment.GetDatasetNames()]
+    assert {p.cls.InputSpec(p) for p in specs} == {tf.TensorSpec([p.batch_size, p.sequence_length], tf.int32) for p in specs}
+    assert params.task.body.layers[0].vocab_size >= specs[0].tokenizer.Instantiate().vocab_size
