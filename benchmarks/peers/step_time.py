@@ -7,6 +7,7 @@ their cores, and they take turns, a step each.
 """
 
 import contextlib
+import math
 import os
 import pathlib
 import statistics
@@ -30,7 +31,7 @@ _PIPELINING_SCHEDULES = ['ScheduleGPipe', 'Schedule1F1B', 'ScheduleInterleavedZe
 _CHECKPOINTS = {'never': 'none', 'except_last': 'stage', 'always': 'stage'}
 _NOTES = (
     "Seconds: median of a step. 'throughput': over that of LingPipe's fastest row of the same 'recompute'. Every row starts from "
-    'the same weights, cuts the layers at the same places, and has one thread a core. Each rank of '
+    'the same weights, cuts the layers at the same places (ZB-V: in two stages a rank), and has one thread a core. Each rank of '
     'torch.distributed.pipelining is a process on one core (gloo). torchgpipe gives all CPU devices one worker thread, so its '
     'partitions do not overlap; it is made for GPUs.')
 
@@ -116,7 +117,7 @@ def _pipelining_rows(cores, problem, folder):
 
 
 def _run(configurations):
-    """Measures all configurations in turns.
+    """Measures configurations in turns.
 
     Returns:
         List of (configuration, loss, seconds), and list of sentences about what could not be measured.
@@ -137,13 +138,10 @@ def _run(configurations):
 
 
 def _rows(measured):
-    """Returns the table's rows."""
-    best = {recompute: min((seconds for configuration, _, seconds in measured
-                            if configuration.is_ours and configuration.recompute == recompute), default=None)
-            for recompute in ('none', 'stage')}
-    return [[configuration.title, configuration.recompute, configuration.num_cores, f'{seconds:.4f}',
-             f'{best[configuration.recompute] / seconds:.2f}' if best[configuration.recompute] else '', f'{loss:.6f}']
-            for configuration, loss, seconds in measured]
+    """Returns the table's rows of one kind of recomputation."""
+    best = min((seconds for configuration, _, seconds in measured if configuration.is_ours), default=math.nan)
+    return [[configuration.title, configuration.recompute, configuration.num_cores, f'{seconds:.4f}', f'{best / seconds:.2f}',
+             f'{loss:.6f}'] for configuration, loss, seconds in measured]
 
 
 def _versions_line(found):
@@ -155,10 +153,14 @@ def main(unused_argv):
     with tempfile.TemporaryDirectory() as folder:
         with common.Process(lingpipe_step.write_problem, folder) as process:
             problem = process.next()
-        measured, failures = _run(
-            _own_configurations(problem['num_micro_batches']) + _peer_configurations(found, problem, folder))
-    table = common.markdown_table(
-        ['configuration', 'recompute', 'cores', 'seconds', 'throughput', 'loss'], _rows(measured))
+        configurations = (_own_configurations(problem['num_micro_batches'])
+                          + _peer_configurations(found, problem, folder))
+        # What is compared takes turns; all at once would need twice the memory.
+        results = [_run([configuration for configuration in configurations if configuration.recompute == recompute])
+                   for recompute in FLAGS.recompute]
+    rows = [row for measured, _ in results for row in _rows(measured)]
+    failures = [sentence for _, sentences in results for sentence in sentences]
+    table = common.markdown_table(['configuration', 'recompute', 'cores', 'seconds', 'throughput', 'loss'], rows)
     missing = torch_process.what_to_install(_TORCH_PYTHON.value, found)
     common.report(table, *filter(None, [*failures, missing, _NOTES, _versions_line(found)]))
 
