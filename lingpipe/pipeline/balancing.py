@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.pipeline import layer_memory, layer_profile, micro_batches, partition_table
+from lingpipe.pipeline import layer_memory, layer_profile, micro_batches, partition_table, unit_costs
 
 # Adam's, the most common optimizer for networks that need a pipeline.
 _DEFAULT_OPTIMIZER_SLOTS = 2
@@ -28,7 +28,7 @@ class Cut(NamedTuple):
         return partition_table.describe_partitions(analyses, self.ends, devices, self.layer_times, self.memory)
 
 
-def cut(p, schedule, analyses, layer_params=None, input_specs=None, device=None):
+def cut(p, schedule, analyses, layer_params=None, input_specs=None, device=None, graph=None):
     """Cuts a stack of layers as its params say.
 
     Args:
@@ -38,6 +38,7 @@ def cut(p, schedule, analyses, layer_params=None, input_specs=None, device=None)
         layer_params: list of InstantiableParams of the layers; like the rest, only to measure time or estimate memory.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         device: name of the device to measure on.
+        graph: `keras_model.ModelGraph` to cut in place of layers made from params.
 
     Returns:
         `Cut`.
@@ -47,39 +48,44 @@ def cut(p, schedule, analyses, layer_params=None, input_specs=None, device=None)
     """
     times, memory = None, None
     if p.partition_by == 'time':
-        specs = micro_batch_specs(input_specs, p.num_micro_batches, "partition_by='time'")
-        times = layer_profile.profile_layers(layer_params, specs, device, p.profile_dir, analyses)
+        specs = micro_batch_specs(input_specs, p.num_micro_batches, "partition_by='time'", p.batch_size)
+        times = (layer_profile.profile_layers(layer_params, specs, device, p.profile_dir, analyses) if graph is None else
+                 unit_costs.profile_units(graph, specs, device, p.profile_dir))
     if p.memory_limit is not None:
-        specs = micro_batch_specs(input_specs, p.num_micro_batches, f'memory_limit={p.memory_limit}')
-        memory = _memory_estimate(p, schedule, layer_params, specs)
+        specs = micro_batch_specs(input_specs, p.num_micro_batches, f'memory_limit={p.memory_limit}', p.batch_size)
+        layers = (layer_memory.layer_memories(layer_params, specs),) if graph is None else unit_costs.unit_memories(graph, specs)
+        memory = _memory_estimate(p, schedule, *layers)
     return Cut(_ends(p, schedule, analyses, times, memory), times, memory)
 
 
-def micro_batch_specs(input_specs, num_micro_batches, purpose):
+def micro_batch_specs(input_specs, num_micro_batches, purpose, batch_size=None):
     """Returns the specs of the largest micro-batch.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]`.
         num_micro_batches: M.
         purpose: the field that needs them, for the message.
+        batch_size: rows of the batch, where `input_specs` leave them open.
 
     Raises:
         ValueError: when a size is open.
     """
+    if batch_size is not None:
+        input_specs = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec([spec.shape[0] or batch_size, *spec.shape[1:]], spec.dtype), input_specs)
     specs = tf.nest.flatten(input_specs)
     if not all(spec.shape.is_fully_defined() for spec in specs):
         raise ValueError(
             f'{purpose} needs every size of the input, the batch size included, and got {[tuple(s.shape) for s in specs]}. '
-            'Call the pipeline on a batch first, or build_from_specs(tf.TensorSpec([batch, ...])), or set '
+            'Set batch_size to the rows of a training batch, and give the inputs of the model all their other sizes, or set '
             "partition_by='flops' and memory_limit=None.")
     rows = -(-specs[0].shape[0] // micro_batches.count(input_specs, num_micro_batches))
     return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), input_specs)
 
 
-def _memory_estimate(p, schedule, layer_params, specs):
+def _memory_estimate(p, schedule, layers, entering=None):
     num_slots = _DEFAULT_OPTIMIZER_SLOTS if p.num_optimizer_slots is None else p.num_optimizer_slots
-    return layer_memory.MemoryEstimate(
-        layer_memory.layer_memories(layer_params, specs), layer_memory.live_micro_batches(schedule), p.recompute, num_slots)
+    return layer_memory.MemoryEstimate(layers, layer_memory.live_micro_batches(schedule), p.recompute, num_slots, entering)
 
 
 def _ends(p, schedule, analyses, times, memory):

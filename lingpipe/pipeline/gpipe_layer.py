@@ -53,6 +53,8 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('partition_by', 'flops', "What the cut balances: 'flops', 'time' (measured on the first device), 'params', or a "
                  'list of ascending end indices.')
         p.Define('memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no limit.')
+        p.Define('batch_size', None, "Rows of a training batch, for partition_by='time' and memory_limit; None: those that the "
+                 'pipeline is built with.')
         p.Define('num_optimizer_slots', None, 'Tensors that the optimizer keeps for each weight, for memory_limit: SGD 0, '
                  "momentum 1, Adam 2; None: counted from the trainer's optimizer, Adam's without a trainer.")
         p.Define('profile_dir', None, "Folder that keeps the times measured for partition_by='time'; None: the trainer's log "
@@ -79,8 +81,8 @@ class GPipeLayer(base_layer.BaseLayer):
         Args:
             model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and several
                 inputs and outputs are welcome. Its variables move to the devices of their partitions.
-            **fields: fields of `Params()` but `layers`; what needs the size of a batch (partition_by='time', memory_limit) is
-                refused.
+            **fields: fields of `Params()` but `layers`; what needs the size of a batch (partition_by='time', memory_limit)
+                wants `batch_size`, unless the model's inputs have one.
 
         Returns:
             `keras_pipeline.KerasPipeline`, a built `GPipeLayer`.

@@ -114,23 +114,43 @@ class ModelGraph:
             but for their weights are traced once.
         """
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
-        specs = [tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs]
-        values, known, analyses = {number: (spec, None) for number, spec in enumerate(specs)}, {}, []
-        for index, unit in enumerate(self.units):
-            inputs = [values[number] for number in unit.inputs]
-            flops, outputs = _trace_once(known, unit, inputs)
-            values.update(zip(unit.outputs, outputs))
-            analyses.append(LayerAnalysis(
-                unit.name, type(unit.layer).__name__, *self._num_values(index), flops, [spec for spec, _ in outputs]))
-        return analyses
+        flops, values = self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
+        return [
+            LayerAnalysis(
+                unit.name, type(unit.layer).__name__, *map(_num_values, self.own_weights(index)), flops[index],
+                [values[number][0] for number in unit.outputs])
+            for index, unit in enumerate(self.units)]
 
-    def _num_values(self, index):
-        """Returns how many trainable and other values come in with a unit, states of seed generators aside."""
+    def value_specs(self, input_specs):
+        """Returns what passes between units, for inputs of every size known.
+
+        Args:
+            input_specs: nest of `tf.TensorSpec` that the model accepts.
+
+        Returns:
+            Dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or None.
+        """
+        return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
+
+    def own_weights(self, index):
+        """Returns the lists of trainable and other weights that come in with a unit, states of seed generators aside."""
         layers = self.units[index].layers
         trainable = {id(variable) for layer in layers for variable in layer.trainable_variables}
-        sizes = [(id(weight) in trainable, math.prod(weight.shape)) for layer in layers for weight in layer.weights
-                 if self._first_units[id(weight)] == index]
-        return tuple(sum(size for is_trainable, size in sizes if is_trainable == wanted) for wanted in (True, False))
+        own = [weight for layer in layers for weight in layer.weights if self._first_units[id(weight)] == index]
+        return tuple([weight for weight in own if (id(weight) in trainable) == wanted] for wanted in (True, False))
+
+    def describe_unit(self, unit):
+        """Returns a text that is the same for units that compute the same but for their weights; None where none is known."""
+        return _describe(unit)
+
+    def _trace(self, specs):
+        """Returns the list of the `Flops` of all units, and what `value_specs` does."""
+        values, known, flops = {number: (spec, None) for number, spec in enumerate(specs)}, {}, []
+        for unit in self.units:
+            found, outputs = _trace_once(known, unit, [values[number] for number in unit.inputs])
+            values.update(zip(unit.outputs, outputs))
+            flops.append(found)
+        return flops, values
 
     def _refuse_unused_weights(self):
         unused = [variable.path for variable in self.model.trainable_variables if id(variable) not in self._first_units]
@@ -145,22 +165,27 @@ def _spec_of(tensor):
 
 
 def _trace_once(known, unit, inputs):
-    key = _key(unit, inputs)
-    if key is None:
+    description = _describe(unit)
+    if description is None:
         return _trace(unit, inputs)
+    key = (description, str(inputs))
     if key not in known:
         known[key] = _trace(unit, inputs)
     return known[key]
 
 
-def _key(unit, inputs):
-    """Returns what makes two units compute the same but for their weights; None where a layer does not tell."""
+def _num_values(weights):
+    return sum(math.prod(weight.shape) for weight in weights)
+
+
+def _describe(unit):
+    """A layer may not tell what it is."""
     try:
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
     except (AttributeError, NotImplementedError):
         return None
     shapes = [(variable.shape, variable.dtype) for layer in unit.layers for variable in layer.variables]
-    return str((type(unit.layer), config, shapes, unit.specs, inputs))
+    return str((type(unit.layer), config, shapes, unit.specs))
 
 
 def _trace(unit, inputs):

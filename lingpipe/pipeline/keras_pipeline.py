@@ -26,7 +26,6 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
     def __init__(self, model, params, **kwargs):
         if params.layers:
             raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
-        _refuse_what_needs_the_batch_size(params)
         graph = keras_model.ModelGraph(model)
         self.graph = graph
         super().__init__(params.Copy().Set(name=params.name or f'{model.name}_pipeline'), **kwargs)
@@ -72,7 +71,8 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         return self.graph.analyses(input_specs)
 
     def _make_cut(self, input_specs, device):
-        return balancing.cut(self.params, self._schedule, self.analyses)
+        return balancing.cut(
+            self.params, self._schedule, self.analyses, input_specs=input_specs, device=device, graph=self.graph)
 
     def _make_stages(self, devices, input_specs):
         parts = self.graph.stages(self._ends)
@@ -84,12 +84,3 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
 
     def _enter(self, inputs):
         return self.graph.flatten_inputs(tf.nest.map_structure(tf.convert_to_tensor, inputs))
-
-
-def _refuse_what_needs_the_batch_size(params):
-    because = 'does not work for a pipeline made from a Keras model, which is cut before the size of a batch is known.'
-    if params.partition_by == 'time':
-        raise ValueError(f"partition_by='time' {because} Set partition_by='flops', 'params', or a list of end indices.")
-    if params.memory_limit is not None:
-        raise ValueError(f"memory_limit={params.memory_limit} {because} Set memory_limit=None and partition_by='params', which "
-                         'balances weights and optimizer slots, or a list of end indices.')

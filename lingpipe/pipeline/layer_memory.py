@@ -58,15 +58,16 @@ class MemoryEstimate:
         recompute: 'none', 'stage' or 'layer'.
         num_slots: tensors that the optimizer keeps for each weight: 0 for SGD, 1 with momentum, 2 for Adam, one more for
             moving averages of the weights.
+        entering: for each layer, the bytes that enter a partition which begins with it; None: its inputs.
     """
 
-    def __init__(self, layers, live_micro_batches, recompute, num_slots):
+    def __init__(self, layers, live_micro_batches, recompute, num_slots, entering=None):
         columns = LayerMemory(*np.array(layers, np.int64).T)
         live = np.maximum.accumulate(np.array(live_micro_batches)[::-1])[::-1, np.newaxis]
         kept = columns.inputs + (0 if recompute == 'layer' else columns.internals)
         added = (2 + num_slots) * columns.weights + columns.state + kept * (live if recompute == 'none' else 1)
         self._sums = np.pad(np.cumsum(np.broadcast_to(added, [len(live), len(layers)]), axis=1), [[0, 0], [1, 0]])
-        waiting = 0 if recompute == 'none' else (live - 1) * columns.inputs
+        waiting = 0 if recompute == 'none' else (live - 1) * (columns.inputs if entering is None else np.array(entering))
         at_work = 2 * columns.outputs + (columns.internals if recompute == 'layer' else 0)
         self._largest_start = _RangeMaximum(waiting - self._sums[:, :-1])
         self._largest_at_work = _RangeMaximum(at_work[np.newaxis])
@@ -136,37 +137,45 @@ def layer_memories(layer_params, input_specs):
     for params in layer_params:
         key = (params.Copy().Set(name=None).ToText(), str(specs))
         if key not in known:
-            known[key] = _measure(params, specs)
+            with unallocated.unallocated_variables():
+                layer = params.Instantiate()
+                analysis.build_layer(layer, specs)
+                known[key] = measure(layer, specs)
         memory, specs = known[key]
         memories.append(memory)
     return memories
 
 
-def _measure(params, specs):
-    """Returns the `LayerMemory` of a layer and the specs of its outputs."""
-    with unallocated.unallocated_variables():
-        layer = params.Instantiate()
-        analysis.build_layer(layer, specs)
-        variables = layer.variables
-        trainable = {id(variable) for variable in layer.trainable_variables}
-        given, results = [], {}
+def measure(layer, specs):
+    """Traces a layer forward and backward.
 
-        def output_gradients(outputs):
-            given.extend(tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in outputs)
-            return given
+    Args:
+        layer: built layer; its variables need not be allocated.
+        specs: nest of `tf.TensorSpec` of its inputs.
 
-        def trace(inputs, values):
-            results['outputs'], results['gradients'] = layer_function.forward_and_backward(
-                layer, inputs, values, output_gradients)
+    Returns:
+        `LayerMemory` of the layer, and the nest of the specs of its outputs.
+    """
+    variables = layer.variables
+    trainable = {id(variable) for variable in layer.trainable_variables}
+    given, results = [], {}
 
-        graph = tf.function(trace, autograph=False).get_concrete_function(
-            specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
+    def output_gradients(outputs):
+        given.extend(tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in outputs)
+        return given
+
+    def trace(inputs, values):
+        results['outputs'], results['gradients'] = layer_function.forward_and_backward(
+            layer, inputs, values, output_gradients)
+
+    graph = tf.function(trace, autograph=False).get_concrete_function(
+        specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
     outputs = tf.nest.flatten(results['outputs'])
     memory = LayerMemory(
-        weights=_size(variable for variable in variables if id(variable) in trainable),
-        state=_size(variable for variable in layer.weights if id(variable) not in trainable),
-        inputs=_size(tf.nest.flatten(specs)), outputs=_size(outputs),
-        internals=_size(_internals(graph, outputs, given, results['gradients'])))
+        weights=size(variable for variable in variables if id(variable) in trainable),
+        state=size(variable for variable in layer.weights if id(variable) not in trainable),
+        inputs=size(tf.nest.flatten(specs)), outputs=size(outputs),
+        internals=size(_internals(graph, outputs, given, results['gradients'])))
     return memory, tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results['outputs'])
 
 
@@ -187,7 +196,7 @@ def _buffer(tensor):
     return tensor
 
 
-def _size(tensors):
-    """Bytes of tensors, specs or variables; those without a shape, such as lists that loops keep, count nothing."""
+def size(tensors):
+    """Returns the bytes of tensors, specs or variables; those without a shape, such as lists that loops keep, count nothing."""
     return sum(math.prod(tensor.shape) * tf.as_dtype(tensor.dtype).size for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())

@@ -2,11 +2,12 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import gc
 import random
 import statistics
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -30,6 +31,20 @@ class LayerTime(NamedTuple):
     backward_seconds: float
 
 
+class Job(NamedTuple):
+    """A layer to measure.
+
+    Attributes:
+        make_layer: function that returns the layer with its weights; called on the device.
+        inputs: nest of `tf.TensorSpec` of what it is called with.
+        outputs: nest of `tf.TensorSpec` of what it returns.
+    """
+
+    make_layer: Any
+    inputs: Any
+    outputs: Any
+
+
 def profile_layers(layer_params, input_specs, device, cache_dir=None, analyses=None):
     """Measures every layer of a stack on a device: the median of five runs or more.
 
@@ -50,26 +65,50 @@ def profile_layers(layer_params, input_specs, device, cache_dir=None, analyses=N
     analyses = analyses or analysis.analyse_layers(layer_params, input_specs)
     rows = tf.nest.flatten(input_specs)[0].shape[0]
     specs = [input_specs, *[_with_rows(layer.outputs, rows) for layer in analyses]]
-    keys = [_key(params, inputs, device) for params, inputs in zip(layer_params, specs)]
+    keys = [key(params.Copy().Set(name=None).ToText(), inputs, device) for params, inputs in zip(layer_params, specs)]
+    jobs = [Job(functools.partial(_make_layer, params, inputs), inputs, outputs)
+            for params, inputs, outputs in zip(layer_params, specs, specs[1:])]
+    return measure(keys, jobs, device, cache_dir)
+
+
+def measure(keys, jobs, device, cache_dir=None):
+    """Measures what is not known yet.
+
+    Args:
+        keys: list of `layer_times_file.Key`, one a layer; equal layers have equal keys.
+        jobs: list of `Job`, one a layer.
+        device: name of the device.
+        cache_dir: as in `profile_layers`.
+
+    Returns:
+        List of `LayerTime`, one a key.
+    """
     known = {key: LayerTime(*times) for key, times in layer_times_file.read(cache_dir).items()} if cache_dir else {}
     num_known = len(known)
-    for key, params, inputs, outputs in zip(keys, layer_params, specs, specs[1:]):
+    for key, job in zip(keys, jobs):
         if key not in known:
-            known[key] = _in_new_thread(_profile, params, inputs, outputs, device)
+            known[key] = _in_new_thread(_profile, job, device)
             gc.collect()  # A traced function and its layer refer to each other: nothing else would free the weights now.
     if cache_dir and len(known) > num_known:
         layer_times_file.write(cache_dir, known)
     return [known[key] for key in keys]
 
 
+def key(layer, inputs, device):
+    """Returns the `layer_times_file.Key` of a layer.
+
+    Args:
+        layer: text that says all about the layer but its name.
+        inputs: nest of `tf.TensorSpec`.
+        device: name of the device.
+    """
+    return layer_times_file.Key(
+        layer=layer, inputs=str(inputs), device=_device_kind(device), dtype_policy=keras.config.dtype_policy().name,
+        tensorflow=tf.__version__)
+
+
 def _with_rows(specs, rows):
     return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), specs)
-
-
-def _key(params, inputs, device):
-    return layer_times_file.Key(
-        layer=params.Copy().Set(name=None).ToText(), inputs=str(inputs), device=_device_kind(device),
-        dtype_policy=keras.config.dtype_policy().name, tensorflow=tf.__version__)
 
 
 def _device_kind(device):
@@ -86,13 +125,19 @@ def _in_new_thread(function, *arguments):
         return thread.submit(function, *arguments).result()
 
 
-def _profile(params, inputs, outputs, device):
-    """Builds a layer, times it and lets go of it."""
+def _make_layer(params, inputs):
+    layer = params.Instantiate()
+    analysis.build_layer(layer, inputs)
+    return layer
+
+
+def _profile(job, device):
+    """Makes a layer, times it and lets go of it."""
     with tf.device(device), _python_random_state_kept():
-        layer = params.Instantiate()
-        analysis.build_layer(layer, inputs)
-        arguments = [tf.nest.map_structure(_example, inputs), [variable.value.read_value() for variable in layer.variables],
-                     [_example(spec) for spec in layer_function.floats(outputs)]]
+        layer = job.make_layer()
+        values = [tf.identity(variable.value.read_value()) for variable in layer.variables]
+        arguments = [tf.nest.map_structure(_example, job.inputs), values,
+                     [_example(spec) for spec in layer_function.floats(job.outputs)]]
 
         def forward(inputs, values, gradients):
             return layer_function.forward(layer, inputs, values)

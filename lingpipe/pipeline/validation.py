@@ -25,9 +25,13 @@ def validate_gpipe_params(p, num_layers):
     for field in ('num_partitions', 'num_micro_batches', 'num_virtual_stages'):
         value = getattr(p, field)
         if value == 'auto':
-            raise ValueError(f"{field}='auto' is not resolved by GPipeLayer itself: give a number of 1 or more.")
+            raise ValueError(f"{field}='auto' is not resolved by GPipeLayer itself: give a number of 1 or more, such as one that "
+                             'lingpipe.plan(params).params has.')
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
+    if p.recompute == 'auto':
+        raise ValueError("recompute='auto' is not resolved by GPipeLayer itself: give 'none', 'stage' or 'layer', such as "
+                         'lingpipe.plan(params).params has.')
     for field, choices in _CHOICES.items():
         _check_choice(field, getattr(p, field), choices)
     _check_memory_fields(p)
@@ -64,6 +68,9 @@ def _check_memory_fields(p):
     if p.memory_limit is not None and not (_is_number(p.memory_limit, (int, float)) and p.memory_limit > 0):
         raise ValueError(f'memory_limit={p.memory_limit!r} is not possible: it is the number of bytes that a device may hold. '
                          'Set it to such a number, as 16e9, or to None for no limit.')
+    if p.batch_size is not None and not (_is_number(p.batch_size, int) and p.batch_size > 0):
+        raise ValueError(f'batch_size={p.batch_size!r} is not possible: it is the number of rows of a training batch. Set it to 1 '
+                         'or more, or to None.')
     slots = p.num_optimizer_slots
     if slots is not None and not (_is_number(slots, int) and slots >= 0):
         raise ValueError(f'num_optimizer_slots={slots!r} is not possible: it is how many tensors the optimizer keeps for each '

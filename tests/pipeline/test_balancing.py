@@ -110,8 +110,16 @@ def test_a_written_cut_is_held_to_the_limit(make_pipe):
     ({'partition_by': 'time'}, "partition_by='time' needs every size"),
     ({'memory_limit': 1e6}, 'memory_limit=1000000.0 needs every size')])
 def test_an_open_batch_size_is_refused_with_what_to_do(make_pipe, fields, message):
-    with pytest.raises(ValueError, match=message + r'.*\(None, 4\).*Call the pipeline on a batch first'):
+    with pytest.raises(ValueError, match=message + r'.*\(None, 4\).*Set batch_size to the rows of a training batch'):
         make_pipe(LAYERS, **fields).build((None, 4))
+
+
+def test_a_field_gives_the_batch_size_that_inputs_leave_open(make_pipe, measured):
+    fields = {'num_partitions': 2, 'num_micro_batches': 2, 'partition_by': 'time', 'memory_limit': 1e6}
+    pipe, other = make_pipe(LAYERS, batch_size=6, **fields), make_pipe(LAYERS, **fields)
+    pipe.build((None, 4))
+    other.build((6, 4))
+    assert pipe.partitions == other.partitions
 
 
 def test_nothing_is_measured_or_estimated_that_is_not_needed(make_pipe, measured):
@@ -126,15 +134,6 @@ def test_the_largest_micro_batch_is_measured(batch, rows):
     """Three micro-batches of 8 rows have 2, 3 and 3; 2 rows make two micro-batches."""
     specs = {'a': tf.TensorSpec([batch, 5]), 'b': tf.TensorSpec([batch], tf.int32)}
     assert balancing.micro_batch_specs(specs, 3, 'test') == {'a': tf.TensorSpec([rows, 5]), 'b': tf.TensorSpec([rows], tf.int32)}
-
-
-@pytest.mark.parametrize('fields, message', [
-    ({'partition_by': 'time'}, r"partition_by='time' does not work .* Set partition_by='flops', 'params', or a list"),
-    ({'memory_limit': 10**9}, "memory_limit=1000000000 does not work .* partition_by='params'")])
-def test_a_keras_model_says_what_to_use_instead(fields, message):
-    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(4), keras.layers.Dense(4)])
-    with pytest.raises(ValueError, match=message):
-        gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, **fields)
 
 
 def test_a_keras_model_is_balanced_by_what_its_schedule_recomputes():

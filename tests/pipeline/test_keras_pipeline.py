@@ -162,6 +162,77 @@ def test_applications_give_the_outputs_and_gradients_of_the_model(name, size, nu
     assert_close(out.gradients, gradients, tolerance=2e-4)
 
 
+def uneven():
+    """The second half of the layers is far slower than the first by time, and not by anything else that is counted."""
+
+    class Slow(layers.Layer):
+        def call(self, inputs):
+            return tf.map_fn(lambda row: tf.while_loop(
+                lambda step, row: step < 200, lambda step, row: (step + 1, tf.tanh(row)), (0, row))[1], inputs)
+
+    inputs = keras.Input([4])
+    hidden = inputs
+    for index in range(6):
+        hidden = layers.Dense(4, name=f'dense_{index}')(hidden)
+    return keras.Model(inputs, layers.Add(name='skip')([Slow(name='slow')(hidden), inputs]))
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_a_cut_by_measured_time_gives_the_loss_of_the_model(case, assert_close, tmp_path):
+    keras.utils.set_random_seed(0)
+    make_model, x, y = CASES[case]
+    model = make_model()
+    loss, gradients, _ = expected(model, mean_square, x, y, 2)
+    before = [weight.numpy() for weight in model.weights]
+    pipe = from_keras(model, num_partitions=2, num_micro_batches=2, partition_by='time', batch_size=4, profile_dir=str(tmp_path))
+    assert_close([weight.numpy() for weight in model.weights], before, tolerance=0)
+    assert all(part.seconds > 0 for part in pipe.partitions)
+    out = pipe.value_and_grad(mean_square, x, y)
+    assert_close((out.loss, out.gradients), (loss, gradients))
+
+
+def test_measured_time_moves_the_cut_to_what_is_slow():
+    pipe = from_keras(uneven(), num_partitions=2, partition_by='time', batch_size=16)
+    assert pipe.partitions[1].layer_names[0] == 'slow'
+
+
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+def test_a_memory_limit_is_kept_or_its_failure_explained(recompute):
+    fields = {'num_partitions': 3, 'num_micro_batches': 2, 'recompute': recompute, 'batch_size': 4}
+    free = from_keras(u_net(), memory_limit=1e9, **fields)
+    most = max(part.memory for part in free.partitions)
+    pipe = from_keras(u_net(), memory_limit=most, **fields)
+    assert max(part.memory for part in pipe.partitions) <= most
+    with pytest.raises(ValueError, match=r'memory_limit=100 bytes is too little for num_partitions=3: layers\[0\] alone needs'):
+        from_keras(u_net(), memory_limit=100, **fields)
+
+
+def test_a_memory_limit_counts_weights_and_what_enters():
+    inputs = keras.Input([3], batch_size=4)
+    first = layers.Dense(5, name='first')(inputs)
+    second = layers.Dense(5, name='second')(first)
+    model = keras.Model(inputs, layers.Add(name='sum')([second, first]))
+    pipe = from_keras(model, num_partitions=2, num_micro_batches=2, partition_by=[1, 3], memory_limit=1e9, num_optimizer_slots=1)
+    # Weights, gradients, slot; the inputs of each unit for 2 rows; one more micro-batch of what enters; outputs and gradients.
+    assert [part.memory for part in pipe.partitions] == [
+        4 * (3 * 20 + 2 * 3 + 2 * 3 + 2 * 2 * 5), 4 * (3 * 30 + 2 * 5 + 2 * 10 + 2 * 5 + 2 * 2 * 5)]
+
+
+def test_the_size_of_a_batch_must_be_known_to_measure():
+    for fields in ({'partition_by': 'time'}, {'memory_limit': 1e9}):
+        with pytest.raises(ValueError, match='needs every size of the input.*Set batch_size to the rows of a training batch'):
+            from_keras(u_net(), num_partitions=2, **fields)
+    with pytest.raises(ValueError, match='batch_size=0 is not possible'):
+        from_keras(u_net(), num_partitions=2, batch_size=0)
+
+
+def test_a_stateful_layer_is_refused_by_name():
+    inputs = keras.Input([6, 3], batch_size=4)
+    model = keras.Model(inputs, layers.Dense(2)(layers.LSTM(4, stateful=True, name='memory')(inputs)))
+    with pytest.raises(ValueError, match="Layer 'memory' is stateful.*Set stateful=False, and make its state an input"):
+        from_keras(model, num_partitions=2)
+
+
 def test_fields_for_params_are_checked():
     with pytest.raises(ValueError, match='num_partitions=40 is more than the'):
         from_keras(u_net(), num_partitions=40)
