@@ -20,11 +20,11 @@ FLAGS = flags.FLAGS
 
 flags.DEFINE_string('model', None, "Model: a module of params ('params.amoebanet'), or a class in one ('params.amoebanet.X').")
 flags.DEFINE_enum(
-    'mode', 'train', ['train', 'eval', 'trace', 'export', 'inspect_params', 'inspect_model', 'list'],
+    'mode', 'train', ['train', 'eval', 'trace', 'export', 'inspect_params', 'inspect_model', 'plan', 'list'],
     'train: train, evaluating as it goes. eval: evaluate a checkpoint. trace: show what the time of a few steps is '
     'spent on, in a picture and a table. export: write a checkpoint as a plain Keras file and as a SavedModel. '
     'inspect_params: print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, '
-    'partition and device. list: print all models.')
+    'partition and device. plan: tell what fits on which devices, and how fast it is. list: print all models.')
 flags.DEFINE_string(
     'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training goes on from what is there.')
 flags.DEFINE_string('model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4'.")
@@ -32,6 +32,10 @@ flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a li
 flags.DEFINE_enum('device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Where partitions go; auto: accelerators, else CPU.')
 flags.DEFINE_string('checkpoint', None, 'Checkpoint to evaluate or export; the newest of --logdir otherwise.')
 flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a running training.')
+flags.DEFINE_string('accelerator', None, "With --mode=plan: what to plan for, such as 'v3', 'v5e' or 'a100'.")
+flags.DEFINE_string('device_memory', None, "With --mode=plan: memory of a device, such as '16GiB'; by default the accelerator's.")
+flags.DEFINE_integer('num_devices', None, "With --mode=plan: how many devices num_partitions='auto' may use; by default as many "
+                     'as the model needs.', lower_bound=1)
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
 
 
@@ -59,16 +63,25 @@ def _read(path):
 
 
 def _place(params):
-    """Sets devices up, with no accelerator one virtual CPU device a partition, and returns one for each partition."""
+    """Sets devices up, with no accelerator virtual CPU devices, and fills in what is 'auto'.
+
+    Returns:
+        The params, and a list of device names, one for each partition.
+    """
     from lingpipe.distribute import local_devices
-    from lingpipe.pipeline import validation
-    validation.validate_gpipe_params(params.task.body.Copy().Set(devices=None), len(params.task.body.layers))
+    from lingpipe.planner import resolution
+    from lingpipe.training import planning
+    resolution.validate(params.task.body)
     local_devices.configure_graph_optimizer()
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
+    on_cpu = kind == 'CPU' or (kind is None and not local_devices.has_accelerators())
+    num_partitions = params.task.body.num_partitions
+    num_devices = planning.num_local_devices(on_cpu) if num_partitions == 'auto' else num_partitions
+    if on_cpu:
+        local_devices.use_virtual_devices(num_devices)
+    params = planning.resolved(params, num_devices, on_cpu)
     body = params.task.body
-    if kind == 'CPU' or (kind is None and not local_devices.has_accelerators()):
-        local_devices.use_virtual_devices(body.num_partitions)
-    return body.devices or local_devices.stage_devices(body.num_partitions, kind)
+    return params, body.devices or local_devices.stage_devices(body.num_partitions, kind)
 
 
 def _train(params, datasets, devices):
@@ -105,6 +118,15 @@ def _inspect_model(params, unused_datasets, devices):
     print(inspection.model_analysis(experiment.body_params(params), input_spec, devices))
 
 
+def _plan(params, unused_datasets, unused_devices):
+    from lingpipe.training import planning, trace_files
+    planned = planning.plan(params, FLAGS.accelerator, FLAGS.device_memory, FLAGS.num_devices)
+    print(planned)
+    if FLAGS.logdir:
+        files = trace_files.TraceFiles(os.path.expanduser(FLAGS.logdir), 'plan')
+        print('\n' + '\n'.join([files.write('memory.png', planned.png()), files.write('plan.txt', f'{planned}\n')]))
+
+
 def _list():
     listing = model_registry.ListModels()
     for name, experiment in sorted(listing.models.items()):
@@ -117,7 +139,9 @@ def _run(params, datasets):
     import tensorflow as tf
 
     from lingpipe.training import errors
-    devices = None if FLAGS.mode in ('inspect_params', 'export') else _place(params)
+    devices = None
+    if FLAGS.mode not in ('inspect_params', 'export', 'plan'):
+        params, devices = _place(params)
     try:
         _MODES[FLAGS.mode](params, datasets, devices)
     except tf.errors.OpError as error:
@@ -127,7 +151,7 @@ def _run(params, datasets):
 _ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError)
 _MODES = {
     'train': _train, 'eval': _eval, 'trace': _trace, 'export': _export, 'inspect_params': _inspect_params,
-    'inspect_model': _inspect_model}
+    'inspect_model': _inspect_model, 'plan': _plan}
 
 
 def main(arguments):
@@ -146,12 +170,15 @@ def main(arguments):
             "checkpoint, set train.init_from_checkpoint, as in --model_params_override='train.init_from_checkpoint=PATH'.")
     if FLAGS.checkpoint and FLAGS.follow:
         raise app.UsageError('--checkpoint and --follow were both given. Give one of them.')
+    for flag in ('accelerator', 'device_memory', 'num_devices'):
+        if FLAGS[flag].present and FLAGS.mode != 'plan':
+            raise app.UsageError(f'--{flag} is for --mode=plan only.')
     if FLAGS['steps'].present and FLAGS.mode != 'trace':
         raise app.UsageError('--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '
                              "--model_params_override='train.max_steps=100'.")
     if FLAGS.mode in ('train', 'eval', 'trace', 'export') and not FLAGS.logdir:
         raise app.UsageError(f'--logdir is missing: --mode={FLAGS.mode} needs a folder, such as --logdir=logs/my_run.')
-    startup.import_tensorflow(find_devices=FLAGS.mode != 'inspect_params')
+    startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))
     from lingpipe.training import errors
     try:
         params, datasets = _experiment()

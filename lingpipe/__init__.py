@@ -13,9 +13,10 @@ __version__ = '0.1.0'
 _HOMES = {
     'GPipeLayer': 'lingpipe.pipeline.gpipe_layer',
     'PipelineModel': 'lingpipe.models.pipeline_model',
+    'plan': 'lingpipe.training.planning',
     'use_virtual_devices': 'lingpipe.distribute.local_devices',
 }
-__all__ = ['GPipeLayer', 'PipelineModel', 'use_virtual_devices']
+__all__ = ['GPipeLayer', 'PipelineModel', 'plan', 'use_virtual_devices']
 
 
 def __getattr__(name):

@@ -45,7 +45,7 @@ ERRORS = {
 USAGE_ERRORS = {
     'a mode that is not there': (
         [TINY, '--logdir=x', '--mode=trian'],
-        'flag --mode=trian: value should be one of <train|eval|trace|export|inspect_params|inspect_model|list>'),
+        'flag --mode=trian: value should be one of <train|eval|trace|export|inspect_params|inspect_model|plan|list>'),
     'a checkpoint to evaluate in a training': (
         [TINY, '--logdir=x', '--checkpoint=logs/train/ckpt-5'],
         '--checkpoint is for --mode=eval and export only. To train from the weights of a checkpoint, set train.init_from_checkpoint'),
@@ -54,6 +54,8 @@ USAGE_ERRORS = {
     'following and a checkpoint': (
         [TINY, '--logdir=x', '--mode=eval', '--follow', '--checkpoint=logs/train/ckpt-5'],
         '--checkpoint and --follow were both given. Give one of them.'),
+    'an accelerator in a training': (
+        [TINY, '--logdir=x', '--accelerator=v3'], '--accelerator is for --mode=plan only.'),
     'steps in a training': (
         [TINY, '--logdir=x', '--steps=5'],
         '--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '),

@@ -63,6 +63,8 @@ def _parse_int(text):
     word = _unquoted(text)
     if literals.INT.fullmatch(word):
         return int(word, 0)
+    if word == 'auto':
+        return word  # many numbers may be left to the program; it checks which
     is_integral = literals.FLOAT.fullmatch(word) and float(word).is_integer()
     raise ValueError('is not an int; write ' + (f'{float(word):.0f}.' if is_integral else 'digits only.'))
 

@@ -10,6 +10,7 @@
     eval_test/events*            evaluation curves, one folder a dataset
     best/ckpt-*, best/best.json  the checkpoint with the best metric
     trace/                       picture and trace file of --mode=trace
+    plan/                        picture and table of --mode=plan
     export/                      model.keras and saved_model/ of --mode=export
 """
 

@@ -1,4 +1,4 @@
-"""The folder that a trace is written to."""
+"""A folder of a log directory that pictures and the like are written to."""
 
 import tensorflow as tf
 
@@ -6,17 +6,18 @@ from lingpipe.training import errors
 
 
 class TraceFiles:
-    """Files in the folder 'trace' of a log directory.
+    """Files in a folder of a log directory.
 
     Args:
         logdir: path of the log directory, on this machine or wherever TensorFlow can write.
+        name: name of the folder.
 
     Raises:
         TrainingError: when the folder cannot be made.
     """
 
-    def __init__(self, logdir):
-        self.folder = tf.io.gfile.join(logdir, 'trace')
+    def __init__(self, logdir, name='trace'):
+        self.folder = tf.io.gfile.join(logdir, name)
         self._attempt(lambda: tf.io.gfile.makedirs(self.folder))
 
     def write(self, name, content):

@@ -12,6 +12,7 @@ from lingpipe.training import (
     experiment,
     inspection,
     interruption,
+    planning,
     progress,
     summaries,
     train_program,
@@ -37,7 +38,7 @@ class Trainer:
 
     def __init__(self, params, evaluation_inputs, logdir, devices=None, started=None):
         validation.validate_training_params(params.train, params.eval)
-        self._params = params
+        self._params = params = planning.resolved(params)
         self._started = started or time.time()
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.create()

@@ -17,6 +17,7 @@ def instantiate(**fields):
     ({'num_partitions': 1.5}, 'num_partitions=1.5 .* integer of 1 or more'),
     ({'num_partitions': True}, 'num_partitions=True .* integer of 1 or more'),
     ({'num_partitions': 'auto'}, "num_partitions='auto' .* number of 1 or more"),
+    ({'recompute': 'auto'}, r"recompute='auto' is not resolved .* lingpipe.plan\(params\)"),
     ({'num_micro_batches': -1}, 'num_micro_batches=-1 .* integer of 1 or more'),
     ({'num_micro_batches': None}, 'num_micro_batches=None .* integer of 1 or more'),
     ({'num_partitions': 4}, r'num_partitions=4 is more than the 3 layers.*to 3 or less'),

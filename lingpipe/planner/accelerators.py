@@ -1,0 +1,83 @@
+"""What accelerators can do, by the figures that their makers give.
+
+A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs reach a
+part of these peaks: predicted times are the least that is possible, and are meant to be compared with each other.
+"""
+
+from typing import NamedTuple
+
+from lingpipe import spelling
+
+_GB, _GIB = 10**9, 2**30
+
+
+class Accelerator(NamedTuple):
+    """One device.
+
+    Attributes:
+        name: as users write it.
+        memory: bytes of its memory.
+        flops: floating-point operations a second where the largest products take bfloat16 or float16.
+        float32_flops: the same where they take float32.
+        memory_bandwidth: bytes a second between memory and arithmetic.
+        link_bandwidth: bytes a second to the next device, one way.
+    """
+
+    name: str
+    memory: int
+    flops: float
+    float32_flops: float
+    memory_bandwidth: float
+    link_bandwidth: float
+
+    def peak_flops(self, dtype):
+        """Returns floating-point operations a second for products of a dtype, such as 'bfloat16'."""
+        return self.float32_flops if dtype == 'float32' else self.flops
+
+
+def _tpu(name, memory, teraflops, gigabytes, link_gigabytes):
+    """A TPU rounds what it multiplies to bfloat16, at JAX's and TensorFlow's default precision, whatever the dtype is."""
+    return Accelerator(name, memory, teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9, link_gigabytes * 1e9)
+
+
+def _gpu(name, gigabytes_of_memory, teraflops, float32_teraflops, gigabytes, link_gigabytes):
+    return Accelerator(name, gigabytes_of_memory * _GB, teraflops * 1e12, float32_teraflops * 1e12, gigabytes * 1e9,
+                       link_gigabytes * 1e9)
+
+
+# TPU memory, peak and bandwidth: Google Cloud TPU documentation, pages 'TPU v3' to 'TPU v6e'. Links, one way: 'How to Scale
+# Your Model', chapter 'TPUs'; v2: Jouppi et al., CACM 63(7), 2020, table 3. Memory of a v2 core: GPipe, arXiv 1811.06965,
+# section 3. v2 and v3: half a chip.
+# GPUs: NVIDIA's data sheets; half precision without sparsity; float32 as TensorFlow multiplies it by default, which is TF32
+# from A100 on; links: half of NVLink's total, which counts both ways.
+ACCELERATORS = {accelerator.name: accelerator for accelerator in [
+    _tpu('v2', 8 * _GIB, 22.5, 350, 62),
+    _tpu('v3', 16 * _GIB, 61.5, 450, 100),
+    _tpu('v4', 32 * _GIB, 275, 1200, 45),
+    _tpu('v5e', 16 * _GIB, 197, 819, 45),
+    _tpu('v5p', 95 * _GIB, 459, 2765, 90),
+    _tpu('v6e', 32 * _GIB, 918, 1638, 90),
+    _gpu('p100', 16, 21.2, 10.6, 732, 80),
+    _gpu('v100', 16, 125, 15.7, 900, 150),
+    _gpu('v100-32gb', 32, 125, 15.7, 900, 150),
+    _gpu('a100', 40, 312, 156, 1555, 300),
+    _gpu('a100-80gb', 80, 312, 156, 2039, 300),
+    _gpu('h100', 80, 989, 494, 3350, 450),
+    _gpu('h200', 141, 989, 494, 4800, 450),
+]}
+
+# Of no maker: about one core of a server's processor, to compare plans for a machine without accelerators.
+CPU = Accelerator('cpu', 0, 50e9, 50e9, 10e9, 5e9)
+
+
+def find(name):
+    """Returns the `Accelerator` of a name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in ACCELERATORS:
+        raise ValueError(
+            f'accelerator={name!r} is unknown{spelling.did_you_mean(str(name), ACCELERATORS)} '
+            'For one that is not there, give device_memory alone.')
+    return ACCELERATORS[name]

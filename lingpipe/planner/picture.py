@@ -1,0 +1,82 @@
+"""A picture of a plan: the memory of each device, stacked by kind, against the limit."""
+
+import io
+
+from PIL import Image, ImageDraw, ImageFont
+
+from lingpipe.planner import byte_sizes
+from lingpipe.planner.partition_plan import KINDS
+
+_COLOURS = {'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266'}
+_LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients', 'boundary': 'boundary activations',
+           'working': 'working activations'}
+_INK, _LIMIT = '#202020', '#c02020'
+_MARGIN, _TITLE, _FONT_SIZE = 12, 24, 13
+_LEAST_BAR, _MOST_BAR = 3, 48
+
+
+def png(plan, title, width=1200, height=480):
+    """Draws a plan.
+
+    Args:
+        plan: `Plan`.
+        title: text above the picture.
+        width: pixels.
+        height: pixels.
+
+    Returns:
+        Bytes of a PNG file.
+    """
+    image = Image.new('RGB', (width, height), 'white')
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(_FONT_SIZE)
+    draw.text((_MARGIN, _MARGIN + _TITLE / 2), title, _INK, font, anchor='lm')
+    limit = plan.setting.memory_limit
+    largest = 1.1 * max([*plan.device_bytes, limit or 0])
+    labels = {0.0: '0'} | {bytes_: byte_sizes.to_text(bytes_) for bytes_ in (largest / 2.2, largest / 1.1)}
+    left = 2 * _MARGIN + round(max(font.getlength(label) for label in labels.values()))
+    top, bottom = _MARGIN + _TITLE, height - 2 * _TITLE - _MARGIN
+
+    def y(num_bytes):
+        return round(bottom - (bottom - top) * num_bytes / largest)
+
+    for num_bytes, label in labels.items():
+        draw.line([left, y(num_bytes), width - _MARGIN, y(num_bytes)], '#dddddd')
+        draw.text((left - _MARGIN / 2, y(num_bytes)), label, _INK, font, anchor='rm')
+    _bars(draw, font, plan, left, width - _MARGIN, y)
+    if limit:
+        draw.line([left, y(limit), width - _MARGIN, y(limit)], _LIMIT, 2)
+        draw.text((width - _MARGIN, y(limit) - 9), f'limit {byte_sizes.to_text(limit)}', _LIMIT, font, anchor='rm')
+    _legend(draw, font, left, height - _MARGIN - _TITLE / 2)
+    file = io.BytesIO()
+    image.quantize(64).save(file, 'PNG', optimize=True)
+    return file.getvalue()
+
+
+def _bars(draw, font, plan, left, right, y):
+    num_devices = plan.schedule.num_devices
+    pitch = (right - left) / num_devices
+    bar = max(_LEAST_BAR, min(_MOST_BAR, round(0.7 * pitch)))
+    numbered = max(1, round(28 / pitch))
+    for device in range(num_devices):
+        centre = left + (device + 0.5) * pitch
+        first, last, so_far = round(centre - bar / 2), round(centre + bar / 2), 0
+        for kind, num_bytes in _kinds(plan, device):
+            if y(so_far + num_bytes) < y(so_far):
+                draw.rectangle([first, y(so_far + num_bytes), last - 1, y(so_far) - 1], _COLOURS[kind])
+            so_far += num_bytes
+        if device % numbered == 0:
+            draw.text((centre, y(0) + 12), str(device), _INK, font, anchor='mm')
+
+
+def _kinds(plan, device):
+    """Yields each kind with its bytes on a device."""
+    parts = [part for stage, part in enumerate(plan.partitions) if plan.schedule.device_of(stage) == device]
+    for kind in KINDS:
+        yield kind, sum(getattr(part, kind) for part in parts)
+
+
+def _legend(draw, font, x, y):
+    for kind, name in _LEGEND.items():
+        draw.rectangle([x, y - 6, x + 12, y + 6], _COLOURS[kind])
+        draw.text((x + 18, y), name, _INK, font, anchor='lm')
+        x += 18 + round(font.getlength(name)) + 2 * _MARGIN

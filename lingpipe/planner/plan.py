@@ -1,0 +1,141 @@
+"""A plan: one way to put a model on devices, with its memory and its time."""
+
+import dataclasses
+import functools
+from typing import Any
+
+from lingpipe.pipeline import layer_memory, partition_table
+from lingpipe.planner import partition_plan, stage_costs
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What is known before a plan is made, and is the same for all plans that are compared.
+
+    Attributes:
+        stack: `LayerStack`.
+        accelerator: `Accelerator` of every device.
+        memory_limit: bytes of a device; None: no limit.
+        num_slots: tensors that the optimizer keeps for each weight.
+        dtype: name of the dtype of the largest products.
+        layer_times: function from a micro-batch's size to a measured list of `LayerTime`, or None: not measured.
+    """
+
+    stack: Any
+    accelerator: Any
+    memory_limit: int | None
+    num_slots: int
+    dtype: str = 'float32'
+    layer_times: Any = None
+
+    def times(self, micro_batch_size):
+        """Returns the list of `LayerTime` for micro-batches of a size: as measured, else the least possible."""
+        measured = self.layer_times and self.layer_times(micro_batch_size)
+        return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One way to put a model on devices.
+
+    Attributes:
+        setting: `Setting`.
+        schedule: `Schedule`.
+        recompute: 'none', 'stage' or 'layer'.
+        ends: list of the end indices of the partitions, one a stage.
+        is_cut_by_memory: whether the cut had to keep to the memory of a device.
+        partitions: list of `PartitionPlan`, one a stage.
+        timeline: `Timeline` of a step, in seconds.
+    """
+
+    setting: Setting
+    schedule: Any
+    recompute: str
+    ends: list
+    is_cut_by_memory: bool
+    partitions: list
+    timeline: Any
+
+    @property
+    def micro_batch_size(self):
+        """Examples in the largest micro-batch."""
+        return -(-self.setting.stack.batch_size // self.schedule.num_micro_batches)
+
+    @functools.cached_property
+    def device_bytes(self):
+        """Bytes of each device, of all its stages."""
+        sums = [0] * self.schedule.num_devices
+        for stage, part in enumerate(self.partitions):
+            sums[self.schedule.device_of(stage)] += part.total
+        return sums
+
+    @property
+    def fits(self):
+        """Whether every device has room for its stages; True where there is no limit."""
+        limit = self.setting.memory_limit
+        return limit is None or max(self.device_bytes) <= limit
+
+    @property
+    def step_time(self):
+        """Seconds of a training step."""
+        return self.timeline.step_time
+
+    @property
+    def throughput(self):
+        """Examples a second."""
+        return self.setting.stack.batch_size / self.step_time
+
+    @property
+    def speedup(self):
+        """How many times as fast as one device that had room for everything and recomputed nothing."""
+        times = self.setting.times(self.micro_batch_size)
+        return self.schedule.num_micro_batches * sum(map(sum, times)) / self._time_of_actions
+
+    @property
+    def _time_of_actions(self):
+        return max(span.end for span in self.timeline.spans)
+
+
+def make_plan(setting, schedule, recompute, partition_by='flops'):
+    """Cuts a model for a schedule and finds out what each device needs and how long a step takes.
+
+    Where the best cut does not fit, the best one of those that fit is taken.
+
+    Args:
+        setting: `Setting`.
+        schedule: `Schedule` of a full batch.
+        recompute: 'none', 'stage' or 'layer'.
+        partition_by: see `GPipeLayer`.
+
+    Returns:
+        `Plan`; where no cut fits, the best without a limit.
+    """
+    size = -(-setting.stack.batch_size // schedule.num_micro_batches)
+    memories, times = setting.stack.memories(size), setting.times(size)
+    plans = (_plan(setting, schedule, recompute, ends, limit is not None, memories, times)
+             for ends, limit in _cuts(setting, schedule, recompute, partition_by, memories, times))
+    first = next(plans)
+    return first if first.fits else next(plans, first)
+
+
+def _cuts(setting, schedule, recompute, partition_by, memories, times):
+    extra = partition_table.extra_forwards(schedule, recompute)
+    memory = layer_memory.MemoryEstimate(memories, layer_memory.live_micro_batches(schedule), recompute, setting.num_slots)
+    cut = functools.partial(
+        partition_table.partition_ends, setting.stack.analyses, schedule.num_stages, partition_by, times, extra, memory,
+        num_devices=schedule.num_devices)
+    yield cut(memory_limit=None), None
+    if isinstance(partition_by, str):
+        try:
+            yield cut(memory_limit=setting.memory_limit), setting.memory_limit
+        except ValueError:
+            return
+
+
+def _plan(setting, schedule, recompute, ends, is_cut_by_memory, memories, times):
+    partitions = [
+        partition_plan.plan_partition(
+            setting.stack.analyses[start:end], memories[start:end], live, recompute, setting.num_slots)
+        for start, end, live in zip([0, *ends], ends, layer_memory.live_micro_batches(schedule))]
+    costs = stage_costs.stage_costs(partitions, ends, times, memories, recompute, setting.accelerator)
+    return Plan(setting, schedule, recompute, ends, is_cut_by_memory, partitions, schedule.simulate(costs))

@@ -1,0 +1,33 @@
+"""From the times of layers to what the stages of a schedule cost."""
+
+from lingpipe.pipeline.simulation import StageCosts
+
+# The update reads weight, gradient and slots, and writes weight and slots.
+_TIMES_OF_WEIGHTS, _TIMES_OF_SLOTS = 3, 2
+
+
+def stage_costs(partitions, ends, layer_times, memories, recompute, accelerator):
+    """Returns the list of `StageCosts`, one a partition, in seconds.
+
+    Args:
+        partitions: list of `PartitionPlan`.
+        ends: list of the end indices of the partitions.
+        layer_times: list of `LayerTime` of all layers, for one micro-batch.
+        memories: list of `LayerMemory` of all layers, for one micro-batch.
+        recompute: 'none', 'stage' or 'layer'.
+        accelerator: `Accelerator`, for what is not the layers' time: sending and the update.
+    """
+    return [_costs(part, layer_times[start:end], memories[end - 1].outputs, recompute, accelerator)
+            for part, start, end in zip(partitions, [0, *ends], ends)]
+
+
+def _costs(part, times, output_bytes, recompute, accelerator):
+    """With 'layer' a first forward pass finds the inputs of the layers, which need not be where B follows its own F; a
+    second one, inside of B, what each layer keeps."""
+    forward = sum(time.forward_seconds for time in times)
+    backward = sum(time.backward_seconds for time in times)
+    moved = _TIMES_OF_WEIGHTS * part.gradients + _TIMES_OF_SLOTS * part.slots
+    return StageCosts(
+        forward=forward, backward=backward / 2 + (forward if recompute == 'layer' else 0.0), weight_gradient=backward / 2,
+        recompute=0.0 if recompute == 'none' else forward, transfer=output_bytes / accelerator.link_bandwidth,
+        update=moved / accelerator.memory_bandwidth)

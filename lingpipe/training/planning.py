@@ -1,0 +1,134 @@
+"""`lingpipe.plan`: what fits, how fast it is, and numbers in the place of 'auto', before anything runs."""
+
+import os
+
+import tensorflow as tf
+
+from lingpipe.planner import accelerators, byte_sizes, picture, resolution, search
+from lingpipe.training import optimizer_slots, plan_report
+
+_DEFAULT_SLOTS = 2
+
+
+class Planned:
+    """A plan with the params that it is for; `print` shows the table.
+
+    Attributes:
+        plan: `Plan`.
+        params: the params that were given, with numbers in the place of 'auto'.
+        device_name: what a device is called.
+        alternative: `Plan` on more devices that fits where `plan` does not, or None.
+    """
+
+    def __init__(self, plan, params, device_name, alternative):
+        self.plan, self.params, self.device_name, self.alternative = plan, params, device_name, alternative
+
+    def __str__(self):
+        return plan_report.describe(self.plan, self.device_name, self.alternative)
+
+    @property
+    def sentence(self):
+        """Whether it fits, and what would."""
+        return plan_report.sentence(self.plan, self.device_name, self.alternative)
+
+    def png(self):
+        """Returns the picture of the devices' memory, as the bytes of a PNG file."""
+        return picture.png(self.plan, self.sentence.split('; ')[0].replace('×', 'x'))  # the font has no ×
+
+
+def plan(params, accelerator=None, device_memory=None, num_devices=None, input_specs=None, num_optimizer_slots=None,
+         profile_device=None):
+    """Plans a model before anything is allocated.
+
+    `num_partitions`, `num_micro_batches` and `recompute` may be 'auto': the fastest plan that fits is chosen.
+
+    Args:
+        params: Params of an experiment, as `model_registry.GetParams` returns them, or `GPipeLayer.Params()`.
+        accelerator: name of the accelerator, such as 'v3' or 'a100' (see `planner.accelerators`); None: a processor core, with
+            as much memory as the body's `memory_limit` says.
+        device_memory: memory of a device, as '16GiB' or in bytes; None: as the accelerator has.
+        num_devices: how many devices num_partitions='auto' may use; None: the fewest on which the model fits.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input; only for `GPipeLayer.Params()`.
+        num_optimizer_slots: tensors that the optimizer keeps for each weight; None: counted from the experiment's optimizer,
+            Adam's 2 for `GPipeLayer.Params()`.
+        profile_device: name of the device on which layers are measured where `partition_by` is 'time'; None: nothing is
+            measured, and times follow from floating-point operations and bytes.
+
+    Returns:
+        `Planned`.
+
+    Raises:
+        ValueError: a field or an argument is wrong.
+    """
+    body, specs, num_slots = _parts(params, input_specs, num_optimizer_slots)
+    resolution.validate(body)
+    if body.partition_by == 'time' and profile_device is None:
+        body = body.Copy().Set(partition_by='flops')
+    found = accelerators.find(accelerator) if accelerator else None
+    memory = byte_sizes.to_bytes('device_memory', device_memory) if device_memory else None
+    setting = resolution.make_setting(body, specs, found, memory, num_slots, profile_device)
+    chosen = resolution.find_plan(setting, body, num_devices)
+    alternative = None if chosen.fits else search.fewest_devices(setting, body, 1024)
+    name = accelerator or (f'{byte_sizes.to_text(setting.memory_limit)} device' if setting.memory_limit else 'device')
+    return Planned(chosen, _with_body(params, chosen), name, alternative)
+
+
+def resolved(params, num_devices=None, on_cpu=False):
+    """Returns params with numbers in the place of 'auto', for the devices of this machine, and says what was chosen.
+
+    Args:
+        params: Params of an experiment.
+        num_devices: number of devices; None: as many as this machine has accelerators, or processor cores.
+        on_cpu: whether to use no accelerator.
+    """
+    if not resolution.is_open(params.task.body):
+        return params
+    num_devices = num_devices or num_local_devices(on_cpu)
+    planned = plan(params, device_memory=_local_memory(num_devices, on_cpu), num_devices=num_devices)
+    print(f"'auto': num_partitions={planned.plan.schedule.num_devices}. {planned.sentence}", flush=True)
+    return planned.params
+
+
+def num_local_devices(on_cpu=False):
+    """Returns how many accelerators this machine has, or else, or with `on_cpu`, processor cores."""
+    found = [] if on_cpu else [len(tf.config.list_physical_devices(kind)) for kind in ('TPU', 'GPU')]
+    return next((count for count in found if count), os.cpu_count())
+
+
+def _local_memory(num_devices, on_cpu):
+    """Bytes of a GPU that the planner knows; without accelerators an equal part of the machine's; else None."""
+    for gpu in [] if on_cpu else tf.config.list_physical_devices('GPU'):
+        name = tf.config.experimental.get_device_details(gpu).get('device_name', '').lower()
+        known = [accelerator for accelerator in accelerators.ACCELERATORS.values() if accelerator.name.split('-')[0] in name]
+        return min((accelerator.memory for accelerator in known), default=None)
+    if not on_cpu and tf.config.list_physical_devices('TPU'):
+        return None
+    return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // num_devices
+
+
+def _body(params):
+    return params.task.body if 'task' in params else params
+
+
+def _with_body(params, chosen):
+    """Returns a copy of the params with what a plan has chosen."""
+    body = resolution.resolved(_body(params), chosen)
+    if 'task' not in params:
+        return body
+    params = params.Copy()
+    params.task.body = body
+    return params
+
+
+def _parts(params, input_specs, num_slots):
+    """Returns the body's params, the specs of its input, and the number of optimizer slots."""
+    if 'task' not in params:
+        if input_specs is None:
+            raise ValueError('input_specs=None: GPipeLayer.Params() do not say what goes in. Give tf.TensorSpec([batch, ...]).')
+        return params, input_specs, next(
+            count for count in (num_slots, params.num_optimizer_slots, _DEFAULT_SLOTS) if count is not None)
+    if num_slots is None:
+        num_slots = params.task.body.num_optimizer_slots
+    if num_slots is None:
+        num_slots = optimizer_slots.num_slots(params.train)
+    return params.task.body, input_specs or params.input.cls.InputSpec(params.input), num_slots

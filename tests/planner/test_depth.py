@@ -1,0 +1,31 @@
+from lingpipe.pipeline import schedule as schedules
+from lingpipe.planner import depth, plan
+
+
+def planned(stacks, num_layers, limit, num_partitions=1, name='gpipe'):
+    return plan.make_plan(
+        stacks.setting(num_layers, memory_limit=limit), schedules.make_schedule(name, num_partitions, 4), 'stage')
+
+
+def needed(stacks, num_layers, num_partitions=1, name='gpipe'):
+    return max(planned(stacks, num_layers, None, num_partitions, name).device_bytes)
+
+
+def test_the_largest_depth_is_the_last_that_fits_when_planned_itself(stacks):
+    found = depth.largest_depth(planned(stacks, 8, needed(stacks, 5)))
+    assert (found.kind, found.num_now, found.largest) == ('Dense', 8, 5)
+    assert depth.largest_depth(planned(stacks, 8, needed(stacks, 6) - 1)).largest == 5
+
+
+def test_a_model_may_grow_and_shrink(stacks):
+    assert depth.largest_depth(planned(stacks, 3, needed(stacks, 20))).largest == 20
+
+
+def test_with_more_devices_more_layers_fit(stacks):
+    limit = needed(stacks, 12, 4, '1f1b')
+    assert depth.largest_depth(planned(stacks, 8, limit, 2, '1f1b'), num_devices=4).largest >= 12
+
+
+def test_where_nothing_is_repeated_or_fits_there_is_no_depth(stacks):
+    assert depth.largest_depth(planned(stacks, 1, 10**9)) is None
+    assert depth.largest_depth(planned(stacks, 8, 100)) is None

@@ -1,0 +1,36 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe import layers
+from lingpipe.pipeline import layer_memory
+from lingpipe.planner import accelerators, layer_stack
+
+
+def test_sizes_between_those_that_were_traced_are_what_a_trace_gives():
+    params = [layers.KerasParams(keras.layers.Dense, units=8, activation='gelu'), layers.KerasParams(keras.layers.BatchNormalization)]
+    specs = tf.TensorSpec([12, 5, 6])
+    stack = layer_stack.LayerStack(params, specs, [1, 12])
+    for size in (1, 3, 4, 12):
+        assert stack.memories(size) == layer_memory.layer_memories(params, tf.TensorSpec([size, 5, 6]))
+
+
+def test_equal_layers_are_looked_at_once(stacks, monkeypatch):
+    traced = []
+    trace = tf.function
+    monkeypatch.setattr(tf, 'function', lambda *args, **kwargs: traced.append(1) or trace(*args, **kwargs))
+    stack = stacks.setting(num_layers=500, sizes=[4]).stack
+    stack.memories(4)
+    assert len(stack) == 500 and len(traced) == 2  # once for operations, once for memory
+
+
+def test_a_large_product_is_bound_by_arithmetic_and_a_small_one_by_memory(stacks):
+    fast_memory = accelerators.Accelerator('x', 0, 1e9, 1e9, 1e15, 1e9)
+    slow_memory = accelerators.Accelerator('x', 0, 1e15, 1e15, 1e3, 1e9)
+    stack = stacks.setting().stack
+    size = 4
+    operations = size * (2 * stacks.WIDTH * stacks.WIDTH + stacks.WIDTH)
+    np.testing.assert_allclose(stack.least_times(size, fast_memory, 'float32')[0], [operations / 1e9, 2 * operations / 1e9])
+    moved = stacks.WEIGHTS + 2 * size * stacks.ROW
+    assert stack.least_times(size, slow_memory, 'float32')[0].forward_seconds == pytest.approx(moved / 1e3)

@@ -1,0 +1,77 @@
+import io
+
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+import lingpipe
+from lingpipe import model_registry
+from lingpipe.training import planning
+
+
+def test_an_experiment_is_planned_with_its_input_and_the_slots_of_its_optimizer(tiny):
+    planned = lingpipe.plan(tiny.params(), device_memory='1GiB')
+    weights, slots = (sum(getattr(part, kind) for part in planned.plan.partitions) for kind in ('gradients', 'slots'))
+    assert slots == 2 * weights  # momentum and a moving average
+    assert planned.plan.setting.stack.batch_size == 32
+    assert str(planned).splitlines()[2].split()[:3] == ['0', '0', 'flatten_0']
+    assert planned.sentence == 'Fits on 2 × 1.00 GiB device with M=2, recompute=stage.'
+
+
+def test_what_was_auto_is_a_number_in_the_params_of_the_plan(tiny):
+    params = tiny.params(task__body__num_partitions='auto', task__body__recompute='auto', task__body__num_micro_batches='auto')
+    body = lingpipe.plan(params, num_devices=2).params.task.body
+    assert body.num_partitions in (1, 2) and body.num_micro_batches in (1, 2, 4, 8, 16, 32) and body.recompute == 'none'
+    assert params.task.body.num_partitions == 'auto'
+
+
+def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would(tiny):
+    memory = max(lingpipe.plan(tiny.params()).plan.device_bytes)
+    params = tiny.params(task__body__num_partitions=1)
+    one = max(lingpipe.plan(params).plan.device_bytes)
+    planned = lingpipe.plan(params, device_memory=memory)
+    assert not planned.plan.fits
+    assert f'the fullest lacks {(one - memory) / 1024:.2f} KiB' in planned.sentence
+    assert ' It fits on 2 × ' in planned.sentence and 'no, ' in str(planned)
+
+
+def test_without_accelerator_and_memory_the_plan_says_what_is_needed(tiny):
+    planned = lingpipe.plan(tiny.params())
+    assert planned.sentence.startswith('Needs ') and 'limit' not in str(planned).splitlines()[0]
+
+
+def test_the_picture_is_a_png(tiny):
+    image = Image.open(io.BytesIO(lingpipe.plan(tiny.params(), 'v3').png()))
+    assert image.format == 'PNG'
+
+
+def test_the_trainer_resolves_auto(tiny, tmp_path, capsys):
+    trainer = tiny.trainer(tmp_path, task__body__num_micro_batches='auto', train__max_steps=1)
+    trainer.run()
+    assert "'auto': num_partitions=2. Fits on 2 × " in capsys.readouterr().out
+    assert "'auto'" not in (tmp_path / 'control/params.txt').read_text()
+
+
+def test_layers_alone_need_to_be_told_what_goes_in(tiny):
+    body = tiny.params().task.body
+    with pytest.raises(ValueError, match=r'input_specs=None: .* Give tf.TensorSpec'):
+        lingpipe.plan(body)
+    planned = lingpipe.plan(body, input_specs=tf.TensorSpec([32, 8, 8, 1]), num_optimizer_slots=0)
+    assert all(part.slots == 0 for part in planned.plan.partitions)
+    assert planned.params.num_partitions == 2
+
+
+def test_a_batch_of_open_size_cannot_be_planned(tiny):
+    with pytest.raises(ValueError, match='A plan needs every size of the input'):
+        lingpipe.plan(tiny.params().task.body, input_specs=tf.TensorSpec([None, 8, 8, 1]))
+
+
+def test_gpipes_largest_transformer_is_planned_without_being_allocated():
+    planned = lingpipe.plan(model_registry.GetParams('params.transformer_lm.Transformer1663', 'Train'), 'v3')
+    assert sum(part.num_parameters for part in planned.plan.partitions) == 83_876_914_432
+    assert planned.plan.schedule.num_devices == 128 and planned.plan.fits
+
+
+def test_params_without_auto_stay_as_they_are(tiny):
+    params = tiny.params()
+    assert planning.resolved(params) is params
