@@ -4,17 +4,9 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
+from tests.pipeline.small_stacks import cross_entropy, dense, images_and_labels, squared_error, vectors
 
 layers = keras.layers
-
-
-def images_and_labels(num_rows=8):
-    random = np.random.default_rng(0)
-    return random.normal(size=(num_rows, 6, 6, 3)).astype('float32'), random.integers(0, 5, num_rows)
-
-
-def cross_entropy(labels, logits):
-    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def convolutional_layers():
@@ -131,20 +123,6 @@ class Join(layers.Layer):
 
     def call(self, inputs):
         return tf.concat(tf.nest.flatten(inputs), -1)
-
-
-def squared_error(y_true, outputs):
-    return tf.reduce_mean(tf.square(outputs - y_true), -1)
-
-
-def vectors(num_rows=8, width=5, target_width=3):
-    random = np.random.default_rng(1)
-    return random.normal(size=(num_rows, width)).astype('float32'), random.normal(
-        size=(num_rows, target_width)).astype('float32')
-
-
-def dense(units, **arguments):
-    return KerasParams(layers.Dense, units=units, **arguments)
 
 
 @pytest.mark.parametrize('ends', [[5], [1, 2, 3, 5], [1, 2, 4, 5]])

@@ -6,12 +6,9 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
+from tests.pipeline.small_stacks import dense, vectors
 
 layers = keras.layers
-
-
-def dense(units, **arguments):
-    return KerasParams(layers.Dense, units=units, **arguments)
 
 
 def layers_with_norm():
@@ -19,12 +16,6 @@ def layers_with_norm():
         dense(6, use_bias=False), KerasParams(layers.BatchNormalization, momentum=0.9),
         KerasParams(layers.Activation, activation='tanh'),
         dense(3, kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))]
-
-
-def vectors(num_rows=8, width=5, target_width=3):
-    random = np.random.default_rng(1)
-    return random.normal(size=(num_rows, width)).astype('float32'), random.normal(
-        size=(num_rows, target_width)).astype('float32')
 
 
 def mean_squared_error(y_true, outputs):

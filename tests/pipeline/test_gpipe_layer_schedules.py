@@ -4,18 +4,10 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
+from tests.pipeline.small_stacks import cross_entropy, images_and_labels
 
 layers = keras.layers
 OWN_ORDER = [['0F0', '0F1', '0B1', '0B0'], ['1F1', '1F0', '1B1', '1B0']]
-
-
-def images_and_labels(num_rows=8):
-    random = np.random.default_rng(0)
-    return random.normal(size=(num_rows, 6, 6, 3)).astype('float32'), random.integers(0, 5, num_rows)
-
-
-def cross_entropy(labels, logits):
-    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def eight_layers():
