@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.distribute import local_devices
-from lingpipe.layers import base_layer
+from lingpipe.layers import base_layer, tying
 from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
     balancing,
@@ -141,9 +141,7 @@ class GPipeLayer(base_layer.BaseLayer):
     def _make_layers(self):
         self._layer_params = analyses.named_layer_params(self.params.layers)
         self.stack = [layer_params.Instantiate() for layer_params in self._layer_params]
-        for layer in self.stack:
-            if hasattr(layer, 'tie'):
-                layer.tie({other.name: other for other in self.stack})
+        tying.tie_layers(self.stack)
 
     def _analyse(self, input_specs):
         return analyses.analyse_layers(self._layer_params, input_specs)

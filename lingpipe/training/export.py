@@ -5,6 +5,7 @@ import types
 import keras
 import tensorflow as tf
 
+from lingpipe.layers import tying
 from lingpipe.pipeline import analysis
 from lingpipe.training import checkpoints
 from lingpipe.training import logdir as logdirs
@@ -32,6 +33,7 @@ class Exporter:
         self._input_spec = params.input.cls.InputSpec(params.input)
         self._body = types.SimpleNamespace(
             stack=[p.Instantiate() for p in analysis.named_layer_params(params.task.body.layers)])
+        tying.tie_layers(self._body.stack)
         self._model = self._build(params.task.name or 'model')
 
     def run(self, path=None):

@@ -10,11 +10,14 @@ def model_variables(body):
         body: a built `GPipeLayer`.
 
     Returns:
-        Dictionary from '<layer>/<position in the layer>_<variable>' to Keras variable, in model order.
+        Dictionary from '<layer>/<position in the layer>_<variable>' to Keras variable, in model order; what layers share goes
+        by the first of them.
     """
-    return {
-        f'{layer.name}/{position:03d}_{variable.name}': variable
-        for layer in body.stack for position, variable in enumerate(layer.weights)}
+    named = {}
+    for layer in body.stack:
+        for position, variable in enumerate(layer.weights):
+            named.setdefault(id(variable), (f'{layer.name}/{position:03d}_{variable.name}', variable))
+    return dict(named.values())
 
 
 def nested(named):

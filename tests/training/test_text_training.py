@@ -1,0 +1,52 @@
+"""Training a language model whose softmax shares the embedding's table with another partition."""
+
+import keras
+import numpy as np
+import pytest
+
+from lingpipe import base_model_params, layers
+from lingpipe.input import text_input
+from lingpipe.layers import transformer
+from lingpipe.models import language_model
+from lingpipe.training import evaluation, export, trainer
+
+
+def make_params(data_dir, num_partitions=2):
+    class Tiny(base_model_params.SingleTaskModelParams):
+        def Task(self):
+            p = language_model.LanguageModel.Params().Set(name='tiny_text', n_gram_order=2)
+            p.body.Set(num_partitions=num_partitions, num_micro_batches=2, layers=transformer.transformer_lm_layers(
+                num_layers=1, vocab_size=256, model_dim=8, hidden_dim=16, num_heads=2, is_tied=True))
+            p.train.Set(max_steps=6, ema_decay=0.9, optimizer=layers.KerasParams(keras.optimizers.Adam), learning_rate=0.01)
+            return p
+
+    params = Tiny().Model()
+    params.Define('input', text_input.TextInput.Params().Set(data_dir=data_dir, batch_size=4, sequence_length=16), '')
+    return params, {'Test': params.input.Copy().Set(split='test[:20%]', batch_size=64)}
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """Data directory, log directory and results of six steps with two partitions."""
+    data_dir, logdir = (str(tmp_path_factory.mktemp(name)) for name in ('data', 'logs'))
+    return data_dir, logdir, trainer.Trainer(*make_params(data_dir), logdir).run()
+
+
+def test_a_checkpoint_evaluates_with_another_number_of_partitions_beside_the_n_gram_model(trained, capsys):
+    data_dir, logdir, results = trained
+    again = evaluation.CheckpointEvaluation(*make_params(data_dir, num_partitions=1), logdir).once()
+    assert again['Test'] == pytest.approx(results['Test'], rel=1e-5)
+    assert set(again['Test']) == {'loss', 'bits_per_byte', 'accuracy'}
+    assert 4 < again['Test']['bits_per_byte'] < 8
+    assert 'For comparison, Test: 2-gram model bits_per_byte ' in capsys.readouterr().out
+
+
+def test_the_exported_model_has_the_shared_table_twice_and_gives_the_same_logits(trained):
+    data_dir, logdir, _ = trained
+    params, _ = make_params(data_dir)
+    exporter = export.Exporter(params, logdir)
+    path, _ = exporter.run()
+    tokens = np.arange(32).reshape(2, 16)
+    np.testing.assert_allclose(keras.saving.load_model(path)(tokens), exporter._model(tokens), atol=1e-6)
+    table, other = (exporter._body.stack[index].table for index in (0, -1))
+    assert table is other
