@@ -189,3 +189,12 @@ def test_unknown_positions_are_refused(fields, words):
 def test_sizes_that_are_missing_or_wrong_are_refused(params):
     with pytest.raises(ValueError, match='must be an integer of at least 1. Set it'):
         params.Instantiate()
+
+
+def test_with_bfloat16_vectors_travel_in_half_precision_and_logits_come_in_single():
+    for kind in transformer.POSITIONS:
+        layers = [p.Set(dtype_policy='mixed_bfloat16') for p in small_layers(positions=kind, max_length=5, atten_dropout_prob=0.1)]
+        outputs = [TOKENS]
+        for params in layers:
+            outputs.append(params.Instantiate()(outputs[-1], training=True))
+        assert [x.dtype for x in outputs[1:]] == [tf.bfloat16] * 4 + [tf.float32]
