@@ -14,6 +14,7 @@ import textwrap
 import keras
 
 from lingpipe import hyperparams, spelling
+from lingpipe.layers import dtype_policies
 from lingpipe.params_text import param_tree
 
 
@@ -84,6 +85,16 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
         Raises:
             ValueError: a required argument is not set.
         """
+        with dtype_policies.default_policy(self._dtype_policy(kwargs)):
+            return self._instantiate(kwargs)
+
+    def _dtype_policy(self, kwargs):
+        """The policy of a layer is that of the layers inside it too."""
+        if 'dtype' not in self or not issubclass(self.cls, keras.layers.Layer):
+            return None
+        return kwargs.get('dtype', _instantiated(self.dtype))
+
+    def _instantiate(self, kwargs):
         arguments = _constructor_arguments(self.cls)
         given = {name: value for name, value in self.IterParams() if _is_given(name, value, arguments)}
         given = {name: _instantiated(value) for name, value in given.items() if name not in kwargs} | kwargs

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from lingpipe import hyperparams
+from lingpipe.layers import dtype_policies
 from lingpipe.pipeline import gpipe_layer, losses
 
 
@@ -18,13 +19,14 @@ class BaseTask:
         p = hyperparams.InstantiableParams(cls)
         p.Define('name', None, 'Name of the task.')
         p.Define('body', gpipe_layer.GPipeLayer.Params().Set(name='body'), 'The stack of layers, as GPipeLayer params.')
+        p.Define('dtype_policy', None, f'Precision of the body where it names none: one of {dtype_policies.CHOICES}.')
         p.Define('train', train_params(), 'How the task is trained.')
         p.Define('eval', eval_params(), 'How the task is evaluated.')
         return p
 
     def __init__(self, params):
         self.params = params
-        self.body = params.body.Instantiate()
+        self.body = params.body.Copy().Set(dtype_policy=params.body.dtype_policy or params.dtype_policy).Instantiate()
 
     def loss(self, targets, outputs):
         """Computes the metrics of one micro-batch.

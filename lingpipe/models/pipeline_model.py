@@ -5,10 +5,11 @@ import tensorflow as tf
 from keras.src import backend
 
 from lingpipe.models import compiled_loss, loss_weights
-from lingpipe.optimizers import device_placement
+from lingpipe.optimizers import device_placement, loss_scaling
 from lingpipe.pipeline import (
     gpipe_layer,
     keras_pipeline,  # noqa: F401  a saved model may hold one
+    variable_values,
 )
 
 
@@ -72,10 +73,11 @@ class PipelineModel(keras.Model):
             **arguments: other arguments of `keras.Model.compile`.
 
         Raises:
-            ValueError: an argument, or the dtype of a layer, cannot work with a pipeline.
+            ValueError: an argument cannot work with a pipeline.
         """
         self._refuse(run_eagerly, jit_compile)
-        optimizer = device_placement.place(keras.optimizers.get(optimizer))
+        optimizer = self._with_loss_scale(keras.optimizers.get(optimizer), arguments.get('auto_scale_loss', True))
+        device_placement.place(optimizer)
         self._losses_in_pipeline = {}
         arguments = {**arguments, 'run_eagerly': False, 'jit_compile': False, 'auto_scale_loss': False}
         super().compile(optimizer, loss, loss_weights, metrics, **arguments)
@@ -105,9 +107,10 @@ class PipelineModel(keras.Model):
         targets, structure = compiled_loss.pack_targets(y, sample_weight, num_rows)
         loss = self._loss_in_pipeline(x, y, sample_weight, structure)
         out = self.pipe.value_and_grad(
-            loss, x, self._on_last_device(self._with_shares, loss, x, targets), return_outputs=self._compile_metrics is not None)
+            loss, x, self._on_last_device(self._with_shares, loss, x, targets), return_outputs=self._compile_metrics is not None,
+            assign_state=False, loss_scale=loss_scaling.scale_of(self._built_optimizer()))
         self._require_some_loss()
-        self._update_weights(out.gradients)
+        self._update(out)
         self._loss_tracker.update_state(out.loss, sample_weight=num_rows)
         num_known_rows = next(leaf for leaf in tf.nest.flatten(x) if leaf is not None).shape[0]  # None: as Keras, by batches
         for metric in self._compile_loss.metrics if self._compile_loss else []:
@@ -188,12 +191,24 @@ class PipelineModel(keras.Model):
         if self._compile_loss is None and not adds_losses and not self.losses:
             raise ValueError('The model has no loss, and no layer of it adds one. Give one to compile(loss=...).')
 
-    def _update_weights(self, gradients):
+    def _built_optimizer(self):
         variables = self.pipe.trainable_variables
         if variables and not self.optimizer.built:
             with tf.init_scope():
                 self.optimizer.build(variables)
-        self.optimizer.apply(gradients, variables)
+        return self.optimizer
+
+    def _update(self, out):
+        """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little."""
+        def update():
+            loss_scaling.unscaled(self.optimizer).apply(out.gradients, self.pipe.trainable_variables)
+            variable_values.assign(out.state_updates)
+
+        if loss_scaling.is_scaling(self.optimizer):
+            is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm)
+            loss_scaling.update_if_finite(self.optimizer, is_finite, update)
+        else:
+            update()
 
     def _on_last_device(self, function, *arguments):
         with tf.device(self.pipe.stages[-1].device):
@@ -205,10 +220,12 @@ class PipelineModel(keras.Model):
                              'debug the source model eagerly.')
         if jit_compile not in (False, 'auto'):
             raise ValueError(f'jit_compile={jit_compile!r} would compile all partitions for one device. Leave it False.')
-        in_float16 = [layer.name for layer in self._flatten_layers() if layer.compute_dtype == 'float16']
-        if in_float16:
-            raise ValueError(f'Layers {in_float16} compute in float16, which needs a scaled loss; a pipeline does not scale '
-                             "it. Use the dtype policy 'mixed_bfloat16', which needs no scaling.")
+
+    def _with_loss_scale(self, optimizer, auto_scale_loss):
+        """Keras's own `compile` goes by the policy of the model; what counts is that of the layers."""
+        if auto_scale_loss and self.pipe.computes_in_float16 and not loss_scaling.is_scaling(optimizer):
+            return keras.optimizers.LossScaleOptimizer(optimizer)
+        return optimizer
 
 
 def _num_rows(x):

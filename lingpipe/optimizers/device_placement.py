@@ -1,9 +1,8 @@
 """A stock Keras optimizer over variables on several devices: slots and arithmetic beside each variable, same results."""
 
-import keras
 import tensorflow as tf
 
-from lingpipe.optimizers import device_functions
+from lingpipe.optimizers import device_functions, loss_scaling
 
 
 def place(optimizer):
@@ -20,9 +19,12 @@ def place(optimizer):
         The same optimizer; one that is placed already is left as it is.
 
     Raises:
-        ValueError: the optimizer scales the loss, which a loss inside the pipeline does not take part in.
+        ValueError: the optimizer divides gradients by a constant scale.
     """
-    _refuse_loss_scaling(optimizer)
+    if loss_scaling.is_scaling(optimizer):
+        place(optimizer.inner_optimizer)
+        return optimizer
+    _refuse_constant_scale(optimizer)
     if not hasattr(optimizer, '_device_placement'):
         optimizer._device_placement = _DevicePlacement(optimizer)
     return optimizer
@@ -125,8 +127,9 @@ class _DevicePlacement:
             average.assign(kept * average.value + (1.0 - kept) * variable.value)
 
 
-def _refuse_loss_scaling(optimizer):
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) or optimizer.loss_scale_factor:
+def _refuse_constant_scale(optimizer):
+    if optimizer.loss_scale_factor:
         raise ValueError(
-            f'The optimizer {optimizer.name!r} scales the loss, which float16 needs, but the loss of a pipeline is computed '
-            "inside its last partition. Use an optimizer without loss scaling, with the dtype policy 'mixed_bfloat16'.")
+            f'The optimizer {optimizer.name!r} has loss_scale_factor={optimizer.loss_scale_factor}, a constant scale of the loss, '
+            'but a pipeline computes the loss inside its last partition and scales it by itself. Leave it None, and wrap the '
+            'optimizer in keras.optimizers.LossScaleOptimizer where layers compute in float16.')

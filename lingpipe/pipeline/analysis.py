@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.layers import unallocated
+from lingpipe.layers import dtype_policies, unallocated
 from lingpipe.pipeline import flops as flops_module
 from lingpipe.pipeline import stage
 
@@ -54,11 +54,12 @@ def analyse_layers(layer_params, input_specs):
     return analyses
 
 
-def named_layer_params(layer_params):
+def named_layer_params(layer_params, dtype_policy=None):
     """Returns copies of layer params in which every layer has a name of its own, the same for any number of partitions.
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
+        dtype_policy: name of the policy of layers that name none; None leaves it open.
 
     Raises:
         ValueError: when two layers were given one name.
@@ -70,7 +71,7 @@ def named_layer_params(layer_params):
             raise ValueError(
                 f'layers[{index}], a {params.cls.__name__}, takes no argument name, which checkpoints need. Give its '
                 'constructor **kwargs, and pass them on in super().__init__(**kwargs).')
-        named.append(params.Copy().Set(name=params.name or default))
+        named.append(dtype_policies.with_policy(params, dtype_policy).Set(name=params.name or default))
     names = [params.name for params in named]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:

@@ -55,10 +55,11 @@ class Execution:
         observer: what lays the calls out in this object's place, such as `action_times.ActionTimes`, or None. Its
             `around(action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last the operation
             that the device's next call waits for.
+        loss_scale: scalar tensor that all gradients are to be multiplied by, or None.
     """
 
     def __init__(self, stages, schedule, micro_batches, seed_and_step, training, values, recompute='stage', targets=None,
-                 loss=None, input_gradients_needed=False, observer=None):
+                 loss=None, input_gradients_needed=False, observer=None, loss_scale=None):
         self._stages = stages
         self._schedule = schedule
         inputs = [boundary.unpack(nest) for nest in micro_batches]
@@ -81,6 +82,7 @@ class Execution:
         self._weight_gradients = [None] * len(stages)
         self._programs = {}
         self._observer = observer
+        self._loss_scale = loss_scale
 
     def run(self, kinds=(schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)):
         """Lays out all actions of the given kinds."""
@@ -203,7 +205,7 @@ class Execution:
     def _given_gradients(self, stage, m):
         program = self._program(stage)
         if self._is_last(stage) and self._loss is not None:
-            gradients = [tf.ones([])]
+            gradients = [self._scaled(tf.ones([]))]
         else:
             with tf.device(stage.device):
                 gradients = self._take_gradients(stage.index, m)
@@ -222,7 +224,10 @@ class Execution:
         with tf.device(last.device):
             weight = tf.add_n([self._program(last, m).total_weight(targets) for m, targets in enumerate(self._targets)])
             rows = tf.add_n([tf.cast(_rows(self._outputs[-1, m].values), tf.float32) for m in range(self.num_micro_batches)])
-            return weight / rows
+            return self._scaled(weight / rows)
+
+    def _scaled(self, gradient):
+        return gradient if self._loss_scale is None else gradient * self._loss_scale
 
     def _take_gradients(self, producer, m):
         return self._gradients.take(producer, m, self._outputs[producer, m])
@@ -282,7 +287,8 @@ def _zero_statistics(stage, training):
 
 
 def _add_up(parts):
-    return tf.nest.map_structure(lambda *values: tf.add_n(values), *parts) if parts else {}
+    """Adds in one order always; tf.add_n takes the order in which it can save memory."""
+    return tf.nest.map_structure(lambda *values: tf.reduce_sum(tf.stack(values), 0), *parts) if parts else {}
 
 
 def _rows(values):

@@ -66,7 +66,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     def __init__(self, params, **kwargs):
         validation.validate_gpipe_params(params, self._num_layers(params))
-        super().__init__(params, autocast=False, **kwargs)
+        super().__init__(params, autocast=False, dtype='float32', **kwargs)  # or Keras would hand it weights cast already
         self.supports_jit = False
         self._make_layers()
         self._schedule = validation.make_schedule(params)
@@ -112,6 +112,11 @@ class GPipeLayer(base_layer.BaseLayer):
         """The `Schedule` of a full training batch."""
         return self._schedule
 
+    @property
+    def computes_in_float16(self):
+        """Whether some layer does, so that gradients need a scaled loss."""
+        return any(layer.compute_dtype == 'float16' for layer in self._flatten_layers(include_self=False))
+
     def __call__(self, inputs, *args, **kwargs):
         if not self.built:
             self.build_from_specs(_specs_of(inputs))
@@ -139,7 +144,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return len(params.layers)
 
     def _make_layers(self):
-        self._layer_params = analyses.named_layer_params(self.params.layers)
+        self._layer_params = analyses.named_layer_params(self.params.layers, self.params.dtype_policy)
         self.stack = [layer_params.Instantiate() for layer_params in self._layer_params]
         tying.tie_layers(self.stack)
 
@@ -191,7 +196,8 @@ class GPipeLayer(base_layer.BaseLayer):
         layout = self._in_function(pipeline_call.call)
         return self.pack_outputs(layout(self, self._enter(inputs), bool(training)))
 
-    def value_and_grad(self, loss_fn, x, y_true, sample_weight=None, step=None, return_outputs=False, assign_state=True):
+    def value_and_grad(self, loss_fn, x, y_true, sample_weight=None, step=None, return_outputs=False, assign_state=True,
+                       loss_scale=None):
         """Computes the mean loss of a batch and its gradients, with the loss inside the last stage.
 
         Args:
@@ -203,6 +209,8 @@ class GPipeLayer(base_layer.BaseLayer):
             step: number of the training step, which with the seed determines all random numbers; None: counted here.
             return_outputs: whether to return the outputs too.
             assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`, does.
+            loss_scale: scalar that the loss is multiplied by before the way back, and gradients are divided by after it, so
+                that small ones survive float16; None: 1.
 
         Returns:
             `loss_pass.ValueAndGrad`.
@@ -214,9 +222,11 @@ class GPipeLayer(base_layer.BaseLayer):
             raise ValueError('assign_state=False works inside a tf.function only. Put the whole step into one.')
         self._require_built(x)
         step = None if step is None else tf.cast(step, tf.int64)
+        loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         layout = self._in_function(loss_pass.value_and_grad)
         targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
-        return layout(self, self._loss_of_targets(loss_fn), self._enter(x), targets, step, return_outputs, assign_state)
+        return layout(self, self._loss_of_targets(loss_fn), self._enter(x), targets, step, return_outputs, assign_state,
+                      loss_scale)
 
     def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=variable_values.read_variable):
         """Computes a batch's metric sums in evaluation mode, with the loss inside the last stage.

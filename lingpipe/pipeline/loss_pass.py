@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.pipeline import gradients, losses, micro_batches, variable_values
+from lingpipe.pipeline import boundary, gradients, losses, micro_batches, variable_values
 
 
 class ValueAndGrad(NamedTuple):
@@ -27,7 +27,7 @@ class ValueAndGrad(NamedTuple):
     outputs: Any
 
 
-def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state):
+def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, loss_scale):
     """Lays out a training step up to the gradients.
 
     Args:
@@ -38,16 +38,19 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state):
         step: int64 scalar, or None.
         return_outputs: whether outputs are wanted.
         assign_state: whether to assign moving statistics and other state.
+        loss_scale: scalar, or None.
 
     Returns:
         `ValueAndGrad`.
     """
     values = variable_values.read_values(pipe.stages, True)
+    scale = None if loss_scale is None else _scale_of_an_example(loss_scale, x)
     execution = pipe.execution(
-        x, True, values, pipe.schedule, targets=targets, loss=loss, step=step, observer=pipe.observer)
+        x, True, values, pipe.schedule, targets=targets, loss=loss, step=step, observer=pipe.observer, loss_scale=scale)
     execution.run()
     sums = execution.sums
-    finished = gradients.finish(pipe.stages, values, sums.weight_gradients, sums.metrics['loss'][1])
+    weight = sums.metrics['loss'][1]
+    finished = gradients.finish(pipe.stages, values, sums.weight_gradients, weight if scale is None else weight * scale)
     with tf.device(pipe.stages[-1].device):
         metrics = losses.means(sums.metrics)
         added = losses.means_of_added(sums.losses)
@@ -58,6 +61,11 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state):
     if assign_state:
         updates = variable_values.assign(updates)
     return ValueAndGrad(mean_loss, _in_order(pipe, finished), metrics, squared_norm, updates, outputs)
+
+
+def _scale_of_an_example(loss_scale, x):
+    """The way back begins with the sum over the examples, whose gradients are larger than the mean's by their number."""
+    return loss_scale / tf.maximum(1.0, tf.cast(tf.shape(boundary.unpack(x).values[0])[0], tf.float32))
 
 
 def evaluate(pipe, loss, x, targets, read):

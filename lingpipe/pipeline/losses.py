@@ -30,6 +30,7 @@ def as_metrics(loss_fn):
             f"The loss {loss_fn.name!r} has reduction='sum', which grows with the batch. Use 'sum_over_batch_size'.")
 
     def metrics(y_true, outputs, sample_weight=None):
+        outputs = tf.nest.map_structure(_in_float32, outputs)
         result = loss_fn(y_true, outputs)
         if isinstance(result, dict):
             return _named_means(result, sample_weight)
@@ -43,6 +44,16 @@ def as_metrics(loss_fn):
         return {'loss': (_sum(result * weights), _sum(weights))}
 
     return metrics
+
+
+def _in_float32(output):
+    """Losses and metrics are computed in full precision; Keras's own see to it themselves."""
+    if output is None or output.dtype not in (tf.bfloat16, tf.float16):
+        return output
+    cast = tf.cast(output, tf.float32)
+    if getattr(output, '_keras_mask', None) is not None:
+        cast._keras_mask = output._keras_mask
+    return cast
 
 
 class _KerasMean:

@@ -4,6 +4,7 @@ import difflib
 
 import tensorflow as tf
 
+from lingpipe.layers import dtype_policies
 from lingpipe.pipeline import partition
 from lingpipe.pipeline import schedule as schedules
 
@@ -34,6 +35,8 @@ def validate_gpipe_params(p, num_layers):
                          'lingpipe.plan(params).params has.')
     for field, choices in _CHOICES.items():
         _check_choice(field, getattr(p, field), choices)
+    if p.dtype_policy is not None:
+        _check_choice('dtype_policy', p.dtype_policy, dtype_policies.CHOICES)
     _check_memory_fields(p)
     num_stages = p.num_partitions * p.num_virtual_stages
     if num_stages > num_layers:

@@ -5,6 +5,7 @@ import re
 
 import tensorflow as tf
 
+from lingpipe.optimizers import loss_scaling
 from lingpipe.training import errors, variables
 
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
@@ -188,8 +189,12 @@ def _nested_state(program):
 
 def _optimizer_variables(optimizer):
     """Slots are numbered, and named by the optimizer's class so that those of another one cannot fit by chance."""
-    kept = [variable for variable in optimizer.variables if variable.name != 'learning_rate']
-    return {f'{type(optimizer).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}
+    inner = loss_scaling.unscaled(optimizer)
+    kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
+    named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}
+    if loss_scaling.is_scaling(optimizer):
+        named |= {'loss_scale/scale': optimizer.dynamic_scale, 'loss_scale/finite_steps': optimizer.step_counter}
+    return named
 
 
 def _flat(tree, prefix=''):

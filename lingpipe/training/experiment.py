@@ -40,7 +40,7 @@ def build_task(params, input_spec, devices=None, logdir=None):
 
 
 def body_params(params):
-    """Fills in what the body's params leave to the training: the seed, and for a memory limit the optimizer's slots.
+    """Fills in what the body's params leave open: the seed, the precision, and for a memory limit the optimizer's slots.
 
     Args:
         params: the experiment's Params, with `task` and `train`.
@@ -53,6 +53,7 @@ def body_params(params):
         p.random_seed = params.train.random_seed
     if p.memory_limit is not None and p.num_optimizer_slots is None:
         p.num_optimizer_slots = optimizer_slots.num_slots(params.train)
+    p.dtype_policy = p.dtype_policy or params.task.dtype_policy
     return p
 
 

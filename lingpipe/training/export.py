@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lingpipe.layers import tying
 from lingpipe.pipeline import analysis
-from lingpipe.training import checkpoints
+from lingpipe.training import checkpoints, experiment
 from lingpipe.training import logdir as logdirs
 
 
@@ -31,8 +31,9 @@ class Exporter:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
         self._input_spec = params.input.cls.InputSpec(params.input)
+        body = experiment.body_params(params)
         self._body = types.SimpleNamespace(
-            stack=[p.Instantiate() for p in analysis.named_layer_params(params.task.body.layers)])
+            stack=[p.Instantiate() for p in analysis.named_layer_params(body.layers, body.dtype_policy)])
         tying.tie_layers(self._body.stack)
         self._model = self._build(params.task.name or 'model')
 

@@ -12,12 +12,13 @@ _INSTEAD = {
     'gradient_accumulation_steps': 'body.num_micro_batches'}
 
 
-def build_optimizer(train_params, variables):
+def build_optimizer(train_params, variables, scales_loss=False):
     """Creates the optimizer with its slots beside their variables.
 
     Args:
         train_params: `task.train` Params.
         variables: list of trainable Keras variables in model order.
+        scales_loss: whether layers compute in float16, so that the loss must be scaled.
 
     Returns:
         A built `keras.optimizers.Optimizer`.
@@ -29,7 +30,10 @@ def build_optimizer(train_params, variables):
     params = (p.optimizer or keras_params.KerasParams(keras.optimizers.SGD)).Copy()
     params.learning_rate = p.learning_rate if p.lr_schedule is None else p.lr_schedule.Instantiate()
     _refuse_what_train_params_do(params)
-    optimizer = device_placement.place(params.Instantiate())
+    optimizer = params.Instantiate()
+    if scales_loss:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    device_placement.place(optimizer)
     with tf.device('CPU:0'):
         optimizer.build(variables)
     return optimizer

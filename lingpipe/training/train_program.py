@@ -5,6 +5,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from lingpipe.optimizers import loss_scaling
 from lingpipe.pipeline import variable_values
 from lingpipe.training import moving_average, variables
 from lingpipe.training import optimizer as optimizers
@@ -31,7 +32,7 @@ class TrainProgram:
 
     ::
 
-        pipeline ─> loss, gradients, squared norm ─> finite? ─ no ──> stop, nothing touched
+        pipeline ─> loss, gradients, squared norm ─> finite? ─ no ──> stop, nothing touched; with float16 go on, scale halved
                                                         │
                                                        yes ─> clip ─> optimizer ─> moving statistics ─> moving average
 
@@ -49,7 +50,7 @@ class TrainProgram:
         self.named_variables = variables.model_variables(task.body)
         self._trainable = task.body.trainable_variables
         _add_l2_regularizers(self._trainable, train_params.l2_regularizer_weight)
-        self.optimizer = optimizers.build_optimizer(train_params, self._trainable)
+        self.optimizer = optimizers.build_optimizer(train_params, self._trainable, task.body.computes_in_float16)
         self.average = None
         if train_params.ema_decay:
             self.average = moving_average.MovingAverage(self.named_variables, train_params.ema_decay)
@@ -102,23 +103,38 @@ class TrainProgram:
 
     def _step(self, batch):
         images, *targets = batch
+        loss_scale = loss_scaling.scale_of(self.optimizer)
         out = self._task.body.value_and_grad(
-            self._task.loss, images, tuple(targets), step=self.global_step, assign_state=False)
+            self._task.loss, images, tuple(targets), step=self.global_step, assign_state=False, loss_scale=loss_scale)
         metrics = {'loss': out.loss, **out.metrics}
+        if loss_scale is not None:
+            metrics['loss_scale'] = loss_scale
         self._metric_names = list(metrics)
         with tf.device('CPU:0'):
             norm = tf.sqrt(out.squared_norm)
-            check = tf.debugging.Assert(tf.math.is_finite(out.loss) & tf.math.is_finite(norm), [NON_FINITE])
+            is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(norm)
+            check = tf.debugging.Assert(is_finite | self._can_scale_less(loss_scale), [NON_FINITE])
         with tf.control_dependencies([check]):
-            self._update(out, norm)
+            self._update_if(is_finite, out, norm)
+            self.global_step.assign_add(1)
         return tf.stack([norm, *metrics.values()])
 
+    def _can_scale_less(self, loss_scale):
+        """Where the loss is scaled, numbers that are not finite may come of that alone."""
+        return False if loss_scale is None else loss_scale > 1.0
+
+    def _update_if(self, is_finite, out, norm):
+        if loss_scaling.is_scaling(self.optimizer):
+            with tf.device('CPU:0'):
+                loss_scaling.update_if_finite(self.optimizer, is_finite, lambda: self._update(out, norm))
+        else:
+            self._update(out, norm)
+
     def _update(self, out, norm):
-        self.optimizer.apply(self._clip(out.gradients, norm), self._trainable)
+        loss_scaling.unscaled(self.optimizer).apply(self._clip(out.gradients, norm), self._trainable)
         variable_values.assign(out.state_updates)
         if self.average:
             self.average.update(self.global_step)
-        self.global_step.assign_add(1)
 
     def _clip(self, gradients, norm):
         limit = self._params.clip_gradient_norm_to_value

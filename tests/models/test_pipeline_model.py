@@ -340,7 +340,7 @@ def test_a_pipeline_of_a_model_is_a_layer_of_another(tmp_path):
 
 @pytest.mark.parametrize('arguments, message', [
     ({'run_eagerly': True}, 'run_eagerly=True'), ({'jit_compile': True}, 'jit_compile=True'),
-    ({'optimizer': keras.optimizers.SGD(loss_scale_factor=2.0)}, 'scales the loss')])
+    ({'optimizer': keras.optimizers.SGD(loss_scale_factor=2.0)}, 'loss_scale_factor=2.0')])
 def test_what_cannot_work_is_refused(arguments, message):
     _, pipelined = pair(classifier)
     with pytest.raises(ValueError, match=message):
@@ -356,3 +356,30 @@ def test_a_missing_or_summed_loss_and_another_layer_are_refused():
             pipelined.fit(x, [y, y], verbose=0)
     with pytest.raises(TypeError, match='given a Dense'):
         lingpipe.PipelineModel(layers.Dense(3))
+
+
+def test_float16_trains_with_a_scaled_loss_as_in_keras():
+    x, y = data()
+    results = []
+    for wrap in (lambda model: model, lambda model: lingpipe.PipelineModel(
+            lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=1))):
+        keras.utils.set_random_seed(0)
+        source = keras.Sequential([keras.Input(x.shape[1:]), keras.layers.Flatten(dtype='mixed_float16'), keras.layers.Dense(
+            4, 'relu', dtype='mixed_float16'), keras.layers.Dense(4, dtype='mixed_float16')])
+        model = wrap(source)
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(0.1), initial_scale=2.0 ** 18, dynamic_growth_steps=3)
+        model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.fit(x, y, batch_size=16, epochs=10, shuffle=False, verbose=0)
+        results.append(([w.numpy() for w in source.weights], optimizer.dynamic_scale.numpy(), optimizer.iterations.numpy()))
+    (weights, scale, iterations), (pipelined, pipelined_scale, pipelined_iterations) = results
+    assert (scale, iterations) == (pipelined_scale, pipelined_iterations) and 0 < iterations
+    for one, other in zip(weights, pipelined):
+        np.testing.assert_allclose(one, other, atol=5e-3)
+
+
+def test_compile_scales_the_loss_by_itself_where_layers_compute_in_float16():
+    source = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, dtype='mixed_float16'), keras.layers.Dense(2)])
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
+    model.compile('sgd', 'mse')
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)

@@ -25,9 +25,10 @@ def dense(units):
     return KerasParams(layers.Dense, units=units, bias_initializer='ones')
 
 
-def make_program(stack=None, num_partitions=2, num_micro_batches=2, width=3, **train):
+def make_program(stack=None, num_partitions=2, num_micro_batches=2, width=3, dtype_policy=None, **train):
     keras.utils.set_random_seed(0)
     p = Regression.Params().Set(name='regression', train=base_task.train_params().Set(learning_rate=0.1, **train))
+    p.dtype_policy = dtype_policy
     p.body.Set(layers=stack or [dense(4), dense(2)], num_partitions=num_partitions, num_micro_batches=num_micro_batches,
                random_seed=1)
     task = p.Instantiate()
@@ -257,3 +258,42 @@ def test_work_of_the_update_is_done_where_the_variables_are():
             changed.update(handles)
             assert {short_name(home_of[handle]) for handle in handles} == {short_name(operation.device)}
     assert changed == set(home_of) and len(changed) == len(homes)
+
+
+def float16_program(x_scale=1.0, **train):
+    batches = [(x * np.float32(x_scale), y, weights) for x, y, weights in examples(num_batches=8)]
+    task, program = make_program(ema_decay=0.9, dtype_policy='mixed_float16', **train)
+    return task, program, batches
+
+
+def test_float16_trains_with_a_scaled_loss_as_float32_does_without():
+    task, program, batches = float16_program()
+    program.optimizer.dynamic_scale.assign(256.0)
+    result = program.run(iterate(batches), 3)
+    full, full_program = make_program(ema_decay=0.9)
+    full_program.run(iterate(batches), 3)
+    assert {layer.compute_dtype for layer in task.body.stack} == {'float16'}
+    assert_close(values(task.body.weights), values(full.body.weights), tolerance=2e-2)
+    assert list(result.metrics['loss_scale'].numpy()) == [256.0] * 3
+    assert int(program.optimizer.step_counter.numpy()) == 3
+
+
+def test_a_step_that_overflows_in_float16_changes_nothing_but_the_scale():
+    task, program, batches = float16_program(x_scale=20.0)
+    program.run(iterate(batches), 1)
+    before = values(task.body.weights), [average.numpy() for average in program.average.averages.values()]
+    scale = float(program.optimizer.dynamic_scale.numpy())
+    program.optimizer.dynamic_scale.assign(2.0 ** 20)
+    program.run(iterate(batches), 1)
+    after = values(task.body.weights), [average.numpy() for average in program.average.averages.values()]
+    tf.nest.map_structure(np.testing.assert_array_equal, before, after)
+    assert scale < 2.0 ** 20 and float(program.optimizer.dynamic_scale.numpy()) == 2.0 ** 19
+    assert int(program.global_step.numpy()) == 2
+
+
+def test_what_no_scale_makes_finite_stops_the_training():
+    _, program, batches = float16_program(x_scale=np.nan)
+    program.optimizer.dynamic_scale.assign(4.0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=train_program.NON_FINITE):
+        program.run(iterate(batches), 8)
+    assert int(program.global_step.numpy()) == 2

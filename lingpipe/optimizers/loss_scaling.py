@@ -1,0 +1,43 @@
+"""Dynamic loss scaling for float16: gradients too small for it are made larger, and steps that overflow are skipped."""
+
+import keras
+import tensorflow as tf
+
+
+def is_scaling(optimizer):
+    """Whether an optimizer scales the loss, and by how much changes as training goes on."""
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def scale_of(optimizer):
+    """Returns what to multiply the loss by, a float32 scalar, or None for an optimizer that scales nothing."""
+    return optimizer.dynamic_scale.value.read_value() if is_scaling(optimizer) else None
+
+
+def unscaled(optimizer):
+    """Returns the optimizer that updates the weights: the inner one of an optimizer that scales the loss."""
+    return optimizer.inner_optimizer if is_scaling(optimizer) else optimizer
+
+
+def update_if_finite(optimizer, is_finite, update):
+    """Updates weights where all gradients are finite, and the scale by the rule of `keras.optimizers.LossScaleOptimizer`.
+
+    A step that is not finite halves the scale; `dynamic_growth_steps` finite ones in a row double it. (Mixed Precision
+    Training, arXiv 1710.03740, section 3.2.) Keras's own `apply` would divide all gradients on the first device.
+
+    Args:
+        optimizer: built `keras.optimizers.LossScaleOptimizer`.
+        is_finite: boolean scalar.
+        update: function without arguments that updates everything but the scale; it gets to run, or not, as a whole.
+    """
+    tf.cond(is_finite, lambda: _done(update), lambda: tf.constant(False))
+    count, scale = optimizer.step_counter, optimizer.dynamic_scale
+    is_due = tf.equal(count.value, optimizer.dynamic_growth_steps - 1)
+    growth = tf.where(is_finite, tf.where(is_due, 2.0, 1.0), 0.5)
+    count.assign(tf.where(is_finite & ~is_due, count.value + 1, 0))
+    scale.assign(scale.value * growth)
+
+
+def _done(update):
+    update()
+    return tf.constant(True)

@@ -1,0 +1,124 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers import amoebanet
+from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import gpipe_layer
+
+layers = keras.layers
+
+
+def stack():
+    return [
+        KerasParams(layers.Conv2D, filters=4, kernel_size=3, name='convolution'),
+        KerasParams(layers.BatchNormalization, momentum=0.9, name='norm'),
+        KerasParams(layers.Activation, activation='relu', name='activation'),
+        KerasParams(layers.Flatten, name='flatten'),
+        KerasParams(layers.LayerNormalization, name='layer_norm'),
+        KerasParams(layers.Dense, units=6, activation='gelu', name='hidden'),
+        KerasParams(layers.Dense, units=5, name='logits')]
+
+
+def images_and_labels(num_rows=8):
+    random = np.random.default_rng(0)
+    return random.normal(size=(num_rows, 6, 6, 3)).astype('float32'), random.integers(0, 5, num_rows)
+
+
+def cross_entropy(labels, logits):
+    assert logits.dtype == tf.float32
+    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+
+def trained(make_pipe, num_partitions, policy='mixed_bfloat16', **fields):
+    keras.utils.set_random_seed(1)
+    x, y = images_and_labels()
+    pipe = make_pipe(stack(), num_partitions=num_partitions, num_micro_batches=4, dtype_policy=policy, random_seed=0,
+                     **{'schedule': '1f1b', **fields})
+    pipe(x)
+    return pipe, pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
+
+
+@pytest.mark.parametrize('schedule', ['gpipe', '1f1b', 'zb_h1'])
+@pytest.mark.parametrize('recompute', ['none', 'stage'])
+def test_bfloat16_gives_the_same_bits_for_every_number_of_partitions(schedule, recompute, make_pipe):
+    pipe, one = trained(make_pipe, 1, schedule=schedule, recompute=recompute)
+    for num_partitions in (2, 4):
+        other_pipe, other = trained(make_pipe, num_partitions, schedule=schedule, recompute=recompute)
+        tf.nest.map_structure(np.testing.assert_array_equal, (one.loss, one.outputs, one.gradients),
+                              (other.loss, other.outputs, other.gradients))
+        for variable, same in zip(pipe.weights, other_pipe.weights):
+            np.testing.assert_array_equal(variable.numpy(), same.numpy())
+
+
+def test_what_crosses_a_boundary_is_bfloat16_and_all_that_is_kept_is_float32(make_pipe):
+    pipe, out = trained(make_pipe, 3)
+    boundaries = [pipe.analyses[end - 1].outputs.dtype for end in pipe._ends]
+    assert boundaries == [tf.bfloat16] * 3 and out.outputs.dtype == tf.bfloat16
+    assert {tensor.dtype for tensor in [out.loss, *out.gradients]} == {tf.float32}
+    assert {variable.dtype for variable in pipe.weights} - {'uint32', 'int64'} == {'float32'}
+    x, y = images_and_labels()
+    graph = tf.function(lambda: pipe.value_and_grad(cross_entropy, x, y).loss).get_concrete_function().graph
+    sent = {tensor.dtype for operation in graph.get_operations() if operation.type == 'PartitionedCall'
+            for tensor in operation.inputs if tensor.op.type == 'PartitionedCall' and tensor.op.device != operation.device
+            and tensor.shape.rank and tensor.shape.rank > 1}
+    assert sent == {tf.bfloat16}
+
+
+def test_bfloat16_agrees_with_float32_to_its_own_precision(make_pipe, assert_close):
+    low, full = trained(make_pipe, 2)[1], trained(make_pipe, 2, 'float32')[1]
+    assert_close(low.loss, full.loss, tolerance=2e-2)
+    similarity = [np.sum(a * b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in
+                  ((tf.reshape(a, [-1]).numpy(), tf.reshape(b, [-1]).numpy()) for a, b in zip(low.gradients, full.gradients))
+                  if np.linalg.norm(b) > 1e-3]
+    assert len(similarity) > 5 and min(similarity) > 0.99
+
+
+def test_a_layer_keeps_a_policy_of_its_own(make_pipe):
+    pipe = make_pipe([*stack()[:-1], stack()[-1].Set(dtype='float32')], dtype_policy='mixed_bfloat16')
+    assert [layer.compute_dtype for layer in pipe.stack] == ['bfloat16'] * 6 + ['float32']
+    assert pipe(images_and_labels()[0]).dtype == tf.float32
+
+
+def test_the_policy_reaches_layers_inside_layers():
+    body = gpipe_layer.GPipeLayer.Params().Set(
+        name='body', dtype_policy='mixed_bfloat16', layers=amoebanet.amoebanet_layers('D', 3, 16, num_classes=3))
+    bidirectional = KerasParams(layers.Bidirectional, layer=KerasParams(layers.LSTM, units=2), dtype='mixed_bfloat16')
+    inside = list(body.Instantiate()._flatten_layers(include_self=False))
+    inside += bidirectional.Instantiate()._flatten_layers()
+    assert {layer.compute_dtype for layer in inside} == {'bfloat16'}
+    assert keras.config.dtype_policy().name == 'float32'
+
+
+def test_a_saved_pipeline_keeps_its_policy(make_pipe):
+    config = keras.saving.serialize_keras_object(make_pipe(stack(), dtype_policy='mixed_bfloat16'))
+    assert keras.saving.deserialize_keras_object(config).stack[0].compute_dtype == 'bfloat16'
+
+
+@pytest.mark.parametrize('num_partitions', [1, 3])
+def test_a_scaled_loss_leaves_the_gradients_as_they_are(num_partitions, make_pipe, assert_close):
+    pipe, plain = trained(make_pipe, num_partitions, 'float32')
+    x, y = images_and_labels()
+    scaled = pipe.value_and_grad(cross_entropy, x, y, loss_scale=1024.0)
+    assert_close((scaled.loss, scaled.gradients), (plain.loss, plain.gradients))
+
+
+def test_small_gradients_survive_float16_only_with_a_scaled_loss(make_pipe):
+    pipe = make_pipe([KerasParams(layers.Dense, units=4), KerasParams(layers.Dense, units=1)], num_partitions=2,
+                     dtype_policy='mixed_float16')
+    x = np.ones([2, 3], 'float32')
+    pipe(x)
+
+    def tiny(unused_targets, outputs):
+        return outputs[:, 0] * 1e-9
+
+    lost, kept = (pipe.value_and_grad(tiny, x, x, loss_scale=scale) for scale in (None, 2.0 ** 15))
+    assert float(tf.reduce_max(tf.abs(lost.gradients[0]))) == 0
+    np.testing.assert_allclose(tf.reduce_max(tf.abs(kept.gradients[0])),
+                               1e-9 * np.abs(pipe.stack[1].kernel.numpy()).max(), rtol=0.1)
+
+
+def test_an_unknown_policy_is_refused():
+    with pytest.raises(ValueError, match="dtype_policy='bfloat' is unknown; did you mean .*mixed_bfloat16"):
+        gpipe_layer.GPipeLayer.Params().Set(name='p', layers=stack(), dtype_policy='bfloat').Instantiate()
