@@ -13,10 +13,10 @@ class PydocBytes(base_model_params.SingleTaskModelParams):
     """A byte-level language model of the Python interpreter's help texts: trains in minutes on two CPU cores."""
 
     NUM_PARTITIONS = 2
-    NUM_MICRO_BATCHES = 4
+    NUM_MICRO_BATCHES = 8
     BATCH_SIZE = 16
     SEQUENCE_LENGTH = 256
-    MAX_STEPS = 1000
+    MAX_STEPS = 800
     WARMUP_STEPS = 100
 
     def _Input(self, split):
@@ -44,7 +44,7 @@ class PydocBytes(base_model_params.SingleTaskModelParams):
                 keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-3,
                 warmup_steps=self.WARMUP_STEPS, decay_steps=self.MAX_STEPS - self.WARMUP_STEPS),
             save_interval_seconds=60.0, summary_interval_steps=20)
-        p.eval.Set(interval_steps=250)
+        p.eval.Set(interval_steps=200)
         return p
 
 
