@@ -92,6 +92,11 @@ def problem():
     return MODELS[_MODEL.value]()
 
 
+def input_specs(problem):
+    """Returns the nest of `tf.TensorSpec` of a problem's `x`."""
+    return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), problem.x)
+
+
 def build_pipe(problem, **fields):
     """Builds a `GPipeLayer` of the problem's layers, with the same initial weights each time.
 
@@ -102,7 +107,7 @@ def build_pipe(problem, **fields):
     keras.utils.set_random_seed(_SEED)
     pipe = gpipe_layer.GPipeLayer.Params().Set(
         name='pipe', layers=problem.layers, **{'num_micro_batches': problem.num_micro_batches, **fields}).Instantiate()
-    pipe.build_from_specs(tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), problem.x))
+    pipe.build_from_specs(input_specs(problem))
     return pipe
 
 

@@ -69,8 +69,8 @@ class MemoryEstimate:
         self._sums = np.pad(np.cumsum(np.broadcast_to(added, [len(live), len(layers)]), axis=1), [[0, 0], [1, 0]])
         waiting = 0 if recompute == 'none' else (live - 1) * (columns.inputs if entering is None else np.array(entering))
         at_work = 2 * columns.outputs + (columns.internals if recompute == 'layer' else 0)
-        self._largest_start = _RangeMaximum(waiting - self._sums[:, :-1])
-        self._largest_at_work = _RangeMaximum(at_work[np.newaxis])
+        self._largest_start = RangeMaximum(waiting - self._sums[:, :-1])
+        self._largest_at_work = RangeMaximum(at_work[np.newaxis])
 
     def __call__(self, partitions, starts, ends):
         """Returns the bytes of partitions that hold layers `start` to `end - 1`.
@@ -84,7 +84,7 @@ class MemoryEstimate:
                 + self._largest_at_work(0, starts, ends))
 
 
-class _RangeMaximum:
+class RangeMaximum:
     """The largest of `values[row, start:end]` for whole arrays of rows, starts and ends.
 
     Level j of the table holds the maximum of the 2^j values from each place on; two such runs cover any range.

@@ -8,6 +8,7 @@ import numpy as np
 
 from lingpipe.pipeline import layer_memory
 from lingpipe.pipeline import schedule as schedules
+from lingpipe.planner import memory_model
 
 
 class Depth(NamedTuple):
@@ -52,7 +53,7 @@ def largest_depth(plan, num_devices=1):
     def does_not_fit(depth):
         memories = [memory for _, memory in _scaled(runs, depth / num_now)]
         return not _fits(
-            layer_memory.MemoryEstimate(memories, live, plan.recompute, setting.num_slots), len(memories), num_devices,
+            memory_model.MemoryModel(memories, live, plan.recompute, setting.num_slots), len(memories), num_devices,
             setting.memory_limit)
 
     most = len(repeated)

@@ -32,7 +32,7 @@ class LayerStack:
         return len(self.analyses)
 
     def memories(self, micro_batch_size):
-        """Returns the list of `LayerMemory` for micro-batches of a size.
+        """Returns the list of `LayerMemory` for micro-batches of a size; a loss keeps as much as the last outputs.
 
         Layers are traced for the smallest and the largest size only. Sizes between them lie on the line through both.
         """
@@ -68,7 +68,8 @@ class LayerStack:
     def _find_memories(self, micro_batch_size):
         small, large = self._known_sizes
         if micro_batch_size in (small, large):
-            return layer_memory.layer_memories(self._layer_params, self.micro_batch_specs(micro_batch_size))
+            *others, last = layer_memory.layer_memories(self._layer_params, self.micro_batch_specs(micro_batch_size))
+            return [*others, last._replace(internals=last.internals + last.outputs)]
         low, high = np.array(self.memories(small)), np.array(self.memories(large))
         between = low + (high - low) * (micro_batch_size - small) // (large - small)
         return [layer_memory.LayerMemory(*row) for row in between.tolist()]

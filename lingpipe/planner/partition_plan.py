@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
+KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working', 'transient')
 
 
 class PartitionPlan(NamedTuple):
@@ -16,7 +16,8 @@ class PartitionPlan(NamedTuple):
         slots: what the optimizer keeps beside the weights.
         gradients: sums of weight gradients.
         boundary: inputs of the partition, for all micro-batches in flight.
-        working: what else the backward pass reads, and what the layer at work computes.
+        working: what else the backward pass reads, and the outputs of the layer at work with their gradients.
+        transient: what else is there for a moment, see `memory_model`.
     """
 
     layer_names: list
@@ -27,6 +28,7 @@ class PartitionPlan(NamedTuple):
     gradients: int
     boundary: int
     working: int
+    transient: int
 
     @property
     def total(self):
@@ -34,7 +36,7 @@ class PartitionPlan(NamedTuple):
         return sum(getattr(self, kind) for kind in KINDS)
 
 
-def plan_partition(analyses, memories, num_live, recompute, num_slots):
+def plan_partition(analyses, memories, num_live, recompute, num_slots, transient):
     """Sums up the layers of one partition.
 
     Args:
@@ -43,6 +45,7 @@ def plan_partition(analyses, memories, num_live, recompute, num_slots):
         num_live: the most micro-batches whose activations it keeps at once.
         recompute: 'none', 'stage' or 'layer'.
         num_slots: tensors that the optimizer keeps for each weight.
+        transient: bytes that are there for a moment.
     """
     weights = sum(layer.weights for layer in memories)
     inside = sum(layer.inputs for layer in memories[1:])
@@ -54,4 +57,5 @@ def plan_partition(analyses, memories, num_live, recompute, num_slots):
         num_parameters=sum(layer.num_parameters for layer in analyses),
         flops=sum(layer.flops.total for layer in analyses),
         weights=weights + sum(layer.state for layer in memories), slots=num_slots * weights, gradients=weights,
-        boundary=num_live * memories[0].inputs, working=kept * (num_live if recompute == 'none' else 1) + at_work)
+        boundary=num_live * memories[0].inputs, working=kept * (num_live if recompute == 'none' else 1) + at_work,
+        transient=transient)

@@ -4,8 +4,10 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
+
 from lingpipe.pipeline import layer_memory, partition_table
-from lingpipe.planner import partition_plan, stage_costs
+from lingpipe.planner import memory_model, partition_plan, stage_costs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,17 +114,18 @@ def make_plan(setting, schedule, recompute, partition_by='flops'):
     """
     size = -(-setting.stack.batch_size // schedule.num_micro_batches)
     memories, times = setting.stack.memories(size), setting.times(size)
-    plans = (_plan(setting, schedule, recompute, ends, limit is not None, memories, times)
-             for ends, limit in _cuts(setting, schedule, recompute, partition_by, memories, times))
+    model = memory_model.MemoryModel(
+        memories, layer_memory.live_micro_batches(schedule), recompute, setting.num_slots)
+    plans = (_plan(setting, schedule, recompute, ends, limit is not None, memories, times, model)
+             for ends, limit in _cuts(setting, schedule, recompute, partition_by, times, model))
     first = next(plans)
     return first if first.fits else next(plans, first)
 
 
-def _cuts(setting, schedule, recompute, partition_by, memories, times):
+def _cuts(setting, schedule, recompute, partition_by, times, model):
     extra = partition_table.extra_forwards(schedule, recompute)
-    memory = layer_memory.MemoryEstimate(memories, layer_memory.live_micro_batches(schedule), recompute, setting.num_slots)
     cut = functools.partial(
-        partition_table.partition_ends, setting.stack.analyses, schedule.num_stages, partition_by, times, extra, memory,
+        partition_table.partition_ends, setting.stack.analyses, schedule.num_stages, partition_by, times, extra, model,
         num_devices=schedule.num_devices)
     yield cut(memory_limit=None), None
     if isinstance(partition_by, str):
@@ -132,10 +135,12 @@ def _cuts(setting, schedule, recompute, partition_by, memories, times):
             return
 
 
-def _plan(setting, schedule, recompute, ends, is_cut_by_memory, memories, times):
+def _plan(setting, schedule, recompute, ends, is_cut_by_memory, memories, times, model):
+    starts = [0, *ends[:-1]]
+    transients = model.transient(np.array(starts), np.array(ends)).tolist()
     partitions = [
         partition_plan.plan_partition(
-            setting.stack.analyses[start:end], memories[start:end], live, recompute, setting.num_slots)
-        for start, end, live in zip([0, *ends], ends, layer_memory.live_micro_batches(schedule))]
+            setting.stack.analyses[start:end], memories[start:end], live, recompute, setting.num_slots, transient)
+        for start, end, live, transient in zip(starts, ends, layer_memory.live_micro_batches(schedule), transients)]
     costs = stage_costs.stage_costs(partitions, ends, times, memories, recompute, setting.accelerator)
     return Plan(setting, schedule, recompute, ends, is_cut_by_memory, partitions, schedule.simulate(costs))

@@ -28,7 +28,7 @@ def resolved(p, plan):
     p = p.Copy().Set(num_partitions=plan.schedule.num_devices, num_micro_batches=plan.schedule.num_micro_batches,
                      recompute=plan.recompute)
     if plan.is_cut_by_memory:
-        p.Set(memory_limit=plan.setting.memory_limit, num_optimizer_slots=plan.setting.num_slots)
+        p.partition_by = plan.ends
     return p
 
 

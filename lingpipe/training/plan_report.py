@@ -59,7 +59,7 @@ def _numbers(plan):
 
 
 def _how(plan):
-    limit = f', memory_limit={plan.setting.memory_limit}' if plan.is_cut_by_memory else ''
+    limit = f', partition_by={plan.ends}' if plan.is_cut_by_memory else ''
     schedule = '' if plan.schedule.name == 'gpipe' else f', schedule={plan.schedule.name}'
     return f'M={plan.schedule.num_micro_batches}, recompute={plan.recompute}{schedule}{limit}'
 

@@ -3,7 +3,7 @@ import pytest
 
 from lingpipe.pipeline import layer_memory
 from lingpipe.pipeline import schedule as schedules
-from lingpipe.planner import accelerators, plan
+from lingpipe.planner import accelerators, memory_model, plan
 
 
 def made(stacks, name='gpipe', num_partitions=2, num_micro_batches=4, recompute='none', **kwargs):
@@ -22,16 +22,18 @@ def test_weights_slots_and_gradients_are_told_by_partition(stacks):
     ('stage', '1f1b', (2, 1), (1, 1))])
 def test_activations_are_those_that_schedule_and_recomputation_keep(stacks, recompute, name, boundary, kept):
     row = stacks.BATCH // 4 * stacks.ROW
-    for part, waiting, inside in zip(made(stacks, name, recompute=recompute).partitions, boundary, kept):
+    parts = made(stacks, name, recompute=recompute).partitions
+    for part, waiting, inside, of_loss in zip(parts, boundary, kept, (0, row)):
         assert part.boundary == waiting * row
-        assert part.working == inside * (len(part.layer_names) - 1) * row + 2 * row  # inputs of further layers; an output, its gradient
+        further_inputs = (len(part.layer_names) - 1) * row
+        assert part.working == inside * (further_inputs + of_loss) + 2 * row  # an output and its gradient
 
 
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_totals_are_what_the_cut_estimates(stacks, recompute):
     found = made(stacks, recompute=recompute)
     memories, live = found.setting.stack.memories(8), layer_memory.live_micro_batches(found.schedule)
-    estimate = layer_memory.MemoryEstimate(memories, live, recompute, 2)
+    estimate = memory_model.MemoryModel(memories, live, recompute, 2)
     np.testing.assert_array_equal(
         [part.total for part in found.partitions], estimate(np.arange(2), np.array([0, *found.ends[:-1]]), np.array(found.ends)))
 

@@ -67,9 +67,11 @@ def test_a_batch_of_open_size_cannot_be_planned(tiny):
 
 
 def test_gpipes_largest_transformer_is_planned_without_being_allocated():
-    planned = lingpipe.plan(model_registry.GetParams('params.transformer_lm.Transformer1663', 'Train'), 'v3')
+    params = model_registry.GetParams('params.transformer_lm.Transformer1663', 'Train')
+    params.task.body.recompute = 'auto'
+    planned = lingpipe.plan(params, 'v3')
     assert sum(part.num_parameters for part in planned.plan.partitions) == 83_876_914_432
-    assert planned.plan.schedule.num_devices == 128 and planned.plan.fits
+    assert planned.plan.schedule.num_devices == 128 and planned.plan.fits and planned.params.task.body.recompute == 'layer'
 
 
 def test_params_without_auto_stay_as_they_are(tiny):

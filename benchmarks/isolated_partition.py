@@ -1,0 +1,90 @@
+"""One partition of a pipeline alone in a process, doing what its device would do, for its memory to be measured."""
+
+import common
+import keras
+import models
+import tensorflow as tf
+
+from lingpipe.distribute import local_devices
+from lingpipe.layers import keras_params
+from lingpipe.pipeline import analysis
+from lingpipe.pipeline import schedule as schedules
+
+
+class Source(keras.layers.Layer):
+    """Makes tensors of given shapes out of a scalar an example.
+
+    Args:
+        specs: nest of `tf.TensorSpec` of the outputs.
+        **kwargs: those of every layer.
+    """
+
+    def __init__(self, specs, **kwargs):
+        super().__init__(**kwargs)
+        self._specs = specs
+
+    def build(self, input_shape):
+        self.built = True
+
+    def call(self, inputs):
+        def make(spec):
+            values = tf.reshape(inputs, [-1] + [1] * (len(spec.shape) - 1))
+            return tf.cast(tf.broadcast_to(values, [inputs.shape[0] or tf.shape(inputs)[0], *spec.shape[1:]]), spec.dtype)
+
+        return tf.nest.map_structure(make, self._specs)
+
+
+def peak(name, num_partitions, num_micro_batches, recompute, index, ends):
+    """Measures the second step of a partition.
+
+    Args:
+        name: name of the schedule.
+        num_partitions: K.
+        num_micro_batches: M.
+        recompute: 'none', 'stage' or 'layer'.
+        index: index of the partition.
+        ends: list of the end indices of all partitions.
+
+    Yields:
+        MiB of TensorFlow's allocator, weights included.
+    """
+    local_devices.use_virtual_devices(1)
+    problem = models.problem()
+    part = problem.layers[([0, *ends])[index]:ends[index]]
+    actions = schedules.make_schedule(name, num_partitions, num_micro_batches).device_actions[index]
+    if index:
+        before = analysis.analyse_layers(
+            analysis.named_layer_params(problem.layers[:ends[index - 1]]), models.input_specs(problem))
+        source = keras_params.KerasParams(Source, specs=before[-1].outputs)
+        problem = problem._replace(layers=[source, *part], x=tf.ones([problem.x.shape[0], 1]))
+        order, cut = _with_source(actions), {'num_virtual_stages': 2, 'partition_by': [1, 1 + len(part)]}
+    else:
+        problem, order, cut = problem._replace(layers=part), [str(_of_stage(action, 0)) for action in actions], {}
+    if index < num_partitions - 1:
+        problem = problem._replace(loss_fn=_mean_of_outputs)
+    pipe = models.build_pipe(
+        problem, num_partitions=1, num_micro_batches=num_micro_batches, schedule=[order], recompute=recompute, **cut)
+    step = models.pipeline_step(problem, pipe)
+    step(problem.x, problem.y_true).numpy()
+    common.reset_allocator_peak()
+    step(problem.x, problem.y_true).numpy()
+    yield common.allocator_mib('peak')
+
+
+def _with_source(actions):
+    """The source's forward action comes right before, its backward action right after, that of the partition."""
+    order = []
+    for action in actions:
+        own, source = (str(_of_stage(action, stage)) for stage in (1, 0))
+        order += [source, own] if action.kind == schedules.FORWARD else [own, source]
+    return order
+
+
+def _of_stage(action, stage):
+    return action._replace(stage=stage)
+
+
+def _mean_of_outputs(y_true, outputs):
+    return tf.add_n([tf.reduce_mean(tf.cast(tensor, tf.float32), range(1, tensor.shape.rank))
+                     for tensor in tf.nest.flatten(outputs) if tensor.dtype.is_floating])
+
