@@ -74,3 +74,11 @@ def test_timeline_draws_the_actions_of_each_device_in_schedule_order(tmp_path):
     assert [line.replace('-', '').replace('.', '') for line in drawn] == ['F0F1B1B0'] * 2
     assert {len(line) for line in drawn} == {100}
     assert [row['device'] for row in _table(text)] == ['0', '1']
+
+
+def test_mixed_precision_has_a_row_for_each_model_and_policy():
+    rows = _table(_run(
+        'mixed_precision', '--models=params.amoebanet', '--policies=mixed_bfloat16',
+        '--model_params_override=train.max_steps=2'))
+    assert [(row['model'], row['dtype_policy']) for row in rows] == [('params.amoebanet', 'mixed_bfloat16')]
+    assert 'accuracy' in rows[0]['final Test']
