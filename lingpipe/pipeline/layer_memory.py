@@ -36,6 +36,7 @@ class LayerMemory(NamedTuple):
         inputs: its inputs.
         internals: what it computes for its backward pass to read, besides its outputs.
         outputs: its outputs.
+        read_inputs: those of its inputs that its backward pass reads.
     """
 
     weights: int
@@ -43,6 +44,7 @@ class LayerMemory(NamedTuple):
     inputs: int
     internals: int
     outputs: int
+    read_inputs: int = 0
 
 
 class MemoryEstimate:
@@ -170,23 +172,27 @@ def measure(layer, specs):
 
     graph = tf.function(trace, autograph=False).get_concrete_function(
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
-    outputs = tf.nest.flatten(results['outputs'])
+    outputs, read = tf.nest.flatten(results['outputs']), _read_by_backward(graph, given, results['gradients'])
+    inputs = {tensor.ref() for tensor in graph.inputs[:len(tf.nest.flatten(specs))]}
     memory = LayerMemory(
         weights=size(variable for variable in variables if id(variable) in trainable),
         state=size(variable for variable in layer.weights if id(variable) not in trainable),
         inputs=size(tf.nest.flatten(specs)), outputs=size(outputs),
-        internals=size(_internals(graph, outputs, given, results['gradients'])))
+        internals=size(_internals(graph, outputs, read)), read_inputs=size(ref.deref() for ref in inputs & read))
     return memory, tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results['outputs'])
 
 
-def _internals(graph, outputs, given, gradients):
-    """Returns what the forward pass computes and the backward pass reads; outputs count elsewhere."""
+def _read_by_backward(graph, given, gradients):
+    """Returns the references of all that the backward pass reads and that was there before it."""
     backward = graph_pieces.descendants(graph, given)
     needed = graph_pieces.ancestors(gradients) & backward
     forward = graph_pieces.descendants(graph, graph.inputs) - backward
-    read = [_buffer(tensor) for operation in needed for tensor in operation.inputs if tensor.op in forward]
-    elsewhere = {_buffer(tensor).ref() for tensor in [*graph.inputs, *outputs]}
-    return [ref.deref() for ref in {tensor.ref() for tensor in read} - elsewhere]
+    return {_buffer(tensor).ref() for operation in needed for tensor in operation.inputs if tensor.op in forward}
+
+
+def _internals(graph, outputs, read):
+    """Returns what the forward pass computes and the backward pass reads; outputs count elsewhere."""
+    return [ref.deref() for ref in read - {_buffer(tensor).ref() for tensor in [*graph.inputs, *outputs]}]
 
 
 def _buffer(tensor):

@@ -1,21 +1,25 @@
-"""The memory of a partition while it works: what has to be kept, and what else is there for a moment.
+"""The memory of a partition at the fullest moment of its work.
 
-`layer_memory.MemoryEstimate` counts tensors that must be there. A measured peak is higher, by what lives for a moment::
+That moment lies in a backward pass, at some layer i: what the layers after it kept is free again, and the new sums of their
+weight gradients are there beside the old ones::
 
-    of the partition   a quarter of what the micro-batch at work keeps: parts of its backward pass that need no gradient are
-                       computed for all layers as soon as the pass begins (not with recompute='layer': there of the layer only)
-    of the layer       gradients of half of its internals, and its new weight gradients, before the old sums are freed
-    at the end         the new sums of all weight gradients beside the old ones, once activations have been freed
+    layers of the partition      0 ... i-1            i                            i+1 ...
+    weights, slots, old sums     yes                  yes                          yes
+    kept by this micro-batch     yes, and EARLY of it yes                          free again
+    layer at work                                     outputs, their gradients,
+                                                      AT_WORK of its internals
+    new gradient sums                                 yes                          yes
+    kept by other micro-batches  by schedule and recomputation
 
-The two fractions are fitted to `benchmarks/planner_accuracy.py`; all else is counted from traced graphs.
+EARLY: parts of a backward pass that need no gradient are computed for all layers as soon as it begins. AT_WORK: gradients of
+what a layer computes inside. Both shares are fitted to `benchmarks/planner_accuracy.py`; all else is counted from traced graphs.
 """
 
 import numpy as np
 
-from lingpipe.pipeline import layer_memory
-from lingpipe.pipeline.layer_memory import LayerMemory
+from lingpipe.pipeline.layer_memory import LayerMemory, RangeMaximum
 
-_EARLY, _OF_LAYER = 0.25, 0.5
+_EARLY, _AT_WORK = 0.25, 0.75
 
 
 class MemoryModel:
@@ -23,35 +27,32 @@ class MemoryModel:
 
     Args:
         memories: list of `LayerMemory`.
-        live_micro_batches: see `MemoryEstimate`.
+        live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once.
         recompute: 'none', 'stage' or 'layer'.
         num_slots: tensors that the optimizer keeps for each weight.
     """
 
     def __init__(self, memories, live_micro_batches, recompute, num_slots):
-        self._estimate = layer_memory.MemoryEstimate(memories, live_micro_batches, recompute, num_slots)
         columns = LayerMemory(*np.array(memories, np.int64).T)
-        by_layer = recompute == 'layer'
-        of_partition = columns.inputs + columns.internals if not by_layer else 0 * columns.inputs
-        of_layer = (_OF_LAYER + (_EARLY if by_layer else 0)) * columns.internals + columns.weights
-        self._early = _prefix_sums(_EARLY * of_partition)
-        self._of_layer = layer_memory.RangeMaximum(of_layer[np.newaxis])
-        self._weights = _prefix_sums(columns.weights)
-        self._activations = _prefix_sums(columns.inputs if by_layer else columns.inputs + columns.internals)
-        self._at_work = layer_memory.RangeMaximum(
-            (2 * columns.outputs + (columns.internals if by_layer else 0))[np.newaxis])
+        live = np.maximum.accumulate(np.array(live_micro_batches)[::-1])[::-1, np.newaxis]
+        kept = columns.inputs if recompute == 'layer' else columns.read_inputs + columns.internals
+        static = (2 + num_slots) * columns.weights + columns.state + (kept * (live - 1) if recompute == 'none' else 0 * live)
+        waiting = (live - 1) * (0 * columns.inputs if recompute == 'none' else columns.inputs)
+        inside = (1 + _EARLY + _AT_WORK if recompute == 'layer' else _AT_WORK) * columns.internals
+        early = _EARLY * (0 * kept if recompute == 'layer' else kept)
+        self._static, self._kept, self._weights = (_prefix_sums(values) for values in (static, kept + early, columns.weights))
+        self._fullest_start = RangeMaximum(waiting - self._static[:, :-1])
+        self._fullest_layer = RangeMaximum((self._kept[:-1] + kept + 2 * columns.outputs + inside - self._weights[:-1])[np.newaxis])
 
     def __call__(self, partitions, starts, ends):
-        """Returns the bytes of partitions that hold layers `start` to `end - 1`; the arguments are arrays of integers."""
-        return self._estimate(partitions, starts, ends) + self.transient(starts, ends)
+        """Returns the bytes of partitions that hold layers `start` to `end - 1`; the arguments are arrays of integers.
 
-    def transient(self, starts, ends):
-        """Returns the part that is there for a moment; arguments as above."""
-        within = self._early[ends] - self._early[starts] + self._of_layer(0, starts, ends)
-        freed = self._activations[ends] - self._activations[starts] + self._at_work(0, starts, ends)
-        at_end = self._weights[ends] - self._weights[starts] - freed
-        return np.ceil(np.maximum(within, at_end)).astype(np.int64)
+        As for `MemoryEstimate`, a run counts no less than its last layers alone would.
+        """
+        lasting = self._static[partitions, ends] + self._fullest_start(partitions, starts, ends)
+        at_work = self._fullest_layer(0, starts, ends) - self._kept[starts] + self._weights[ends]
+        return np.ceil(lasting + at_work).astype(np.int64)
 
 
 def _prefix_sums(values):
-    return np.concatenate([[0], np.cumsum(values)])
+    return np.concatenate([np.zeros_like(values[..., :1]), np.cumsum(values, axis=-1)], axis=-1)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working', 'transient')
+KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
 
 
 class PartitionPlan(NamedTuple):
@@ -16,8 +16,7 @@ class PartitionPlan(NamedTuple):
         slots: what the optimizer keeps beside the weights.
         gradients: sums of weight gradients.
         boundary: inputs of the partition, for all micro-batches in flight.
-        working: what else the backward pass reads, and the outputs of the layer at work with their gradients.
-        transient: what else is there for a moment, see `memory_model`.
+        working: all other activations and gradients at the fullest moment, see `memory_model`.
     """
 
     layer_names: list
@@ -28,7 +27,6 @@ class PartitionPlan(NamedTuple):
     gradients: int
     boundary: int
     working: int
-    transient: int
 
     @property
     def total(self):
@@ -36,7 +34,7 @@ class PartitionPlan(NamedTuple):
         return sum(getattr(self, kind) for kind in KINDS)
 
 
-def plan_partition(analyses, memories, num_live, recompute, num_slots, transient):
+def plan_partition(analyses, memories, num_live, recompute, num_slots, total):
     """Sums up the layers of one partition.
 
     Args:
@@ -45,17 +43,21 @@ def plan_partition(analyses, memories, num_live, recompute, num_slots, transient
         num_live: the most micro-batches whose activations it keeps at once.
         recompute: 'none', 'stage' or 'layer'.
         num_slots: tensors that the optimizer keeps for each weight.
-        transient: bytes that are there for a moment.
+        total: bytes that it needs, as `MemoryModel` says.
     """
-    weights = sum(layer.weights for layer in memories)
-    inside = sum(layer.inputs for layer in memories[1:])
-    internals = sum(layer.internals for layer in memories)
-    kept = inside + (0 if recompute == 'layer' else internals)
-    at_work = max(2 * layer.outputs + (layer.internals if recompute == 'layer' else 0) for layer in memories)
+    gradients = sum(layer.weights for layer in memories)
+    weights, slots = gradients + sum(layer.state for layer in memories), num_slots * gradients
+    boundary = _boundary(memories[0], num_live, recompute)
     return PartitionPlan(
         layer_names=[layer.name for layer in analyses],
         num_parameters=sum(layer.num_parameters for layer in analyses),
         flops=sum(layer.flops.total for layer in analyses),
-        weights=weights + sum(layer.state for layer in memories), slots=num_slots * weights, gradients=weights,
-        boundary=num_live * memories[0].inputs, working=kept * (num_live if recompute == 'none' else 1) + at_work,
-        transient=transient)
+        weights=weights, slots=slots, gradients=gradients, boundary=boundary,
+        working=total - weights - slots - gradients - boundary)
+
+
+def _boundary(first, num_live, recompute):
+    """The micro-batch at work needs the inputs only if its backward pass reads them, where others wait for recomputation."""
+    if recompute == 'none':
+        return num_live * first.read_inputs
+    return (num_live - 1) * first.inputs + (first.inputs if recompute == 'layer' else first.read_inputs)

@@ -7,10 +7,9 @@ from PIL import Image, ImageDraw, ImageFont
 from lingpipe.planner import byte_sizes
 from lingpipe.planner.partition_plan import KINDS
 
-_COLOURS = {'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266',
-            'transient': '#c8c8c8'}
+_COLOURS = {'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266'}
 _LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients', 'boundary': 'boundary activations',
-           'working': 'working activations', 'transient': 'for a moment'}
+           'working': 'working activations'}
 _INK, _LIMIT = '#202020', '#c02020'
 _MARGIN, _TITLE, _FONT_SIZE = 12, 24, 13
 _LEAST_BAR, _MOST_BAR = 3, 48

@@ -137,10 +137,10 @@ def _cuts(setting, schedule, recompute, partition_by, times, model):
 
 def _plan(setting, schedule, recompute, ends, is_cut_by_memory, memories, times, model):
     starts = [0, *ends[:-1]]
-    transients = model.transient(np.array(starts), np.array(ends)).tolist()
+    totals = model(np.arange(len(ends)), np.array(starts), np.array(ends)).tolist()
     partitions = [
         partition_plan.plan_partition(
-            setting.stack.analyses[start:end], memories[start:end], live, recompute, setting.num_slots, transient)
-        for start, end, live, transient in zip(starts, ends, layer_memory.live_micro_batches(schedule), transients)]
+            setting.stack.analyses[start:end], memories[start:end], live, recompute, setting.num_slots, total)
+        for start, end, live, total in zip(starts, ends, layer_memory.live_micro_batches(schedule), totals)]
     costs = stage_costs.stage_costs(partitions, ends, times, memories, recompute, setting.accelerator)
     return Plan(setting, schedule, recompute, ends, is_cut_by_memory, partitions, schedule.simulate(costs))

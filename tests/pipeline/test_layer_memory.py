@@ -29,7 +29,12 @@ def measure(constructor, spec, **arguments):
 
 def test_a_dense_layer_with_relu_keeps_nothing_besides_its_input_and_output():
     assert measure(layers.Dense, tf.TensorSpec([3, 5]), units=7, activation='relu') == LayerMemory(
-        weights=4 * (5 * 7 + 7), state=0, inputs=4 * 3 * 5, internals=0, outputs=4 * 3 * 7)
+        weights=4 * (5 * 7 + 7), state=0, inputs=4 * 3 * 5, internals=0, outputs=4 * 3 * 7, read_inputs=4 * 3 * 5)
+
+
+def test_inputs_that_no_gradient_needs_are_not_read():
+    assert measure(layers.Activation, tf.TensorSpec([3, 5]), activation='relu').read_inputs == 0
+    assert measure(layers.MaxPooling1D, tf.TensorSpec([3, 6, 5])).read_inputs == 4 * 3 * 6 * 5
 
 
 def test_a_dense_layer_with_softplus_keeps_what_it_activates():

@@ -22,11 +22,20 @@ def test_weights_slots_and_gradients_are_told_by_partition(stacks):
     ('stage', '1f1b', (2, 1), (1, 1))])
 def test_activations_are_those_that_schedule_and_recomputation_keep(stacks, recompute, name, boundary, kept):
     row = stacks.BATCH // 4 * stacks.ROW
-    parts = made(stacks, name, recompute=recompute).partitions
-    for part, waiting, inside, of_loss in zip(parts, boundary, kept, (0, row)):
+    found = made(stacks, name, recompute=recompute)
+    memories, start = found.setting.stack.memories(8), 0
+    for part, end, waiting, of_others in zip(found.partitions, found.ends, boundary, kept):
         assert part.boundary == waiting * row
-        further_inputs = (len(part.layer_names) - 1) * row
-        assert part.working == inside * (further_inputs + of_loss) + 2 * row  # an output and its gradient
+        alone = plan_of_one_micro_batch(found, memories[start:end], recompute)
+        assert part.working == alone + (of_others - 1) * sum(layer.read_inputs + layer.internals for layer in memories[start + 1:end])
+        start = end
+
+
+def plan_of_one_micro_batch(found, memories, recompute):
+    """What is at work with no other micro-batch in flight, by the memory model."""
+    model = memory_model.MemoryModel(memories, [1], recompute, 2)
+    weights = 4 * sum(layer.weights for layer in memories)
+    return int(model(*np.array([[0], [0], [len(memories)]]))[0]) - weights - memories[0].inputs
 
 
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
