@@ -1,5 +1,7 @@
 """One partition of a pipeline alone in a process, doing what its device would do, for its memory to be measured."""
 
+import time
+
 import common
 import keras
 import models
@@ -69,6 +71,19 @@ def peak(name, num_partitions, num_micro_batches, recompute, index, ends):
     common.reset_allocator_peak()
     step(problem.x, problem.y_true).numpy()
     yield common.allocator_mib('peak')
+
+
+def steps(name, num_partitions, num_micro_batches, recompute):
+    """Yields the seconds of one step of the whole pipeline after another."""
+    local_devices.use_virtual_devices(num_partitions)
+    problem = models.problem()
+    pipe = models.build_pipe(
+        problem, num_partitions=num_partitions, num_micro_batches=num_micro_batches, schedule=name, recompute=recompute)
+    step = models.pipeline_step(problem, pipe)
+    while True:
+        start = time.perf_counter()
+        step(problem.x, problem.y_true).numpy()
+        yield time.perf_counter() - start
 
 
 def _with_source(actions):

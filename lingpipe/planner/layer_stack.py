@@ -14,14 +14,15 @@ class LayerStack:
         layer_params: list of InstantiableParams of Keras layers.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, every dimension known.
         micro_batch_sizes: the sizes of micro-batches, in examples, that will be asked for.
+        dtype_policy: name of the policy of layers that name none, or None.
 
     Attributes:
         analyses: list of `LayerAnalysis`.
         batch_size: examples in a mini-batch.
     """
 
-    def __init__(self, layer_params, input_specs, micro_batch_sizes):
-        self._layer_params = analysis.named_layer_params(layer_params)
+    def __init__(self, layer_params, input_specs, micro_batch_sizes, dtype_policy=None):
+        self._layer_params = analysis.named_layer_params(layer_params, dtype_policy)
         self._input_specs = input_specs
         self._known_sizes = min(micro_batch_sizes), max(micro_batch_sizes)
         self.analyses = analysis.analyse_layers(self._layer_params, input_specs)

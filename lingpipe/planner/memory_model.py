@@ -11,6 +11,8 @@ weight gradients are there beside the old ones::
     new gradient sums                                 yes                          yes
     kept by other micro-batches  by schedule and recomputation
 
+With recompute='layer' only inputs are kept, EARLY is of layer i's internals, and the new sums are those of layer i alone.
+
 EARLY: parts of a backward pass that need no gradient are computed for all layers as soon as it begins. AT_WORK: gradients of
 what a layer computes inside. Both shares are fitted to `benchmarks/planner_accuracy.py`; all else is counted from traced graphs.
 """
@@ -38,11 +40,13 @@ class MemoryModel:
         kept = columns.inputs if recompute == 'layer' else columns.read_inputs + columns.internals
         static = (2 + num_slots) * columns.weights + columns.state + (kept * (live - 1) if recompute == 'none' else 0 * live)
         waiting = (live - 1) * (0 * columns.inputs if recompute == 'none' else columns.inputs)
-        inside = (1 + _EARLY + _AT_WORK if recompute == 'layer' else _AT_WORK) * columns.internals
-        early = _EARLY * (0 * kept if recompute == 'layer' else kept)
-        self._static, self._kept, self._weights = (_prefix_sums(values) for values in (static, kept + early, columns.weights))
+        if recompute == 'layer':
+            early, inside, new_sums = 0 * kept, (1 + _EARLY + _AT_WORK) * columns.internals + columns.weights, 0 * columns.weights
+        else:
+            early, inside, new_sums = _EARLY * kept, _AT_WORK * columns.internals, columns.weights
+        self._static, self._kept, self._new_sums = (_prefix_sums(values) for values in (static, kept + early, new_sums))
         self._fullest_start = RangeMaximum(waiting - self._static[:, :-1])
-        self._fullest_layer = RangeMaximum((self._kept[:-1] + kept + 2 * columns.outputs + inside - self._weights[:-1])[np.newaxis])
+        self._fullest_layer = RangeMaximum((self._kept[:-1] + kept + 2 * columns.outputs + inside - self._new_sums[:-1])[np.newaxis])
 
     def __call__(self, partitions, starts, ends):
         """Returns the bytes of partitions that hold layers `start` to `end - 1`; the arguments are arrays of integers.
@@ -50,7 +54,7 @@ class MemoryModel:
         As for `MemoryEstimate`, a run counts no less than its last layers alone would.
         """
         lasting = self._static[partitions, ends] + self._fullest_start(partitions, starts, ends)
-        at_work = self._fullest_layer(0, starts, ends) - self._kept[starts] + self._weights[ends]
+        at_work = self._fullest_layer(0, starts, ends) - self._kept[starts] + self._new_sums[ends]
         return np.ceil(lasting + at_work).astype(np.int64)
 
 

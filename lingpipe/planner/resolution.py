@@ -48,10 +48,11 @@ def make_setting(p, input_specs, accelerator=None, memory_limit=None, num_slots=
     """
     batch_size = _batch_size(input_specs)
     counts = search.choices(p, len(p.layers), batch_size, 1).num_micro_batches
-    stack = layer_stack.LayerStack(p.layers, input_specs, [-(-batch_size // count) for count in counts])
+    stack = layer_stack.LayerStack(p.layers, input_specs, [-(-batch_size // count) for count in counts], p.dtype_policy)
     limit = memory_limit or p.memory_limit or (accelerator and accelerator.memory) or None
     times = functools.partial(_measured_times, p, stack, profile_device) if p.partition_by == 'time' and profile_device else None
-    return plans.Setting(stack, accelerator or accelerators.CPU, limit, num_slots, keras.config.dtype_policy().compute_dtype, times)
+    policy = keras.DTypePolicy(p.dtype_policy) if p.dtype_policy else keras.config.dtype_policy()
+    return plans.Setting(stack, accelerator or accelerators.CPU, limit, num_slots, policy.compute_dtype, times)
 
 
 def find_plan(setting, p, most_partitions=None):

@@ -5,7 +5,7 @@ import os
 import tensorflow as tf
 
 from lingpipe.planner import accelerators, byte_sizes, picture, resolution, search
-from lingpipe.training import optimizer_slots, plan_report
+from lingpipe.training import experiment, optimizer_slots, plan_report
 
 _DEFAULT_SLOTS = 2
 
@@ -131,4 +131,4 @@ def _parts(params, input_specs, num_slots):
         num_slots = params.task.body.num_optimizer_slots
     if num_slots is None:
         num_slots = optimizer_slots.num_slots(params.train)
-    return params.task.body, input_specs or params.input.cls.InputSpec(params.input), num_slots
+    return experiment.body_params(params), input_specs or params.input.cls.InputSpec(params.input), num_slots

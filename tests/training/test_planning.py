@@ -74,6 +74,13 @@ def test_gpipes_largest_transformer_is_planned_without_being_allocated():
     assert planned.plan.schedule.num_devices == 128 and planned.plan.fits and planned.params.task.body.recompute == 'layer'
 
 
+def test_activations_take_half_in_half_precision_and_weights_do_not(tiny):
+    full, half = (lingpipe.plan(tiny.params(task__dtype_policy=policy)).plan for policy in ('float32', 'mixed_bfloat16'))
+    assert full.setting.dtype == 'float32' and half.setting.dtype == 'bfloat16'
+    for one, other in zip(full.partitions, half.partitions):
+        assert one.weights == other.weights and one.working > other.working
+
+
 def test_params_without_auto_stay_as_they_are(tiny):
     params = tiny.params()
     assert planning.resolved(params) is params
