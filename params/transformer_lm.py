@@ -27,8 +27,14 @@ class PydocBytes(base_model_params.SingleTaskModelParams):
     def Train(self):
         return self._Input('train')
 
+    def _HeldOut(self, split):
+        return self._Input(split).Set(evaluation_context=self.SEQUENCE_LENGTH // 2)
+
+    def Dev(self):
+        return self._HeldOut('dev')
+
     def Test(self):
-        return self._Input('test').Set(evaluation_context=self.SEQUENCE_LENGTH // 2)
+        return self._HeldOut('test')
 
     def Task(self):
         p = language_model.LanguageModel.Params().Set(name='pydoc_bytes', n_gram_order=4)

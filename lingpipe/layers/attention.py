@@ -88,6 +88,34 @@ class MultiHeadAttention(base_layer.BaseLayer):
         weights = self.dropout(_attention_weights(queries, keys, allowed, is_causal), training=training)
         return keras.ops.einsum('bnts,bsnh->btnh', weights, values)
 
+    def initial_cache(self, batch_size, length):
+        """Returns the empty cache of `decode`: keys and values, each `[batch_size, length, num_heads, h]`."""
+        shape = (batch_size, length, self.params.num_heads, self.head_dim)
+        return tuple(keras.ops.zeros(shape, self.compute_dtype) for _ in range(2))
+
+    def decode(self, inputs, cache, start):
+        """Attends from the next vectors of a sequence to all vectors so far, whose keys and values were kept.
+
+        Args:
+            inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
+            cache: keys and values of the positions before `start`, as `decode` returns them, at first `initial_cache`.
+            start: integer scalar tensor; `start + n` is at most the length of the cache.
+
+        Returns:
+            Outputs `[batch, n, model_dim]`, and the cache with the new keys and values in their places.
+
+        Raises:
+            ValueError: the attention is not causal, so that earlier outputs would change with every new vector.
+        """
+        if not self.params.is_causal:
+            raise ValueError(f'MultiHeadAttention.is_causal is False in {self.name!r}, but text is generated from left to '
+                             'right. Set it to True and train.')
+        queries, *new = self.project(inputs, start)
+        keys, values = (keras.ops.slice_update(old, (0, start, 0, 0), part) for old, part in zip(cache, new))
+        last_seen = start + keras.ops.arange(inputs.shape[1])
+        allowed = keras.ops.arange(keys.shape[1])[None, :] <= last_seen[:, None]
+        return self.combine(self.attend(queries, keys, values, allowed[None, None])), (keys, values)
+
     def combine(self, heads):
         """Maps `[batch, length, num_heads, h]` to `[batch, length, model_dim]`."""
         return self.output_projection(keras.ops.reshape(heads, (-1, heads.shape[1], heads.shape[2] * heads.shape[3])))

@@ -39,6 +39,10 @@ class _AddedPositions(base_layer.BaseLayer):
         vectors = keras.ops.cast(self.vectors(start, inputs.shape[1], inputs.shape[2]), inputs.dtype)
         return self.dropout(inputs + vectors, training=training)
 
+    def decode(self, inputs, cache, start):
+        """Adds the positions from `start` on; keeps nothing."""
+        return self(inputs, start=start), cache
+
     def compute_output_shape(self, input_shape):
         return input_shape
 

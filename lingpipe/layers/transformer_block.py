@@ -49,9 +49,20 @@ class TransformerBlock(base_layer.BaseLayer):
     def call(self, inputs, mask=None, training=None):
         """Maps `[batch, length, model_dim]` to the same shape; see `MultiHeadAttention.call` for `mask`."""
         attended = self.attention(self.attention_norm(inputs), mask=mask, training=training)
-        x = inputs + self.attention_dropout(attended, training=training)
+        return self._transform(inputs + self.attention_dropout(attended, training=training), training)
+
+    def _transform(self, x, training):
         transformed = self.feed_forward(self.feed_forward_norm(x), training=training)
         return x + self.feed_forward_dropout(transformed, training=training)
+
+    def initial_cache(self, batch_size, length):
+        """Returns the empty cache of `decode`; see `MultiHeadAttention.initial_cache`."""
+        return self.attention.initial_cache(batch_size, length)
+
+    def decode(self, inputs, cache, start):
+        """Maps the next vectors of a sequence, as `MultiHeadAttention.decode` does."""
+        attended, cache = self.attention.decode(self.attention_norm(inputs), cache, start)
+        return self._transform(inputs + attended, training=False), cache
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -158,22 +158,25 @@ def test_bytes_go_there_and_back():
 
 
 def test_the_topics_of_python_are_split_by_document_without_paragraphs_in_common(tmp_path):
-    splits = {split: make_input(str(tmp_path), dataset='pydoc_topics', split=split) for split in ('train', 'test')}
-    train, test = (documents(text.tokens)[:-1] for text in splits.values())
-    known = {' '.join(paragraph.split()) for text in train for paragraph in text.split('\n\n')}
-    assert not known & {' '.join(paragraph.split()) for text in test for paragraph in text.split('\n\n')}
-    assert sum(map(len, train)) > 300_000 and sum(map(len, test)) > 10_000
+    splits = {split: make_input(str(tmp_path), dataset='pydoc_topics', split=split) for split in ('train', 'dev', 'test')}
+    texts = [documents(text.tokens)[:-1] for text in splits.values()]
+    train, dev, test = (
+        {' '.join(paragraph.split()) for text in part for paragraph in text.split('\n\n')} for part in texts)
+    assert not train & dev and not train & test and not dev & test
+    train_size, dev_size, test_size = (sum(map(len, part)) for part in texts)
+    assert train_size > 300_000 and dev_size > 10_000 and test_size > 10_000
 
 
 def test_documents_split_by_their_names_alone_and_what_training_holds_is_dropped():
-    texts = {f'topic_{i}': f'Only here: {i}.\n\nCommon\n   words.\n' for i in range(100)}
+    texts = {f'topic_{i}': f'Only here: {i}.\n\nCommon\n   words.\n' for i in range(200)}
     split = pydoc_topics_dataset.split_by_document(texts)
-    assert not set(split['train']) & set(split['test']) and set(split['train']) | set(split['test']) == set(texts)
-    assert 3 < len(split['test']) < 30
-    for name, text in split['test'].items():
+    assert sorted(name for part in split.values() for name in part) == sorted(texts)
+    assert 10 < len(split['test']) < 40 and 1 < len(split['dev']) < 25
+    for name, text in (split['dev'] | split['test']).items():
         assert text == f'Only here: {name.split("_")[1]}.\n'
-    fewer = {name: texts[name] for name in sorted(texts)[:50]}
-    assert set(pydoc_topics_dataset.split_by_document(fewer)['test']) == set(split['test']) & set(fewer)
+    fewer = {name: texts[name] for name in sorted(texts)[:150]}
+    for part, names in pydoc_topics_dataset.split_by_document(fewer).items():
+        assert set(names) == set(split[part]) & set(fewer)
 
 
 @pytest.mark.parametrize(('fields', 'words'), [

@@ -53,7 +53,7 @@ def test_optimizer_and_inputs_fit_the_task(name):
     optimizer = optimizers.build_optimizer(params.train, [keras.Variable([1.0])])
     assert float(optimizer.learning_rate) == 0.0  # every one warms up
     experiment = model_registry.GetClass(f'params.transformer_lm.{name}')()
-    assert experiment.GetDatasetNames() == ['Train', 'Test']
+    assert experiment.GetDatasetNames() == {'PydocBytes': ['Train', 'Dev', 'Test']}.get(name, ['Train', 'Test'])
     specs = [experiment.GetDatasetParams(dataset) for dataset in experiment.GetDatasetNames()]
     assert {p.cls.InputSpec(p) for p in specs} == {tf.TensorSpec([p.batch_size, p.sequence_length], tf.int32) for p in specs}
     assert params.task.body.layers[0].vocab_size >= specs[0].tokenizer.Instantiate().vocab_size
