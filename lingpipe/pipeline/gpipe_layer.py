@@ -8,6 +8,7 @@ from lingpipe.layers import base_layer, tying
 from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
     balancing,
+    batch_specs,
     executor,
     loss_pass,
     losses,
@@ -119,11 +120,11 @@ class GPipeLayer(base_layer.BaseLayer):
 
     def __call__(self, inputs, *args, **kwargs):
         if not self.built:
-            self.build_from_specs(_specs_of(inputs))
+            self.build_from_specs(batch_specs.of_tensors(inputs))
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape):
-        self.build_from_specs(_specs_from_shapes(input_shape))
+        self.build_from_specs(batch_specs.of_shapes(input_shape))
 
     @tf.autograph.experimental.do_not_convert
     def build_from_specs(self, input_specs):
@@ -271,9 +272,9 @@ class GPipeLayer(base_layer.BaseLayer):
         num_micro_batches = micro_batches.count(inputs if targets is None else (inputs, targets), p.num_micro_batches)
         return executor.Execution(
             self.stages, schedule.for_num_micro_batches(num_micro_batches),
-            _split_on(self.stages[0].device, inputs, num_micro_batches), self._seed_and_step(step, training), training, values,
+            micro_batches.split_on(self.stages[0].device, inputs, num_micro_batches), self._seed_and_step(step, training), training, values,
             recompute=p.recompute, loss=loss,
-            targets=None if targets is None else _split_on(self.stages[-1].device, targets, num_micro_batches), **kwargs)
+            targets=None if targets is None else micro_batches.split_on(self.stages[-1].device, targets, num_micro_batches), **kwargs)
 
     def _loss_of_targets(self, loss_fn):
         """Returns the loss as the last stage calls it, the same object each time: programs are kept by it."""
@@ -285,7 +286,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     def _require_built(self, x):
         if not self.built:
-            self.build_from_specs(_specs_of(x))
+            self.build_from_specs(batch_specs.of_tensors(x))
 
     def _seed_and_step(self, step, training):
         if step is None:
@@ -300,23 +301,3 @@ class GPipeLayer(base_layer.BaseLayer):
             return method
         key = (method, *[part.trainability() for part in self.stages])
         return self._functions.setdefault(key, tf.function(method, autograph=False))
-
-
-def _split_on(device, batch, num_micro_batches):
-    with tf.device(device):
-        return micro_batches.split(tf.nest.map_structure(_to_tensor, batch), num_micro_batches)
-
-
-def _to_tensor(leaf):
-    return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
-
-
-def _specs_of(inputs):
-    return tf.nest.map_structure(
-        lambda tensor: None if tensor is None else tf.TensorSpec(tensor.shape, tensor.dtype), inputs)
-
-
-def _specs_from_shapes(shapes):
-    if all(size is None or isinstance(size, int) for size in shapes):
-        return tf.TensorSpec(shapes, keras.backend.floatx())
-    return type(shapes)(_specs_from_shapes(shape) for shape in shapes)

@@ -26,8 +26,8 @@ def split(batch, num_micro_batches):
     """Cuts every tensor of a nest along its first dimension.
 
     Args:
-        batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones; where `batch` is not known before running and turns out to be less than M,
-            some micro-batches are empty.
+        batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones; where the number of rows is not known before
+            running and turns out to be less than M, some micro-batches are empty.
         num_micro_batches: M, as `count` returns it.
 
     Returns:
@@ -37,9 +37,19 @@ def split(batch, num_micro_batches):
     return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
 
 
+def split_on(device, batch, num_micro_batches):
+    """Does `split` on a device, for a nest of tensors, arrays and Nones."""
+    with tf.device(device):
+        return split(tf.nest.map_structure(_to_tensor, batch), num_micro_batches)
+
+
 def join(micro_batches):
     """Puts micro-batches together again, the inverse of `split`."""
     return tf.nest.map_structure(_join_leaves, *micro_batches)
+
+
+def _to_tensor(leaf):
+    return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
 
 
 def _static_rows(tensor):
