@@ -45,14 +45,14 @@ class TraceProgram(train_program.TrainProgram):
         with tf.control_dependencies([row]):
             return self._times.stamps(), self._update_stamps
 
-    def _update(self, out, norm):
+    def _update_if(self, is_finite, out, norm):
         stamps, gradients = time_stamps.TimeStamps(), dict(zip(map(id, self._trainable), out.gradients))
         begins = []
         for device, variables in self._places():
             with tf.device(device):
                 begins.append(stamps.when_ready([norm, *[gradients[id(variable)] for variable in variables]]))
         with tf.control_dependencies(begins):
-            super()._update(out, norm)
+            super()._update_if(is_finite, out, norm)
         ends = [self._end_of_update(stamps, begin, *place) for begin, place in zip(begins, self._places())]
         with tf.device('CPU:0'):
             self._update_stamps = tf.stack([tf.stack([begin, end]) for begin, end in zip(begins, ends)])

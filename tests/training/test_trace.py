@@ -49,3 +49,10 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_built(tin
     (tmp_path / 'file').touch()
     with pytest.raises(errors.TrainingError, match='cannot be written to .* Choose a --logdir of yours'):
         trace.Trace(tiny.params(), str(tmp_path / 'file/logs'))
+
+
+def test_a_step_with_a_scaled_loss_is_traced_too(tiny, tmp_path):
+    params = tiny.params()
+    params.task.dtype_policy = 'mixed_float16'
+    step, = trace.Trace(params, tmp_path / 'logs').run(1)
+    assert all(step.actions_end <= begin <= end for begin, end in step.updates)
