@@ -8,6 +8,7 @@ the partition before is made on the spot by a small source, and the gradients th
 """
 
 import contextlib
+import sys
 
 import common
 import isolated_partition
@@ -64,6 +65,7 @@ def _memory():
             for recompute in _RECOMPUTE.value:
                 for name in _SCHEDULES.value if num_partitions > 1 else ['gpipe']:
                     row, found = memory_row(name, num_partitions, num_micro_batches, recompute)
+                    print(*row, file=sys.stderr, flush=True)
                     rows.append(row)
                     ratios += found
     within = sum(abs(ratio - 1) <= 0.15 for ratio in ratios) / len(ratios)

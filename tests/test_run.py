@@ -126,6 +126,8 @@ def outcomes(command_line):
         'two trainings': lambda: two_trainings(command_line),
         'inspect_model': lambda: inspected_model(command_line),
         'list': lambda: command_line.run('--mode=list'),
+        'plan': lambda: command_line.run(
+            TINY, '--mode=plan', '--accelerator=v3', '--logdir=planned', '--model_params_override=task.body.num_partitions=auto'),
         'trace': lambda: command_line.run(
             TINY, '--mode=trace', '--steps=2', '--logdir=traced', '--model_params_override=task.body.schedule=1f1b'),
         'inspect_params': lambda: inspected_params(command_line),
@@ -266,6 +268,13 @@ def test_a_listing_has_every_model_with_its_first_line(outcomes):
     assert code == 0
     told = "params.amoebanet.AmoebaNetD18x256: AmoebaNet-D(18, 256), 122M parameters: the model of GPipe's Table 2."
     assert told in out.splitlines()
+
+
+def test_a_plan_is_printed_and_written_with_a_picture(outcomes, command_line):
+    code, out, _ = outcomes['plan'].result()
+    assert code == 0 and '\nFits on 1 × v3 with M=2, recompute=stage.\n' in out
+    assert (command_line.folder / 'planned/plan/plan.txt').read_text() in out
+    assert (command_line.folder / 'planned/plan/memory.png').read_bytes().startswith(b'\x89PNG')
 
 
 def test_inspected_params_read_back_from_a_file(outcomes):

@@ -5,7 +5,7 @@ import tensorflow as tf
 from PIL import Image
 
 import lingpipe
-from lingpipe import model_registry
+from lingpipe import hyperparams, model_registry
 from lingpipe.training import planning
 
 
@@ -23,6 +23,14 @@ def test_what_was_auto_is_a_number_in_the_params_of_the_plan(tiny):
     body = lingpipe.plan(params, num_devices=2).params.task.body
     assert body.num_partitions in (1, 2) and body.num_micro_batches in (1, 2, 4, 8, 16, 32) and body.recompute == 'none'
     assert params.task.body.num_partitions == 'auto'
+
+
+def test_numbers_may_be_set_to_auto_and_back_from_the_command_line(tiny):
+    params = tiny.params()
+    hyperparams.ApplyOverrides(params, "task.body.num_partitions=auto; task.body.num_micro_batches='auto'")
+    assert (params.task.body.num_partitions, params.task.body.num_micro_batches) == ('auto', 'auto')
+    hyperparams.ApplyOverrides(params, 'task.body.num_partitions=2')
+    assert params.task.body.num_partitions == 2
 
 
 def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would(tiny):
