@@ -20,23 +20,31 @@ FLAGS = flags.FLAGS
 
 flags.DEFINE_string('model', None, "Model: a module of params ('params.amoebanet'), or a class in one ('params.amoebanet.X').")
 flags.DEFINE_enum(
-    'mode', 'train', ['train', 'eval', 'trace', 'export', 'inspect_params', 'inspect_model', 'plan', 'list'],
+    'mode', 'train', ['train', 'eval', 'trace', 'export', 'generate', 'inspect_params', 'inspect_model', 'plan', 'list'],
     'train: train, evaluating as it goes. eval: evaluate a checkpoint. trace: show what the time of a few steps is '
     'spent on, in a picture and a table. export: write a checkpoint as a plain Keras file and as a SavedModel. '
-    'inspect_params: print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, '
+    'generate: print what a language model writes after --prompt. inspect_params: print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, '
     'partition and device. plan: tell what fits on which devices, and how fast it is. list: print all models.')
 flags.DEFINE_string(
     'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training goes on from what is there.')
 flags.DEFINE_string('model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4'.")
 flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a line.')
 flags.DEFINE_enum('device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Where partitions go; auto: accelerators, else CPU.')
-flags.DEFINE_string('checkpoint', None, 'Checkpoint to evaluate or export; the newest of --logdir otherwise.')
+flags.DEFINE_string('checkpoint', None, 'Checkpoint to evaluate, export or generate with; the newest of --logdir otherwise.')
 flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a running training.')
 flags.DEFINE_string('accelerator', None, "With --mode=plan: what to plan for, such as 'v3', 'v5e' or 'a100'.")
 flags.DEFINE_string('device_memory', None, "With --mode=plan: memory of a device, such as '16GiB'; by default the accelerator's.")
 flags.DEFINE_integer('num_devices', None, "With --mode=plan: how many devices num_partitions='auto' may use; by default as many "
                      'as the model needs.', lower_bound=1)
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
+flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text.')
+flags.DEFINE_integer('num_tokens', 200, 'With --mode=generate: largest number of tokens to go on for.', lower_bound=1)
+flags.DEFINE_float('temperature', 0.8, 'With --mode=generate: the lower, the likelier the text; 0: the likeliest token always.')
+flags.DEFINE_integer('top_k', 40, 'With --mode=generate: choose among so many of the likeliest tokens; 0: among all.')
+flags.DEFINE_integer('seed', 0, 'With --mode=generate: another seed, another text.')
+_FLAGS_OF_ONE_MODE = {
+    'plan': ('accelerator', 'device_memory', 'num_devices'),
+    'generate': ('prompt', 'num_tokens', 'temperature', 'top_k', 'seed')}
 
 
 def _experiment():
@@ -108,6 +116,14 @@ def _export(params, unused_datasets, unused_devices):
     export.Exporter(params, FLAGS.logdir).run(FLAGS.checkpoint)
 
 
+def _generate(params, unused_datasets, devices):
+    from lingpipe.models import sampling
+    from lingpipe.training import generation
+    writer = generation.CheckpointGeneration(
+        params, FLAGS.logdir, sampling.Sampling(FLAGS.temperature, FLAGS.top_k, FLAGS.seed), devices)
+    writer.run(FLAGS.prompt, FLAGS.num_tokens, FLAGS.checkpoint)
+
+
 def _inspect_params(params, unused_datasets, unused_devices):
     print(params.ToText(), end='')
 
@@ -150,8 +166,8 @@ def _run(params, datasets):
 
 _ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError)
 _MODES = {
-    'train': _train, 'eval': _eval, 'trace': _trace, 'export': _export, 'inspect_params': _inspect_params,
-    'inspect_model': _inspect_model, 'plan': _plan}
+    'train': _train, 'eval': _eval, 'trace': _trace, 'export': _export, 'generate': _generate,
+    'inspect_params': _inspect_params, 'inspect_model': _inspect_model, 'plan': _plan}
 
 
 def main(arguments):
@@ -164,19 +180,20 @@ def main(arguments):
         return _list()
     if not FLAGS.model:
         raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
-    if FLAGS.follow and FLAGS.mode != 'eval' or FLAGS.checkpoint and FLAGS.mode not in ('eval', 'export'):
+    if FLAGS.follow and FLAGS.mode != 'eval' or FLAGS.checkpoint and FLAGS.mode not in ('eval', 'export', 'generate'):
         raise app.UsageError(
-            f'{"--checkpoint is for --mode=eval and export" if FLAGS.checkpoint else "--follow is for --mode=eval"} only. To train from the weights of a '
+            f'{"--checkpoint is for --mode=eval, export and generate" if FLAGS.checkpoint else "--follow is for --mode=eval"} only. To train from the weights of a '
             "checkpoint, set train.init_from_checkpoint, as in --model_params_override='train.init_from_checkpoint=PATH'.")
     if FLAGS.checkpoint and FLAGS.follow:
         raise app.UsageError('--checkpoint and --follow were both given. Give one of them.')
-    for flag in ('accelerator', 'device_memory', 'num_devices'):
-        if FLAGS[flag].present and FLAGS.mode != 'plan':
-            raise app.UsageError(f'--{flag} is for --mode=plan only.')
+    for mode, names in _FLAGS_OF_ONE_MODE.items():
+        for name in names:
+            if FLAGS[name].present and FLAGS.mode != mode:
+                raise app.UsageError(f'--{name} is for --mode={mode} only.')
     if FLAGS['steps'].present and FLAGS.mode != 'trace':
         raise app.UsageError('--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '
                              "--model_params_override='train.max_steps=100'.")
-    if FLAGS.mode in ('train', 'eval', 'trace', 'export') and not FLAGS.logdir:
+    if FLAGS.mode in ('train', 'eval', 'trace', 'export', 'generate') and not FLAGS.logdir:
         raise app.UsageError(f'--logdir is missing: --mode={FLAGS.mode} needs a folder, such as --logdir=logs/my_run.')
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))
     from lingpipe.training import errors

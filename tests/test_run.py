@@ -39,16 +39,18 @@ ERRORS = {
         [TINY, '--logdir=file/logs'], '--logdir=file/logs cannot be written to (file is not a directory).'),
     'a folder to evaluate that is not there': (
         [TINY, '--mode=eval', '--logdir=typo'], 'There is no folder --logdir=typo, and none was made. Give the folder that '),
+    'text from a model of images': (
+        [TINY, '--mode=generate', '--logdir=x'], '--mode=generate needs a LanguageModel, but the task of this model is ImageClassifier.'),
     'a kind of device that is not there': (
         [TINY, '--logdir=x', '--device=tpu'], "No device of kind 'TPU' was found on this machine. Choose one of "),
 }
 USAGE_ERRORS = {
     'a mode that is not there': (
         [TINY, '--logdir=x', '--mode=trian'],
-        'flag --mode=trian: value should be one of <train|eval|trace|export|inspect_params|inspect_model|plan|list>'),
+        'flag --mode=trian: value should be one of <train|eval|trace|export|generate|inspect_params|inspect_model|plan|list>'),
     'a checkpoint to evaluate in a training': (
         [TINY, '--logdir=x', '--checkpoint=logs/train/ckpt-5'],
-        '--checkpoint is for --mode=eval and export only. To train from the weights of a checkpoint, set train.init_from_checkpoint'),
+        '--checkpoint is for --mode=eval, export and generate only. To train from the weights of a checkpoint, set train.init_from_checkpoint'),
     'following in a training': (
         [TINY, '--logdir=x', '--follow'], '--follow is for --mode=eval only. To train from the weights of a checkpoint'),
     'following and a checkpoint': (
@@ -56,6 +58,7 @@ USAGE_ERRORS = {
         '--checkpoint and --follow were both given. Give one of them.'),
     'an accelerator in a training': (
         [TINY, '--logdir=x', '--accelerator=v3'], '--accelerator is for --mode=plan only.'),
+    'a prompt in a training': ([TINY, '--logdir=x', '--prompt=Once'], '--prompt is for --mode=generate only.'),
     'steps in a training': (
         [TINY, '--logdir=x', '--steps=5'],
         '--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '),

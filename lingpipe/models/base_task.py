@@ -53,6 +53,18 @@ class BaseTask:
         del train_input_params, evaluation_input
         return {}
 
+    def sample(self, training_input, read):
+        """Shows what the model does by now, printed and written to TensorBoard with every evaluation of a training.
+
+        Args:
+            training_input: input that the model is trained on.
+            read: function that gives the value to use for a Keras variable, such as its moving average.
+
+        Returns:
+            A short text, such as one that a language model wrote; None where there is nothing to show.
+        """
+        del training_input, read
+
     def metric_names(self, targets):
         """Finds out which metrics `loss` returns by tracing it alone, before the first step is built.
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.models import base_task, n_gram
+from lingpipe.models import base_task, generation, n_gram, sampling
 
 
 class LanguageModel(base_task.BaseTask):
@@ -18,7 +18,13 @@ class LanguageModel(base_task.BaseTask):
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all tokens (arXiv 1512.00567, section 7).')
         p.Define('n_gram_order', 0, 'n of the n-gram model that is shown for comparison, for texts that fit into memory; 0: '
                  'none.')
+        p.Define('sample_prompt', '', 'Start of the text that the model writes with every evaluation of a training.')
+        p.Define('sample_length', 100, 'Number of tokens that it goes on for at most; 0: it writes none.')
         return p
+
+    def __init__(self, params):
+        super().__init__(params)
+        self._sampler = None
 
     def loss(self, targets, outputs):
         """Computes the metrics of one micro-batch.
@@ -40,6 +46,16 @@ class LanguageModel(base_task.BaseTask):
             'loss': (_mean(self._smoothed(nats, logits), weights, total), total),
             'bits_per_byte': (_mean(nats / math.log(2), weights, total_bytes), total_bytes),
             'accuracy': (_mean(correct, weights, total), total)}
+
+    def sample(self, training_input, read):
+        """Returns a text that the model wrote; always with the same random numbers, so that texts compare."""
+        p = self.params
+        if not p.sample_length:
+            return None
+        if self._sampler is None:
+            self._sampler = generation.Generator(self.body, training_input.input_spec.shape[1], sampling.Sampling(), read)
+        pieces = generation.text_pieces(self._sampler, training_input.tokenizer, p.sample_prompt, p.sample_length)
+        return p.sample_prompt + ''.join(pieces)
 
     def baselines(self, train_input_params, evaluation_input):
         """Returns the bits per byte of an n-gram model of the same training text, where `n_gram_order` asks for one."""

@@ -32,10 +32,10 @@ class SummaryWriter:
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
 
-    def text(self, name, text):
-        """Writes a text, shown in TensorBoard with its spaces kept."""
+    def text(self, name, text, step=0):
+        """Writes a text of a step, shown in TensorBoard with its spaces kept."""
         with self._errors_in_words(), self._writer.as_default():
-            tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=0)
+            tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
 
     def flush(self):
         """Makes everything written so far visible to others."""

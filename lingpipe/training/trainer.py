@@ -165,7 +165,7 @@ class Trainer:
         if p.train.summary_interval_steps and self._step % p.train.summary_interval_steps == 0:
             self._write_curves()
         if p.eval.interval_steps and self._step % p.eval.interval_steps == 0 and self._step < p.train.max_steps:
-            self._evaluate(interrupted)
+            self._evaluate(self._inputs_for_choices(), interrupted)
         if time.monotonic() - self._saved_at >= p.train.save_interval_seconds:
             self._checkpointer.save()
             self._saved_at = time.monotonic()
@@ -184,9 +184,14 @@ class Trainer:
             + (f'The last good checkpoint is {newest}. ' if newest else 'There is no checkpoint yet. ')
             + 'Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
-    def _evaluate(self, interrupted=False):
+    def _inputs_for_choices(self):
+        """Test is for the final figure alone where there is a Dev."""
+        inputs = self._evaluation_inputs
+        return {'Dev': inputs['Dev']} if 'Dev' in inputs else inputs
+
+    def _evaluate(self, inputs, interrupted=False):
         results = {}
-        for name, data in self._evaluation_inputs.items():
+        for name, data in inputs.items():
             metrics = self._evaluator.run(data.evaluation_dataset(), interrupted)
             if metrics is None:
                 return {}  # the checkpoint is more urgent
@@ -195,7 +200,14 @@ class Trainer:
             self._evaluation_curves[name].flush()
             self._progress.write(f'step {self._step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())))
         self._keep_best(results)
+        self._show_sample()
         return results
+
+    def _show_sample(self):
+        text = self._task.sample(self._input, self._program.read)
+        if text is not None:
+            self._curves.text('sample', text, self._step)
+            self._progress.write(f'step {self._step}, sample: {text!r}')
 
     def _keep_best(self, results):
         p = self._params.eval
@@ -209,7 +221,7 @@ class Trainer:
             self._logdir.write_best(self._step, p.best_metric, value)
 
     def _finish(self):
-        results = self._evaluate()
+        results = self._evaluate(self._evaluation_inputs)
         for name, metrics in results.items():
             print(f'Final {name} after {self._step} steps: ' + ', '.join(map(progress.format_metric, metrics.items())),
                   flush=True)

@@ -1,14 +1,17 @@
 """Training a language model whose softmax shares the embedding's table with another partition."""
 
+import glob
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lingpipe import base_model_params, layers
 from lingpipe.input import text_input
 from lingpipe.layers import transformer
-from lingpipe.models import language_model
-from lingpipe.training import evaluation, export, trainer
+from lingpipe.models import language_model, sampling
+from lingpipe.training import errors, evaluation, export, generation, trainer
 
 
 def make_params(data_dir, num_partitions=2):
@@ -17,12 +20,14 @@ def make_params(data_dir, num_partitions=2):
             p = language_model.LanguageModel.Params().Set(name='tiny_text', n_gram_order=2)
             p.body.Set(num_partitions=num_partitions, num_micro_batches=2, layers=transformer.transformer_lm_layers(
                 num_layers=1, vocab_size=256, model_dim=8, hidden_dim=16, num_heads=2, is_tied=True))
+            p.eval.Set(interval_steps=3)
             p.train.Set(max_steps=6, ema_decay=0.9, optimizer=layers.KerasParams(keras.optimizers.Adam), learning_rate=0.01)
             return p
 
     params = Tiny().Model()
     params.Define('input', text_input.TextInput.Params().Set(data_dir=data_dir, batch_size=4, sequence_length=16), '')
-    return params, {'Test': params.input.Copy().Set(split='test[:20%]', batch_size=64)}
+    held_out = {name: params.input.Copy().Set(split=f'{name.lower()}[:20%]', batch_size=64) for name in ('Dev', 'Test')}
+    return params, held_out
 
 
 @pytest.fixture(scope='module')
@@ -50,3 +55,41 @@ def test_the_exported_model_has_the_shared_table_twice_and_gives_the_same_logits
     np.testing.assert_allclose(keras.saving.load_model(path)(tokens), exporter._model(tokens), atol=1e-6)
     table, other = (exporter._body.stack[index].table for index in (0, -1))
     assert table is other
+
+
+def values_of(folder, tag):
+    """Returns {step: value} of a curve or text."""
+    events = (event for path in glob.glob(f'{folder}/events*') for event in tf.compat.v1.train.summary_iterator(path))
+    return {event.step: tf.make_ndarray(value.tensor) for event in events for value in event.summary.value if value.tag == tag}
+
+
+def test_test_data_are_for_the_final_figure_alone_where_there_are_data_for_choices(trained):
+    _, logdir, results = trained
+    assert set(results) == {'Dev', 'Test'}
+    assert set(values_of(f'{logdir}/eval_dev', 'bits_per_byte')) == {3, 6}
+    assert set(values_of(f'{logdir}/eval_test', 'bits_per_byte')) == {6}
+
+
+def test_a_sample_is_written_with_every_evaluation(trained):
+    _, logdir, _ = trained
+    samples = values_of(f'{logdir}/train', 'sample')
+    assert set(samples) == {3, 6}
+    assert samples[3] != samples[6]
+
+
+def test_a_checkpoint_goes_on_with_a_prompt_as_it_did_at_the_end_of_the_training_on_any_number_of_partitions(trained, capsys):
+    data_dir, logdir, _ = trained
+    at_the_end = b''.join(values_of(f'{logdir}/train', 'sample')[6].flat).decode()
+    for num_partitions in (1, 3):
+        params, _ = make_params(data_dir, num_partitions)
+        text = generation.CheckpointGeneration(params, logdir, sampling.Sampling()).run('', 100)
+        assert capsys.readouterr().out == text + '\n'
+        assert '\n'.join('    ' + line for line in text.splitlines()) == at_the_end
+    greedy = generation.CheckpointGeneration(params, logdir, sampling.Sampling(temperature=0.0))
+    assert greedy.run('def', 5) == greedy.run('def', 5)
+    assert capsys.readouterr().out.startswith('def')
+
+
+def test_only_language_models_write(tiny, tmp_path):
+    with pytest.raises(errors.TrainingError, match='needs a LanguageModel, but the task of this model is ImageClassifier'):
+        generation.CheckpointGeneration(tiny.params(), str(tmp_path), sampling.Sampling())
