@@ -18,7 +18,8 @@ class MultiHeadAttention(base_layer.BaseLayer):
     @classmethod
     def Params(cls):
         p = super().Params()
-        p.Define('num_heads', 8, 'Number of heads, which divides the size of the vectors.')
+        p.Define('num_heads', 8, 'Number of heads.')
+        p.Define('dim_per_head', None, 'Size of a head; None: that of the vectors, divided by the number of heads.')
         p.Define('is_causal', True, 'Whether a position attends to itself and those before it only.')
         p.Define('use_rotary_positions', False, 'Whether queries and keys are turned by their positions.')
         p.Define('use_bias', True, 'Whether the dense layers have biases.')
@@ -32,16 +33,23 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
     def build(self, input_shape):
         p, model_dim = self.params, input_shape[-1]
-        if model_dim % p.num_heads or (p.use_rotary_positions and model_dim // p.num_heads % 2):
-            raise ValueError(
-                f'MultiHeadAttention.num_heads is {p.num_heads}, but vectors have {model_dim} channels: heads need an equal '
-                'number of them, an even one for rotary positions. Choose another num_heads.')
-        self.head_dim = model_dim // p.num_heads
-        self.projection = self._dense('projection', 3 * model_dim, 1.0)
+        self.head_dim = self._head_dim(model_dim)
+        inner_dim = p.num_heads * self.head_dim
+        self.projection = self._dense('projection', 3 * inner_dim, 1.0)
         self.output_projection = self._dense('output_projection', model_dim, p.output_scale)
         self.dropout = keras.layers.Dropout(p.atten_dropout_prob, name='dropout', dtype=self.dtype_policy)
         self.projection.build(input_shape)
-        self.output_projection.build(input_shape)
+        self.output_projection.build((*input_shape[:-1], inner_dim))
+
+    def _head_dim(self, model_dim):
+        p = self.params
+        head_dim = p.dim_per_head or model_dim // p.num_heads
+        must_be_even = p.Get('use_rotary_positions') if 'use_rotary_positions' in p else False
+        if not p.dim_per_head and model_dim % p.num_heads or (must_be_even and head_dim % 2):
+            raise ValueError(
+                f'{type(self).__name__}.num_heads is {p.num_heads}, but vectors have {model_dim} channels: heads need an equal '
+                'number of them, an even one for rotary positions. Choose another num_heads, or set dim_per_head.')
+        return head_dim
 
     def _dense(self, name, units, scale):
         return keras.layers.Dense(

@@ -53,6 +53,20 @@ class BaseTask:
         del train_input_params, evaluation_input
         return {}
 
+    def decoding_metrics(self, inputs, targets, read):
+        """Computes what takes longer than `loss`, such as whole translations, for the final evaluation of one batch.
+
+        Args:
+            inputs: nest of tensors `[batch, ...]`, the body's input.
+            targets: tuple of tensors `[batch, ...]`, as `loss` gets them.
+            read: function that gives the value to use for a Keras variable, such as its moving average.
+
+        Returns:
+            Dictionary from name to (sum over the examples, weight); empty where there is nothing more.
+        """
+        del inputs, targets, read
+        return {}
+
     def sample(self, training_input, read):
         """Shows what the model does by now, printed and written to TensorBoard with every evaluation of a training.
 

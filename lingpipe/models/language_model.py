@@ -5,7 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.models import base_task, generation, n_gram, sampling
+from lingpipe.models import base_task, generation, n_gram, sampling, token_losses
 
 
 class LanguageModel(base_task.BaseTask):
@@ -41,11 +41,12 @@ class LanguageModel(base_task.BaseTask):
         logits = tf.cast(outputs, tf.float32)
         total, total_bytes = tf.reduce_sum(weights), tf.reduce_sum(weights * num_bytes)
         nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        smoothed, mean = token_losses.smoothed(nats, logits, self.params.label_smoothing), token_losses.weighted_mean
         correct = tf.cast(tf.argmax(logits, -1, labels.dtype) == labels, tf.float32)
         return {
-            'loss': (_mean(self._smoothed(nats, logits), weights, total), total),
-            'bits_per_byte': (_mean(nats / math.log(2), weights, total_bytes), total_bytes),
-            'accuracy': (_mean(correct, weights, total), total)}
+            'loss': (mean(smoothed, weights, total), total),
+            'bits_per_byte': (mean(nats / math.log(2), weights, total_bytes), total_bytes),
+            'accuracy': (mean(correct, weights, total), total)}
 
     def sample(self, training_input, read):
         """Returns a text that the model wrote; always with the same random numbers, so that texts compare."""
@@ -67,15 +68,3 @@ class LanguageModel(base_task.BaseTask):
         tokens = evaluation_input.tokens
         bits = model.bits(np.concatenate([[tokenizer.end_id], tokens]))[1:]
         return {f'{order}-gram model bits_per_byte': bits.sum() / tokenizer.num_bytes(tokens).numpy().sum()}
-
-    def _smoothed(self, nats, logits):
-        """Mixes in the cross-entropy of the uniform distribution, logsumexp(logits) - mean(logits)."""
-        smoothing = self.params.label_smoothing
-        if not smoothing:
-            return nats
-        uniform = tf.reduce_logsumexp(logits, -1) - tf.reduce_mean(logits, -1)
-        return (1 - smoothing) * nats + smoothing * uniform
-
-
-def _mean(values, weights, total):
-    return tf.math.divide_no_nan(tf.reduce_sum(values * weights), total)

@@ -18,12 +18,13 @@ class Evaluator:
         self._read = read
         self._function = tf.function(self._batch, autograph=False)
 
-    def run(self, dataset, interrupted=False):
+    def run(self, dataset, interrupted=False, decode=False):
         """Computes the metrics over all examples, each weighted by its weight.
 
         Args:
             dataset: finite `tf.data.Dataset` of (images, labels, weights), all batches of one shape.
             interrupted: object that becomes true when somebody wants the program to stop.
+            decode: whether to compute the task's `decoding_metrics` too.
 
         Returns:
             Dictionary from name to mean, as floats; None where it was interrupted.
@@ -32,10 +33,11 @@ class Evaluator:
         for batch in dataset:
             if interrupted:
                 return None
-            sums.append(self._function(batch))
+            sums.append(self._function(batch, decode))
         totals = tf.nest.map_structure(lambda *parts: float(sum(float(part) for part in parts)), *sums)
         return {name: total / weight if weight else 0.0 for name, (total, weight) in totals.items()}
 
-    def _batch(self, batch):
+    def _batch(self, batch, decode):
         images, *targets = batch
-        return self._task.body.evaluate(self._task.loss, images, tuple(targets), read=self._read)
+        metrics = self._task.body.evaluate(self._task.loss, images, tuple(targets), read=self._read)
+        return {**metrics, **(self._task.decoding_metrics(images, tuple(targets), self._read) if decode else {})}

@@ -78,7 +78,7 @@ class Progress:
 def format_metric(item):
     """Returns 'accuracy 98.40 %' or 'loss 0.1234' for a (name, value) pair."""
     name, value = item
-    return f'{name} {100 * value:.2f} %' if name == 'accuracy' else f'{name} {value:.4f}'
+    return f'{name} {100 * value:.2f} %' if name.startswith(('accuracy', 'exact_match')) else f'{name} {value:.4f}'
 
 
 def comparison(dataset, baselines):

@@ -189,10 +189,10 @@ class Trainer:
         inputs = self._evaluation_inputs
         return {'Dev': inputs['Dev']} if 'Dev' in inputs else inputs
 
-    def _evaluate(self, inputs, interrupted=False):
+    def _evaluate(self, inputs, interrupted=False, decode=False):
         results = {}
         for name, data in inputs.items():
-            metrics = self._evaluator.run(data.evaluation_dataset(), interrupted)
+            metrics = self._evaluator.run(data.evaluation_dataset(), interrupted, decode)
             if metrics is None:
                 return {}  # the checkpoint is more urgent
             results[name] = metrics
@@ -221,7 +221,7 @@ class Trainer:
             self._logdir.write_best(self._step, p.best_metric, value)
 
     def _finish(self):
-        results = self._evaluate(self._evaluation_inputs)
+        results = self._evaluate(self._evaluation_inputs, decode=True)
         for name, metrics in results.items():
             print(f'Final {name} after {self._step} steps: ' + ', '.join(map(progress.format_metric, metrics.items())),
                   flush=True)

@@ -1,0 +1,203 @@
+"""Batches of sentences and their translations, from any translation dataset of TFDS."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from lingpipe import hyperparams
+from lingpipe.input import byte_tokenizer, tfds_translations
+
+_MEMORY_LIMIT_BYTES = 64 * 2**20
+_LAST_EPOCH = np.iinfo(np.int64).max // 4
+
+# No function here branches on a tensor, and AutoGraph takes most of the start-up time to find that out.
+_without_autograph = tf.autograph.experimental.do_not_convert
+
+
+class TranslationInput:
+    """Pairs of sentences of a TFDS dataset, tokenized, filled up to fixed lengths and batched.
+
+    ::
+
+        source   w o r d s 0 0 0        padding is the tokenizer's end_id
+        target   0 1 2 0 0 0            what stands before each label
+        labels   1 2 0 0 0 0            ended by end_id
+        weights  1 1 1 0 0 0
+
+    Accelerators need static shapes, and each shape is compiled for itself, so all batches have one. A training leaves out
+    pairs that are longer or have an empty side; an evaluation leaves out none, and cuts what is longer.
+    What comes at a position of the training is a pure function of (seed, position).
+
+    Attributes:
+        input_spec: `{'source', 'target'}`, `tf.TensorSpec` of tokens int32 `[batch_size, length]`.
+        example_name: what an example is called.
+        tokenizer: the tokenizer.
+    """
+
+    example_name = 'pairs'
+
+    @classmethod
+    def Params(cls):
+        """Returns the InstantiableParams of this input."""
+        p = hyperparams.InstantiableParams(cls)
+        p.Define('name', 'translation_input', 'Name of the input.')
+        p.Define('dataset', 'spoken_numbers', "TFDS name of the dataset, such as 'spoken_numbers' or 'wmt14_translate/de-en'.")
+        p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
+        p.Define('split', 'train', "TFDS split, such as 'train', 'test' or 'train[:90%]'.")
+        p.Define('source_language', None, "Language to translate from; None: the first of the dataset's keys.")
+        p.Define('target_language', None, "Language to translate into; None: the second of them.")
+        p.Define('tokenizer', byte_tokenizer.ByteTokenizer.Params(), 'What makes tokens of both languages.')
+        p.Define('batch_size', 64, 'Number of pairs in a batch.')
+        p.Define('source_length', 128, 'Number of tokens that a source is filled up to.')
+        p.Define('target_length', 128, 'Number of tokens that a target, with its end, is filled up to.')
+        p.Define('shuffle', True, 'Whether every epoch comes in a new random order.')
+        p.Define('shuffle_buffer_size', 10_000, 'How many pairs wait for being drawn where the data are read from files.')
+        p.Define('cache', None, 'Whether all tokens stay in memory; None: if the split takes at most '
+                 f'{_MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
+        p.Define('seed', None, "Integer from 0 that fixes the order; None: the training's random_seed, or 0.")
+        p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data.')
+        return p
+
+    @staticmethod
+    def InputSpec(params):
+        """Returns the nest of `tf.TensorSpec` of a batch of tokens, without preparing any data.
+
+        Args:
+            params: `TranslationInput.Params()`.
+        """
+        return {'source': tf.TensorSpec([params.batch_size, params.source_length], tf.int32),
+                'target': tf.TensorSpec([params.batch_size, params.target_length], tf.int32)}
+
+    def __init__(self, params):
+        """Finds the data and prepares them if need be.
+
+        Args:
+            params: `TranslationInput.Params()`.
+
+        Raises:
+            ValueError: a field is wrong.
+            RuntimeError: the data are not there and cannot be prepared.
+        """
+        self.params = params.Copy()
+        self.params.seed = params.seed or 0
+        self.params.Freeze()
+        _check_params(self.params)
+        self.tokenizer = params.tokenizer.Instantiate()
+        self.input_spec = self.InputSpec(params)
+        self._data = tfds_translations.TfdsTranslations(
+            params.dataset, params.split, params.data_dir, params.source_language, params.target_language)
+
+    @_without_autograph
+    def training_dataset(self, position=0):
+        """Returns batches without end, from pair number `position` on.
+
+        Data in memory start anywhere at once; data in files are read once more from the start of the training.
+
+        Args:
+            position: number of pairs seen before, over all epochs.
+
+        Returns:
+            `tf.data.Dataset` of ({'source', 'target'} int32, labels int32, weights float32), each `[batch, length]`.
+
+        Raises:
+            ValueError: the position is negative, or no pair fits into the lengths.
+        """
+        if position < 0:
+            raise ValueError(f'position: {position} is negative. Give the number of pairs seen before, 0 or more.')
+        rows = self._rows_from_memory(position) if self._is_kept_in_memory else self._rows_from_files(position)
+        return self._finish(rows.batch(self.params.batch_size, drop_remainder=True))
+
+    @_without_autograph
+    def evaluation_dataset(self):
+        """Returns every pair once, in stored order; the last batch is filled up with pairs of weight 0."""
+        missing = -self._data.num_examples % self.params.batch_size
+        nothing = tuple(tf.zeros_like(row) for row in self._row(tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)))
+        rows = self._tokenized().map(self._row).concatenate(tf.data.Dataset.from_tensors(nothing).repeat(missing))
+        return self._finish(rows.batch(self.params.batch_size, drop_remainder=True))
+
+    @functools.cached_property
+    def _memory(self):
+        """All rows that fit into the lengths, as arrays `[pairs, length]`."""
+        logging.info('Loading %d pairs of %s into memory.', self._data.num_examples, self.params.dataset)
+        batches = list(self._fitting(self._tokenized()).map(self._row).batch(1024).as_numpy_iterator())
+        if not batches:
+            p = self.params
+            raise ValueError(f'source_length: {p.source_length} and target_length: {p.target_length} are too short for every '
+                             f'pair of split {p.split!r} of {p.dataset!r}. Make them longer.')
+        return tuple(map(np.concatenate, zip(*batches)))
+
+    def _rows_from_memory(self, position):
+        count = len(self._memory[0])
+        first_epoch, first_index = divmod(position, count)
+        with tf.device('CPU:0'):
+            memory = tuple(map(tf.constant, self._memory))
+
+        def indices(epoch):
+            order = tf.range(count)
+            if self.params.shuffle:
+                order = tf.random.experimental.stateless_shuffle(order, tf.stack([self.params.seed, epoch]))
+            num_skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
+            return tf.data.Dataset.from_tensor_slices(order).skip(num_skipped)
+
+        epochs = tf.data.Dataset.range(first_epoch, _LAST_EPOCH)
+        return epochs.flat_map(indices).map(lambda index: tuple(tf.gather(part, index) for part in memory))
+
+    def _rows_from_files(self, position):
+        rows = tf.data.Dataset.range(_LAST_EPOCH).flat_map(lambda epoch: self._fitting(self._tokens_of_epoch(epoch)))
+        return rows.skip(position).map(self._row)
+
+    def _tokens_of_epoch(self, epoch):
+        if not self.params.shuffle:
+            return self._tokenized()
+        # Dataset.shuffle mixes the graph's seed into its own; see ImageInput.
+        tf.compat.v1.get_default_graph().seed = 1
+        seed = tf.random.stateless_uniform(
+            [], tf.stack([self.params.seed, epoch]), minval=None, maxval=None, dtype=tf.int64)
+        return self._tokenized(seed).shuffle(
+            self.params.shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
+
+    def _tokenized(self, shuffle_seed=None):
+        encode = self.tokenizer.encode
+        return self._data.pairs(shuffle_seed).map(
+            lambda source, target: (encode(source), encode(target)), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+    def _fitting(self, pairs):
+        p = self.params
+        return pairs.filter(lambda source, target: (
+            (tf.size(source) > 0) & (tf.size(target) > 0) & (tf.size(source) <= p.source_length)
+            & (tf.size(target) < p.target_length)))
+
+    def _row(self, source, target):
+        """Returns source, target, labels and weights of one pair."""
+        p, end = self.params, self.tokenizer.end_id
+        target = target[:p.target_length - 1]
+        labels = _filled(target, p.target_length, end)
+        weights = tf.cast(tf.range(p.target_length) <= tf.size(target), tf.float32)
+        return _filled(source, p.source_length, end), tf.concat([[end], labels[:-1]], 0), labels, weights
+
+    def _finish(self, batches):
+        options = tf.data.Options()
+        options.deterministic = True
+        named = batches.map(lambda source, target, *others: ({'source': source, 'target': target}, *others))
+        return named.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)
+
+    @property
+    def _is_kept_in_memory(self):
+        if self.params.cache is not None:
+            return self.params.cache
+        return self._data.num_bytes <= _MEMORY_LIMIT_BYTES
+
+
+def _filled(tokens, length, padding):
+    tokens = tokens[:length]
+    return tf.ensure_shape(tf.pad(tokens, [[0, length - tf.size(tokens)]], constant_values=padding), [length])
+
+
+def _check_params(params):
+    smallest = {'batch_size': 1, 'source_length': 1, 'target_length': 2, 'shuffle_buffer_size': 1, 'seed': 0}
+    for field, minimum in smallest.items():
+        value = getattr(params, field)
+        if not isinstance(value, int) or value < minimum:
+            raise ValueError(f'{field}: {value!r} is not allowed. Set it to an integer of at least {minimum}.')

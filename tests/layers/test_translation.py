@@ -1,0 +1,158 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lingpipe
+from lingpipe.layers import cross_attention, encoder_decoder, softmax_head, translation
+from lingpipe.pipeline import analysis
+
+RNG = np.random.default_rng(0)
+BATCH = {'source': tf.constant(RNG.integers(1, 11, (4, 6)), tf.int32), 'target': tf.constant(RNG.integers(1, 11, (4, 5)), tf.int32)}
+
+
+def small_layers(**fields):
+    return translation.transformer_nmt_layers(
+        num_layers=1, vocab_size=11, model_dim=8, hidden_dim=16, num_heads=2, **fields)
+
+
+def make_pipe(num_partitions, **fields):
+    keras.utils.set_random_seed(0)
+    pipe = lingpipe.GPipeLayer.Params().Set(
+        name='pipe', layers=small_layers(**fields), num_partitions=num_partitions, num_micro_batches=2,
+        random_seed=5).Instantiate()
+    pipe.build_from_specs({name: tf.TensorSpec(part.shape, tf.int32) for name, part in BATCH.items()})
+    return pipe
+
+
+@pytest.fixture(scope='module')
+def pipe():
+    return make_pipe(3)
+
+
+def run(stack, x):
+    for layer in stack:
+        x = layer(x)
+    return x
+
+
+def loss(labels, logits):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def with_part(name, rows):
+    return {**BATCH, name: tf.constant(rows, tf.int32)}
+
+
+def test_cross_attention_is_that_of_keras():
+    layer = cross_attention.CrossAttention.Params().Set(name='layer', num_heads=2).Instantiate()
+    target, source = (RNG.normal(size=(3, length, 8)).astype(np.float32) for length in (4, 6))
+    mask = RNG.random((3, 6)) < 0.7
+    layer.build(target.shape)
+    layer.set_weights([RNG.normal(size=weight.shape) for weight in layer.get_weights()])
+    theirs = keras.layers.MultiHeadAttention(2, 4)
+    theirs.build(target.shape, source.shape)
+    kernel, bias, both_kernel, both_bias, output_kernel, output_bias = layer.get_weights()
+    (key, value), (key_bias, value_bias) = np.split(both_kernel, 2, 1), np.split(both_bias, 2)
+    theirs.set_weights([part.reshape(shape.shape) for part, shape in zip(
+        [kernel, bias, key, key_bias, value, value_bias, output_kernel, output_bias], theirs.get_weights())])
+    expected = theirs(target, source, attention_mask=mask[:, None, :])
+    np.testing.assert_allclose(layer(target, source=source, source_mask=mask), expected, atol=1e-5)
+
+
+def test_a_target_sees_its_past_and_all_of_its_source(pipe):
+    before = pipe(BATCH).numpy()
+    changed = BATCH['target'].numpy()
+    changed[:, 3] = 11 - changed[:, 3]
+    after = pipe(with_part('target', changed)).numpy()
+    np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
+    assert not np.allclose(before[:, 3:], after[:, 3:], atol=1e-3)
+    changed = BATCH['source'].numpy()
+    changed[:, 5] = 11 - changed[:, 5]
+    assert (np.abs(pipe(with_part('source', changed)).numpy() - before).max(-1) > 1e-4).all()
+
+
+def test_padding_of_source_and_target_changes_nothing(pipe):
+    padded = {name: tf.pad(part, [[0, 0], [0, 3]]) for name, part in BATCH.items()}
+    np.testing.assert_allclose(run(pipe.stack, padded)[:, :5], pipe(BATCH), atol=1e-5)
+
+
+def test_partitions_change_neither_loss_nor_gradients():
+    fields = {'shared_tables': 'all', 'residual_dropout_prob': 0.2}
+    results = [make_pipe(count, **fields).value_and_grad(loss, BATCH, BATCH['target'], step=7) for count in (1, 3)]
+    np.testing.assert_allclose(results[0].loss, results[1].loss, rtol=1e-6)
+    for gradient, other in zip(results[0].gradients, results[1].gradients, strict=True):
+        np.testing.assert_allclose(gradient, other, atol=1e-6)
+
+
+@pytest.mark.parametrize('shared_tables', translation.SHARED_TABLES)
+def test_shared_tables_are_one_variable(shared_tables):
+    pipe = make_pipe(3, shared_tables=shared_tables)
+    count = sum(np.prod(variable.shape) for variable in pipe.trainable_variables)
+    assert sum(part.num_parameters for part in pipe.partitions) == count
+    tables = [variable.name for variable in pipe.trainable_variables].count('table')
+    assert tables == {'none': 3, 'embeddings': 2, 'all': 1}[shared_tables]
+    d, f = 8, 16
+    assert count == (12 * d * d + 4 * d * f + 2 * f + 24 * d) + 4 * d + tables * 11 * d + 11
+
+
+def test_gradients_are_those_of_the_plain_layers():
+    pipe = make_pipe(2)
+    out = pipe.value_and_grad(loss, BATCH, BATCH['target'])
+    with tf.GradientTape() as tape:
+        value = tf.reduce_mean(loss(BATCH['target'], run(pipe.stack, BATCH)))
+    expected = tape.gradient(value, [variable.value for variable in pipe.trainable_variables])
+    for gradient, other in zip(out.gradients, expected, strict=True):
+        np.testing.assert_allclose(gradient, tf.convert_to_tensor(other), atol=1e-6)
+
+
+def test_what_crosses_between_partitions_of_the_encoder_are_vectors_of_the_source_and_integers_of_the_target():
+    layers = analysis.analyse_layers(
+        analysis.named_layer_params(small_layers()), {name: tf.TensorSpec(part.shape, tf.int32) for name, part in BATCH.items()})
+    specs = {layer.name: {name: (spec.dtype.name, spec.shape[1:].as_list()) for name, spec in layer.outputs.items()}
+             for layer in layers[:-1]}
+    source, mask = {'source': ('float32', [6, 8])}, {'source_mask': ('bool', [6])}
+    assert specs['encoder_0'] == source | mask | {'target': ('int32', [5])}
+    assert specs['decoder_0'] == source | mask | {'target': ('float32', [5, 8])}
+    assert layers[-1].outputs == tf.TensorSpec([1, 5, 11], tf.float32)
+
+
+def test_feed_forward_networks_start_smaller_the_deeper_the_network():
+    def deviation(num_layers):
+        params = translation.transformer_nmt_layers(num_layers, 11, 64, 256, 2)
+        layer = params[1].feed_forward.Instantiate()
+        layer.build((None, 3, 64))
+        return float(keras.ops.std(layer.output_projection.kernel))
+
+    assert deviation(1) / deviation(10) == pytest.approx(10, rel=0.1)
+
+
+def test_logits_keep_within_bounds():
+    head = encoder_decoder.TranslationHead.Params().Set(vocab_size=11, logits_abs_max=0.5).Instantiate()
+    inputs = {'target': RNG.normal(size=(2, 5, 8)).astype(np.float32)}
+    logits, free = head(inputs), softmax_head.SoftmaxHead.call(head, inputs['target']).numpy()
+    assert np.abs(free).max() > 0.5
+    np.testing.assert_allclose(logits, free.clip(-0.5, 0.5), atol=1e-6)
+
+
+def test_in_bfloat16_vectors_travel_in_half_precision_and_masks_stay_what_they_are():
+    layers = [p.Set(dtype_policy='mixed_bfloat16') for p in small_layers()]
+    outputs = run([p.Instantiate() for p in layers[:-1]], BATCH)
+    assert {name: part.dtype.name for name, part in outputs.items()} == {
+        'source': 'bfloat16', 'source_mask': 'bool', 'target': 'bfloat16'}
+    assert layers[-1].Instantiate()(outputs).dtype == tf.float32
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="shared_tables is 'al'; did you mean all"):
+        small_layers(shared_tables='al')
+    with pytest.raises(ValueError, match='CrossAttention.num_heads is 3, but vectors have 8'):
+        cross_attention.CrossAttention.Params().Set(num_heads=3).Instantiate().build((None, 5, 8))
+    layer = encoder_decoder.TargetEmbedding.Params().Set(vocab_size=3, model_dim=4, tied_to='decoder').Instantiate()
+    with pytest.raises(ValueError, match="TargetEmbedding.tied_to is 'decoder', which is no TokenEmbedding of the stack"):
+        layer.tie({})
+    table = encoder_decoder.SourceEmbedding.Params().Set(name='decoder', vocab_size=5, model_dim=4).Instantiate()
+    table.build({'source': (None, 5), 'target': (None, 5)})
+    layer.tie({'decoder': table})
+    with pytest.raises(ValueError, match='whose table has shape .* is needed'):
+        layer.build({'source': (None, 5, 4), 'target': (None, 5), 'source_mask': (None, 5)})

@@ -1,0 +1,57 @@
+import keras
+import pytest
+
+from lingpipe import model_registry
+from lingpipe.pipeline import analysis
+from lingpipe.training import optimizer as optimizers
+from params import transformer_nmt as experiments
+
+# L, H, A and partitions, and the range in millions that the published 400M, 1.3B, 3B and 6B allow with two or three tables
+# of 64,000 vectors: GPipe (arXiv 1811.06965, section 5).
+PUBLISHED = {
+    'T6H8192A16': ((6, 8192, 16, 1), (408, 473)), 'T24H8192A16': ((24, 8192, 16, 4), (1238, 1304)),
+    'T12H16384A32': ((12, 16384, 32, 2), (1238, 1304)), 'T32H16384A32': ((32, 16384, 32, 8), (3084, 3149)),
+    'T64H16384A32': ((64, 16384, 32, 16), (6037, 6102))}
+
+
+def params_of(name):
+    return model_registry.GetParams(f'params.transformer_nmt.{name}', 'Train')
+
+
+def test_all_experiments_of_the_module_are_known():
+    known = {key for key in model_registry.ListModels().models if key.startswith('params.transformer_nmt.')}
+    assert known == {f'params.transformer_nmt.{name}' for name in ['SpokenNumbers', *PUBLISHED]}
+    assert model_registry.GetClass('params.transformer_nmt') is experiments.SpokenNumbers
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_the_number_of_parameters_is_in_the_published_range(name):
+    (num_layers, hidden_dim, num_heads, num_partitions), (smallest, largest) = PUBLISHED[name]
+    p = params_of(name)
+    assert (p.task.body.num_partitions, len(p.task.body.layers)) == (num_partitions, 2 * num_layers + 3)
+    assert {layer.attention.num_heads for layer in p.task.body.layers if 'attention' in layer} == {num_heads}
+    layers = analysis.analyse_layers(analysis.named_layer_params(p.task.body.layers), p.input.cls.InputSpec(p.input))
+    count, d, f, h = sum(layer.num_parameters for layer in layers), 1024, hidden_dim, 64 * num_heads
+    assert count == num_layers * (12 * d * h + 9 * h + 4 * d * f + 2 * f + 15 * d) + 4 * d + 2 * 64_000 * d + 64_000
+    assert smallest <= round(count / 1e6) <= largest
+
+
+@pytest.mark.parametrize('name', ['SpokenNumbers', 'T12H16384A32'])
+def test_params_read_back_from_their_text(name):
+    changed = params_of(name)
+    changed.train.Set(max_steps=7)
+    changed.task.body.layers[-2].cross_attention.Set(num_heads=2)
+    assert changed != params_of(name)
+    assert params_of(name).FromText(changed.ToText()) == changed
+    assert params_of(name).FromTextWithTypes(changed.ToTextWithTypes()) == changed
+
+
+def test_optimizer_inputs_and_task_fit_together():
+    params = params_of('T6H8192A16')
+    assert float(optimizers.build_optimizer(params.train, [keras.Variable([1.0])]).learning_rate) == 0.0  # it warms up
+    for name, datasets in (('T6H8192A16', ['Train', 'Dev', 'Test']), ('SpokenNumbers', ['Train', 'Test'])):
+        experiment, task = model_registry.GetClass(f'params.transformer_nmt.{name}')(), params_of(name).task
+        assert experiment.GetDatasetNames() == datasets
+        tokenizer = experiment.Train().tokenizer.Instantiate()
+        assert task.body.layers[0].padding_id == task.end_id == tokenizer.end_id
+        assert task.body.layers[0].vocab_size >= tokenizer.vocab_size
