@@ -13,8 +13,8 @@ weight gradients are there beside the old ones::
 
 With recompute='layer' only inputs are kept, EARLY is of layer i's internals, and the new sums are those of layer i alone.
 
-EARLY: parts of a backward pass that need no gradient are computed for all layers as soon as it begins. AT_WORK: gradients of
-what a layer computes inside. Both shares are fitted to `benchmarks/planner_accuracy.py`; all else is counted from traced graphs.
+EARLY: tensors of layers before, which the allocator's record shows as soon as a backward pass begins. AT_WORK: gradients of what
+a layer computes inside. Both shares are fitted by hand to `benchmarks/planner_accuracy.py`; all else is counted from traced graphs.
 """
 
 import numpy as np
