@@ -59,8 +59,7 @@ class Exporter:
         return keras_path, saved_model_path
 
     def _build(self, name):
-        spec = self._input_spec
-        inputs = outputs = keras.Input(spec.shape[1:], dtype=spec.dtype.name, name='inputs')
+        inputs = outputs = _keras_inputs(self._input_spec)
         for layer in self._body.stack:
             outputs = layer(outputs)
         return keras.Model(inputs, outputs, name=name)
@@ -68,3 +67,10 @@ class Exporter:
     def _needed(self):
         foreign = sorted({type(layer).__name__ for layer in self._body.stack if not type(layer).__module__.startswith('keras.')})
         return f'loads where {", ".join(foreign)} can be imported' if foreign else 'loads with Keras alone'
+
+
+def _keras_inputs(specs, name='inputs'):
+    """Returns the Keras inputs of a model whose own input is one tensor, or a dictionary of them."""
+    if isinstance(specs, dict):
+        return {key: _keras_inputs(spec, key) for key, spec in specs.items()}
+    return keras.Input(specs.shape[1:], dtype=specs.dtype.name, name=name)

@@ -1,0 +1,69 @@
+"""Training a translation model whose tables are one, and evaluating it by whole translations."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from lingpipe import base_model_params, layers
+from lingpipe.input import translation_input
+from lingpipe.layers import translation
+from lingpipe.models import translation_model
+from lingpipe.training import evaluation, export, trainer
+
+
+class Letters(tfds.core.GeneratorBasedBuilder):
+    """A letter, and the same letter."""
+
+    VERSION = tfds.core.Version('1.0.0')
+    url_infos = None
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.Translation(languages=('from', 'into')), supervised_keys=('from', 'into'))
+
+    def _split_generators(self, dl_manager):
+        return {'train': self._generate_examples(64), 'test': self._generate_examples(5)}
+
+    def _generate_examples(self, count):
+        for i in range(count):
+            yield i, {'from': 'ab'[i % 2], 'into': 'ab'[i % 2]}
+
+
+def make_params(data_dir, num_partitions=2):
+    class Tiny(base_model_params.SingleTaskModelParams):
+        def Task(self):
+            p = translation_model.TranslationModel.Params().Set(name='tiny_translation', beam_size=2)
+            p.body.Set(num_partitions=num_partitions, num_micro_batches=2, layers=translation.transformer_nmt_layers(
+                num_layers=1, vocab_size=128, model_dim=16, hidden_dim=32, num_heads=2, shared_tables='all'))
+            p.train.Set(max_steps=200, ema_decay=0.8, optimizer=layers.KerasParams(keras.optimizers.Adam), learning_rate=0.01)
+            return p
+
+    params = Tiny().Model()
+    params.Define('input', translation_input.TranslationInput.Params().Set(
+        dataset='letters', data_dir=data_dir, batch_size=8, source_length=2, target_length=3), '')
+    return params, {'Test': params.input.Copy().Set(split='test')}
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """Data directory, log directory and results of a training with two partitions."""
+    data_dir, logdir = (str(tmp_path_factory.mktemp(name)) for name in ('data', 'logs'))
+    return data_dir, logdir, trainer.Trainer(*make_params(data_dir), logdir).run()
+
+
+def test_a_checkpoint_evaluates_by_whole_translations_with_another_number_of_partitions(trained, capsys):
+    data_dir, logdir, results = trained
+    again = evaluation.CheckpointEvaluation(*make_params(data_dir, num_partitions=1), logdir).once()
+    assert again['Test'] == pytest.approx(results['Test'], rel=1e-4)
+    assert results['Test']['exact_match_greedy'] == results['Test']['exact_match_beam'] == 1.0
+    assert 'accuracy 100.00 %, exact_match_greedy 100.00 %, exact_match_beam 100.00 %\n' in capsys.readouterr().out
+
+
+def test_the_exported_model_gives_the_same_logits(trained):
+    data_dir, logdir, _ = trained
+    params, _ = make_params(data_dir)
+    exporter = export.Exporter(params, logdir)
+    path, _ = exporter.run()
+    batch = {'source': np.array([[97, 0], [98, 98]]), 'target': np.array([[0, 97, 0], [0, 98, 97]])}
+    np.testing.assert_allclose(keras.saving.load_model(path)(batch), exporter._model(batch), atol=1e-6)
