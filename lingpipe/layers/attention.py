@@ -44,11 +44,11 @@ class MultiHeadAttention(base_layer.BaseLayer):
     def _head_dim(self, model_dim):
         p = self.params
         head_dim = p.dim_per_head or model_dim // p.num_heads
-        must_be_even = p.Get('use_rotary_positions') if 'use_rotary_positions' in p else False
-        if not p.dim_per_head and model_dim % p.num_heads or (must_be_even and head_dim % 2):
+        is_rotary = 'use_rotary_positions' in p and p.use_rotary_positions
+        if not p.dim_per_head and model_dim % p.num_heads or is_rotary and head_dim % 2:
             raise ValueError(
-                f'{type(self).__name__}.num_heads is {p.num_heads}, but vectors have {model_dim} channels: heads need an equal '
-                'number of them, an even one for rotary positions. Choose another num_heads, or set dim_per_head.')
+                f'{type(self).__name__}.num_heads is {p.num_heads}, but vectors have {model_dim} channels: heads need an '
+                'equal number of them, an even one for rotary positions. Choose another num_heads, or set dim_per_head.')
         return head_dim
 
     def _dense(self, name, units, scale):

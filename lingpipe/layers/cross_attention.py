@@ -6,7 +6,7 @@ from lingpipe.layers import attention
 
 
 class CrossAttention(attention.MultiHeadAttention):
-    """Attention of a target to a source (arXiv 1706.03762, section 3.2.3): queries come from one, keys and values from the other.
+    """Attention of a target, which has the queries, to a source, which has keys and values (arXiv 1706.03762, section 3.2.3).
 
         target ─> dense ───> queries ────────────┐
         source ─> dense ─┬─> keys ───────────────┤

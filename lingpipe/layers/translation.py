@@ -9,8 +9,8 @@ SHARED_TABLES = ('none', 'embeddings', 'all')
 
 def transformer_nmt_layers(
         num_layers, vocab_size, model_dim, hidden_dim, num_heads, dim_per_head=None, shared_tables='embeddings',
-        logits_abs_max=None, activation='relu', padding_id=0, input_dropout_prob=0.0, residual_dropout_prob=0.0, atten_dropout_prob=0.0,
-        relu_dropout_prob=0.0):
+        logits_abs_max=None, activation='relu', padding_id=0, input_dropout_prob=0.0, residual_dropout_prob=0.0,
+        atten_dropout_prob=0.0, relu_dropout_prob=0.0):
     """Returns an encoder and a decoder as the list of their units, from tokens to logits.
 
         source_embedding, encoder_0, ..., encoder_(L-1), target_embedding, decoder_0, ..., decoder_(L-1), softmax
@@ -20,8 +20,8 @@ def transformer_nmt_layers(
 
     It has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads together, d by
     default, and T of 1 to 3 the number of tables: the family T(L, f, A) of GPipe (arXiv 1811.06965, section 5), whose
-    published counts ask for heads of size 64 with 16 and with 32 heads. As there, feed-forward networks start smaller the deeper the network
-    is (here by 1 / L, in the second of their layers), and logits may be clipped.
+    published counts ask for heads of size 64 with 16 and with 32 heads. After the same section feed-forward networks start
+    smaller the deeper the network is (here by 1 / L, in the second of their layers), and logits may be clipped.
 
     Args:
         num_layers: number of blocks of the encoder, and of the decoder, L.
