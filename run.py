@@ -23,7 +23,7 @@ flags.DEFINE_enum(
     'mode', 'train', ['train', 'eval', 'trace', 'export', 'generate', 'inspect_params', 'inspect_model', 'plan', 'list'],
     'train: train, evaluating as it goes. eval: evaluate a checkpoint. trace: show what the time of a few steps is '
     'spent on, in a picture and a table. export: write a checkpoint as a plain Keras file and as a SavedModel. '
-    'generate: print what a language model writes after --prompt. inspect_params: print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, '
+    'generate: print what a language model writes after --prompt, or a translation model makes of it. inspect_params: print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, '
     'partition and device. plan: tell what fits on which devices, and how fast it is. list: print all models.')
 flags.DEFINE_string(
     'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training goes on from what is there.')
@@ -117,8 +117,11 @@ def _export(params, unused_datasets, unused_devices):
 
 
 def _generate(params, unused_datasets, devices):
-    from lingpipe.models import sampling
-    from lingpipe.training import generation
+    from lingpipe.models import sampling, translation_model
+    from lingpipe.training import generation, translation
+    if issubclass(params.task.cls, translation_model.TranslationModel):
+        translation.CheckpointTranslation(params, FLAGS.logdir, devices).run(FLAGS.prompt, FLAGS.checkpoint)
+        return
     writer = generation.CheckpointGeneration(
         params, FLAGS.logdir, sampling.Sampling(FLAGS.temperature, FLAGS.top_k, FLAGS.seed), devices)
     writer.run(FLAGS.prompt, FLAGS.num_tokens, FLAGS.checkpoint)

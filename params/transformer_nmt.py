@@ -32,7 +32,8 @@ class SpokenNumbers(base_model_params.SingleTaskModelParams):
         return self._Input('test')
 
     def Task(self):
-        p = translation_model.TranslationModel.Params().Set(name='spoken_numbers')
+        p = translation_model.TranslationModel.Params().Set(
+            name='spoken_numbers', sample_source='four hundred and seven thousand and twelve')
         p.body.Set(
             num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none',
             layers=translation.transformer_nmt_layers(

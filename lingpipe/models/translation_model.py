@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import encoder_decoder
-from lingpipe.models import base_task, beam_search, token_losses
+from lingpipe.models import base_task, beam_search, text_translation, token_losses
 from lingpipe.pipeline import variable_values
 
 
@@ -18,7 +18,12 @@ class TranslationModel(base_task.BaseTask):
         p.Define('end_id', 0, "Token that ends a target and comes before its first: the tokenizer's end_id.")
         p.Define('beam_size', 4, 'Number of beginnings that beam search goes on with.')
         p.Define('length_penalty', 0.6, 'See beam_search.beam_search; 0 prefers short translations.')
+        p.Define('sample_source', None, 'Text that is translated with every evaluation of a training; None: none.')
         return p
+
+    def __init__(self, params):
+        super().__init__(params)
+        self._translator = None
 
     def loss(self, targets, outputs):
         """Computes the metrics of one micro-batch.
@@ -55,6 +60,15 @@ class TranslationModel(base_task.BaseTask):
             metrics[f'exact_match_{name}'] = (
                 tf.reduce_sum(counts * tf.cast(is_equal, tf.float32)), tf.reduce_sum(counts))
         return metrics
+
+    def sample(self, training_input, read):
+        """Translates `sample_source`; see `BaseTask.sample`."""
+        text = self.params.sample_source
+        if text is None:
+            return None
+        if self._translator is None:
+            self._translator = text_translation.Translator(self, training_input.tokenizer, training_input.input_spec, read)
+        return f'{text} -> {self._translator(text)}'
 
     def translate(self, source, max_length, beam_size=None, read=variable_values.read_variable):
         """Translates; the encoder runs once, the decoder over what is there of the target for each further token.

@@ -10,6 +10,7 @@ from lingpipe.input import translation_input
 from lingpipe.layers import translation
 from lingpipe.models import translation_model
 from lingpipe.training import evaluation, export, trainer
+from lingpipe.training import translation as text_translations
 
 
 class Letters(tfds.core.GeneratorBasedBuilder):
@@ -33,7 +34,7 @@ class Letters(tfds.core.GeneratorBasedBuilder):
 def make_params(data_dir, num_partitions=2):
     class Tiny(base_model_params.SingleTaskModelParams):
         def Task(self):
-            p = translation_model.TranslationModel.Params().Set(name='tiny_translation', beam_size=2)
+            p = translation_model.TranslationModel.Params().Set(name='tiny_translation', beam_size=2, sample_source='b')
             p.body.Set(num_partitions=num_partitions, num_micro_batches=2, layers=translation.transformer_nmt_layers(
                 num_layers=1, vocab_size=128, model_dim=16, hidden_dim=32, num_heads=2, shared_tables='all'))
             p.train.Set(max_steps=200, ema_decay=0.8, optimizer=layers.KerasParams(keras.optimizers.Adam), learning_rate=0.01)
@@ -58,6 +59,16 @@ def test_a_checkpoint_evaluates_by_whole_translations_with_another_number_of_par
     assert again['Test'] == pytest.approx(results['Test'], rel=1e-4)
     assert results['Test']['exact_match_greedy'] == results['Test']['exact_match_beam'] == 1.0
     assert 'accuracy 100.00 %, exact_match_greedy 100.00 %, exact_match_beam 100.00 %\n' in capsys.readouterr().out
+
+
+def test_a_checkpoint_translates_a_text_and_refuses_one_that_is_empty_or_too_long(trained, capsys):
+    data_dir, logdir, _ = trained
+    translation_of = text_translations.CheckpointTranslation(make_params(data_dir)[0], logdir)
+    assert [translation_of.run(text) for text in 'ab'] == ['a', 'b']
+    assert capsys.readouterr().out == 'a\nb\n'
+    for text, count in (('', 0), ('aaa', 3)):
+        with pytest.raises(ValueError, match=f'has {count} tokens.* Give one of 1 to 2'):
+            translation_of.run(text)
 
 
 def test_the_exported_model_gives_the_same_logits(trained):
