@@ -5,8 +5,9 @@ import hashlib
 import tensorflow_datasets as tfds
 
 _DESCRIPTION = """\
-Whole numbers below a million, as 'four hundred and seven thousand and twelve' and as '407012': all numbers of up to four
-digits, and 12,000 of five and of six digits.
+Whole numbers below a million, as 'four hundred and seven thousand and twelve' and as '407012': all numbers of up to three
+digits, and of each greater length 8,000 with at most one zero and 8,000 (or, if there are fewer, all) with more of them, which
+would be rare otherwise.
 
 Which numbers of a length are drawn, and which of them are 'test' (one in 32), depends on the SHA-256 of their digits alone:
 no number is in both splits.
@@ -15,7 +16,7 @@ no number is in both splits.
 _CITATION = '@misc{spoken-numbers, title = {Spoken numbers, made by rule}}'
 
 _NUM_DIGITS = 6
-_NUM_OF_A_LENGTH = 12_000
+_NUM_OF_A_KIND = 8_000
 _TEST_DIVISOR = 32
 
 _SMALL = ('zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen '
@@ -71,7 +72,9 @@ def split_numbers():
     drawn = []
     for length in range(1, _NUM_DIGITS + 1):
         numbers = range(10**(length - 1) if length > 1 else 0, 10**length)
-        drawn += sorted(numbers, key=_hash)[:_NUM_OF_A_LENGTH]
+        for has_zeros in (False, True):
+            of_a_kind = [number for number in numbers if (str(number).count('0') > 1) == has_zeros]
+            drawn += sorted(of_a_kind, key=_hash)[:_NUM_OF_A_KIND]
     drawn.sort(key=_hash)
     is_test = [_hash(number)[-1] % _TEST_DIVISOR == 0 for number in drawn]
     return {split: [number for number, test in zip(drawn, is_test) if test == (split == 'test')] for split in ('train', 'test')}

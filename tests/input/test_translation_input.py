@@ -148,8 +148,10 @@ def test_numbers_are_spoken(number, words):
 def test_numbers_of_all_lengths_are_split_without_one_in_common():
     splits = spoken_numbers_dataset.split_numbers()
     train, test = map(set, splits.values())
-    assert not train & test and len(train) + len(test) == 34_000
-    assert 34_000 / 32 * 0.9 < len(test) < 34_000 / 32 * 1.1
+    with_zeros = {number for number in train | test if str(number).count('0') > 1}
+    assert not train & test and len(train | test) == 10 + 90 + 900 + 8252 + 12_707 + 16_000
+    assert len(with_zeros) == 9 + 252 + 4707 + 8000  # of three, four, five and six digits
+    assert 0.9 < len(test) / (len(train | test) / 32) < 1.1
     assert {len(str(number)) for number in train} == set(range(1, 7))
     spoken = [spoken_numbers_dataset.spoken(number) for number in [*splits['test'], 777_777]]
     assert max(map(len, spoken)) <= 80
