@@ -6,18 +6,15 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from lingpipe import hyperparams, spelling
-from lingpipe.input import image_augmentation, image_decoding, image_examples, image_normalization, tfds_images
+from lingpipe import spelling
+from lingpipe.input import base_input, image_augmentation, image_decoding, image_examples, image_normalization, tfds_images
 
 _MEMORY_LIMIT_BYTES = 512 * 2**20
 _DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
 
-# No function here branches on a tensor, and AutoGraph takes most of the start-up time to find that out.
-_without_autograph = tf.autograph.experimental.do_not_convert
 
-
-class ImageInput:
+class ImageInput(base_input.BaseInput):
     """Images of a TFDS dataset, augmented, normalised and batched.
 
     The order of an epoch and every augmentation are pure functions of (seed, epoch, index in the epoch). So the whole
@@ -41,17 +38,11 @@ class ImageInput:
 
     @classmethod
     def Params(cls):
-        """Returns the InstantiableParams of this input."""
-        p = hyperparams.InstantiableParams(cls)
-        p.Define('name', 'image_input', 'Name of the input.')
-        p.Define('dataset', 'digits', "TFDS name of the dataset, such as 'digits', 'cifar10' or 'imagenet2012'.")
-        p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
-        p.Define('split', 'train', "TFDS split, such as 'train', 'test' or 'train[:90%]'.")
-        p.Define('batch_size', 64, 'Number of examples in a batch.')
+        """Returns the InstantiableParams of this input; `dataset` may be 'cifar10' or 'imagenet2012', say."""
+        p = super().Params().Set(name='image_input', dataset='digits', batch_size=64)
         p.Define('image_size', 32, 'Height and width of the images that come out, in pixels.')
         p.Define('num_channels', None, '1 (gray) or 3 (RGB); None: as in the dataset.')
         p.Define('augmentation', 'none', f'One of {sorted(image_augmentation.AUGMENTATIONS)}.')
-        p.Define('shuffle', True, 'Whether training visits the examples in a new random order in every epoch.')
         p.Define(
             'shuffle_buffer_size', None,
             'How many encoded images wait for being drawn where the data are read from files (in memory all are '
@@ -59,10 +50,8 @@ class ImageInput:
         p.Define(
             'cache', None,
             f'Whether decoded images stay in memory; None: if they take at most {_MEMORY_LIMIT_BYTES >> 20} MiB.')
-        p.Define('seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or 0.")
         p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
         p.Define('num_threads', None, "Threads of this input's own; None: those of TensorFlow.")
-        p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data.')
         return p
 
     @staticmethod
@@ -76,19 +65,7 @@ class ImageInput:
         return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
 
     def __init__(self, params):
-        """Finds the data and prepares them if need be.
-
-        Args:
-            params: `ImageInput.Params()`.
-
-        Raises:
-            ValueError: a field is wrong.
-            RuntimeError: the data are not there and cannot be prepared.
-        """
-        self.params = params.Copy()
-        self.params.seed = params.seed or 0
-        self.params.Freeze()
-        _check_params(self.params)
+        super().__init__(params)
         self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
         self._data = tfds_images.TfdsImages(params.dataset, params.split, params.data_dir)
         self.num_examples = self._data.num_examples
@@ -97,7 +74,7 @@ class ImageInput:
         self.input_shape = (params.batch_size, params.image_size, params.image_size, num_channels)
         self.input_spec = tf.TensorSpec(self.input_shape, tf.float32)
 
-    @_without_autograph
+    @base_input.without_autograph
     def training_dataset(self, position=0):
         """Returns batches without end, from example number `position` on.
 
@@ -125,9 +102,9 @@ class ImageInput:
 
         examples = tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(examples_of_epoch)
         batches = source.batch(examples, self.params.batch_size, drop_remainder=True)
-        return self._finish(batches, self._training_batch)
+        return self._finish(batches.map(self._training_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True))
 
-    @_without_autograph
+    @base_input.without_autograph
     def evaluation_dataset(self):
         """Returns every example once, in stored order, without augmentation.
 
@@ -139,7 +116,7 @@ class ImageInput:
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
         examples = tf.data.Dataset.zip((source.references(), no_seeds))
         batches = source.batch(examples, self.params.batch_size, drop_remainder=False)
-        return self._finish(batches, self._evaluation_batch)
+        return self._finish(batches.map(self._evaluation_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True))
 
     def _examples_of_epoch(self, source, epoch):
         # Dataset.shuffle mixes the graph's seed into its own. Fixing it here, in the graph of this one function, keeps
@@ -172,20 +149,15 @@ class ImageInput:
     def _offset(self, labels):
         return tf.cast(labels, tf.int32) + self.params.label_offset
 
-    def _finish(self, batches, make_batch):
-        autotune = tf.data.AUTOTUNE
-        batches = batches.map(make_batch, num_parallel_calls=autotune, deterministic=True)
-        batches = batches.prefetch(self.params.prefetch or autotune)
+    def _finish(self, batches):
         options = tf.data.Options()
-        options.deterministic = True
         if self.params.num_threads:
             options.threading.private_threadpool_size = self.params.num_threads
-        return batches.with_options(options)
+        return super()._finish(batches).with_options(options)
 
     def _check_training(self, position):
+        self._check_position(position)
         p = self.params
-        if position < 0:
-            raise ValueError(f'position: {position} is negative. Give the number of examples seen before, 0 or more.')
         if p.batch_size > self.num_examples:
             raise ValueError(
                 f'batch_size: {p.batch_size} is larger than the {self.num_examples} examples of split {p.split!r} of '
@@ -231,30 +203,19 @@ class ImageInput:
             image = image_decoding.decode_image(encoded, num_channels)
         return tf.ensure_shape(image, [*self._decoded_size, num_channels])
 
-
-def _check_params(params):
-    if params.augmentation not in image_augmentation.AUGMENTATIONS:
-        raise ValueError(
-            f'augmentation: {params.augmentation!r} is not known'
-            f'{spelling.did_you_mean(str(params.augmentation), image_augmentation.AUGMENTATIONS)}')
-    if params.num_channels not in (None, 1, 3):
-        raise ValueError(
-            f'num_channels: {params.num_channels!r} is not allowed. '
-            'Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
-    for field in ('batch_size', 'image_size'):
-        _check_at_least(params, field, 1)
-    for field in ('label_offset', 'seed'):
-        _check_at_least(params, field, 0)
-    for field in ('shuffle_buffer_size', 'num_threads', 'prefetch'):
-        if getattr(params, field) is not None:
-            _check_at_least(params, field, 1)
-    if params.cache and image_augmentation.AUGMENTATIONS[params.augmentation].crops_when_decoding:
-        raise ValueError(
-            f'cache: True keeps whole decoded images in memory, but {params.augmentation!r} decodes only the part that '
-            'it crops. Set cache to None, or choose another augmentation.')
-
-
-def _check_at_least(params, field, minimum):
-    value = getattr(params, field)
-    if not isinstance(value, int) or value < minimum:
-        raise ValueError(f'{field}: {value!r} is not allowed. Set it to an integer of at least {minimum}.')
+    def _check_params(self):
+        super()._check_params()
+        p = self.params
+        if p.augmentation not in image_augmentation.AUGMENTATIONS:
+            raise ValueError(
+                f'augmentation: {p.augmentation!r} is not known'
+                f'{spelling.did_you_mean(str(p.augmentation), image_augmentation.AUGMENTATIONS)}')
+        if p.num_channels not in (None, 1, 3):
+            raise ValueError(
+                f'num_channels: {p.num_channels!r} is not allowed. Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
+        self._check_at_least(image_size=1, label_offset=0)
+        self._check_at_least(**{field: 1 for field in ('shuffle_buffer_size', 'num_threads') if p.Get(field) is not None})
+        if p.cache and image_augmentation.AUGMENTATIONS[p.augmentation].crops_when_decoding:
+            raise ValueError(
+                f'cache: True keeps whole decoded images in memory, but {p.augmentation!r} decodes only the part that it '
+                'crops. Set cache to None, or choose another augmentation.')

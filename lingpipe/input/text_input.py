@@ -6,16 +6,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from lingpipe import hyperparams
-from lingpipe.input import byte_tokenizer, tfds_text, token_sequences
+from lingpipe.input import base_input, byte_tokenizer, tfds_text, token_sequences
 
 _MEMORY_LIMIT_BYTES = 64 * 2**20
 _DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
 
-_without_autograph = tf.autograph.experimental.do_not_convert
 
-
-class TextInput:
+class TextInput(base_input.BaseInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
     Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. What comes at a
@@ -31,25 +28,17 @@ class TextInput:
 
     @classmethod
     def Params(cls):
-        """Returns the InstantiableParams of this input."""
-        p = hyperparams.InstantiableParams(cls)
-        p.Define('name', 'text_input', 'Name of the input.')
-        p.Define('dataset', 'pydoc_topics', "TFDS name of the dataset, such as 'pydoc_topics' or 'lm1b'.")
-        p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
-        p.Define('split', 'train', "TFDS split, such as 'train', 'test' or 'train[:90%]'.")
+        """Returns the InstantiableParams of this input; `dataset` may be 'lm1b', say."""
+        p = super().Params().Set(name='text_input', dataset='pydoc_topics', batch_size=16)
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
         p.Define('tokenizer', byte_tokenizer.ByteTokenizer.Params(), 'What makes tokens of a text.')
-        p.Define('batch_size', 16, 'Number of sequences in a batch.')
         p.Define('sequence_length', 256, 'Number of tokens in a sequence.')
         p.Define('evaluation_context', 0, 'In evaluation, tokens of each sequence that are shown but were counted before; '
                  'more cost time, and spare tokens a prediction from next to nothing.')
-        p.Define('shuffle', True, 'Whether every epoch comes in a new random order.')
         p.Define('shuffle_buffer_size', _DEFAULT_SHUFFLE_BUFFER_SIZE,
                  'How many documents wait for being drawn where the data are read from files.')
         p.Define('cache', None, 'Whether all tokens stay in memory; None: if the split takes at most '
                  f'{_MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
-        p.Define('seed', None, "Integer from 0 that fixes the order; None: the training's random_seed, or 0.")
-        p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data.')
         return p
 
     @staticmethod
@@ -62,24 +51,12 @@ class TextInput:
         return tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
 
     def __init__(self, params):
-        """Finds the data and prepares them if need be.
-
-        Args:
-            params: `TextInput.Params()`.
-
-        Raises:
-            ValueError: a field is wrong.
-            RuntimeError: the data are not there and cannot be prepared.
-        """
-        self.params = params.Copy()
-        self.params.seed = params.seed or 0
-        self.params.Freeze()
-        _check_params(self.params)
+        super().__init__(params)
         self.tokenizer = params.tokenizer.Instantiate()
         self.input_spec = self.InputSpec(params)
         self._data = tfds_text.TfdsText(params.dataset, params.split, params.data_dir, params.text_feature)
 
-    @_without_autograph
+    @base_input.without_autograph
     def training_dataset(self, position=0):
         """Returns batches without end, from sequence number `position` on.
 
@@ -95,14 +72,13 @@ class TextInput:
         Raises:
             ValueError: the position is negative, or the split too small for a batch.
         """
-        if position < 0:
-            raise ValueError(f'position: {position} is negative. Give the number of sequences seen before, 0 or more.')
+        self._check_position(position)
         p = self.params
         batches = self._source().sequences(position).batch(p.batch_size, drop_remainder=True)
         weights = tf.ones(self.input_spec.shape)
         return self._finish(batches.map(lambda rows: self._examples(rows, weights)))
 
-    @_without_autograph
+    @base_input.without_autograph
     def evaluation_dataset(self):
         """Returns every token once, in stored order; see `token_sequences.evaluation_sequences`.
 
@@ -153,19 +129,11 @@ class TextInput:
             return self.params.cache
         return self._data.num_bytes <= _MEMORY_LIMIT_BYTES
 
-    def _finish(self, batches):
-        options = tf.data.Options()
-        options.deterministic = True
-        return batches.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)
-
-
-def _check_params(params):
-    smallest = {'batch_size': 1, 'sequence_length': 1, 'shuffle_buffer_size': 1, 'seed': 0, 'evaluation_context': 0}
-    for field, minimum in smallest.items():
-        value = getattr(params, field)
-        if not isinstance(value, int) or value < minimum:
-            raise ValueError(f'{field}: {value!r} is not allowed. Set it to an integer of at least {minimum}.')
-    if params.evaluation_context >= params.sequence_length:
-        raise ValueError(
-            f'evaluation_context: {params.evaluation_context} leaves nothing to predict of a sequence_length of '
-            f'{params.sequence_length}. Set it to half of that, for instance, or to 0.')
+    def _check_params(self):
+        super()._check_params()
+        self._check_at_least(sequence_length=1, shuffle_buffer_size=1, evaluation_context=0)
+        p = self.params
+        if p.evaluation_context >= p.sequence_length:
+            raise ValueError(
+                f'evaluation_context: {p.evaluation_context} leaves nothing to predict of a sequence_length of '
+                f'{p.sequence_length}. Set it to half of that, for instance, or to 0.')

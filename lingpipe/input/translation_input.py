@@ -6,17 +6,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from lingpipe import hyperparams
-from lingpipe.input import byte_tokenizer, tfds_translations
+from lingpipe.input import base_input, byte_tokenizer, tfds_translations
 
 _MEMORY_LIMIT_BYTES = 64 * 2**20
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
 
-# No function here branches on a tensor, and AutoGraph takes most of the start-up time to find that out.
-_without_autograph = tf.autograph.experimental.do_not_convert
 
-
-class TranslationInput:
+class TranslationInput(base_input.BaseInput):
     """Pairs of sentences of a TFDS dataset, tokenized, filled up to fixed lengths and batched.
 
     ::
@@ -40,24 +36,16 @@ class TranslationInput:
 
     @classmethod
     def Params(cls):
-        """Returns the InstantiableParams of this input."""
-        p = hyperparams.InstantiableParams(cls)
-        p.Define('name', 'translation_input', 'Name of the input.')
-        p.Define('dataset', 'spoken_numbers', "TFDS name of the dataset, such as 'spoken_numbers' or 'wmt14_translate/de-en'.")
-        p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
-        p.Define('split', 'train', "TFDS split, such as 'train', 'test' or 'train[:90%]'.")
+        """Returns the InstantiableParams of this input; `dataset` may be 'wmt14_translate/de-en', say."""
+        p = super().Params().Set(name='translation_input', dataset='spoken_numbers', batch_size=64)
         p.Define('source_language', None, "Language to translate from; None: the first of the dataset's keys.")
         p.Define('target_language', None, "Language to translate into; None: the second of them.")
         p.Define('tokenizer', byte_tokenizer.ByteTokenizer.Params(), 'What makes tokens of both languages.')
-        p.Define('batch_size', 64, 'Number of pairs in a batch.')
         p.Define('source_length', 128, 'Number of tokens that a source is filled up to.')
         p.Define('target_length', 128, 'Number of tokens that a target, with its end, is filled up to.')
-        p.Define('shuffle', True, 'Whether every epoch comes in a new random order.')
         p.Define('shuffle_buffer_size', 10_000, 'How many pairs wait for being drawn where the data are read from files.')
         p.Define('cache', None, 'Whether all tokens stay in memory; None: if the split takes at most '
                  f'{_MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
-        p.Define('seed', None, "Integer from 0 that fixes the order; None: the training's random_seed, or 0.")
-        p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data.')
         return p
 
     @staticmethod
@@ -71,25 +59,13 @@ class TranslationInput:
                 'target': tf.TensorSpec([params.batch_size, params.target_length], tf.int32)}
 
     def __init__(self, params):
-        """Finds the data and prepares them if need be.
-
-        Args:
-            params: `TranslationInput.Params()`.
-
-        Raises:
-            ValueError: a field is wrong.
-            RuntimeError: the data are not there and cannot be prepared.
-        """
-        self.params = params.Copy()
-        self.params.seed = params.seed or 0
-        self.params.Freeze()
-        _check_params(self.params)
+        super().__init__(params)
         self.tokenizer = params.tokenizer.Instantiate()
         self.input_spec = self.InputSpec(params)
         self._data = tfds_translations.TfdsTranslations(
             params.dataset, params.split, params.data_dir, params.source_language, params.target_language)
 
-    @_without_autograph
+    @base_input.without_autograph
     def training_dataset(self, position=0):
         """Returns batches without end, from pair number `position` on.
 
@@ -104,12 +80,11 @@ class TranslationInput:
         Raises:
             ValueError: the position is negative, or no pair fits into the lengths.
         """
-        if position < 0:
-            raise ValueError(f'position: {position} is negative. Give the number of pairs seen before, 0 or more.')
+        self._check_position(position)
         rows = self._rows_from_memory(position) if self._is_kept_in_memory else self._rows_from_files(position)
         return self._finish(rows.batch(self.params.batch_size, drop_remainder=True))
 
-    @_without_autograph
+    @base_input.without_autograph
     def evaluation_dataset(self):
         """Returns every pair once, in stored order; the last batch is filled up with pairs of weight 0."""
         missing = -self._data.num_examples % self.params.batch_size
@@ -178,10 +153,8 @@ class TranslationInput:
         return _filled(source, p.source_length, end), tf.concat([[end], labels[:-1]], 0), labels, weights
 
     def _finish(self, batches):
-        options = tf.data.Options()
-        options.deterministic = True
-        named = batches.map(lambda source, target, *others: ({'source': source, 'target': target}, *others))
-        return named.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)
+        return super()._finish(
+            batches.map(lambda source, target, *others: ({'source': source, 'target': target}, *others)))
 
     @property
     def _is_kept_in_memory(self):
@@ -189,15 +162,11 @@ class TranslationInput:
             return self.params.cache
         return self._data.num_bytes <= _MEMORY_LIMIT_BYTES
 
+    def _check_params(self):
+        super()._check_params()
+        self._check_at_least(source_length=1, target_length=2, shuffle_buffer_size=1)
+
 
 def _filled(tokens, length, padding):
     tokens = tokens[:length]
     return tf.ensure_shape(tf.pad(tokens, [[0, length - tf.size(tokens)]], constant_values=padding), [length])
-
-
-def _check_params(params):
-    smallest = {'batch_size': 1, 'source_length': 1, 'target_length': 2, 'shuffle_buffer_size': 1, 'seed': 0}
-    for field, minimum in smallest.items():
-        value = getattr(params, field)
-        if not isinstance(value, int) or value < minimum:
-            raise ValueError(f'{field}: {value!r} is not allowed. Set it to an integer of at least {minimum}.')

@@ -1,0 +1,72 @@
+"""What every input has: where its data are, in which order they come, and how batches are handed out."""
+
+import tensorflow as tf
+
+from lingpipe import hyperparams
+
+# No function of an input branches on a tensor, and AutoGraph takes most of the start-up time to find that out.
+without_autograph = tf.autograph.experimental.do_not_convert
+
+
+class BaseInput:
+    """Batches of a TFDS dataset.
+
+    A subclass extends `Params()`, and defines the static method `InputSpec(params)`, which prepares no data, the attribute
+    `input_spec`, and the methods `training_dataset(position)` and `evaluation_dataset()`.
+
+    Args:
+        params: `Params()` of the subclass.
+
+    Raises:
+        ValueError: a field is wrong.
+        RuntimeError: the data are not there and cannot be prepared.
+
+    Attributes:
+        example_name: what an example is called.
+        params: the frozen Params, in which the seed is a number.
+    """
+
+    example_name = 'examples'
+
+    @classmethod
+    def Params(cls):
+        """Returns the InstantiableParams of this input."""
+        p = hyperparams.InstantiableParams(cls)
+        p.Define('name', None, 'Name of the input.')
+        p.Define('dataset', None, 'TFDS name of the dataset.')
+        p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
+        p.Define('split', 'train', "TFDS split, such as 'train', 'test' or 'train[:90%]'.")
+        p.Define('batch_size', None, 'Number of examples in a batch.')
+        p.Define('shuffle', True, 'Whether training visits the examples in a new random order in every epoch.')
+        p.Define('seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or 0.")
+        p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data.')
+        return p
+
+    def __init__(self, params):
+        self.params = params.Copy()
+        self.params.seed = params.seed or 0
+        self.params.Freeze()
+        self._check_params()
+
+    def _check_params(self):
+        """Raises ValueError for a field that cannot work; a subclass adds its own."""
+        self._check_at_least(batch_size=1, seed=0)
+        if self.params.prefetch is not None:
+            self._check_at_least(prefetch=1)
+
+    def _check_at_least(self, **minimums):
+        for field, minimum in minimums.items():
+            value = self.params.Get(field)
+            if not isinstance(value, int) or value < minimum:
+                raise ValueError(f'{field}: {value!r} is not allowed. Set it to an integer of at least {minimum}.')
+
+    def _check_position(self, position):
+        if position < 0:
+            raise ValueError(
+                f'position: {position} is negative. Give the number of {self.example_name} seen before, 0 or more.')
+
+    def _finish(self, batches):
+        """Makes batches ahead, always in the same order."""
+        options = tf.data.Options()
+        options.deterministic = True
+        return batches.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)
