@@ -38,10 +38,10 @@ flags.DEFINE_integer('num_devices', None, "With --mode=plan: how many devices nu
                      'as the model needs.', lower_bound=1)
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
 flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text.')
-flags.DEFINE_integer('num_tokens', 200, 'With --mode=generate: largest number of tokens to go on for.', lower_bound=1)
-flags.DEFINE_float('temperature', 0.8, 'With --mode=generate: the lower, the likelier the text; 0: the likeliest token always.')
-flags.DEFINE_integer('top_k', 40, 'With --mode=generate: choose among so many of the likeliest tokens; 0: among all.')
-flags.DEFINE_integer('seed', 0, 'With --mode=generate: another seed, another text.')
+flags.DEFINE_integer('num_tokens', 200, 'With --mode=generate, language models: largest number of tokens to go on for.', lower_bound=1)
+flags.DEFINE_float('temperature', 0.8, 'With --mode=generate, language models: the lower, the likelier the text; 0: always the likeliest.')
+flags.DEFINE_integer('top_k', 40, 'With --mode=generate, language models: choose among so many of the likeliest tokens; 0: all.')
+flags.DEFINE_integer('seed', 0, 'With --mode=generate, language models: another seed, another text.')
 _FLAGS_OF_ONE_MODE = {
     'plan': ('accelerator', 'device_memory', 'num_devices'),
     'generate': ('prompt', 'num_tokens', 'temperature', 'top_k', 'seed')}

@@ -7,7 +7,14 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import spelling
-from lingpipe.input import base_input, image_augmentation, image_decoding, image_examples, image_normalization, tfds_images
+from lingpipe.input import (
+    base_input,
+    image_augmentation,
+    image_decoding,
+    image_examples,
+    image_normalization,
+    tfds_images,
+)
 
 _MEMORY_LIMIT_BYTES = 512 * 2**20
 _DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000

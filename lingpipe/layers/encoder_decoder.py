@@ -13,7 +13,7 @@ Targets stay integers up to the decoder: partitions of the encoder hand on `leng
 
 import keras
 
-from lingpipe.layers import cross_attention, embedding, softmax_head, transformer_block
+from lingpipe.layers import cross_attention, embedding, softmax_head, tied_table, transformer_block
 from lingpipe.layers import positions as position_layers
 
 
@@ -79,13 +79,13 @@ class EncoderBlock(transformer_block.TransformerBlock):
         return {**inputs, 'source': super().call(inputs['source'], mask=inputs['source_mask'], training=training)}
 
 
-class TargetEmbedding(_SequenceEmbedding):
+class TargetEmbedding(tied_table.TiedTable, _SequenceEmbedding):
     """Ends the encoder by a layer norm of the source, and begins the decoder with vectors of the target."""
 
     @classmethod
     def Params(cls):
         p = super().Params()
-        p.Define('tied_to', None, 'Name of the TokenEmbedding whose table is used; None: a table of its own.')
+        cls.define_field(p)
         p.Define('norm_epsilon', 1e-6, 'Added to the variance in the layer norm.')
         return p
 
@@ -93,34 +93,15 @@ class TargetEmbedding(_SequenceEmbedding):
         super().__init__(params, **kwargs)
         self.source_norm = keras.layers.LayerNormalization(
             epsilon=params.norm_epsilon, name='source_norm', dtype=self.dtype_policy)
-        self._tied_embedding = lambda: None  # a layer as an attribute would count as a part of this one
-
-    def tie(self, layers):
-        """Finds the embedding whose table is shared; see `SoftmaxHead.tie`."""
-        name = self.params.tied_to
-        if name is None:
-            return
-        if not isinstance(layers.get(name), embedding.TokenEmbedding):
-            raise ValueError(f'TargetEmbedding.tied_to is {name!r}, which is no TokenEmbedding of the stack; its layers are '
-                             f'{sorted(layers)}. Set it to the name of one, or to None.')
-        self._tied_embedding = lambda: layers[name]
-
-    @property
-    def borrowed_variables(self):
-        """List of the variables that count at another layer."""
-        return [] if self.params.tied_to is None else [self.table]
 
     def build(self, input_shape):
         self.source_norm.build(input_shape['source'])
         self._build_positions(input_shape['target'])
-        tied, p = self._tied_embedding(), self.params
-        if tied is None:
+        shared = self.shared_table(self.params.vocab_size, self.params.model_dim)
+        if shared is None:
             super().build(input_shape['target'])
-            return
-        self.table = tied.table
-        if tuple(self.table.shape) != (p.vocab_size, p.model_dim):
-            raise ValueError(f'TargetEmbedding.tied_to is {tied.name!r}, whose table has shape {tuple(self.table.shape)}, but '
-                             f'{(p.vocab_size, p.model_dim)} is needed. Give both one vocab_size, or set tied_to to None.')
+        else:
+            self.table = shared
 
     def call(self, inputs, training=None):
         """Returns the nest with a normalised source and vectors `[batch, target_length, model_dim]` as target."""

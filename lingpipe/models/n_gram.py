@@ -12,8 +12,8 @@ class NGramModel:
         p(w | h) = max(c(h w) - D, 0) / c(h) + D N(h) / c(h) p(w | h')    D = (n1 + 1/2) / (n1 + 2 n2 + 1)
 
     c counts occurrences for the longest histories, and the different tokens that stand before for shorter ones; N(h) is the
-    number of different tokens after h, n1 and n2 how many c are 1 and 2 (the 1/2 keeps something for the unseen where n1 is 0). The shortest history leads to
-    equal probabilities.
+    number of different tokens after h, n1 and n2 how many c are 1 and 2 (the 1/2 keeps something for the unseen where n1 is 0).
+    The shortest history leads to equal probabilities.
 
     Args:
         tokens: integer array `[length]` to learn from.
@@ -24,7 +24,7 @@ class NGramModel:
     def __init__(self, tokens, order, vocab_size):
         if vocab_size ** order >= 2 ** 63:
             raise ValueError(f'order={order} is too large for runs of tokens below {vocab_size}. Choose a smaller order.')
-        self._order, self._vocab_size = order, vocab_size
+        self._vocab_size = vocab_size
         runs = [_counts(self._codes(tokens, length)) for length in range(1, order + 1)]
         self._levels = [
             _Level(codes, counts if length == order else self._continuations(runs[length][0], length, codes), vocab_size)

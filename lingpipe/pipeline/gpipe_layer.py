@@ -37,7 +37,6 @@ class GPipeLayer(base_layer.BaseLayer):
         observer: what is told of every action that `value_and_grad` lays out (see `executor.Execution`), or None.
     """
 
-    supports_jit = False
     observer = None
 
     @classmethod

@@ -26,6 +26,10 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
     def __init__(self, model, params, **kwargs):
         if params.layers:
             raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
+        if params.dtype_policy is not None:
+            raise ValueError(
+                f'dtype_policy={params.dtype_policy!r} was given to a pipeline that is made from a Keras model, whose layers have '
+                'policies of their own. Leave it out, and call keras.config.set_dtype_policy before the model is made.')
         graph = keras_model.ModelGraph(model)
         self.graph = graph
         super().__init__(params.Copy().Set(name=params.name or f'{model.name}_pipeline'), **kwargs)

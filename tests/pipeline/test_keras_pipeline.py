@@ -234,6 +234,8 @@ def test_a_stateful_layer_is_refused_by_name():
 
 
 def test_fields_for_params_are_checked():
+    with pytest.raises(ValueError, match="dtype_policy='mixed_bfloat16' was given.*policies of their own"):
+        from_keras(u_net(), num_partitions=2, dtype_policy='mixed_bfloat16')
     with pytest.raises(ValueError, match='num_partitions=40 is more than the'):
         from_keras(u_net(), num_partitions=40)
     with pytest.raises(ValueError, match='layers was given'):

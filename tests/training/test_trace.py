@@ -55,4 +55,5 @@ def test_a_step_with_a_scaled_loss_is_traced_too(tiny, tmp_path):
     params = tiny.params()
     params.task.dtype_policy = 'mixed_float16'
     step, = trace.Trace(params, tmp_path / 'logs').run(1)
+    assert len(step.updates) == 2
     assert all(step.actions_end <= begin <= end for begin, end in step.updates)
