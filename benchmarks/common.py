@@ -10,6 +10,7 @@ import os
 import pathlib
 import platform
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -170,6 +171,19 @@ def allocator_mib(statistic):
 def reset_allocator_peak():
     """Lets the allocator's peak start again from what is allocated now."""
     tf.config.experimental.reset_memory_stats('CPU:0')
+
+
+def cap_memory(mib):
+    """Limits the data of this process to what it has now and `mib` more; an allocation beyond it fails.
+
+    Returns:
+        MiB that the process has now.
+    """
+    with open('/proc/self/status', encoding='utf-8') as status:
+        now = next(int(line.split()[1]) * 1024 for line in status if line.startswith('VmData'))
+    limit = now + mib * 2**20
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    return now / 2**20
 
 
 def _processor():

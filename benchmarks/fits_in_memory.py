@@ -3,8 +3,6 @@
     python benchmarks/fits_in_memory.py
 """
 
-import resource
-
 import common
 from absl import app, flags
 
@@ -43,7 +41,7 @@ def train(num_partitions, recompute, capped):
     loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     variables = [variable.value for variable in pipe.trainable_variables]
     if capped:
-        _cap_memory(_CAP_MIB.value)
+        common.cap_memory(_CAP_MIB.value)
 
     @tf.function(autograph=False)
     def step():
@@ -73,14 +71,6 @@ def _layers():
                    'kernel_initializer': 'he_normal'}
     return [layers.KerasParams(keras.layers.Conv2D, **convolution) for _ in range(_NUM_LAYERS.value)] + [
         layers.KerasParams(keras.layers.GlobalAveragePooling2D), layers.KerasParams(keras.layers.Dense, units=10)]
-
-
-def _cap_memory(mib):
-    """Limits the data of this process to what it has now and `mib` more; an allocation beyond it fails."""
-    with open('/proc/self/status', encoding='utf-8') as status:
-        now = next(int(line.split()[1]) * 1024 for line in status if line.startswith('VmData'))
-    limit = now + mib * 2**20
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _row(name, num_partitions, recompute, capped):

@@ -37,7 +37,21 @@ class Source(keras.layers.Layer):
 
 
 def peak(name, num_partitions, num_micro_batches, recompute, index, ends):
-    """Measures the second step of a partition.
+    """Measures the second step of a partition; the arguments are those of `alone`.
+
+    Yields:
+        MiB of TensorFlow's allocator, weights included.
+    """
+    problem, pipe = alone(name, num_partitions, num_micro_batches, recompute, index, ends)
+    step = models.pipeline_step(problem, pipe)
+    step(problem.x, problem.y_true).numpy()
+    common.reset_allocator_peak()
+    step(problem.x, problem.y_true).numpy()
+    yield common.allocator_mib('peak')
+
+
+def alone(name, num_partitions, num_micro_batches, recompute, index, ends):
+    """Builds a partition without the others.
 
     Args:
         name: name of the schedule.
@@ -47,8 +61,8 @@ def peak(name, num_partitions, num_micro_batches, recompute, index, ends):
         index: index of the partition.
         ends: list of the end indices of all partitions.
 
-    Yields:
-        MiB of TensorFlow's allocator, weights included.
+    Returns:
+        Pair of a `models.Problem` and the `GPipeLayer` that does its device's actions.
     """
     local_devices.use_virtual_devices(1)
     problem = models.problem()
@@ -64,13 +78,8 @@ def peak(name, num_partitions, num_micro_batches, recompute, index, ends):
         problem, order, cut = problem._replace(layers=part), [str(_of_stage(action, 0)) for action in actions], {}
     if index < num_partitions - 1:
         problem = problem._replace(loss_fn=_mean_of_outputs)
-    pipe = models.build_pipe(
+    return problem, models.build_pipe(
         problem, num_partitions=1, num_micro_batches=num_micro_batches, schedule=[order], recompute=recompute, **cut)
-    step = models.pipeline_step(problem, pipe)
-    step(problem.x, problem.y_true).numpy()
-    common.reset_allocator_peak()
-    step(problem.x, problem.y_true).numpy()
-    yield common.allocator_mib('peak')
 
 
 def steps(name, num_partitions, num_micro_batches, recompute):
