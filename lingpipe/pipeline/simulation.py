@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from lingpipe.pipeline.action import BACKWARD, FORWARD, WEIGHT
+from lingpipe.pipeline.step_times import RECOMPUTE
 from lingpipe.pipeline.timeline import Span, Timeline
 
 
@@ -15,7 +16,7 @@ class StageCosts:
         forward: time of F.
         backward: time of the gradients by inputs.
         weight_gradient: time of the gradients by weights: a W, or a part of B where the schedule does not split.
-        recompute: time to compute the activations again before B; 0 where they are kept.
+        recompute: time to compute the activations again, before B and without its gradients; 0 where they are kept.
         transfer: time for the stage's output to reach the next stage's device, and for the gradient of it to come back.
         update: time to update the stage's weights, once a step.
     """
@@ -40,6 +41,12 @@ class StageCosts:
 def simulate(schedule, costs=None, recompute_after_own_forward=False):
     """Runs a schedule on paper: each action starts as soon as its device is free and its data are there.
 
+    Recomputation is an action of its own before its B. It waits for its turn on the device, as in the `Execution`, but not
+    for gradients, so that it fills a part of the time in which the device would wait::
+
+        device 0  F0F1......B1--R0B0--      B1 follows its own F1: its activations are still at hand
+        device 1  ..F0F1B1--R0B0--....
+
     Sending keeps no device busy. The updates begin when every device has finished its actions, since the norm that clips
     gradients takes all of them.
 
@@ -57,19 +64,40 @@ def simulate(schedule, costs=None, recompute_after_own_forward=False):
         ValueError: when there are costs for another number of stages, or the schedule never ends.
     """
     costs = _costs_of_stages(schedule, costs)
-    kept = frozenset() if recompute_after_own_forward else schedule.backwards_after_own_forward()
-    free, ends, spans = [0.0] * schedule.num_devices, {}, []
-    for action in schedule.execution_order():
-        device = schedule.device_of(action.stage)
-        arrivals = [ends[needed] + _transfer(schedule, costs, needed.stage, action.stage)
-                    for needed in schedule.dependencies(action)]
-        start = max([free[device], *arrivals])
-        ends[action] = free[device] = start + _duration(action, costs[action.stage], schedule.splits_backward, action in kept)
-        spans.append(Span(device, action, start, ends[action]))
+    durations = _durations(schedule, costs, recompute_after_own_forward)
     updates = [0.0] * schedule.num_devices
     for stage, cost in enumerate(costs):
         updates[schedule.device_of(stage)] += cost.update
-    return Timeline(schedule, tuple(sorted(spans, key=lambda span: (span.start, span.device))), tuple(updates))
+    return Timeline(schedule, run(schedule, durations, [cost.transfer for cost in costs]), tuple(updates))
+
+
+def run(schedule, durations, transfers=None):
+    """Starts each action of a schedule as soon as its device is free and its data are there.
+
+    Args:
+        schedule: `Schedule`.
+        durations: dictionary from `Action` to its time; an action that it lacks takes none. Recomputations are actions of
+            kind `RECOMPUTE`.
+        transfers: for each stage, `StageCosts.transfer`; None: sending takes no time.
+
+    Returns:
+        Tuple of `Span`s that begin at 0, in the order of their starts.
+    """
+    free, ends, spans = [0.0] * schedule.num_devices, {}, []
+    transfers = transfers or [0.0] * schedule.num_stages
+
+    def start(device, action, arrivals):
+        begin = max([free[device], *arrivals])
+        ends[action] = free[device] = begin + durations.get(action, 0.0)
+        spans.append(Span(device, action, begin, ends[action]))
+
+    for action in schedule.execution_order():
+        device, recomputation = schedule.device_of(action.stage), action._replace(kind=RECOMPUTE)
+        if action.kind == BACKWARD and recomputation in durations:
+            start(device, recomputation, [])
+        start(device, action, [ends[needed] + _transfer(schedule, transfers, needed.stage, action.stage)
+                               for needed in schedule.dependencies(action)])
+    return tuple(sorted(spans, key=lambda span: (span.start, span.end, span.device)))
 
 
 def _costs_of_stages(schedule, costs):
@@ -84,16 +112,22 @@ def _costs_of_stages(schedule, costs):
     return list(costs)
 
 
-def _transfer(schedule, costs, source, target):
+def _durations(schedule, costs, recompute_after_own_forward):
+    durations = {action: _duration(action.kind, costs[action.stage], schedule.splits_backward)
+                 for actions in schedule.device_actions for action in actions}
+    kept = frozenset() if recompute_after_own_forward else schedule.backwards_after_own_forward()
+    durations.update({action._replace(kind=RECOMPUTE): costs[action.stage].recompute
+                      for action in schedule.backwards() - kept if costs[action.stage].recompute})
+    return durations
+
+
+def _duration(kind, cost, splits_backward):
+    backward = cost.backward + (0.0 if splits_backward else cost.weight_gradient)
+    return {FORWARD: cost.forward, BACKWARD: backward, WEIGHT: cost.weight_gradient}[kind]
+
+
+def _transfer(schedule, transfers, source, target):
     """Time between two stages: what the earlier one's output takes, in both directions."""
     if schedule.device_of(source) == schedule.device_of(target):
         return 0.0
-    return costs[min(source, target)].transfer
-
-
-def _duration(action, costs, splits_backward, activations_kept):
-    durations = {FORWARD: costs.forward, WEIGHT: costs.weight_gradient, BACKWARD: costs.backward}
-    if action.kind != BACKWARD:
-        return durations[action.kind]
-    recompute = 0.0 if activations_kept else costs.recompute
-    return recompute + costs.backward + (0.0 if splits_backward else costs.weight_gradient)
+    return transfers[min(source, target)]

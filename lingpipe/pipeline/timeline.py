@@ -30,7 +30,7 @@ class Timeline:
 
     Attributes:
         schedule: `Schedule` that was run.
-        spans: tuple of `Span`s, one an action, in the order of their starts.
+        spans: tuple of `Span`s, one an action, recomputations among them, in the order of their starts.
         updates: for each device, the time of its weight update, which begins when all devices have finished their actions.
     """
 

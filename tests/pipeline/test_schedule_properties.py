@@ -67,6 +67,8 @@ def test_a_timeline_keeps_devices_and_data_and_is_no_faster_than_work_and_distan
             assert start >= span['F', stage - 1, m].end
         if kind == 'B' and stage < schedule.num_stages - 1:
             assert start >= span['B', stage + 1, m].end
+        if kind == 'R':
+            assert span['F', stage, m].end <= start and span['R', stage, m].end <= span['B', stage, m].start
     work = [schedule.num_micro_batches * sum(cost.forward + cost.backward + cost.weight_gradient for cost in
                                              costs[device::schedule.num_devices]) for device in range(schedule.num_devices)]
     distance = sum(cost.forward + cost.backward for cost in costs)

@@ -53,14 +53,17 @@ def test_the_memory_of_zb_h1_is_that_of_its_paper(weight_gradient_inputs):
 
 
 def test_times_by_hand():
-    """Two devices, two micro-batches, GPipe: device 1 is slower, sending takes 1, device 0 computes again before B0 only."""
+    """Two devices, two micro-batches, GPipe: device 1 is slower, sending takes 1; only before B0 is anything computed again.
+
+    Device 0 does so while it waits for the gradients of micro-batch 0.
+    """
     timeline = schedules.gpipe(2, 2).simulate([
         COSTS(forward=2, backward=3, weight_gradient=1, recompute=2, transfer=1, update=1),
         COSTS(forward=3, backward=3, weight_gradient=3, recompute=3, transfer=9, update=2)])
     assert [(device, str(action), start, end) for device, action, start, end in timeline.spans] == [
-        (0, '0F0', 0, 2), (0, '0F1', 2, 4), (1, '1F0', 3, 6), (1, '1F1', 6, 9), (1, '1B1', 9, 15), (1, '1B0', 15, 24),
-        (0, '0B1', 16, 20), (0, '0B0', 25, 31)]
-    assert timeline.step_time == 33
+        (0, '0F0', 0, 2), (0, '0F1', 2, 4), (1, '1F0', 3, 6), (1, '1F1', 6, 9), (1, '1B1', 9, 15), (1, '1R0', 15, 18),
+        (0, '0B1', 16, 20), (1, '1B0', 18, 24), (0, '0R0', 20, 22), (0, '0B0', 25, 29)]
+    assert timeline.step_time == 31
     assert timeline.busy_times == (2 + 2 + 4 + 6 + 1, 3 + 3 + 6 + 9 + 2)
 
 
@@ -68,6 +71,25 @@ def test_nothing_is_recomputed_where_a_backward_follows_its_own_forward_unless_t
     schedule, costs = schedules.one_forward_one_backward(1, 3), COSTS(1, 1, 1, recompute=1)
     assert schedule.simulate(costs).step_time == 3 * 3
     assert schedule.simulate(costs, recompute_after_own_forward=True).step_time == 3 * 4
+
+
+@pytest.mark.parametrize('name, step_time, drawing', [
+    ('gpipe', 14, ('F0F1F2......B2--R1B1--R0B0--',
+                   '..F0F1F2B2--R1B1--R0B0--....')),
+    ('1f1b', 13, ('F0F1R0..B0--F2R1B1--R2B2--',
+                  '..F0B0--F1B1--F2B2--......'))])
+def test_recomputation_does_not_wait_for_gradients(name, step_time, drawing):
+    """By hand: F and R take 1, B takes 2; nothing is computed again where a B directly follows its own F."""
+    timeline = schedules.make_schedule(name, 2, 3).simulate(COSTS(1, 1, 1, recompute=1))
+    assert timeline.step_time == step_time
+    assert [line.split('  ', 1)[1] for line in timeline.draw(num_columns=2 * step_time).splitlines()] == list(drawing)
+
+
+def test_a_split_backward_pass_is_computed_again_before_its_first_half():
+    timeline = schedules.zb_h1(2, 2).simulate(COSTS(1, 1, 1, recompute=1))
+    assert timeline.draw(num_columns=16) == (
+        'device 0  F0F1R0B0W0R1B1W1\n'
+        'device 1  ..F0B0F1B1W0W1..')
 
 
 def test_transfers_are_free_between_stages_of_one_device():
