@@ -4,6 +4,10 @@ import pathlib
 
 import setuptools
 
+# What compiles for TPUs that are not there; there are no wheels for other machines.
+_TPU_COMPILER = [f"{package}; python_version >= '3.11' and sys_platform == 'linux' and platform_machine == 'x86_64'"
+                 for package in ('jaxlib==0.10.2', 'libtpu==0.0.51')]
+
 setuptools.setup(
     name='lingpipe',
     version='0.1.0',
@@ -29,6 +33,7 @@ setuptools.setup(
     extras_require={
         'gpu': ['tensorflow[and-cuda]'],
         'tpu': ['tensorflow-tpu'],
+        'tpu-compile': _TPU_COMPILER,
         'test': ['hypothesis', 'pytest', 'pytest-xdist', 'ruff'],
     },
 )

@@ -1,0 +1,23 @@
+import pytest
+import tensorflow as tf
+
+from lingpipe.planner import tpu_lowering
+
+
+def test_equal_functions_give_equal_text_wherever_they_are_written():
+    spec = tf.TensorSpec([4])
+
+    def first(x):
+        return [x + 1.0]
+
+    def second(other):
+        return [other + 1.0]
+
+    text = tpu_lowering.lower(first, spec)
+    assert text == tpu_lowering.lower(tf.function(second, jit_compile=True), spec)
+    assert 'loc(' not in text and 'stablehlo.add' in text
+
+
+def test_an_open_dimension_is_refused():
+    with pytest.raises(ValueError, match=r'needs every size, and got \(None, 3\). Give the batch a size'):
+        tpu_lowering.lower(lambda x: [x], tf.TensorSpec([None, 3]))
