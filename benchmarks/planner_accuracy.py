@@ -5,27 +5,28 @@
 
 Memory: each partition runs in a process of its own, which does the actions of its device and no others. What would come from
 the partition before is made on the spot by a small source, and the gradients that would come back are those of a sum.
+Time: `planned_times.py` says how.
 """
 
-import contextlib
 import sys
 
 import common
 import isolated_partition
 import models
+import planned_times
 from absl import app, flags
 
-from lingpipe.distribute import local_devices
-from lingpipe.pipeline import layer_profile
 from lingpipe.pipeline import schedule as schedules
 from lingpipe.planner import accelerators, layer_stack, plan
 
 _WHAT = flags.DEFINE_enum('what', 'memory', ['memory', 'time'], 'What to compare.')
-_PARTITIONS = flags.DEFINE_list('partitions', ['1', '2', '4'], 'Values of num_partitions.')
-_COUNTS = flags.DEFINE_list('counts', ['2', '4', '8'], 'Values of num_micro_batches, of the same mini-batch.')
+_PARTITIONS = flags.DEFINE_list('partitions', None, 'Values of num_partitions; 1, 2, 4 for memory, 1, 2 for time.')
+_COUNTS = flags.DEFINE_list(
+    'counts', None, 'Values of num_micro_batches, of the same mini-batch; 2, 4, 8 for memory, 4, 8 for time.')
 _SCHEDULES = flags.DEFINE_list('schedules', ['gpipe', '1f1b'], 'Values of schedule.')
 _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage', 'layer'], 'Values of recompute.')
-_NUM_STEPS = flags.DEFINE_integer('num_steps', 8, 'With --what=time: steps of each configuration, the first not counted.')
+_NUM_STEPS = flags.DEFINE_integer('num_steps', 8, 'With --what=time: measured steps of each configuration.', lower_bound=1)
+_DEFAULTS = {'memory': {'partitions': (1, 2, 4), 'counts': (2, 4, 8)}, 'time': {'partitions': (1, 2), 'counts': (4, 8)}}
 _MIB = 2**20
 
 
@@ -60,8 +61,8 @@ def _join(form, values):
 
 def _memory():
     rows, ratios = [], []
-    for num_partitions in map(int, _PARTITIONS.value):
-        for num_micro_batches in map(int, _COUNTS.value):
+    for num_partitions in _numbers(_PARTITIONS):
+        for num_micro_batches in _numbers(_COUNTS):
             for recompute in _RECOMPUTE.value:
                 for name in _SCHEDULES.value if num_partitions > 1 else ['gpipe']:
                     row, found = memory_row(name, num_partitions, num_micro_batches, recompute)
@@ -76,44 +77,20 @@ def _memory():
 
 
 def _time():
-    """Every configuration has a process; they take turns, so that what else happens on the machine meets all of them."""
-    configurations = [(name, num_partitions, count, recompute) for num_partitions in map(int, _PARTITIONS.value)
-                      for count in map(int, _COUNTS.value) for recompute in _RECOMPUTE.value
+    configurations = [(name, num_partitions, count, recompute) for num_partitions in _numbers(_PARTITIONS)
+                      for count in _numbers(_COUNTS) for recompute in _RECOMPUTE.value
                       for name in (_SCHEDULES.value if num_partitions > 1 else ['gpipe'])]
-    with contextlib.ExitStack() as stack:
-        processes = [stack.enter_context(common.Process(isolated_partition.steps, *configuration))
-                     for configuration in configurations]
-        turns = [[process.next() for process in processes] for _ in range(_NUM_STEPS.value)][1:]
-    measured = [min(seconds) for seconds in zip(*turns)]
-    with common.Process(predicted_times, configurations) as process:
-        predicted = process.next()
-    relative = [(expected / predicted[0], got / measured[0]) for expected, got in zip(predicted, measured)]
-    rows = [[*configuration, f'{1000 * got:.0f}', f'{pair[0]:.2f}', f'{pair[1]:.2f}', f'{pair[1] / pair[0]:.2f}']
-            for configuration, got, pair in zip(configurations, measured, relative)]
-    within = sum(abs(got / expected - 1) <= 0.1 for expected, got in relative[1:]) / (len(relative) - 1)
+    rows, ratios = planned_times.relative_rows(
+        configurations, *planned_times.predicted_and_measured(configurations, _NUM_STEPS.value))
+    within = sum(abs(ratio - 1) <= 0.1 for ratio in ratios) / max(len(ratios), 1)
     common.report(
-        common.markdown_table(['schedule', 'K', 'M', 'recompute', 'measured ms', 'predicted / first row', 'measured / first row',
-                               'measured / predicted'], rows),
-        f'{within:.0%} of {len(relative) - 1} relative times within 10 %; model {models.name()}; predictions from measured times '
-        'of layers; fastest of the steps.')
+        common.markdown_table(planned_times.HEADER, rows),
+        f'{within:.0%} of {len(ratios)} relative times within 10 %, {min(ratios, default=1):.2f} to {max(ratios, default=1):.2f}; '
+        f'model {models.name()}; predictions from measured times of layers; fastest of {_NUM_STEPS.value} steps.')
 
 
-def predicted_times(configurations):
-    """Yields the list of predicted seconds, from times of layers that are measured on one virtual device."""
-    local_devices.use_virtual_devices(1)
-    problem, device = models.problem(), '/device:CPU:0'
-    stack = layer_stack.LayerStack(
-        problem.layers, models.input_specs(problem), [problem.x.shape[0] // int(count) for count in _COUNTS.value])
-    known = {}
-
-    def times(size):
-        if size not in known:
-            known[size] = layer_profile.profile_layers(stack.layer_params, stack.micro_batch_specs(size), device, None, stack.analyses)
-        return known[size]
-
-    setting = plan.Setting(stack, accelerators.CPU, None, 0, 'float32', times)
-    yield [plan.make_plan(setting, schedules.make_schedule(name, num_partitions, count), recompute).step_time
-           for name, num_partitions, count, recompute in configurations]
+def _numbers(flag):
+    return [int(text) for text in flag.value or _DEFAULTS[_WHAT.value][flag.name]]
 
 
 def main(unused_argv):

@@ -1,0 +1,45 @@
+"""Predicted beside measured step times: how they are compared, by hand, and the command at its smallest size."""
+
+import importlib
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from lingpipe.pipeline.layer_profile import LayerTime
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_TINY = ['--model=decoder', '--num_blocks=1', '--width=8', '--sequence_length=4', '--batch_size=4', '--num_steps=1',
+         '--partitions=1,2', '--counts=2', '--schedules=1f1b', '--recompute=stage']
+
+
+@pytest.fixture
+def planned_times(monkeypatch):
+    monkeypatch.syspath_prepend(_ROOT / 'benchmarks')
+    return importlib.import_module('planned_times')
+
+
+def test_times_are_compared_over_those_of_the_first_row(planned_times):
+    rows, ratios = planned_times.relative_rows([('gpipe', 1, 4, 'none'), ('1f1b', 2, 4, 'stage')], [0.2, 0.1], [0.4, 0.3])
+    assert rows == [['gpipe', 1, 4, 'none', '200', '400', '1.00', '1.00', '1.00'],
+                    ['1f1b', 2, 4, 'stage', '100', '300', '0.50', '0.75', '1.50']]
+    assert ratios == pytest.approx([1.5])
+
+
+def test_the_fastest_of_several_measurements_of_a_layer_counts(planned_times):
+    assert planned_times.faster_layers([LayerTime(1, 5), LayerTime(3, 4)], [LayerTime(2, 4), LayerTime(2, 6)]) == [
+        LayerTime(1, 4), LayerTime(2, 4)]
+
+
+def test_the_command_has_a_row_for_each_configuration_and_one_schedule_where_one_device_has_no_other():
+    environment = {key: value for key, value in os.environ.items() if key not in ('PYTHONPATH', 'TF_ENABLE_ONEDNN_OPTS')}
+    finished = subprocess.run([sys.executable, 'benchmarks/planner_accuracy.py', '--what=time', *_TINY], cwd=_ROOT,
+                              env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in finished.stdout.splitlines()
+            if line.startswith('|')][2:]
+    assert [row[:4] for row in rows] == [['gpipe', '1', '2', 'stage'], ['1f1b', '2', '2', 'stage']]
+    assert rows[0][6:] == ['1.00', '1.00', '1.00']
+    assert '1 relative times within 10 %' in finished.stdout
