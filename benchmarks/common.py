@@ -179,11 +179,16 @@ def cap_memory(mib):
     Returns:
         MiB that the process has now.
     """
-    with open('/proc/self/status', encoding='utf-8') as status:
-        now = next(int(line.split()[1]) * 1024 for line in status if line.startswith('VmData'))
-    limit = now + mib * 2**20
+    now = data_mib()
+    limit = round((now + mib) * 2**20)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    return now / 2**20
+    return now
+
+
+def data_mib():
+    """Returns MiB of the data of this process, which `cap_memory` limits."""
+    with open('/proc/self/status', encoding='utf-8') as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith('VmData'))
 
 
 def _processor():
