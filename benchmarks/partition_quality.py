@@ -17,7 +17,7 @@ from absl import app, flags
 
 from lingpipe.distribute import local_devices
 from lingpipe.layers import amoebanet, base_layer, keras_params
-from lingpipe.pipeline import analysis, layer_memory, layer_profile, partition
+from lingpipe.pipeline import analysis, layer_memory, layer_profile, memory_model, partition
 
 _NUM_PARTITIONS = flags.DEFINE_list('num_partitions', ['2', '3', '4', '8'], 'Numbers of partitions K.')
 _ROWS = flags.DEFINE_integer('rows', 16, 'Examples in a micro-batch.', lower_bound=1)
@@ -164,7 +164,7 @@ def _cut_milliseconds(**arguments):
 
 def _cut_sentence():
     sizes = layer_memory.LayerMemory(weights=4, state=0, inputs=1, internals=4, outputs=1)
-    estimate = layer_memory.MemoryEstimate([sizes] * 2000, np.arange(64, 0, -1), 'stage', num_slots=2)
+    estimate = memory_model.MemoryModel([sizes] * 2000, np.arange(64, 0, -1), 'stage', num_slots=2)
     limited = _cut_milliseconds(memory=estimate, memory_limit=1000)
     return (f'The exact cut of 2,000 layers into 64 partitions takes {_cut_milliseconds():.0f} ms, with a memory limit '
             f'{limited:.0f} ms.')

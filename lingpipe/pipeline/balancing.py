@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.pipeline import layer_memory, layer_profile, micro_batches, partition_table, unit_costs
+from lingpipe.pipeline import layer_memory, layer_profile, memory_model, micro_batches, partition_table, unit_costs
 
 # Adam's, the most common optimizer for networks that need a pipeline.
 _DEFAULT_OPTIMIZER_SLOTS = 2
@@ -16,7 +16,7 @@ class Cut(NamedTuple):
     Attributes:
         ends: list of ascending end indices, one a stage.
         layer_times: list of `layer_profile.LayerTime`; None where nothing was measured.
-        memory: `layer_memory.MemoryEstimate`; None without a limit.
+        memory: `memory_model.MemoryModel`; None without a limit.
     """
 
     ends: list
@@ -53,8 +53,8 @@ def cut(p, schedule, analyses, layer_params=None, input_specs=None, device=None,
                  unit_costs.profile_units(graph, specs, device, p.profile_dir))
     if p.memory_limit is not None:
         specs = micro_batch_specs(input_specs, p.num_micro_batches, f'memory_limit={p.memory_limit}', p.batch_size)
-        layers = (layer_memory.layer_memories(layer_params, specs),) if graph is None else unit_costs.unit_memories(graph, specs)
-        memory = _memory_estimate(p, schedule, *layers)
+        layers = layer_memory.layer_memories(layer_params, specs) if graph is None else unit_costs.unit_memories(graph, specs)
+        memory = _memory_model(p, schedule, layers)
     return Cut(_ends(p, schedule, analyses, times, memory), times, memory)
 
 
@@ -83,9 +83,9 @@ def micro_batch_specs(input_specs, num_micro_batches, purpose, batch_size=None):
     return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), input_specs)
 
 
-def _memory_estimate(p, schedule, layers, entering=None):
+def _memory_model(p, schedule, layers):
     num_slots = _DEFAULT_OPTIMIZER_SLOTS if p.num_optimizer_slots is None else p.num_optimizer_slots
-    return layer_memory.MemoryEstimate(layers, layer_memory.live_micro_batches(schedule), p.recompute, num_slots, entering)
+    return memory_model.MemoryModel(layers, layer_memory.live_micro_batches(schedule), p.recompute, num_slots)
 
 
 def _ends(p, schedule, analyses, times, memory):

@@ -205,11 +205,17 @@ class Execution:
     def _given_gradients(self, stage, m):
         program = self._program(stage)
         if self._is_last(stage) and self._loss is not None:
-            gradients = [self._scaled(tf.ones([]))]
+            gradients = [self._scaled(self._one)]
         else:
             with tf.device(stage.device):
                 gradients = self._take_gradients(stage.index, m)
         return gradients + ([self._share_of_added_losses] if program.num_added_losses else [])
+
+    @property
+    def _one(self):
+        """A 1 that TensorFlow does not know to be one: it would specialise the backward function for every micro-batch."""
+        with tf.device(self._stages[-1].device):
+            return self._positions.zero + 1.0
 
     @functools.cached_property
     def _share_of_added_losses(self):

@@ -1,42 +1,35 @@
-"""An estimate of the memory that a run of layers needs on its device, before anything is allocated.
-
-::
-
-    recompute    for each layer                     for each micro-batch that waits   for the layer at work
-    'none'       weights                            inputs + internals of all layers  outputs, their gradients
-    'stage'      weights, inputs + internals, once  inputs of the first layer         outputs, their gradients
-    'layer'      weights, inputs, once              inputs of the first layer         internals, outputs, their gradients
-
-Weights count with their gradient sums and optimizer slots. Internals are what a layer's backward pass reads besides inputs,
-outputs and weights. What the runtime and the kernels take for themselves, tensors that die within a layer's forward pass, the
-loss and the input pipeline are not in the estimate: leave a fifth of a device for them.
-"""
+"""What the layers of a model keep and need for one micro-batch, found by tracing them; nothing is allocated."""
 
 import collections
-import math
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from lingpipe.layers import unallocated
 from lingpipe.pipeline import action as actions
-from lingpipe.pipeline import analysis, graph_pieces, layer_function
-
-RECOMPUTE = ('none', 'stage', 'layer')
-_SAME_BUFFER = ('Identity', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
+from lingpipe.pipeline import analysis, graph_pieces, layer_function, liveness
+from lingpipe.pipeline.liveness import size
 
 
 class LayerMemory(NamedTuple):
     """Sizes in bytes of what one layer has, and of what it handles for one micro-batch.
 
+    A tensor that several layers receive or read counts once in a partition: at the first of them there. What an earlier layer
+    has counted already is told apart as repeated.
+
     Attributes:
         weights: its trainable variables.
         state: its other variables, such as moving averages.
-        inputs: its inputs.
+        inputs: what enters a partition that begins with it.
         internals: what it computes for its backward pass to read, besides its outputs.
-        outputs: its outputs.
-        read_inputs: those of its inputs that its backward pass reads.
+        outputs: its outputs, those aside that are its inputs.
+        read_inputs: those of `inputs` that backward passes read, or what one operation makes of them.
+        read_outputs: those of its outputs that its own backward pass reads.
+        repeated_inputs: those of `inputs` that enter an earlier layer too.
+        repeated_reads: those of `read_inputs` that an earlier layer keeps.
+        backward: the most that its backward pass takes at once, besides what was kept; gradients of outputs, inputs and weights
+            among it.
+        recomputed: the same where only its inputs were kept, so that it runs forward first.
     """
 
     weights: int
@@ -45,67 +38,28 @@ class LayerMemory(NamedTuple):
     internals: int
     outputs: int
     read_inputs: int = 0
+    read_outputs: int = 0
+    repeated_inputs: int = 0
+    repeated_reads: int = 0
+    backward: int = 0
+    recomputed: int = 0
 
 
-class MemoryEstimate:
-    """Bytes that any run of layers needs as a partition, as `partition.balanced_partition_ends` asks for them.
+class Passage(NamedTuple):
+    """The tensors that pass through one layer.
 
-    A run counts no less than its last layers alone would, even where it has smaller inputs to keep: then a longer run never
-    needs less, which the search for the best cut relies on.
-
-    Args:
-        layers: list of `LayerMemory`.
-        live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
-            `live_micro_batches` finds them. Where a later partition keeps more, an earlier one counts as many.
-        recompute: 'none', 'stage' or 'layer'.
-        num_slots: tensors that the optimizer keeps for each weight: 0 for SGD, 1 with momentum, 2 for Adam, one more for
-            moving averages of the weights.
-        entering: for each layer, the bytes that enter a partition which begins with it; None: its inputs.
+    Attributes:
+        inputs: list of the bytes of its inputs.
+        read_inputs: what its backward pass reads of its inputs: tuples (position, what one operation made of the input, or None
+            for the input itself, bytes).
+        read_outputs: positions of the outputs that its backward pass reads.
+        sources: for each output, the position of the input that it is, or None where it was computed.
     """
 
-    def __init__(self, layers, live_micro_batches, recompute, num_slots, entering=None):
-        columns = LayerMemory(*np.array(layers, np.int64).T)
-        live = np.maximum.accumulate(np.array(live_micro_batches)[::-1])[::-1, np.newaxis]
-        kept = columns.inputs + (0 if recompute == 'layer' else columns.internals)
-        added = (2 + num_slots) * columns.weights + columns.state + kept * (live if recompute == 'none' else 1)
-        self._sums = np.pad(np.cumsum(np.broadcast_to(added, [len(live), len(layers)]), axis=1), [[0, 0], [1, 0]])
-        waiting = 0 if recompute == 'none' else (live - 1) * (columns.inputs if entering is None else np.array(entering))
-        at_work = 2 * columns.outputs + (columns.internals if recompute == 'layer' else 0)
-        self._largest_start = RangeMaximum(waiting - self._sums[:, :-1])
-        self._largest_at_work = RangeMaximum(at_work[np.newaxis])
-
-    def __call__(self, partitions, starts, ends):
-        """Returns the bytes of partitions that hold layers `start` to `end - 1`.
-
-        Args:
-            partitions: array of indices of partitions.
-            starts: array of indices of their first layers.
-            ends: array of indices that follow their last layers, greater than `starts`.
-        """
-        return (self._sums[partitions, ends] + self._largest_start(partitions, starts, ends)
-                + self._largest_at_work(0, starts, ends))
-
-
-class RangeMaximum:
-    """The largest of `values[row, start:end]` for whole arrays of rows, starts and ends.
-
-    Level j of the table holds the maximum of the 2^j values from each place on; two such runs cover any range.
-
-    Args:
-        values: array `[rows, columns]`.
-    """
-
-    def __init__(self, values):
-        self._table = [values]
-        while (width := 2 ** len(self._table)) <= values.shape[1]:
-            level = self._table[-1].copy()
-            level[:, :-width // 2] = np.maximum(level[:, :-width // 2], level[:, width // 2:])
-            self._table.append(level)
-        self._table = np.stack(self._table)
-
-    def __call__(self, rows, starts, ends):
-        levels = np.frexp(ends - starts)[1] - 1
-        return np.maximum(self._table[levels, rows, starts], self._table[levels, rows, ends - (1 << levels)])
+    inputs: list
+    read_inputs: list
+    read_outputs: list
+    sources: list
 
 
 def live_micro_batches(schedule):
@@ -135,7 +89,7 @@ def layer_memories(layer_params, input_specs):
     Returns:
         List of `LayerMemory`. Layers with equal params and inputs are traced once.
     """
-    known, memories, specs = {}, [], input_specs
+    known, memories, passages, specs = {}, [], [], input_specs
     for params in layer_params:
         key = (params.Copy().Set(name=None).ToText(), str(specs))
         if key not in known:
@@ -143,9 +97,55 @@ def layer_memories(layer_params, input_specs):
                 layer = params.Instantiate()
                 analysis.build_layer(layer, specs)
                 known[key] = measure(layer, specs)
-        memory, specs = known[key]
+        memory, passage, specs = known[key]
         memories.append(memory)
-    return memories
+        passages.append(passage)
+    names = [[(index, place) for place in range(len(passage.inputs))] for index, passage in enumerate(passages)]
+    return count_once(memories, passages, names, [*names[1:], [(len(names), place) for place in range(len(passages[-1].sources))]])
+
+
+def count_once(memories, passages, inputs, outputs):
+    """Tells apart what earlier layers have counted already.
+
+    Args:
+        memories: list of L `LayerMemory`.
+        passages: list of L `Passage`.
+        inputs: for each layer, the list of the names of the values that it receives.
+        outputs: for each layer, the list of the names of the values that it hands on.
+
+    Returns:
+        List of `LayerMemory`.
+    """
+    buffers, sizes, made, first_kept, walks = {}, {}, {}, {}, []
+    for index, (passage, received, handed_on) in enumerate(zip(passages, inputs, outputs)):
+        entering = [buffers.setdefault(name, name) for name in received]
+        leaving = [name if source is None else entering[source] for name, source in zip(handed_on, passage.sources)]
+        buffers.update(zip(handed_on, leaving))
+        sizes.update(zip(entering, passage.inputs))
+        kept = {(entering[place], made_of_it) if made_of_it else entering[place]: num_bytes
+                for place, made_of_it, num_bytes in passage.read_inputs}
+        sizes.update(kept)
+        read = set(kept)
+        for name in read | {leaving[place] for place in passage.read_outputs}:
+            first_kept.setdefault(name, index)
+        for name in leaving:
+            made.setdefault(name, -1 if name in sizes else index)
+        walks.append((set(entering), read))
+    return _told_apart(memories, sizes, made, first_kept, walks)
+
+
+def _told_apart(memories, sizes, made, first_kept, walks):
+    """Walks backwards: what is still to be received or read, and was there before a layer, has to enter with it."""
+    entering, read_later, results = set(), set(), []
+    for index, (memory, (received, read)) in reversed(list(enumerate(zip(memories, walks)))):
+        entering = {name for name in entering | received if made.get(name, -1) < index}
+        repeated = {name for name in entering if made.get(name, -1) < index - 1} if index else set()
+        repeated_reads = {name for name in read_later | read if first_kept[name] < index}
+        results.append(memory._replace(**{field: sum(map(sizes.get, names)) for field, names in (
+            ('inputs', entering), ('repeated_inputs', repeated), ('read_inputs', read | repeated_reads),
+            ('repeated_reads', repeated_reads))}))
+        read_later = repeated_reads
+    return results[::-1]
 
 
 def measure(layer, specs):
@@ -156,7 +156,7 @@ def measure(layer, specs):
         specs: nest of `tf.TensorSpec` of its inputs.
 
     Returns:
-        `LayerMemory` of the layer, and the nest of the specs of its outputs.
+        `LayerMemory` of the layer as if it were alone, its `Passage`, and the nest of the specs of its outputs.
     """
     variables = layer.variables
     trainable = {id(variable) for variable in layer.trainable_variables}
@@ -172,37 +172,79 @@ def measure(layer, specs):
 
     graph = tf.function(trace, autograph=False).get_concrete_function(
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
-    outputs, read = tf.nest.flatten(results['outputs']), _read_by_backward(graph, given, results['gradients'])
-    inputs = {tensor.ref() for tensor in graph.inputs[:len(tf.nest.flatten(specs))]}
-    memory = LayerMemory(
+    traced = _Traced(graph, len(tf.nest.flatten(specs)), tf.nest.flatten(results['outputs']), given, results['gradients'])
+    memory = traced.memory()._replace(
         weights=size(variable for variable in variables if id(variable) in trainable),
-        state=size(variable for variable in layer.weights if id(variable) not in trainable),
-        inputs=size(tf.nest.flatten(specs)), outputs=size(outputs),
-        internals=size(_internals(graph, outputs, read)), read_inputs=size(ref.deref() for ref in inputs & read))
-    return memory, tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results['outputs'])
+        state=size(variable for variable in layer.weights if id(variable) not in trainable))
+    return memory, traced.passage(), tf.nest.map_structure(
+        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results['outputs'])
 
 
-def _read_by_backward(graph, given, gradients):
-    """Returns the references of all that the backward pass reads and that was there before it."""
-    backward = graph_pieces.descendants(graph, given)
-    needed = graph_pieces.ancestors(gradients) & backward
-    forward = graph_pieces.descendants(graph, graph.inputs) - backward
-    return {_buffer(tensor).ref() for operation in needed for tensor in operation.inputs if tensor.op in forward}
+class _Traced:
+    """The graph of a layer's forward and backward pass.
+
+    Args:
+        graph: `FuncGraph`, the first arguments of which are the layer's inputs.
+        num_inputs: how many these are.
+        outputs: list of the layer's outputs.
+        given: list of placeholders for their gradients.
+        gradients: list of the gradients of inputs and weights.
+    """
+
+    def __init__(self, graph, num_inputs, outputs, given, gradients):
+        self._graph, self._given, self._gradients = graph, given, gradients
+        self._inputs, self._output_bytes = graph.inputs[:num_inputs], size(outputs)
+        self._backward = graph_pieces.descendants(graph, given)
+        self._needed = graph_pieces.ancestors(gradients)
+        self._forward = [operation for operation in graph.get_operations() if operation not in self._backward]
+        self._buffers = liveness.Buffers(self._forward)
+        self._sources = [self._buffers[tensor] for tensor in outputs]
+        self._read = self._read_by_backward()
+
+    def memory(self):
+        """Returns the `LayerMemory`, without weights and state."""
+        return LayerMemory(
+            weights=0, state=0, inputs=size(self._inputs), outputs=self._output_bytes,
+            internals=_size(self._read - self._own_outputs() - {ref for ref, *_ in self._read_of_inputs()}),
+            read_inputs=sum(num_bytes for *_, num_bytes in self._read_of_inputs()),
+            read_outputs=_size(self._own_outputs() & self._read),
+            backward=self._fullest_moment(self._needed & self._backward),
+            recomputed=self._fullest_moment(self._needed))
+
+    def passage(self):
+        """Returns the `Passage`."""
+        places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
+        own = self._own_outputs() & self._read
+        return Passage(
+            [size([tensor]) for tensor in self._inputs], [row[1:] for row in self._read_of_inputs()],
+            [place for place, ref in enumerate(self._sources) if ref in own], [places.get(ref) for ref in self._sources])
+
+    def _own_outputs(self):
+        return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
+
+    def _read_of_inputs(self):
+        """Returns tuples (reference, position of the input, what one operation made of it or None, bytes)."""
+        places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
+        rows = [(ref, places[ref], None, _size([ref])) for ref in self._read & set(places)]
+        for ref in self._read - set(places) - self._own_outputs():
+            operation = ref.deref().op
+            if len(operation.inputs) == 1 and not operation.op_def.is_stateful and self._buffers[operation.inputs[0]] in places:
+                rows.append((ref, places[self._buffers[operation.inputs[0]]], liveness.what(operation), _size([ref])))
+        return rows
+
+    def _fullest_moment(self, operations):
+        """Gradients of the outputs are arguments: they stay until all is done."""
+        stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
+        ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
+        return size(self._given) + liveness.fullest_moment(ordered, self._gradients)
+
+    def _read_by_backward(self):
+        """Returns the references of all that the backward pass reads and that was there before it, weights aside."""
+        forward = graph_pieces.descendants(self._graph, self._graph.inputs) - self._backward
+        read = {self._buffers[tensor] for operation in self._needed & self._backward for tensor in operation.inputs
+                if tensor.op in forward}
+        return read - {tensor.ref() for tensor in self._graph.inputs[len(self._inputs):]}
 
 
-def _internals(graph, outputs, read):
-    """Returns what the forward pass computes and the backward pass reads; outputs count elsewhere."""
-    return [ref.deref() for ref in read - {_buffer(tensor).ref() for tensor in [*graph.inputs, *outputs]}]
-
-
-def _buffer(tensor):
-    """Returns the tensor whose memory `tensor` shares."""
-    while tensor.op.type in _SAME_BUFFER:
-        tensor = tensor.op.inputs[0]
-    return tensor
-
-
-def size(tensors):
-    """Returns the bytes of tensors, specs or variables; those without a shape, such as lists that loops keep, count nothing."""
-    return sum(math.prod(tensor.shape) * tf.as_dtype(tensor.dtype).size for tensor in tensors
-               if tf.TensorShape(tensor.shape).is_fully_defined())
+def _size(references):
+    return size(reference.deref() for reference in references)

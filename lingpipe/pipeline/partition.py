@@ -26,7 +26,7 @@ def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=Non
         num_partitions: K, the number of partitions, between 1 and L; K V with V stages on each device.
         memory: bytes that layers need: a sequence of L numbers, one a layer, which add up; or a function
             `(partitions, starts, ends) -> bytes` of three integer arrays, which needs no less for a longer run of layers
-            and no more in a later partition, as `layer_memory.MemoryEstimate` does. None only without `memory_limit`.
+            and no more in a later partition, as `memory_model.MemoryModel` does. None only without `memory_limit`.
         memory_limit: bytes of one device, which no partition may pass; None: no limit.
         num_devices: K where devices hold several stages, stage s on device s % K; None: each partition has its own.
 

@@ -112,7 +112,7 @@ def describe_partitions(analyses, ends, devices, layer_times=None, memory=None):
         ends: list of end indices.
         devices: list of device names, one a partition.
         layer_times: list of `layer_profile.LayerTime`, or None.
-        memory: `layer_memory.MemoryEstimate`, or None.
+        memory: `memory_model.MemoryModel`, or None.
 
     Returns:
         List of `Partition`.

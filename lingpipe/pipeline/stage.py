@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import training_step
-from lingpipe.pipeline import batch_statistics, stage_program
+from lingpipe.pipeline import batch_statistics, boundary, stage_program
 
 
 class Variables(NamedTuple):
@@ -136,7 +136,7 @@ class Stage:
             for segment in self.segments:
                 for update in seeds(segment):
                     scope.add_update(update)
-                between.append(segment(between[-1], training=training))
+                between.append(_without_shared_tensors(segment(between[-1], training=training), between[-1]))
         new = scope.get_current_value
         return StageCall(between[-1], between[1:-1], statistics.of_micro_batch(new),
                          [new(variable) for variable in variables.state], list(scope.losses or []))
@@ -193,6 +193,14 @@ def call_layers(layers, inputs, training):
     for layer in layers:
         inputs = layer(inputs, training=training)
     return inputs
+
+
+def _without_shared_tensors(outputs, inputs):
+    """Gives what a segment hands on unchanged a name of its own: else its gradient there would be that of all segments before."""
+    shared = set(map(id, boundary.unpack(inputs).values))
+    parts = boundary.unpack(outputs)
+    values = [tf.identity(value) if id(value) in shared else value for value in parts.values]
+    return boundary.pack(parts._replace(values=values), boundary.structure_of(outputs))
 
 
 def seed_generator_states(layers):

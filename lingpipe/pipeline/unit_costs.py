@@ -2,9 +2,7 @@
 
 import functools
 
-import tensorflow as tf
-
-from lingpipe.pipeline import boundary, layer_memory, layer_profile
+from lingpipe.pipeline import boundary, layer_memory, layer_profile, liveness
 
 
 class _UnitAsLayer:
@@ -54,18 +52,19 @@ def unit_memories(graph, input_specs):
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
 
     Returns:
-        List of `layer_memory.LayerMemory`, one a unit, in which a shared layer's weights count at its first unit, and the list
-        of the bytes that enter a partition which begins with each unit: of all that is made before it and read there or later.
+        List of `layer_memory.LayerMemory`, one a unit, in which a shared layer's weights count at its first unit.
     """
-    values, known, memories = _known_values(graph, input_specs), {}, []
+    values, known, memories, passages = _known_values(graph, input_specs), {}, [], []
     for index, unit in enumerate(graph.units):
         inputs = _inputs(unit, values)
         key = (graph.describe_unit(unit) or id(unit), str(inputs))
         if key not in known:
-            known[key] = layer_memory.measure(_UnitAsLayer(unit), inputs)[0]
+            known[key] = layer_memory.measure(_UnitAsLayer(unit), inputs)[:2]
         trainable, others = graph.own_weights(index)
-        memories.append(known[key]._replace(weights=layer_memory.size(trainable), state=layer_memory.size(others)))
-    return memories, _entering(graph, values)
+        memories.append(known[key][0]._replace(weights=liveness.size(trainable), state=liveness.size(others)))
+        passages.append(known[key][1])
+    names = [_names_with_masks(unit, values) for unit in graph.units]
+    return layer_memory.count_once(memories, passages, names, [unit.outputs for unit in graph.units])
 
 
 def _known_values(graph, input_specs):
@@ -83,10 +82,6 @@ def _inputs(unit, values):
     return boundary.Boundary([spec for spec, _ in read], {place: mask for place, (_, mask) in enumerate(read) if mask is not None})
 
 
-def _entering(graph, values):
-    """Adds up, for each unit, the values that are still to be read; what the model returns is read at its end."""
-    last_reader = {number: index for index, unit in enumerate(graph.units) for number in unit.inputs}
-    made = {number: index for index, unit in enumerate(graph.units) for number in unit.outputs}
-    sizes = {number: layer_memory.size(tf.nest.flatten(pair[:1])) for number, pair in values.items()}
-    return [sum(sizes[number] for number, last in last_reader.items() if made.get(number, -1) < index <= last)
-            for index in range(len(graph.units))]
+def _names_with_masks(unit, values):
+    """Names what `_inputs` holds, in the order of its tensors: the values, then their masks."""
+    return [*unit.inputs, *(('mask', number) for number in unit.inputs if values[number][1] is not None)]

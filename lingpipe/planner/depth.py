@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingpipe.pipeline import layer_memory
+from lingpipe.pipeline import layer_memory, memory_model
 from lingpipe.pipeline import schedule as schedules
-from lingpipe.planner import memory_model
 
 
 class Depth(NamedTuple):

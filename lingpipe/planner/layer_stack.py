@@ -70,7 +70,8 @@ class LayerStack:
         small, large = self._known_sizes
         if micro_batch_size in (small, large):
             *others, last = layer_memory.layer_memories(self._layer_params, self.micro_batch_specs(micro_batch_size))
-            return [*others, last._replace(internals=last.internals + last.outputs)]
+            with_loss = {field: getattr(last, field) + last.outputs for field in ('internals', 'recomputed')}
+            return [*others, last._replace(**with_loss)]
         low, high = np.array(self.memories(small)), np.array(self.memories(large))
         between = low + (high - low) * (micro_batch_size - small) // (large - small)
         return [layer_memory.LayerMemory(*row) for row in between.tolist()]

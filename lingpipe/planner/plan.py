@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lingpipe.pipeline import layer_memory, partition_table
-from lingpipe.planner import memory_model, partition_plan, stage_costs
+from lingpipe.pipeline import layer_memory, memory_model, partition_table
+from lingpipe.planner import partition_plan, stage_costs
 
 
 @dataclasses.dataclass(frozen=True)

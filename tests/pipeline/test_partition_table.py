@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lingpipe.pipeline import analysis, flops, layer_memory, partition_table
+from lingpipe.pipeline import analysis, flops, layer_memory, memory_model, partition_table
 from lingpipe.pipeline import schedule as schedules
 from lingpipe.pipeline.layer_profile import LayerTime
 
@@ -51,10 +51,10 @@ def test_a_written_list_must_keep_to_the_memory_limit_too():
 
 
 def test_the_table_tells_time_and_memory_where_they_are_known():
-    sizes = layer_memory.LayerMemory(weights=10, state=0, inputs=1, internals=2, outputs=0)
-    memory = layer_memory.MemoryEstimate([sizes] * 5, [2, 1], 'none', num_slots=1)
+    sizes = layer_memory.LayerMemory(weights=10, state=0, inputs=1, internals=3, outputs=0)
+    memory = memory_model.MemoryModel([sizes] * 5, [2, 1], 'none', num_slots=1)
     table = partition_table.describe_partitions(LAYERS, [3, 5], ['a', 'b'], TIMES, memory)
-    assert [(part.seconds, part.memory) for part in table] == [(4.5, 3 * (30 + 2 * 3)), (13.5, 2 * (30 + 3))]
+    assert [(part.seconds, part.memory) for part in table] == [(4.5, 3 * (30 + 2 * 3) + 2 * 10), (13.5, 2 * (30 + 3) + 10)]
     assert [part.flops for part in table] == [12, 12]
     bare = partition_table.describe_partitions(LAYERS, [3, 5], ['a', 'b'])
     assert [(part.seconds, part.memory) for part in bare] == [(None, None)] * 2

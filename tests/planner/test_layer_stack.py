@@ -14,7 +14,10 @@ def test_sizes_between_those_that_were_traced_are_what_a_trace_gives():
     stack = layer_stack.LayerStack(params, specs, [1, 12])
     for size in (1, 3, 4, 12):
         first, last = layer_memory.layer_memories(params, tf.TensorSpec([size, 5, 6]))
-        assert stack.memories(size) == [first, last._replace(internals=last.internals + last.outputs)]
+        expected = [first, last._replace(internals=last.internals + last.outputs, recomputed=last.recomputed + last.outputs)]
+        for found, memory in zip(stack.memories(size), expected):
+            assert found[:-2] == memory[:-2]
+            np.testing.assert_allclose(found[-2:], memory[-2:], rtol=0.05)  # fullest moments are not quite on a line
 
 
 def test_equal_layers_are_looked_at_once(stacks, monkeypatch):

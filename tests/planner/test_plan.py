@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from lingpipe.pipeline import layer_memory
+from lingpipe.pipeline import layer_memory, memory_model
 from lingpipe.pipeline import schedule as schedules
-from lingpipe.planner import accelerators, memory_model, plan
+from lingpipe.planner import accelerators, plan
 
 
 def made(stacks, name='gpipe', num_partitions=2, num_micro_batches=4, recompute='none', **kwargs):
@@ -27,7 +27,8 @@ def test_activations_are_those_that_schedule_and_recomputation_keep(stacks, reco
     for part, end, waiting, of_others in zip(found.partitions, found.ends, boundary, kept):
         assert part.boundary == waiting * row
         alone = plan_of_one_micro_batch(found, memories[start:end], recompute)
-        assert part.working == alone + (of_others - 1) * sum(layer.read_inputs + layer.internals for layer in memories[start + 1:end])
+        assert part.working == alone + (of_others - 1) * sum(layer.read_inputs - layer.repeated_reads + layer.internals + layer.read_outputs for layer in memories[start:end]
+                                                      ) - (of_others - 1) * memories[start].read_inputs
         start = end
 
 
