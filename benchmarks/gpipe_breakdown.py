@@ -21,7 +21,7 @@ from lingpipe.planner import accelerators, layer_stack, plan
 from lingpipe.training import trace_breakdown
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K; the published shares are those of 2.', lower_bound=1)
-_COUNTS = flags.DEFINE_list('counts', ['16', '32'], "Micro-batches M of the planner's columns.")
+_COUNTS = flags.DEFINE_list('counts', ['32'], "Micro-batches M of the planner's columns.")
 _PARTITION_BY = flags.DEFINE_list('partition_by', ['flops', 'time'], "What the planner's cuts balance.")
 _PLANNED_BATCH_SIZE = flags.DEFINE_integer('planned_batch_size', 128, "Examples in a step of the planner's.", lower_bound=1)
 _ACCELERATOR = flags.DEFINE_string('accelerator', 'v3', 'Accelerator to plan for.')
@@ -32,18 +32,16 @@ _NUM_STEPS_TO_WARM_UP, _NUM_SLOTS = 2, 2
 PUBLISHED = trace_breakdown.Breakdown(compute=65.6, recompute=22.5, bubble=4.1, imbalance=3.2, transfer=2.9, update=1.7)
 
 
-def planned(layers, spec, num_partitions, num_micro_batches, accelerator, partition_by):
+def planned(stack, num_partitions, num_micro_batches, accelerator, partition_by):
     """Returns the `Breakdown` of a step by the planner, with recompute='stage' and two slots a weight.
 
     Args:
-        layers: list of InstantiableParams.
-        spec: `tf.TensorSpec` `[batch, ...]` of the input.
+        stack: `LayerStack` of the model.
         num_partitions: K.
         num_micro_batches: M.
         accelerator: `Accelerator`; its memory does not limit the cut.
         partition_by: what the cut balances: 'flops', or 'time', here the least that the accelerator allows.
     """
-    stack = layer_stack.LayerStack(layers, spec, [-(-spec.shape[0] // num_micro_batches)])
     schedule = schedules.gpipe(num_partitions, num_micro_batches)
     setting = plan.Setting(stack, accelerator, None, _NUM_SLOTS)
     timeline = plan.make_plan(setting, schedule, 'stage', partition_by).timeline
@@ -75,17 +73,22 @@ def _measured():
     return {name: 'not measured' if name == 'update' else f'{share:.1f}' for name, share in found.items()}
 
 
-def _planned_column(partition_by, num_micro_batches):
-    layers = amoebanet.amoebanet_layers('D', 18, 256, num_classes=1000)
-    spec = tf.TensorSpec([_PLANNED_BATCH_SIZE.value, 224, 224, 3])
-    found = planned(layers, spec, _NUM_PARTITIONS.value, num_micro_batches, accelerators.find(_ACCELERATOR.value), partition_by)
-    return {name: f'{share:.1f}' for name, share in dataclasses.asdict(found).items()}
+def _planned_columns():
+    spec, counts = tf.TensorSpec([_PLANNED_BATCH_SIZE.value, 224, 224, 3]), list(map(int, _COUNTS.value))
+    stack = layer_stack.LayerStack(amoebanet.amoebanet_layers('D', 18, 256, num_classes=1000), spec,
+                                   [-(-spec.shape[0] // count) for count in counts])
+    accelerator = accelerators.find(_ACCELERATOR.value)
+    return {f'cut by {partition_by}, M={count} %': _shares(
+        planned(stack, _NUM_PARTITIONS.value, count, accelerator, partition_by))
+            for partition_by in _PARTITION_BY.value for count in counts}
+
+
+def _shares(parts):
+    return {name: f'{share:.1f}' for name, share in dataclasses.asdict(parts).items()}
 
 
 def main(unused_argv):
-    columns = {'published %': {name: f'{share:.1f}' for name, share in dataclasses.asdict(PUBLISHED).items()}}
-    columns.update({f'cut by {partition_by}, M={count} %': _planned_column(partition_by, int(count))
-                    for partition_by in _PARTITION_BY.value for count in _COUNTS.value})
+    columns = {'published %': _shares(PUBLISHED), **_planned_columns()}
     if _NUM_STEPS.value:
         columns['measured here %'] = _measured()
     rows = [[name, *(column[name] for column in columns.values())] for name in columns['published %']]

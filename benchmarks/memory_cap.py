@@ -1,6 +1,6 @@
 """The largest Transformer that trains under a cap on the memory of each device, as Table 1 of GPipe (arXiv 1811.06965) asks.
 
-    python benchmarks/memory_cap.py
+    python benchmarks/memory_cap.py --model=decoder --width=512 --batch_size=16 --num_micro_batches=16
 
 The decoder of `decoder.py` gets more blocks, in float32 with Adam, until it dies within two steps. A device is a process with a
 limit to its data: what it has at start-up, what its program takes, and the cap. What a program takes, graphs above all, is found

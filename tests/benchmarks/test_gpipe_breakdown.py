@@ -8,10 +8,15 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers import keras_params
-from lingpipe.planner import accelerators
+from lingpipe.planner import accelerators, layer_stack
 
 _TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2', '--num_micro_batches=2',
          '--num_steps=1']
+
+
+def _equal_layers():
+    layers = [keras_params.KerasParams(keras.layers.Dense, units=16)] * 4
+    return layer_stack.LayerStack(layers, tf.TensorSpec([4, 16]), [1])
 
 
 def test_published_shares_make_a_whole_step(load_benchmark):
@@ -29,8 +34,7 @@ def test_planned_shares_of_equal_partitions_are_those_of_the_drawing(load_benchm
     """
     gpipe_breakdown = load_benchmark('gpipe_breakdown')
     accelerator = accelerators.find('v3')._replace(memory_bandwidth=math.inf, link_bandwidth=math.inf)
-    layers = [keras_params.KerasParams(keras.layers.Dense, units=16)] * 4
-    found = gpipe_breakdown.planned(layers, tf.TensorSpec([4, 16]), 2, 4, accelerator, 'flops')
+    found = gpipe_breakdown.planned(_equal_layers(), 2, 4, accelerator, 'flops')
     assert dataclasses.asdict(found) == pytest.approx(
         {'compute': 100 * 12 / 18, 'recompute': 100 * 3 / 18, 'bubble': 100 * 3 / 18, 'imbalance': 0, 'transfer': 0, 'update': 0},
         abs=1e-9)
@@ -38,8 +42,7 @@ def test_planned_shares_of_equal_partitions_are_those_of_the_drawing(load_benchm
 
 def test_what_sending_and_updating_take_is_shown_where_bandwidth_is_finite(load_benchmark):
     gpipe_breakdown = load_benchmark('gpipe_breakdown')
-    layers = [keras_params.KerasParams(keras.layers.Dense, units=16)] * 4
-    found = gpipe_breakdown.planned(layers, tf.TensorSpec([4, 16]), 2, 4, accelerators.find('p100'), 'time')
+    found = gpipe_breakdown.planned(_equal_layers(), 2, 4, accelerators.find('p100'), 'time')
     assert found.transfer > 0 and found.update > 0
     assert sum(dataclasses.astuple(found)) == pytest.approx(100)
 
