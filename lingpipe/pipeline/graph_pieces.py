@@ -30,12 +30,16 @@ class GraphPiece:
 
     def __init__(self, graph, feeds, outputs, side_effects=(), name='piece', jit_compile=False, repeats=False):
         captures = [internal for _, internal in graph.captures]
-        stops = {tensor.ref() for tensor in [*feeds, *captures]}
+        wanted = {tensor.ref() for tensor in outputs}
+        shapes = [tensor for tensor in _known_shapes(graph) if tensor.ref() not in wanted]
+        stops = {tensor.ref() for tensor in [*feeds, *captures, *shapes]}
         operations = ancestors([tensor for tensor in outputs if tensor.ref() not in stops], side_effects, stops)
         used = {tensor.ref() for operation in operations for tensor in operation.inputs}
-        self.feeds = [tensor for tensor in feeds if tensor.ref() in used]
+        self.feeds = list({tensor.ref(): tensor for tensor in feeds if tensor.ref() in used}.values())
         self.outputs = list({tensor.ref(): tensor for tensor in outputs if tensor.ref() not in stops}.values())
         external = [(outer, inner) for outer, inner in graph.captures if inner.ref() in used]
+        self._constants = {tensor.name: (tensor.op.inputs[tensor.value_index].shape.as_list(), tensor.dtype)
+                           for tensor in shapes if tensor.ref() in used}
         self._has_barrier = jit_compile and repeats and bool(self.feeds)
         self._function = self._build(_graph_def(graph, operations), external, name, jit_compile)
 
@@ -45,6 +49,7 @@ class GraphPiece:
                 arguments = xla.optimization_barrier(*arguments)
             values = {feed.name: argument for feed, argument in zip(self.feeds, arguments)}
             values.update({inner.name: tf.identity(outer) for outer, inner in external})
+            values.update({name: tf.constant(*constant) for name, constant in self._constants.items()})
             return tf.graph_util.import_graph_def(
                 graph_def, values, [tensor.name for tensor in self.outputs], name='stage')
 
@@ -104,12 +109,21 @@ def ancestors(tensors, operations=(), stops=frozenset()):
 
 
 def descendants(graph, tensors):
-    """Returns the set of operations of `graph` whose results depend on one of `tensors`."""
+    """Returns the set of operations of `graph` whose results depend on one of `tensors`; a known shape depends on none."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
-        if any(tensor.op in found for tensor in operation.inputs):
+        if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
             found.add(operation)
     return found
+
+
+def _known_shapes(graph):
+    """Tensors that hold a shape which is known now. XLA must know it too, so no piece hands it to another as a value."""
+    return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation) for tensor in operation.outputs]
+
+
+def _gives_known_shapes(operation):
+    return operation.type in ('Shape', 'ShapeN') and all(tensor.shape.is_fully_defined() for tensor in operation.inputs)
 
 
 def _graph_def(graph, operations):
