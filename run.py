@@ -36,6 +36,8 @@ flags.DEFINE_string('accelerator', None, "With --mode=plan: what to plan for, su
 flags.DEFINE_string('device_memory', None, "With --mode=plan: memory of a device, such as '16GiB'; by default the accelerator's.")
 flags.DEFINE_integer('num_devices', None, "With --mode=plan: how many devices num_partitions='auto' may use; by default as many "
                      'as the model needs.', lower_bound=1)
+flags.DEFINE_bool('compile', False, 'With --mode=plan: also compile what each device would run for a TPU, which need not be there.')
+flags.DEFINE_string('tpu_topology', 'v5e:2x2', "With --mode=plan --compile: the TPUs to compile for, such as 'v3:2x2'.")
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
 flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text.')
 flags.DEFINE_integer('num_tokens', 200, 'With --mode=generate, language models: largest number of tokens to go on for.', lower_bound=1)
@@ -43,7 +45,7 @@ flags.DEFINE_float('temperature', 0.8, 'With --mode=generate, language models: t
 flags.DEFINE_integer('top_k', 40, 'With --mode=generate, language models: choose among so many of the likeliest tokens; 0: all.')
 flags.DEFINE_integer('seed', 0, 'With --mode=generate, language models: another seed, another text.')
 _FLAGS_OF_ONE_MODE = {
-    'plan': ('accelerator', 'device_memory', 'num_devices'),
+    'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
     'generate': ('prompt', 'num_tokens', 'temperature', 'top_k', 'seed')}
 
 
@@ -139,11 +141,32 @@ def _inspect_model(params, unused_datasets, devices):
 
 def _plan(params, unused_datasets, unused_devices):
     from lingpipe.training import planning, trace_files
-    planned = planning.plan(params, FLAGS.accelerator, FLAGS.device_memory, FLAGS.num_devices)
-    print(planned)
-    if FLAGS.logdir:
-        files = trace_files.TraceFiles(os.path.expanduser(FLAGS.logdir), 'plan')
-        print('\n' + '\n'.join([files.write('memory.png', planned.png()), files.write('plan.txt', f'{planned}\n')]))
+    planned = planning.plan(params, _accelerator(), FLAGS.device_memory, FLAGS.num_devices)
+    files = trace_files.TraceFiles(os.path.expanduser(FLAGS.logdir), 'plan') if FLAGS.logdir else None
+    text = str(planned)
+    print(text)
+    if FLAGS.compile:
+        from lingpipe.training import plan_compilation
+        compiled = plan_compilation.compile_plan(planned, FLAGS.tpu_topology, _folder_of_compiled(files))
+        report = plan_compilation.report(planned.plan, compiled, FLAGS.tpu_topology)
+        print(f'\n{report}')
+        text += f'\n\n{report}'
+    if files:
+        print('\n' + '\n'.join([files.write('memory.png', planned.png()), files.write('plan.txt', f'{text}\n')]))
+
+
+def _folder_of_compiled(files):
+    """Returns where compiled programs are kept, which is on this machine only."""
+    return os.path.join(files.folder, 'compiled') if files and '://' not in files.folder else None
+
+
+def _accelerator():
+    """Returns the name of what to plan for: that of the topology where none is given."""
+    from lingpipe.planner import tpu_topologies
+    if FLAGS.accelerator or not FLAGS.compile:
+        return FLAGS.accelerator
+    tpu_topologies.check(FLAGS.tpu_topology)
+    return FLAGS.tpu_topology.split(':')[0]
 
 
 def _list():
@@ -193,6 +216,8 @@ def main(arguments):
         for name in names:
             if FLAGS[name].present and FLAGS.mode != mode:
                 raise app.UsageError(f'--{name} is for --mode={mode} only.')
+    if FLAGS['tpu_topology'].present and not FLAGS.compile:
+        raise app.UsageError('--tpu_topology is for --compile only. Give --compile too.')
     if FLAGS['steps'].present and FLAGS.mode != 'trace':
         raise app.UsageError('--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '
                              "--model_params_override='train.max_steps=100'.")

@@ -1,6 +1,7 @@
 """The command line, run as a person runs it. The commands are started together, since each takes seconds to begin."""
 
 import concurrent.futures
+import importlib.util
 import os
 import pathlib
 import re
@@ -41,6 +42,8 @@ ERRORS = {
         [TINY, '--mode=eval', '--logdir=typo'], 'There is no folder --logdir=typo, and none was made. Give the folder that '),
     'text from a model of images': (
         [TINY, '--mode=generate', '--logdir=x'], '--mode=generate needs a LanguageModel, but the task of this model is ImageClassifier.'),
+    'a topology that is not there': (
+        [TINY, '--mode=plan', '--compile', '--tpu_topology=v5e'], "tpu_topology='v5e' is unknown; did you mean v5e:"),
     'a kind of device that is not there': (
         [TINY, '--logdir=x', '--device=tpu'], "No device of kind 'TPU' was found on this machine. Choose one of "),
 }
@@ -58,6 +61,9 @@ USAGE_ERRORS = {
         '--checkpoint and --follow were both given. Give one of them.'),
     'an accelerator in a training': (
         [TINY, '--logdir=x', '--accelerator=v3'], '--accelerator is for --mode=plan only.'),
+    'compiling in a training': ([TINY, '--logdir=x', '--compile'], '--compile is for --mode=plan only.'),
+    'a topology and nothing to compile': (
+        [TINY, '--mode=plan', '--tpu_topology=v3:2x2'], '--tpu_topology is for --compile only. Give --compile too.'),
     'a prompt in a training': ([TINY, '--logdir=x', '--prompt=Once'], '--prompt is for --mode=generate only.'),
     'steps in a training': (
         [TINY, '--logdir=x', '--steps=5'],
@@ -131,6 +137,7 @@ def outcomes(command_line):
         'list': lambda: command_line.run('--mode=list'),
         'plan': lambda: command_line.run(
             TINY, '--mode=plan', '--accelerator=v3', '--logdir=planned', '--model_params_override=task.body.num_partitions=auto'),
+        'compiled plan': lambda: command_line.run(TINY, '--mode=plan', '--compile', '--logdir=compiled'),
         'trace': lambda: command_line.run(
             TINY, '--mode=trace', '--steps=2', '--logdir=traced', '--model_params_override=task.body.schedule=1f1b'),
         'inspect_params': lambda: inspected_params(command_line),
@@ -278,6 +285,16 @@ def test_a_plan_is_printed_and_written_with_a_picture(outcomes, command_line):
     assert code == 0 and '\nFits on 1 × v3 with M=2, recompute=stage.\n' in out
     assert (command_line.folder / 'planned/plan/plan.txt').read_text() in out
     assert (command_line.folder / 'planned/plan/memory.png').read_bytes().startswith(b'\x89PNG')
+
+
+@pytest.mark.skipif(importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]'")
+def test_a_plan_is_compiled_for_tpus_that_are_not_there(outcomes, command_line):
+    code, out, err = outcomes['compiled plan'].result()
+    assert code == 0, err
+    assert 'device  planned MiB  compiled MiB' in out and '\nBy the TPU compiler it fits on devices of v5e:2x2.\n' in out
+    assert 'Fits on 2 × v5e' in out
+    assert (command_line.folder / 'compiled/plan/plan.txt').read_text() in out
+    assert list((command_line.folder / 'compiled/plan/compiled').iterdir())
 
 
 def test_inspected_params_read_back_from_a_file(outcomes):

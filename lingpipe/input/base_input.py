@@ -11,8 +11,8 @@ without_autograph = tf.autograph.experimental.do_not_convert
 class BaseInput:
     """Batches of a TFDS dataset.
 
-    A subclass extends `Params()`, and defines the static method `InputSpec(params)`, which prepares no data, the attribute
-    `input_spec`, and the methods `training_dataset(position)` and `evaluation_dataset()`.
+    A subclass extends `Params()`, and defines the static methods `InputSpec(params)` and `TargetSpec(params)`, which prepare no
+    data, the attribute `input_spec`, and the methods `training_dataset(position)` and `evaluation_dataset()`.
 
     Args:
         params: `Params()` of the subclass.

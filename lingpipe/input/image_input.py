@@ -71,6 +71,11 @@ class ImageInput(base_input.BaseInput):
         channels = params.num_channels or tfds_images.described_image_shape(params.dataset, params.data_dir)[-1]
         return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
 
+    @staticmethod
+    def TargetSpec(params):
+        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`, without preparing any data."""
+        return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
+
     def __init__(self, params):
         super().__init__(params)
         self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]

@@ -50,6 +50,12 @@ class TextInput(base_input.BaseInput):
         """
         return tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
 
+    @staticmethod
+    def TargetSpec(params):
+        """Returns the `tf.TensorSpec` of labels, weights and numbers of bytes `[batch_size, length]`, without preparing any data."""
+        shape = [params.batch_size, params.sequence_length]
+        return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
+
     def __init__(self, params):
         super().__init__(params)
         self.tokenizer = params.tokenizer.Instantiate()

@@ -58,6 +58,12 @@ class TranslationInput(base_input.BaseInput):
         return {'source': tf.TensorSpec([params.batch_size, params.source_length], tf.int32),
                 'target': tf.TensorSpec([params.batch_size, params.target_length], tf.int32)}
 
+    @staticmethod
+    def TargetSpec(params):
+        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size, length]`, without preparing any data."""
+        shape = [params.batch_size, params.target_length]
+        return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
+
     def __init__(self, params):
         super().__init__(params)
         self.tokenizer = params.tokenizer.Instantiate()

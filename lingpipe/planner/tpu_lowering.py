@@ -1,19 +1,22 @@
 """From a TensorFlow function to the program that the TPU compiler takes; nothing runs and nothing is allocated."""
 
+import math
 import re
 
+import numpy as np
 import tensorflow as tf
 
-_LOCATION = re.compile(r' loc\((?:#loc\d*|unknown|"[^"]*"(?:\([^()]*\))?)\)')
+_LOCATION = re.compile(r' loc\((?:[^()"]|"[^"]*"|\((?:[^()"]|"[^"]*"|\([^()]*\))*\))*\)')
 _LOCATION_LINE = re.compile(r'^#loc.*\n', re.MULTILINE)
 _MODULE_NAME = re.compile(r'^module @\S+', re.MULTILINE)
+_PACKED_BOOLEANS = re.compile(r'(?<=dense<"0x)([0-9A-F]+)(?="> : tensor<((?:\d+x)+)i1>)')
 
 
 def lower(function, *specs):
     """Translates a function to StableHLO.
 
     Args:
-        function: function of tensors, or `tf.function` with jit_compile=True. Of variables that it uses shape and dtype matter alone.
+        function: function of nests of tensors. Of variables that it uses shape and dtype matter alone.
         *specs: nests of `tf.TensorSpec` of its arguments, every dimension known.
 
     Returns:
@@ -22,13 +25,24 @@ def lower(function, *specs):
     Raises:
         ValueError: a dimension is open.
     """
-    open_specs = [spec for spec in tf.nest.flatten(specs) if not spec.shape.is_fully_defined()]
+    flat_specs = tf.nest.flatten(specs)
+    open_specs = [spec for spec in flat_specs if not spec.shape.is_fully_defined()]
     if open_specs:
         raise ValueError(
             f'The TPU compiler needs every size, and got {tuple(open_specs[0].shape)}. Give the batch a size that '
             'num_micro_batches divides.')
-    if not hasattr(function, 'experimental_get_compiler_ir'):
-        function = tf.function(function, jit_compile=True, autograph=False)
+
+    def flat_function(*tensors):
+        return tf.nest.flatten(function(*tf.nest.pack_sequence_as(specs, tensors)))
+
+    compiled = tf.function(flat_function, jit_compile=True, autograph=False)
     with tf.device('CPU:0'):
-        text = function.experimental_get_compiler_ir(*specs)(stage='stablehlo')
-    return _MODULE_NAME.sub('module @program', _LOCATION.sub('', _LOCATION_LINE.sub('', text)), count=1)
+        text = compiled.experimental_get_compiler_ir(*flat_specs)(stage='stablehlo')
+    text = _MODULE_NAME.sub('module @program', _LOCATION.sub('', _LOCATION_LINE.sub('', text)), count=1)
+    return _PACKED_BOOLEANS.sub(_unpacked, text)
+
+
+def _unpacked(match):
+    """TensorFlow's MLIR writes a boolean constant as bits, the newer one that reads it expects bytes."""
+    count = math.prod(int(size) for size in match[2].split('x') if size)
+    return np.unpackbits(np.frombuffer(bytes.fromhex(match[1]), np.uint8), count=count, bitorder='little').tobytes().hex().upper()

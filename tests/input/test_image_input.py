@@ -278,3 +278,8 @@ def test_datasets_without_classes_are_refused(tmp_path):
     write_metadata('coco', tmp_path, num_examples=1)
     with pytest.raises(ValueError, match="'coco' has the features .* needs 'image'"):
         tfds_images.TfdsImages('coco', 'train', tmp_path)
+
+
+def test_targets_are_described_without_preparing_them(data_dir):
+    examples = make_input(data_dir)
+    assert examples.training_dataset().element_spec[1:] == examples.TargetSpec(examples.params)

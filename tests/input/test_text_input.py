@@ -198,3 +198,8 @@ def test_a_text_shorter_than_a_sequence_and_a_negative_position_are_refused(data
         make_input(data_dir, sequence_length=100_000).training_dataset()
     with pytest.raises(ValueError, match='position: -1 is negative'):
         make_input(data_dir).training_dataset(-1)
+
+
+def test_targets_are_described_without_preparing_them(data_dir):
+    examples = make_input(data_dir)
+    assert examples.training_dataset().element_spec[1:] == examples.TargetSpec(examples.params)

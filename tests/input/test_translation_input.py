@@ -156,3 +156,8 @@ def test_numbers_of_all_lengths_are_split_without_one_in_common():
     spoken = [spoken_numbers_dataset.spoken(number) for number in [*splits['test'], 777_777]]
     assert max(map(len, spoken)) <= 80
     assert len(set(spoken)) == len(spoken) and all(re.fullmatch('[a-z -]+', text) for text in spoken)
+
+
+def test_targets_are_described_without_preparing_them(data_dir):
+    examples = make_input(data_dir)
+    assert examples.training_dataset().element_spec[1:] == examples.TargetSpec(examples.params)

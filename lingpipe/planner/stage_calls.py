@@ -1,0 +1,117 @@
+"""The calls that the executor lays out for a step of a pipeline, with nothing allocated and nothing run."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingpipe.layers import unallocated
+from lingpipe.pipeline import gpipe_layer, losses
+
+# Where methods of `StageProgram` take the sums of weight gradients so far; the new ones are their last result but one.
+_PLACE_OF_SUMS = {'backward': 2, 'backward_segment': 3, 'backward_weights': 1}
+
+
+class Call(NamedTuple):
+    """One call of a function of a stage.
+
+    Attributes:
+        action: the `Action` that it belongs to.
+        name: the method of `StageProgram` that laid it out, such as 'recompute'.
+        operation: the operation that calls the function.
+        sums: list of the sums of weight gradients that it takes.
+    """
+
+    action: Any
+    name: str
+    operation: Any
+    sums: list
+
+
+class StepCalls(NamedTuple):
+    """All calls of a step.
+
+    Attributes:
+        schedule: the `Schedule`.
+        calls: list of `Call` in an order that keeps each device's.
+        values: for each stage its `Variables`, as tensors of the graph.
+    """
+
+    schedule: Any
+    calls: list
+    values: list
+
+
+def unallocated_pipeline(p, input_specs):
+    """Builds a pipeline whose weights are described but not allocated, compiled by XLA.
+
+    Args:
+        p: `GPipeLayer.Params()`, with numbers and end indices in the place of what is chosen.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
+    """
+    p = p.Copy().Set(devices=['CPU:0'] * p.num_partitions, jit_compile=True, memory_limit=None, random_seed=p.random_seed or 0)
+    with unallocated.unallocated_variables():
+        pipe = gpipe_layer.GPipeLayer(p)
+        pipe.build_from_specs(input_specs)
+    return pipe
+
+
+def step_function(pipe, loss, observer=None):
+    """Returns the training step up to the gradient sums as a function of tensors: (inputs, targets, values).
+
+    Args:
+        pipe: built `GPipeLayer`.
+        loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks have it.
+        observer: what the executor tells of its calls, or None.
+    """
+    metrics = losses.as_metrics(loss)
+
+    def step(inputs, targets, values):
+        execution = pipe.execution(
+            inputs, True, values, pipe.schedule, targets=targets, step=0, observer=observer,
+            loss=lambda targets, outputs: metrics(targets, pipe.pack_outputs(outputs)))
+        execution.run()
+        return execution.sums.weight_gradients, execution.sums.metrics
+
+    return step
+
+
+def value_specs(pipe):
+    """Returns, for each stage, its `Variables` as `tf.TensorSpec`."""
+    return [stage.variables(True).map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)) for stage in pipe.stages]
+
+
+def step_calls(pipe, input_specs, target_specs, loss):
+    """Lays out a training step.
+
+    Args:
+        pipe: built `GPipeLayer`.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
+        target_specs: nest of `tf.TensorSpec` `[batch, ...]` of what the loss compares with.
+        loss: function `(targets, outputs) -> {name: (mean, weight)}`.
+
+    Returns:
+        `StepCalls`.
+    """
+    recorder, traced = _Recorder(), []
+    step = step_function(pipe, loss, recorder)
+
+    def trace(inputs, targets, values):
+        traced.append(values)
+        step(inputs, targets, values)
+
+    tf.function(trace, autograph=False).get_concrete_function(input_specs, target_specs, value_specs(pipe))
+    return StepCalls(pipe.schedule, recorder.calls, traced[0])
+
+
+class _Recorder:
+    """Observer of an `executor.Execution` that notes its calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def around(self, action, lay_out, *arguments):
+        *results, operation = lay_out(*arguments)
+        if operation is not None:
+            place = _PLACE_OF_SUMS.get(lay_out.__name__)
+            self.calls.append(Call(action, lay_out.__name__, operation, [] if place is None else arguments[place]))
+        return [*results, operation]
