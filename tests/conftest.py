@@ -8,3 +8,20 @@ os.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'
 from lingpipe.distribute import local_devices
 
 local_devices.use_virtual_devices(8)
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+
+def assert_close(actual, expected, tolerance=1e-5):
+    """Asserts that nests of tensors are equal up to `tolerance` of the largest value of each tensor."""
+    tf.nest.assert_same_structure(actual, expected)
+    for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
+        one, other = np.asarray(one), np.asarray(other)
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max(initial=1e-2))
+
+
+@pytest.fixture(name='assert_close')
+def assert_close_fixture():
+    return assert_close

@@ -114,14 +114,14 @@ class Stage:
         others = _without_doubles(variable for layer in self.layers for variable in layer.non_trainable_variables)
         return Variables(self.trainable_variables, [variable for variable in others if id(variable) not in special])
 
-    def call(self, inputs, values, seed_and_step, micro_batch, training):
+    def call(self, inputs, values, step, seeds, training):
         """Runs the layers on one micro-batch, touching no variable.
 
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
             values: `Variables` of tensors, in the order of `variables(training)`.
-            seed_and_step: int64 tensor `[2]`; with `micro_batch` all that random numbers depend on.
-            micro_batch: int64 scalar tensor.
+            step: int64 scalar tensor, the number of the training step.
+            seeds: what `seeds` or `given_seeds` returned; all that random numbers depend on.
             training: Python boolean.
 
         Returns:
@@ -130,9 +130,9 @@ class Stage:
         variables, statistics = self.variables(training), self.statistics(training)
         mapping = list(zip(variables.weights + variables.state, values.weights + values.state))
         mapping += statistics.initial_values
-        between, seeds = [inputs], self._seeds(seed_and_step, micro_batch)
+        between = [inputs]
         with keras.StatelessScope(state_mapping=mapping, initialize_variables=False, collect_losses=True) as scope, \
-                training_step.training_step(seed_and_step[1]):
+                training_step.training_step(step):
             for segment in self.segments:
                 for update in seeds(segment):
                     scope.add_update(update)
@@ -141,23 +141,37 @@ class Stage:
         return StageCall(between[-1], between[1:-1], statistics.of_micro_batch(new),
                          [new(variable) for variable in variables.state], list(scope.losses or []))
 
-    def _seeds(self, seed_and_step, micro_batch):
-        """Returns a function that gives the seeds of a segment: every call of a layer in the model has its own."""
+    def seeds(self, seed_and_step, micro_batch):
+        """Draws the seeds of the stage's layers: every call of a layer in the model has its own.
+
+        Args:
+            seed_and_step: int64 tensor `[2]`.
+            micro_batch: int64 scalar tensor.
+
+        Returns:
+            Function from a segment to the list of pairs (seed generator state, its value).
+        """
 
         @functools.cache
-        def bits(call_index):
-            seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
-            if call_index:
-                seed = tf.random.experimental.stateless_fold_in(seed, call_index)
-            return tf.random.stateless_uniform(
-                [self._num_seed_generators, 2], seed, minval=None, maxval=None, dtype=tf.int32)
+        def rows(call_index):
+            drawn = draw_seeds(seed_and_step, micro_batch, self._num_seed_generators, call_index)
+            return [drawn[position] for position in self.seed_positions]
 
-        def seeds(segment):
-            used = {id(variable) for variable in seed_generator_states(segment.layers)}
-            return [(variable, tf.cast(bits(segment.call_index)[position], variable.dtype))
-                    for position, variable in self._own_seed_generators if id(variable) in used]
+        return functools.partial(self._seeds_of_segment, rows)
 
-        return seeds
+    def given_seeds(self, rows):
+        """Returns the seeds for `call` out of an int32 tensor `[own generators, 2]`, for layers that are called once."""
+        return functools.partial(self._seeds_of_segment, lambda call_index: tf.unstack(rows))
+
+    @property
+    def seed_positions(self):
+        """Places of the stage's own generators among those of the whole model."""
+        return [position for position, _ in self._own_seed_generators]
+
+    def _seeds_of_segment(self, rows, segment):
+        used = {id(variable) for variable in seed_generator_states(segment.layers)}
+        return [(variable, tf.cast(row, variable.dtype))
+                for (_, variable), row in zip(self._own_seed_generators, rows(segment.call_index)) if id(variable) in used]
 
     def zeros(self, zero):
         """Returns, for each trainable variable, a tensor of its shape filled with `zero`, a float32 scalar that is 0."""
@@ -201,6 +215,24 @@ def _without_shared_tensors(outputs, inputs):
     parts = boundary.unpack(outputs)
     values = [tf.identity(value) if id(value) in shared else value for value in parts.values]
     return boundary.pack(parts._replace(values=values), boundary.structure_of(outputs))
+
+
+def draw_seeds(seed_and_step, micro_batch, count, call_index=0):
+    """Draws seeds for all generators of a model.
+
+    Args:
+        seed_and_step: int64 tensor `[2]`.
+        micro_batch: int64 scalar tensor.
+        count: number of generators.
+        call_index: how often their layers were called before in the model.
+
+    Returns:
+        int32 tensor `[count, 2]`.
+    """
+    seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
+    if call_index:
+        seed = tf.random.experimental.stateless_fold_in(seed, call_index)
+    return tf.random.stateless_uniform([count, 2], seed, minval=None, maxval=None, dtype=tf.int32)
 
 
 def seed_generator_states(layers):

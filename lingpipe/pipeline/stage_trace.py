@@ -56,7 +56,8 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
     def function(inputs, targets, statistics, values, position):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.floats + values.weights)
-            call = stage.call(boundary.pack(inputs, structure), values, position[:2], position[2], training)
+            call = stage.call(
+                boundary.pack(inputs, structure), values, position[1], stage.seeds(position[:2], position[2]), training)
             metrics = {} if loss is None else loss(targets, call.outputs)
             losses = _added_losses(call.losses, inputs)
             outputs = boundary.unpack(call.outputs)

@@ -106,14 +106,6 @@ def micro_batch_rows(num_rows, num_micro_batches):
     return [slice(num_rows * m // count, num_rows * (m + 1) // count) for m in range(count)]
 
 
-def assert_close(actual, expected, tolerance=1e-5):
-    """Asserts that nests of tensors are equal up to `tolerance` of the largest value of each tensor."""
-    tf.nest.assert_same_structure(actual, expected)
-    for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
-        one, other = np.asarray(one), np.asarray(other)
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max(initial=1e-2))
-
-
 def make_pipe(layers, **fields):
     """Returns a pipeline whose weights and random numbers are always the same."""
     keras.utils.set_random_seed(0)
@@ -124,11 +116,6 @@ def make_pipe(layers, **fields):
 @pytest.fixture(name='make_pipe')
 def make_pipe_fixture():
     return make_pipe
-
-
-@pytest.fixture(name='assert_close')
-def assert_close_fixture():
-    return assert_close
 
 
 @pytest.fixture(name='PlainStack')

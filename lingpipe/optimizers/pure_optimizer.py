@@ -1,0 +1,82 @@
+"""A stock Keras optimizer as a function of tensors, for programs that hold the weights of several layers in one tensor."""
+
+import keras
+from keras.src.optimizers import base_optimizer
+
+
+class PureOptimizer:
+    """What a Keras optimizer does to a weight, without touching any variable.
+
+    Args:
+        optimizer: `keras.optimizers.Optimizer` that has no slots yet; it is changed in place, and good for nothing else.
+        variables: list of all Keras variables to be trained; they need not be allocated, and then the slots are not either.
+
+    Raises:
+        ValueError: the optimizer keeps more than slots of the shapes of the weights.
+    """
+
+    def __init__(self, optimizer, variables):
+        self._optimizer = optimizer
+        schedule = optimizer._learning_rate
+        self._learning_rate = schedule if callable(schedule) else float(optimizer.learning_rate)
+        self._slots = {id(variable): [] for variable in variables}
+        self._indices = {id(variable): index for index, variable in enumerate(variables)}
+        add_variable = base_optimizer.BaseOptimizer.add_variable_from_reference
+
+        def add_slot(reference_variable, *args, **kwargs):
+            slot = add_variable(optimizer, reference_variable, *args, **kwargs)
+            self._slots[id(reference_variable)].append(slot)
+            return slot
+
+        optimizer._var_key = id
+        optimizer.add_variable_from_reference = add_slot
+        optimizer._get_variable_index = lambda variable: self._indices[id(variable)]
+        for method in ('assign', 'assign_add', 'assign_sub'):  # Keras's TensorFlow versions know variables only
+            setattr(optimizer, method, getattr(base_optimizer.BaseOptimizer, method).__get__(optimizer))
+        optimizer.build(variables)
+        self._refuse_other_variables()
+
+    def slots(self, variable):
+        """Returns the list of Keras variables that the optimizer keeps for a weight."""
+        return self._slots[id(variable)]
+
+    def learning_rate(self, step):
+        """Returns the learning rate of a step, a scalar tensor."""
+        rate = self._learning_rate
+        return keras.ops.cast(rate(step) if callable(rate) else rate, 'float32')
+
+    def update(self, variable, value, gradient, slots, step, learning_rate):
+        """Computes the update of one weight.
+
+        Args:
+            variable: Keras variable that says which weight it is; its own value does not matter.
+            value: tensor, the weight.
+            gradient: tensor of the same shape.
+            slots: list of tensors, the values of `slots(variable)`.
+            step: int64 scalar, the number of updates so far.
+            learning_rate: float32 scalar, what `learning_rate(step)` returned.
+
+        Returns:
+            The new value, and the list of the new values of the slots.
+        """
+        optimizer, learning_rate = self._optimizer, keras.ops.cast(learning_rate, value.dtype)
+        if optimizer.weight_decay and optimizer._use_weight_decay(variable):
+            value = value - value * keras.ops.cast(optimizer.weight_decay, value.dtype) * learning_rate
+        with self._scope(step, [(variable, value), *zip(self.slots(variable), slots)]) as scope:
+            optimizer.update_step(gradient, variable, learning_rate)
+        return scope.get_current_value(variable), [scope.get_current_value(slot) for slot in self.slots(variable)]
+
+    def _scope(self, step, mapping):
+        iterations = keras.ops.cast(step, self._optimizer.iterations.dtype)
+        return keras.StatelessScope([(self._optimizer.iterations, iterations), *mapping], initialize_variables=False)
+
+    def _refuse_other_variables(self):
+        optimizer = self._optimizer
+        known = {id(slot) for slots in self._slots.values() for slot in slots} | {id(optimizer.iterations)}
+        others = [variable.name for variable in optimizer.variables if id(variable) not in known
+                  and variable is not optimizer._learning_rate]
+        if others:
+            raise ValueError(
+                f'The optimizer {type(optimizer).__name__} keeps {others[:3]} beside slots of the shapes of the weights, which '
+                "one program for all cores (tpu_route='spmd') cannot hold. Choose another, such as SGD, Adam or AdamW, or set "
+                "tpu_route='stage_programs'.")

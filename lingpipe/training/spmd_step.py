@@ -1,0 +1,121 @@
+"""A training step of an SPMD pipeline as one function of tensors: forward, backward, clip and update."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lingpipe.optimizers import pure_optimizer
+
+
+class SpmdState(NamedTuple):
+    """All that a step changes.
+
+    Attributes:
+        stages: list of tensors `[K, ...]`, a weight of every stage each.
+        outer: list of tensors, the other weights.
+        stage_slots: for each of `stages`, the list of the optimizer's slots `[K, ...]`.
+        outer_slots: for each of `outer`, the list of its slots.
+        step: int64 scalar, the number of steps done.
+    """
+
+    stages: list
+    outer: list
+    stage_slots: list
+    outer_slots: list
+    step: tf.Tensor
+
+
+class SpmdStep:
+    """Trains all stages in one program; what belongs to a stage stays on its core, slots and update included.
+
+    Args:
+        pipeline: `spmd.SpmdPipeline`.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}`.
+        optimizer: `keras.optimizers.Optimizer` without slots.
+        seed: integer that random numbers depend on.
+        clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
+        sum_over_replicas: function that adds a tensor up over data-parallel replicas; by default there is one replica.
+    """
+
+    def __init__(self, pipeline, loss, optimizer, seed=0, clip_gradient_norm_to_value=0.0, sum_over_replicas=tf.identity):
+        self._pipeline, self._loss, self._seed = pipeline, loss, seed
+        self._limit, self._sum = clip_gradient_norm_to_value, sum_over_replicas
+        stage_variables = [variable for row in pipeline.stage_variables for variable in row]
+        self._optimizer = pure_optimizer.PureOptimizer(optimizer, stage_variables + pipeline.outer_variables)
+
+    def slots(self):
+        """Returns Keras variables: for each row of `stage_variables`, its slots as rows of K; for each outer variable, its own."""
+        pipeline, slots = self._pipeline, self._optimizer.slots
+        return ([[list(row) for row in zip(*map(slots, variables))] for variables in pipeline.stage_variables],
+                [slots(variable) for variable in pipeline.outer_variables])
+
+    def state_specs(self):
+        """Returns the `SpmdState` of `tf.TensorSpec`."""
+        num_stages = self._pipeline.num_stages
+        stage_slots, outer_slots = self.slots()
+
+        def of_row(row):
+            return tf.TensorSpec([num_stages, *row[0].shape], row[0].dtype)
+
+        def of_one(variable):
+            return tf.TensorSpec(variable.shape, variable.dtype)
+
+        return SpmdState([of_row(row) for row in self._pipeline.stage_variables], list(map(of_one, self._pipeline.outer_variables)),
+                         [list(map(of_row, rows)) for rows in stage_slots], [list(map(of_one, row)) for row in outer_slots],
+                         tf.TensorSpec([], tf.int64))
+
+    def __call__(self, state, x, targets):
+        """Does one step; where the loss or a gradient is not finite, nothing changes.
+
+        Args:
+            state: `SpmdState` of tensors.
+            x: nest of tensors `[batch, ...]`.
+            targets: nest of tensors `[batch, ...]`.
+
+        Returns:
+            The new `SpmdState`, and a dictionary of float32 scalars: the means of the metrics, and 'gradient_norm'.
+        """
+        state = self._placed(state)
+        sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
+        norm = tf.sqrt(tf.add_n([2.0 * tf.nn.l2_loss(each) for each in [*stage_gradients, *outer_gradients]]))
+        metrics = {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
+        scale = self._limit / tf.maximum(norm, self._limit) if self._limit else tf.ones([])
+        learning_rate = self._optimizer.learning_rate(state.step)
+        stages, stage_slots = self._update_stages(state, [each * scale for each in stage_gradients], learning_rate)
+        outer, outer_slots = self._update_all(
+            self._pipeline.outer_variables, state.outer, [each * scale for each in outer_gradients], state.outer_slots,
+            state.step, learning_rate)
+        new = self._placed(SpmdState(stages, outer, stage_slots, outer_slots, state.step + 1))
+        is_finite = tf.math.is_finite(metrics['loss']) & tf.math.is_finite(norm)
+        return (tf.nest.map_structure(lambda after, before: tf.where(is_finite, after, before), new, state),
+                {**metrics, 'gradient_norm': norm})
+
+    def _gradients(self, state, x, targets):
+        seed_and_step = tf.stack([tf.constant(self._seed, tf.int64), state.step])
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([state.stages, state.outer])
+            sums = self._pipeline.metrics(self._loss, state.stages, state.outer, x, targets, seed_and_step)
+        gradients = tape.gradient(sums['loss'][0], [state.stages, state.outer], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        sums = tf.nest.map_structure(self._sum, sums)
+        weight = sums['loss'][1]
+        stages, outer = tf.nest.map_structure(
+            lambda gradient: tf.math.divide_no_nan(self._sum(gradient), tf.cast(weight, gradient.dtype)), gradients)
+        return sums, list(map(self._pipeline.place_stages, stages)), list(map(self._pipeline.place_outer, outer))
+
+    def _update_stages(self, state, gradients, learning_rate):
+        """Each stage alone, since some optimizers look at the norm of a layer's weight."""
+        first = [row[0] for row in self._pipeline.stage_variables]
+        return tf.vectorized_map(
+            lambda given: self._update_all(first, *given, state.step, learning_rate), (state.stages, gradients, state.stage_slots),
+            fallback_to_while_loop=False)
+
+    def _update_all(self, variables, values, gradients, slots, step, learning_rate):
+        updated = [self._optimizer.update(*row, step, learning_rate) for row in zip(variables, values, gradients, slots)]
+        return [value for value, _ in updated], [new for _, new in updated]
+
+    def _placed(self, state):
+        place_stages, place_outer = self._pipeline.place_stages, self._pipeline.place_outer
+        return SpmdState(
+            list(map(place_stages, state.stages)), list(map(place_outer, state.outer)),
+            [list(map(place_stages, slots)) for slots in state.stage_slots],
+            [list(map(place_outer, slots)) for slots in state.outer_slots], state.step)

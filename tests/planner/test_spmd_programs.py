@@ -1,0 +1,72 @@
+"""The SPMD pipeline as its compiler leaves it: run on four CPU devices, and compiled for four cores of a TPU."""
+
+import importlib.util
+import math
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers import transformer
+from lingpipe.pipeline import gpipe_layer, identical_layers, losses, spmd
+from lingpipe.planner import tpu_compiler, tpu_lowering
+from lingpipe.training import spmd_step
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux with Python 3.11 or newer")
+
+NUM_STAGES, NUM_MICRO_BATCHES, BATCH_SIZE, LENGTH, VOCAB_SIZE, MODEL_DIM = 4, 8, 16, 8, 512, 128
+SPEC = tf.TensorSpec([BATCH_SIZE, LENGTH], tf.int32)
+
+
+@pytest.fixture(scope='module')
+def pipe():
+    layers = transformer.transformer_lm_layers(
+        NUM_STAGES, VOCAB_SIZE, MODEL_DIM, 2 * MODEL_DIM, num_heads=2, input_dropout_prob=0.1, residual_dropout_prob=0.1)
+    keras.utils.set_random_seed(0)
+    made = gpipe_layer.GPipeLayer.Params().Set(name='body', layers=layers).Instantiate()
+    made.build_from_specs(SPEC)
+    return made
+
+
+def make_step(pipe, is_partitioned):
+    run = identical_layers.longest_run(pipe._layer_params, [SPEC, *[each.outputs for each in pipe.analyses]])
+    pipeline = spmd.SpmdPipeline(pipe.stack, run, NUM_STAGES, NUM_MICRO_BATCHES, is_partitioned=is_partitioned)
+    metrics = losses.as_metrics(keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    step = spmd_step.SpmdStep(pipeline, lambda targets, outputs: metrics(*targets, outputs), keras.optimizers.SGD(0.1, momentum=0.9))
+    return pipeline, step
+
+
+@pytest.fixture(scope='module')
+def program(pipe):
+    _, step = make_step(pipe, is_partitioned=True)
+    return tpu_lowering.lower(step, step.state_specs(), SPEC, (SPEC,))
+
+
+def test_four_devices_compute_what_one_does(pipe, program, tmp_path, assert_close):
+    pipeline, step = make_step(pipe, is_partitioned=False)
+    state = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), step.state_specs())._replace(
+        stages=[tf.stack([variable.value for variable in row]) for row in pipeline.stage_variables],
+        outer=[variable.value.read_value() for variable in pipeline.outer_variables])
+    random = np.random.default_rng(0)
+    x, y = (random.integers(VOCAB_SIZE, size=SPEC.shape).astype(np.int32) for _ in range(2))
+    expected = tf.function(step, jit_compile=True, autograph=False)(state, x, (y,))
+    paths = [tmp_path / name for name in ('program.mlir', 'arguments.npz', 'results.npz')]
+    paths[0].write_text(program, encoding='utf-8')
+    np.savez(paths[1], *map(np.asarray, tf.nest.flatten((state, x, y))))
+    root = pathlib.Path(__file__).parents[2]
+    subprocess.run([sys.executable, '-m', 'tests.planner.run_partitioned', *paths, str(NUM_STAGES)], check=True, cwd=root)
+    with np.load(paths[2]) as results:
+        assert_close([results[f'arr_{index}'] for index in range(len(results))], tf.nest.flatten(expected))
+
+
+def test_cores_of_a_tpu_hold_their_own_stage_and_hand_on_activations_only(pipe, program):
+    compiled = tpu_compiler.compile_program(program, 'v5e:2x2', NUM_STAGES, spmd=True, fast=True)
+    assert compiled.collectives['collective-permute'] and not compiled.collectives['all-gather']
+    weights = 4 * sum(math.prod(variable.shape) for variable in pipe.trainable_variables)
+    inputs = 2 * 4 * BATCH_SIZE * LENGTH
+    assert compiled.arguments - inputs == pytest.approx(2 * weights / NUM_STAGES, rel=0.05)  # with momentum
