@@ -30,6 +30,7 @@ flags.DEFINE_string(
 flags.DEFINE_string('model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4'.")
 flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a line.')
 flags.DEFINE_enum('device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Where partitions go; auto: accelerators, else CPU.')
+flags.DEFINE_string('tpu', None, "With --device=tpu: name of a Cloud TPU, or 'local', the default, for this machine's own.")
 flags.DEFINE_string('checkpoint', None, 'Checkpoint to evaluate, export or generate with; the newest of --logdir otherwise.')
 flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a running training.')
 flags.DEFINE_string('accelerator', None, "With --mode=plan: what to plan for, such as 'v3', 'v5e' or 'a100'.")
@@ -76,7 +77,7 @@ def _place(params):
     """Sets devices up, with no accelerator virtual CPU devices, and fills in what is 'auto'.
 
     Returns:
-        The params, and a list of device names, one for each partition.
+        The params, and a list of device names, one for each partition, or the `LogicalCores` of a TPU system.
     """
     from lingpipe.distribute import local_devices
     from lingpipe.planner import resolution
@@ -84,6 +85,8 @@ def _place(params):
     resolution.validate(params.task.body)
     local_devices.configure_graph_optimizer()
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
+    if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or kind is None and local_devices.has_tpu()):
+        return _place_on_tpu(params)
     on_cpu = kind == 'CPU' or (kind is None and not local_devices.has_accelerators())
     num_partitions = params.task.body.num_partitions
     num_devices = planning.num_local_devices(on_cpu) if num_partitions == 'auto' else num_partitions
@@ -92,6 +95,18 @@ def _place(params):
     params = planning.resolved(params, num_devices, on_cpu)
     body = params.task.body
     return params, body.devices or local_devices.stage_devices(body.num_partitions, kind)
+
+
+def _place_on_tpu(params):
+    from lingpipe.distribute import tpu_placement, tpu_system
+    from lingpipe.training import planning
+    if params.task.body.tpu_route == tpu_placement.LOGICAL_CORES and FLAGS.mode != 'train':
+        raise ValueError(f"tpu_route='logical_cores' is for --mode=train only, but --mode={FLAGS.mode} was given. Add "
+                         "--model_params_override=\"task.body.tpu_route='stage_programs'\", or --device=cpu.")
+    params = tpu_placement.with_defaults(params)
+    system = tpu_system.start(FLAGS.tpu or tpu_system.LOCAL)
+    params = planning.resolved(params, len(system.devices))
+    return params, tpu_placement.place(params.task.body, system)
 
 
 def _train(params, datasets, devices):
@@ -218,6 +233,8 @@ def main(arguments):
                 raise app.UsageError(f'--{name} is for --mode={mode} only.')
     if FLAGS['tpu_topology'].present and not FLAGS.compile:
         raise app.UsageError('--tpu_topology is for --compile only. Give --compile too.')
+    if FLAGS.tpu and FLAGS.device != 'tpu':
+        raise app.UsageError(f'--tpu={FLAGS.tpu} is for --device=tpu only. Add --device=tpu.')
     if FLAGS['steps'].present and FLAGS.mode != 'trace':
         raise app.UsageError('--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '
                              "--model_params_override='train.max_steps=100'.")

@@ -45,7 +45,12 @@ ERRORS = {
     'a topology that is not there': (
         [TINY, '--mode=plan', '--compile', '--tpu_topology=v5e'], "tpu_topology='v5e' is unknown; did you mean v5e:"),
     'a kind of device that is not there': (
-        [TINY, '--logdir=x', '--device=tpu'], "No device of kind 'TPU' was found on this machine. Choose one of "),
+        [TINY, '--logdir=x', '--device=gpu'], "No device of kind 'GPU' was found on this machine. Choose one of "),
+    'a TPU that is not there': (
+        [TINY, '--logdir=x', '--device=tpu'], '--tpu=local: no TPU of this machine could be started ('),
+    'a program of cores that is to evaluate': (
+        [TINY, '--logdir=x', '--mode=eval', '--device=tpu', "--model_params_override=task.body.tpu_route='logical_cores'"],
+        "tpu_route='logical_cores' is for --mode=train only, but --mode=eval was given."),
 }
 USAGE_ERRORS = {
     'a mode that is not there': (
@@ -64,6 +69,7 @@ USAGE_ERRORS = {
     'compiling in a training': ([TINY, '--logdir=x', '--compile'], '--compile is for --mode=plan only.'),
     'a topology and nothing to compile': (
         [TINY, '--mode=plan', '--tpu_topology=v3:2x2'], '--tpu_topology is for --compile only. Give --compile too.'),
+    'a TPU for another device': ([TINY, '--logdir=x', '--tpu=mine'], '--tpu=mine is for --device=tpu only. Add --device=tpu.'),
     'a prompt in a training': ([TINY, '--logdir=x', '--prompt=Once'], '--prompt is for --mode=generate only.'),
     'steps in a training': (
         [TINY, '--logdir=x', '--steps=5'],

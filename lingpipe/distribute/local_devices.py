@@ -40,6 +40,11 @@ def has_accelerators():
     return any(tf.config.list_physical_devices(kind) for kind in _ACCELERATORS)
 
 
+def has_tpu():
+    """Says whether this machine has a TPU; asking does not set the devices up."""
+    return bool(tf.config.list_physical_devices('TPU'))
+
+
 def stage_devices(num_stages, kind=None):
     """Chooses a device for each stage: accelerators if there are any, else virtual CPUs.
 

@@ -1,7 +1,11 @@
 """A stock Keras optimizer over variables on several devices: slots and arithmetic beside each variable, same results."""
 
-import tensorflow as tf
+import contextlib
 
+import tensorflow as tf
+from keras.src.optimizers import base_optimizer
+
+from lingpipe.distribute import device_kinds, variable_placement
 from lingpipe.optimizers import device_functions, loss_scaling
 
 
@@ -30,6 +34,11 @@ def place(optimizer):
     return optimizer
 
 
+def apply_values(optimizer, gradients, variables, learning_rate, iterations):
+    """Updates variables by a placed optimizer; see `_DevicePlacement.apply_values`."""
+    optimizer._device_placement.apply_values(gradients, variables, learning_rate, iterations)
+
+
 class _DevicePlacement:
     """The methods that take the place of an optimizer's own."""
 
@@ -38,10 +47,12 @@ class _DevicePlacement:
         self._apply = optimizer.apply
         self._add_variable = optimizer.add_variable_from_reference
         self._apply_gradients = optimizer._backend_apply_gradients
-        self._clip_by_norm = optimizer._clip_by_norm
-        self._decay = optimizer._apply_weight_decay
-        self._devices, self._constraints = [], {}
+        self._variables, self._constraints = [], {}
         self._updates = device_functions.DeviceFunctions(self._update_group)
+        self._decays = device_functions.DeviceFunctions(self._decay_group)
+        self._clips = device_functions.DeviceFunctions(self._clip_group)
+        self._halves = device_functions.DeviceFunctions(_half_squares)
+        self._scales = device_functions.DeviceFunctions(device_functions.scaled)
         self._moves = device_functions.DeviceFunctions(self._move_averages)
         self._limits = device_functions.DeviceFunctions(self._constrain)
         optimizer.apply = self.apply
@@ -53,7 +64,11 @@ class _DevicePlacement:
         optimizer._update_model_variables_moving_average = self.move_averages
 
     def add_variable(self, reference_variable, *args, **kwargs):
-        with tf.device(reference_variable.value.device):
+        device = variable_placement.device_of(reference_variable)
+        with variable_placement.creating_on(device):
+            if device_kinds.is_logical_core(device):  # Keras would refuse what belongs to another strategy than its own
+                return base_optimizer.BaseOptimizer.add_variable_from_reference(
+                    self._optimizer, reference_variable, *args, **kwargs)
             return self._add_variable(reference_variable, *args, **kwargs)
 
     def apply(self, grads, trainable_variables=None):
@@ -69,8 +84,23 @@ class _DevicePlacement:
                 variable.constraint = self._constraints.get(id(variable))
 
     def apply_gradients(self, gradients, variables):
-        self._devices = [variable.value.device for variable in variables]
+        self._variables = variables
         self._apply_gradients(gradients, variables)
+        self._limits([variable for variable in variables if id(variable) in self._constraints])
+
+    def apply_values(self, gradients, variables, learning_rate, iterations):
+        """Updates, decays and constrains variables inside a program that can read none of the optimizer's numbers itself.
+
+        Args:
+            gradients: list of tensors, one a variable.
+            variables: list of Keras variables.
+            learning_rate: scalar.
+            iterations: number of updates before this one, a scalar; it is left to the caller to count.
+        """
+        self._constraints = {id(variable): variable.constraint for variable in variables if variable.constraint is not None}
+        if self._optimizer.weight_decay is not None:
+            self._decays(variables, shared=(learning_rate,))
+        self._updates(variables, (gradients,), (learning_rate, iterations))
         self._limits([variable for variable in variables if id(variable) in self._constraints])
 
     def _constrain(self, variables):
@@ -78,42 +108,53 @@ class _DevicePlacement:
             variable.assign(self._constraints[id(variable)](variable))
 
     def update(self, gradients, variables, learning_rate):
-        self._updates(variables, (gradients,), (tf.convert_to_tensor(learning_rate),))
+        self._updates(variables, (gradients,), (tf.convert_to_tensor(learning_rate), self._optimizer._iterations.value.read_value()))
 
-    def _update_group(self, variables, gradients, learning_rate):
-        for gradient, variable in zip(gradients, variables):
-            self._optimizer.update_step(gradient, variable, learning_rate)
+    def _update_group(self, variables, gradients, learning_rate, iterations):
+        with self._iterations_are(iterations):
+            for gradient, variable in zip(gradients, variables):
+                self._optimizer.update_step(gradient, variable, learning_rate)
+
+    @contextlib.contextmanager
+    def _iterations_are(self, iterations):
+        """A compiled function cannot read a variable of another device."""
+        variable = self._optimizer._iterations
+        vars(self._optimizer)['_iterations'] = iterations
+        try:
+            yield
+        finally:
+            vars(self._optimizer)['_iterations'] = variable
 
     def decay(self, variables):
-        for variable in variables:
-            with tf.device(variable.value.device):
-                self._decay([variable])
+        if self._optimizer.weight_decay is not None:
+            self._decays(variables, shared=(tf.convert_to_tensor(self._optimizer.learning_rate),))
+
+    def _decay_group(self, variables, learning_rate):
+        for variable in filter(self._optimizer._use_weight_decay, variables):
+            decay, rate = (tf.cast(number, variable.dtype) for number in (self._optimizer.weight_decay, learning_rate))
+            variable.value.assign_sub(variable.value * decay * rate)
 
     def clip(self, gradients):
         """Clips as the first option that is set says, as Keras does."""
         optimizer = self._optimizer
-        if optimizer.clipnorm:
-            return self._on_devices(self._clip_by_norm, gradients)
-        if optimizer.global_clipnorm:
+        if optimizer.global_clipnorm and not optimizer.clipnorm:
             return self._clip_by_global_norm(gradients, optimizer.global_clipnorm)
-        if optimizer.clipvalue:
-            limit = optimizer.clipvalue
-            return self._on_devices(lambda gradient: tf.clip_by_value(gradient, -limit, limit), gradients)
+        if optimizer.clipnorm or optimizer.clipvalue:
+            return self._clips(self._variables, (gradients,))
         return gradients
+
+    def _clip_group(self, unused_variables, gradients):
+        limit = self._optimizer.clipvalue
+        if self._optimizer.clipnorm:
+            return [self._optimizer._clip_by_norm(gradient) for gradient in gradients]
+        return [tf.clip_by_value(gradient, -limit, limit) for gradient in gradients]
 
     def _clip_by_global_norm(self, gradients, limit):
         """A norm that is not finite makes all gradients NaN, as in Keras."""
-        halves = self._on_devices(lambda gradient: tf.nn.l2_loss(tf.cast(gradient, tf.float32)), gradients)
+        halves = self._halves(self._variables, (gradients,))
         norm = tf.sqrt(2.0 * tf.add_n(halves))
         scale = limit / tf.maximum(norm, limit) + (norm - norm)
-        return self._on_devices(lambda gradient: gradient * tf.cast(scale, gradient.dtype), gradients)
-
-    def _on_devices(self, function, gradients):
-        results = []
-        for gradient, device in zip(gradients, self._devices):
-            with tf.device(device):
-                results.append(function(gradient))
-        return results
+        return self._scales(self._variables, (gradients,), (scale,))
 
     def move_averages(self, variables):
         """The first average is the variable itself."""
@@ -125,6 +166,10 @@ class _DevicePlacement:
             average = self._optimizer._model_variables_moving_average[self._optimizer._get_variable_index(variable)]
             kept = tf.cast(momentum, variable.dtype)
             average.assign(kept * average.value + (1.0 - kept) * variable.value)
+
+
+def _half_squares(unused_variables, gradients):
+    return [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
 
 
 def _refuse_constant_scale(optimizer):

@@ -1,7 +1,10 @@
 """Batch norm across micro-batches: moving averages take one step a mini-batch, from the statistics of all of it."""
 
 import keras
+import numpy as np
 import tensorflow as tf
+
+from lingpipe.distribute import device_calls, logical_cores
 
 
 class BatchStatistics:
@@ -29,7 +32,12 @@ class BatchStatistics:
     @property
     def initial_values(self):
         """Pairs (variable, zeros) under which the norms are to run: see `of_micro_batch`."""
-        return [(variable, tf.zeros(variable.shape, variable.dtype)) for pair in self._variables() for variable in pair]
+        return [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in self.variables]
+
+    @property
+    def variables(self):
+        """The moving averages: mean and variance of each norm."""
+        return [variable for pair in self._pairs() for variable in pair]
 
     def of_micro_batch(self, read):
         """Returns the statistics of a micro-batch, from what its forward pass made of moving averages that were 0.
@@ -64,31 +72,48 @@ class BatchStatistics:
         between_means = kept * fraction * tf.square(new[0] - before[0])
         return kept * before + fraction * new + tf.stack([tf.zeros_like(between_means), between_means])
 
-    def updates(self, statistics, read):
+    def updates(self, statistics, read, device):
         """Returns pairs (variable, new value) of one step of every moving average.
 
         Args:
-            statistics: statistics of the mini-batch `[2, channels]`.
+            statistics: statistics of this replica's share of the mini-batch `[2, channels]`; all shares are equal.
             read: function that gives the present value of a variable.
+            device: name of the device that does the work.
         """
         if not self._norms:
             return []
+        with tf.device(device):
+            averages = [read(variable) for variable in self.variables]
+        return list(zip(self.variables, device_calls.call(device, self._step, averages, _of_all_replicas(statistics, device))))
+
+    def _step(self, averages, statistics):
         momentum = self._per_channel([norm.momentum for norm in self._norms])
-        rows = momentum * self._rows(read) + (1.0 - momentum) * statistics
+        before = {id(variable): average for variable, average in zip(self.variables, averages)}
+        rows = momentum * self._rows(lambda variable: before[id(variable)]) + (1.0 - momentum) * statistics
         means, variances = (tf.split(row, self._sizes) for row in tf.unstack(rows))
-        return [(variable, tf.cast(value, variable.dtype))
-                for pair, values in zip(self._variables(), zip(means, variances)) for variable, value in zip(pair, values)]
+        return [tf.cast(value, average.dtype)
+                for value, average in zip([value for pair in zip(means, variances) for value in pair], averages)]
 
     def _rows(self, read):
         dtype = self.spec.dtype
         return tf.stack([tf.concat([tf.cast(read(variable), dtype) for variable in row], 0)
-                         for row in zip(*self._variables())])
+                         for row in zip(*self._pairs())])
 
     def _per_channel(self, numbers):
-        return tf.repeat(tf.constant(numbers, self.spec.dtype), self._sizes)
+        return tf.constant(np.repeat(numbers, self._sizes), self.spec.dtype)
 
-    def _variables(self):
+    def _pairs(self):
         return [(norm.moving_mean, norm.moving_variance) for norm in self._norms]
+
+
+def _of_all_replicas(statistics, device):
+    count = logical_cores.num_replicas(device)
+    if count == 1:
+        return statistics
+    with tf.device(device):
+        mean = logical_cores.sum_over_replicas(device, statistics[0]) / count
+        squares = statistics[1] + tf.square(statistics[0] - mean)
+        return tf.stack([mean, logical_cores.sum_over_replicas(device, squares) / count])
 
 
 def deferred_batch_norms(layers):

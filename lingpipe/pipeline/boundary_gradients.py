@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_calls
+
 
 class BoundaryGradients:
     """Collects what comes back for the outputs of each stage, until that stage takes it.
@@ -14,11 +16,12 @@ class BoundaryGradients:
     """
 
     def __init__(self):
-        self._parts = {}
+        self._parts, self._functions = {}, {}
 
     def copy(self):
         """Returns a copy that goes on by itself."""
         copy = BoundaryGradients()
+        copy._functions = self._functions
         copy._parts = {key: {position: list(parts) for position, parts in gradients.items()}
                        for key, gradients in self._parts.items()}
         return copy
@@ -34,19 +37,26 @@ class BoundaryGradients:
         for (producer, position), gradient in zip(sources, gradients):
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
 
-    def take(self, producer, micro_batch, outputs):
+    def take(self, producer, micro_batch, outputs, device):
         """Returns the sum for every floating-point output, and forgets it; an output that nothing reads has gradient 0.
 
         Args:
             producer: index of the stage that made the outputs.
             micro_batch: number of the micro-batch.
             outputs: `Boundary` of the outputs.
+            device: name of the device that they are on.
         """
         parts = self._parts.pop((producer, micro_batch), {})
-        return [_sum(parts.get(position, []), outputs.values[position]) for position in outputs.float_positions]
+        return [self._sum(parts.get(position, []), outputs.values[position], device)
+                for position in outputs.float_positions]
 
+    def _sum(self, parts, output, device):
+        if not parts:
+            return self._call(device, tf.zeros_like, output)
+        return parts[0] if len(parts) == 1 else self._call(device, tf.add_n, parts)
 
-def _sum(parts, output):
-    if not parts:
-        return tf.zeros_like(output)
-    return parts[0] if len(parts) == 1 else tf.add_n(parts)
+    def _call(self, device, function, argument):
+        if (device, function) not in self._functions:
+            self._functions[device, function] = device_calls.operations(device, function)
+        with tf.device(device):
+            return self._functions[device, function](argument)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_calls, device_kinds
 from lingpipe.pipeline import boundary, boundary_gradients, positions, variable_values
 from lingpipe.pipeline import schedule as schedules
 
@@ -107,9 +108,9 @@ class Execution:
     @property
     def sums(self):
         """The `Sums` of all actions run so far."""
-        with tf.device(self._stages[-1].device):
-            metrics = _add_up(self._metrics)
-            losses = [_add_up(parts) for parts in self._losses.values()]
+        last = self._stages[-1].device
+        metrics = device_calls.call(last, _add_up, self._metrics)
+        losses = [device_calls.call(last, _add_up, parts) for parts in self._losses.values()]
         inputs = [self._take_gradients(-1, m) if self._input_gradients_needed else [] for m in range(self.num_micro_batches)]
         return Sums(metrics, losses, self._weight_gradients, inputs)
 
@@ -135,8 +136,7 @@ class Execution:
             return changed[id(variable)] if id(variable) in changed else variable_values.read_variable(variable)
 
         for stage, values, statistics, initial in zip(self._stages, self._values, self._statistics, self._initial):
-            with tf.device(stage.device):
-                new = stage.statistics(self._training).updates(statistics, read)
+            new = stage.statistics(self._training).updates(statistics, read, stage.device)
             variables = stage.variables(self._training)
             new += [(variable, value) for variable, value, old in zip(variables.state, values.state, initial.state)
                     if value is not old]
@@ -207,14 +207,13 @@ class Execution:
         if self._is_last(stage) and self._loss is not None:
             gradients = [self._scaled(self._one)]
         else:
-            with tf.device(stage.device):
-                gradients = self._take_gradients(stage.index, m)
+            gradients = self._take_gradients(stage.index, m)
         return gradients + ([self._share_of_added_losses] if program.num_added_losses else [])
 
     @property
     def _one(self):
         """A 1 that TensorFlow does not know to be one: it would specialise the backward function for every micro-batch."""
-        with tf.device(self._stages[-1].device):
+        with tf.device(device_kinds.for_single_operations(self._stages[-1].device)):
             return self._positions.zero + 1.0
 
     @functools.cached_property
@@ -228,15 +227,16 @@ class Execution:
                 'hand on. Use value_and_grad or PipelineModel, or compute it in the loss function.')
         last = self._stages[-1]
         with tf.device(last.device):
-            weight = tf.add_n([self._program(last, m).total_weight(targets) for m, targets in enumerate(self._targets)])
+            weights = [self._program(last, m).total_weight(targets) for m, targets in enumerate(self._targets)]
+        with tf.device(device_kinds.for_single_operations(last.device)):
             rows = tf.add_n([tf.cast(_rows(self._outputs[-1, m].values), tf.float32) for m in range(self.num_micro_batches)])
-            return self._scaled(weight / rows)
+            return self._scaled(tf.add_n(weights) / rows)
 
     def _scaled(self, gradient):
         return gradient if self._loss_scale is None else gradient * self._loss_scale
 
     def _take_gradients(self, producer, m):
-        return self._gradients.take(producer, m, self._outputs[producer, m])
+        return self._gradients.take(producer, m, self._outputs[producer, m], self._stages[max(producer, 0)].device)
 
     def _float_sources(self, stage, m):
         inputs, sources = self._inputs(stage, m)
@@ -287,9 +287,8 @@ class Execution:
 
 
 def _zero_statistics(stage, training):
-    with tf.device(stage.device):
-        spec = stage.statistics(training).spec
-        return tf.zeros(spec.shape, spec.dtype)
+    spec = stage.statistics(training).spec
+    return device_calls.call(stage.device, lambda: tf.zeros(spec.shape, spec.dtype))
 
 
 def _add_up(parts):

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.distribute import local_devices
+from lingpipe.distribute import device_calls, device_kinds, local_devices, logical_cores, variable_placement
 from lingpipe.layers import base_layer, tying
 from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
@@ -60,6 +60,10 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('profile_dir', None, "Folder that keeps the times measured for partition_by='time'; None: the trainer's log "
                  'directory, and without a trainer none is kept.')
         p.Define('devices', None, 'List of device names, one a partition; None: all accelerators, else virtual CPUs.')
+        p.Define('tpu_route', 'auto', "Which programs run the pipeline on TPUs: 'spmd': one for all partitions, which must be "
+                 "alike; 'stage_programs': one for each function of a partition, for any layers; 'logical_cores': one that is "
+                 "cut over the cores of a TPUStrategy's replicas, for older runtimes; 'auto': 'spmd' for stacks of identical "
+                 "blocks, else 'stage_programs'.")
         p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
         return p
@@ -162,7 +166,7 @@ class GPipeLayer(base_layer.BaseLayer):
         specs = [input_specs] + [analysis.outputs for analysis in self.analyses]
         runs = list(zip([0] + self._ends[:-1], self._ends, devices))
         for start, end, device in runs:
-            with tf.init_scope(), tf.device(device):
+            with tf.init_scope(), variable_placement.creating_on(device):
                 for layer, layer_specs in zip(self.stack[start:end], specs[start:end]):
                     analyses.build_layer(layer, layer_specs)
         generators = stage.seed_generator_states(self.stack)
@@ -268,7 +272,9 @@ class GPipeLayer(base_layer.BaseLayer):
             `executor.Execution`.
         """
         p = self.params
-        num_micro_batches = micro_batches.count(inputs if targets is None else (inputs, targets), p.num_micro_batches)
+        batch = inputs if targets is None else (inputs, targets)
+        num_micro_batches = micro_batches.count(batch, p.num_micro_batches)
+        validation.validate_batch(batch, num_micro_batches, [part.device for part in self.stages])
         return executor.Execution(
             self.stages, schedule.for_num_micro_batches(num_micro_batches),
             micro_batches.split_on(self.stages[0].device, inputs, num_micro_batches), self._seed_and_step(step, training), training, values,
@@ -288,15 +294,27 @@ class GPipeLayer(base_layer.BaseLayer):
             self.build_from_specs(batch_specs.of_tensors(x))
 
     def _seed_and_step(self, step, training):
+        if device_kinds.is_logical_core(self.stages[0].device):
+            return self._seed_and_step_of_replica(step)
         if step is None:
             state = self._seed_generator.next() if training else self._seed_generator.state.value
             return tf.cast(state, tf.int64)
         seed = tf.cast(self._seed_generator.state.value[0], tf.int64)
         return tf.stack([seed, tf.cast(step, tf.int64)])
 
+    def _seed_and_step_of_replica(self, step):
+        """A program on logical cores cannot read the host's variables; every replica draws numbers of its own."""
+        with tf.init_scope(), tf.device(None):
+            seed = int(self._seed_generator.state.value[0])
+        device = self.stages[0].device
+        replica = logical_cores.replica_index(device)
+        with tf.device(device):
+            return tf.stack([seed + replica * 2**32, tf.cast(step, tf.int64)])
+
     def _in_function(self, method):
         """Eagerly a layout runs as one `tf.function`, else nothing would overlap."""
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])
-        return self._functions.setdefault(key, tf.function(method, autograph=False))
+        return self._functions.setdefault(key, tf.function(
+            device_calls.rest_on_host(self.stages[0].device, method), autograph=False))

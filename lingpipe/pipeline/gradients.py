@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_calls, logical_cores
+
 
 class StageGradients(NamedTuple):
     """What one stage contributes to the update.
@@ -29,8 +31,8 @@ def finish(stages, values, sums, total_weight):
     Args:
         stages: list of `Stage`s.
         values: list of `Variables` of tensors, one a stage.
-        sums: for each stage, the list of gradients of its weights, summed over examples.
-        total_weight: scalar, what the loss is divided by.
+        sums: for each stage, the list of gradients of its weights, summed over the examples of this replica.
+        total_weight: scalar, what the loss is divided by: the weight of all replicas' examples.
 
     Returns:
         List of `StageGradients`.
@@ -43,10 +45,9 @@ def finish(stages, values, sums, total_weight):
     for stage, value in zip(stages, values):
         variables = [(variable, weight, positions[id(variable)]) for variable, weight
                      in zip(stage.trainable_variables, value.weights) if positions[id(variable)][0][0] == stage.index]
-        with tf.device(stage.device):
-            totals = [_add([sums[index][position] for index, position in places]) for _, _, places in variables]
-            finished.append(_finish_stage(
-                [variable for variable, *_ in variables], [weight for _, weight, _ in variables], totals, total_weight))
+        parts = [[sums[index][position] for index, position in places] for _, _, places in variables]
+        finished.append(_finish_stage(
+            stage.device, [variable for variable, *_ in variables], [weight for _, weight, _ in variables], parts, total_weight))
     return finished
 
 
@@ -54,14 +55,15 @@ def _add(tensors):
     return tf.add_n(tensors) if len(tensors) > 1 else tensors[0]
 
 
-def _finish_stage(variables, weights, sums, total_weight):
-    """Divides sums by the total weight and adds weight regularisers, which so count once a step."""
+def _finish_stage(device, variables, weights, parts, total_weight):
+    """Adds up the parts of every sum, and all replicas' sums, divides sums by the total weight and adds weight regularisers, which so count once a step."""
 
     def regularize(weights):
         terms = [variable.regularizer(weight) for variable, weight in zip(variables, weights) if variable.regularizer]
         return tf.add_n(terms) if terms else tf.zeros([])
 
-    def divide_and_regularize(weights, sums, total_weight):
+    def divide_and_regularize(weights, parts, total_weight):
+        sums = logical_cores.sum_over_replicas(device, [_add(list(tensors)) for tensors in parts])
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             regularization = regularize(weights)
@@ -71,5 +73,5 @@ def _finish_stage(variables, weights, sums, total_weight):
         halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
         return gradients, tf.cast(regularization, tf.float32), 2.0 * tf.add_n(halves) if halves else tf.zeros([])
 
-    function = tf.function(divide_and_regularize, autograph=False, experimental_attributes={'_noinline': True})
-    return StageGradients(variables, *function(weights, sums, total_weight))
+    with tf.device(device):
+        return StageGradients(variables, *device_calls.one_call(device, divide_and_regularize)(weights, parts, total_weight))

@@ -10,6 +10,8 @@ import weakref
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
+from lingpipe.pipeline import graph_copies
+
 
 class GraphPiece:
     """The part of a graph that computes some tensors from others, as a function of its own.
@@ -24,11 +26,13 @@ class GraphPiece:
         side_effects: operations of `graph` that the piece runs even where no output needs them, such as prints.
         name: name of the function, shown in profiles.
         jit_compile: whether XLA compiles the piece.
+        inline: whether calls are laid out as the operations of the piece, which so carry the device of the caller.
         repeats: whether the piece computes again what another one did. Where XLA compiles both into one program it would see
             that, compute it once and keep it; an optimization barrier before the piece hides it.
     """
 
-    def __init__(self, graph, feeds, outputs, side_effects=(), name='piece', jit_compile=False, repeats=False):
+    def __init__(self, graph, feeds, outputs, side_effects=(), name='piece', jit_compile=False, repeats=False,
+                 inline=False):
         captures = [internal for _, internal in graph.captures]
         wanted = {tensor.ref() for tensor in outputs}
         shapes = [tensor for tensor in _known_shapes(graph) if tensor.ref() not in wanted]
@@ -40,8 +44,12 @@ class GraphPiece:
         external = [(outer, inner) for outer, inner in graph.captures if inner.ref() in used]
         self._constants = {tensor.name: (tensor.op.inputs[tensor.value_index].shape.as_list(), tensor.dtype)
                            for tensor in shapes if tensor.ref() in used}
-        self._has_barrier = jit_compile and repeats and bool(self.feeds)
-        self._function = self._build(_graph_def(graph, operations), external, name, jit_compile)
+        self._has_barrier = (jit_compile or inline) and repeats and bool(self.feeds)
+        if inline:
+            self._lay_out = lambda arguments: self._copy(graph, operations, external, arguments)
+        else:
+            self._function = self._build(_graph_def(graph, operations), external, name, jit_compile)
+            self._lay_out = self._call
 
     def _build(self, graph_def, external, name, jit_compile):
         def piece(*arguments):
@@ -71,12 +79,26 @@ class GraphPiece:
         """
         if not self.outputs:
             return dict(values), None
-        arguments = [values[feed.ref()] for feed in self.feeds] + list(self._function.captured_inputs)
-        results = tf.raw_ops.PartitionedCall(
-            args=arguments, Tout=[tensor.dtype for tensor in self.outputs], f=self._function, config_proto=_optimizer_config())
+        arguments = [values[feed.ref()] for feed in self.feeds]
+        results = self._lay_out(arguments)
         for tensor, result in zip(self.outputs, results):
             result.set_shape(tensor.shape)
         return {**values, **{tensor.ref(): result for tensor, result in zip(self.outputs, results)}}, results[0].op
+
+    def _call(self, arguments):
+        return tf.raw_ops.PartitionedCall(
+            args=arguments + list(self._function.captured_inputs), Tout=[tensor.dtype for tensor in self.outputs],
+            f=self._function, config_proto=_optimizer_config())
+
+    def _copy(self, graph, operations, external, arguments):
+        if self._has_barrier:
+            arguments = xla.optimization_barrier(*arguments)
+        values = {feed.ref(): argument for feed, argument in zip(self.feeds, arguments)}
+        values.update({inner.ref(): tf.identity(outer) for outer, inner in external})
+        values.update({graph.get_tensor_by_name(name).ref(): tf.constant(shape, dtype)
+                       for name, (shape, dtype) in self._constants.items()})
+        graph_copies.copy_operations(graph, operations, values)
+        return [values[tensor.ref()] for tensor in self.outputs]
 
 
 def _compiled(function):

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_calls, device_kinds, logical_cores
 from lingpipe.pipeline import boundary, gradients, losses, micro_batches, variable_values
 
 
@@ -48,19 +49,30 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, l
     execution = pipe.execution(
         x, True, values, pipe.schedule, targets=targets, loss=loss, step=step, observer=pipe.observer, loss_scale=scale)
     execution.run()
-    sums = execution.sums
+    last = pipe.stages[-1].device
+    sums = _of_all_replicas(execution.sums, last)
     weight = sums.metrics['loss'][1]
     finished = gradients.finish(pipe.stages, values, sums.weight_gradients, weight if scale is None else weight * scale)
-    with tf.device(pipe.stages[-1].device):
-        metrics = losses.means(sums.metrics)
-        added = losses.means_of_added(sums.losses)
-        mean_loss = tf.add_n([metrics.pop('loss'), *added, *[part.regularization for part in finished]])
-        squared_norm = tf.add_n([part.squared_norm for part in finished])
+    mean_loss, metrics, squared_norm = device_calls.call(
+        last, _mean_of_batch, sums.metrics, sums.losses, [part.regularization for part in finished],
+        [part.squared_norm for part in finished])
+    with tf.device(device_kinds.for_single_operations(last)):
         outputs = pipe.pack_outputs(micro_batches.join(execution.outputs)) if return_outputs else None
     updates = execution.state_updates()
     if assign_state:
         updates = variable_values.assign(updates)
     return ValueAndGrad(mean_loss, _in_order(pipe, finished), metrics, squared_norm, updates, outputs)
+
+
+def _of_all_replicas(sums, device):
+    metrics, added = logical_cores.sum_over_replicas(device, (sums.metrics, sums.losses))
+    return sums._replace(metrics=metrics, losses=added)
+
+
+def _mean_of_batch(metric_sums, added_sums, regularizations, squared_norms):
+    metrics = losses.means(metric_sums)
+    mean_loss = tf.add_n([metrics.pop('loss'), *losses.means_of_added(added_sums), *regularizations])
+    return mean_loss, metrics, tf.add_n(squared_norms)
 
 
 def _scale_of_an_example(loss_scale, x):
@@ -84,9 +96,9 @@ def evaluate(pipe, loss, x, targets, read):
     values = variable_values.read_values(pipe.stages, False, read)
     execution = pipe.execution(x, False, values, pipe.schedule.forward_only(), targets=targets, loss=loss, step=0)
     execution.run()
-    sums = execution.sums
-    with tf.device(pipe.stages[-1].device):
-        return losses.with_added(sums.metrics, sums.losses)
+    last = pipe.stages[-1].device
+    sums = _of_all_replicas(execution.sums, last)
+    return device_calls.call(last, losses.with_added, sums.metrics, sums.losses)
 
 
 def _in_order(pipe, finished):

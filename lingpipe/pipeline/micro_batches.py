@@ -4,6 +4,8 @@ import itertools
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_kinds
+
 
 def count(batch, num_micro_batches):
     """Returns how many micro-batches a batch gives: a batch of fewer rows than M gives one a row.
@@ -38,8 +40,8 @@ def split(batch, num_micro_batches):
 
 
 def split_on(device, batch, num_micro_batches):
-    """Does `split` on a device, for a nest of tensors, arrays and Nones."""
-    with tf.device(device):
+    """Does `split` on a device, or its host, for a nest of tensors, arrays and Nones."""
+    with tf.device(device_kinds.for_single_operations(device)):
         return split(tf.nest.map_structure(_to_tensor, batch), num_micro_batches)
 
 

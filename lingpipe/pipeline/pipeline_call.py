@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_calls, device_kinds
 from lingpipe.pipeline import boundary, losses, micro_batches, variable_values
 from lingpipe.pipeline import schedule as schedules
 
@@ -34,7 +35,7 @@ def call(pipe, inputs, training):
             batch, training, values, pipe.schedule.forward_then_backward(), input_gradients_needed=True)
         execution.run([schedules.FORWARD])
         results['execution'] = execution
-        with tf.device(pipe.stages[-1].device):
+        with tf.device(device_kinds.for_single_operations(pipe.stages[-1].device)):
             results['outputs'] = micro_batches.join(execution.outputs)
         return boundary.unpack(results['outputs']).values, gradient
 
@@ -63,8 +64,9 @@ def evaluate(pipe, inputs):
     values = variable_values.read_values(pipe.stages, False)
     execution = pipe.execution(inputs, False, values, pipe.schedule.forward_only())
     execution.run()
-    with tf.device(pipe.stages[-1].device):
-        return micro_batches.join(execution.outputs), losses.means_of_added(execution.sums.losses)
+    with tf.device(device_kinds.for_single_operations(pipe.stages[-1].device)):
+        outputs = micro_batches.join(execution.outputs)
+    return outputs, device_calls.call(pipe.stages[-1].device, losses.means_of_added, execution.sums.losses)
 
 
 def _port(stage, weights, results):
@@ -72,18 +74,18 @@ def _port(stage, weights, results):
     def port(*weights):
         return tf.zeros([]), lambda upstream: results['sums'].weight_gradients[stage.index]
 
-    with tf.device(stage.device):
+    with tf.device(device_kinds.for_single_operations(stage.device)):
         return port(*weights) if weights else tf.zeros([])
 
 
 def _input_gradients(results, upstream, stages):
     execution = results['execution'].fork()
-    with tf.device(stages[-1].device):
+    with tf.device(device_kinds.for_single_operations(stages[-1].device)):
         floats = [upstream[position] for position in boundary.unpack(results['outputs']).float_positions]
         execution.give_output_gradients(micro_batches.split(floats, execution.num_micro_batches))
     execution.run([schedules.BACKWARD])
     results['sums'] = execution.sums
-    with tf.device(stages[0].device):
+    with tf.device(device_kinds.for_single_operations(stages[0].device)):
         return micro_batches.join(results['sums'].input_gradients)
 
 

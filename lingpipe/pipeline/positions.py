@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_kinds
+
 
 class Positions:
     """Seed, step, number of the micro-batch, and rows that went through the stage before it, as one int64 tensor `[4]`.
@@ -12,19 +14,20 @@ class Positions:
     Args:
         seed_and_step: int64 tensor `[2]`.
         rows: list of the numbers of rows of the micro-batches, integers or scalar tensors.
-        device: name of the device that computes the tensors.
+        device: name of the device that computes the tensors, or whose host does.
     """
 
     def __init__(self, seed_and_step, rows, device):
-        self._rows, self._device = rows, device
-        with tf.device(device):
+        self._rows, self._device = rows, device_kinds.for_single_operations(device)
+        with tf.device(self._device):
             self._start = tf.concat([tf.cast(seed_and_step, tf.int64), tf.zeros([2], tf.int64)], 0)
         self._seen, self._tensors = {}, {}
 
     @property
     def zero(self):
         """A float32 scalar that is 0, of which TensorFlow does not know it."""
-        return tf.cast(self._start[2], tf.float32)
+        with tf.device(self._device):
+            return tf.cast(self._start[2], tf.float32)
 
     def enter(self, stage_index, micro_batch):
         """Notes that a micro-batch enters a stage.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lingpipe.distribute import device_calls, device_kinds
 from lingpipe.layers import training_step
 from lingpipe.pipeline import batch_statistics, boundary, stage_program
 
@@ -73,7 +74,7 @@ class Stage:
             picks its random numbers, so they do not depend on the stage that the layer is in.
         sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1 for
             the pipeline's inputs; None: all that the stage before hands out, in its own structure.
-        jit_compile: whether XLA compiles the stage's functions.
+        jit_compile: whether XLA compiles the stage's functions; on some kinds of devices it always does.
     """
 
     def __init__(self, index, segments, device, seed_generators, sources=None, jit_compile=False):
@@ -81,7 +82,7 @@ class Stage:
         self.segments = list(segments)
         self.device = device
         self.sources = sources
-        self.jit_compile = jit_compile
+        self.jit_compile = jit_compile or device_kinds.must_compile(device)
         self.layers = _without_doubles(layer for segment in segments for layer in segment.layers)
         self._num_seed_generators = len(seed_generators)
         own = seed_generator_states(self.layers)
@@ -109,7 +110,7 @@ class Stage:
 
     def variables(self, training):
         """Returns the stage's Keras variables as `Variables`."""
-        special = {id(variable) for variable, _ in self.statistics(training).initial_values}
+        special = {id(variable) for variable in self.statistics(training).variables}
         special |= {id(variable) for _, variable in self._own_seed_generators}
         others = _without_doubles(variable for layer in self.layers for variable in layer.non_trainable_variables)
         return Variables(self.trainable_variables, [variable for variable in others if id(variable) not in special])
@@ -177,9 +178,8 @@ class Stage:
         """Returns, for each trainable variable, a tensor of its shape filled with `zero`, a float32 scalar that is 0."""
         if self.trainability() not in self._zeros:
             specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.trainable_variables]
-            self._zeros[self.trainability()] = tf.function(
-                lambda zero: [tf.fill(spec.shape, tf.cast(zero, spec.dtype)) for spec in specs],
-                autograph=False, experimental_attributes={'_noinline': True})
+            self._zeros[self.trainability()] = device_calls.one_call(
+                self.device, lambda zero: [tf.fill(spec.shape, tf.cast(zero, spec.dtype)) for spec in specs])
         return self._zeros[self.trainability()](zero)
 
     def program(self, inputs, structure, targets, loss, training, by_layer=False):

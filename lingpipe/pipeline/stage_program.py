@@ -4,6 +4,7 @@ import functools
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_kinds
 from lingpipe.pipeline import graph_pieces, stage_trace
 
 _REPEATING = 'recompute', 'backward_segment'
@@ -199,7 +200,7 @@ class StageProgram:
             name = key if isinstance(key, str) else key[0]
             self._pieces[key] = graph_pieces.GraphPiece(
                 self._graph, feeds, outputs, side_effects, f'{self._name}_{name}', self._stage.jit_compile,
-                repeats=name in _REPEATING)
+                repeats=name in _REPEATING, inline=device_kinds.is_logical_core(self._stage.device))
         return self._pieces[key](known)
 
     def _give(self, known, gradients, sums):

@@ -4,6 +4,7 @@ import difflib
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_kinds
 from lingpipe.layers import dtype_policies
 from lingpipe.pipeline import partition
 from lingpipe.pipeline import schedule as schedules
@@ -11,6 +12,7 @@ from lingpipe.pipeline import schedule as schedules
 _CHOICES = {
     'recompute': ['none', 'stage', 'layer'],
     'partition_by': ['flops', 'time', 'params'],
+    'tpu_route': ['auto', 'spmd', 'stage_programs', 'logical_cores'],
 }
 
 
@@ -67,6 +69,26 @@ def make_schedule(p):
     return schedules.make_schedule(p.schedule, p.num_partitions, p.num_micro_batches, p.num_virtual_stages)
 
 
+def validate_batch(batch, num_micro_batches, devices):
+    """Raises ValueError when a batch would give programs of several shapes on devices that are compiled for one.
+
+    Args:
+        batch: nest of tensors `[batch, ...]` and Nones.
+        num_micro_batches: M.
+        devices: names of the devices of the stages.
+    """
+    compiled = next((device for device in devices if device_kinds.has_static_shapes_only(device)), None)
+    if compiled is None:
+        return
+    for leaf in tf.nest.flatten(batch):
+        shape = tf.TensorShape([]) if leaf is None else tf.TensorShape(leaf.shape)
+        if not shape.is_fully_defined() or shape.rank and shape[0] % num_micro_batches:
+            raise ValueError(
+                f'A batch has a tensor of shape {tuple(shape)} for num_micro_batches={num_micro_batches} on {compiled}, where '
+                'programs are compiled for one shape: every size must be known, and the number of rows a multiple of '
+                'num_micro_batches. Set the batch size to such a multiple, and drop_remainder=True in the input pipeline.')
+
+
 def _check_memory_fields(p):
     if p.memory_limit is not None and not (_is_number(p.memory_limit, (int, float)) and p.memory_limit > 0):
         raise ValueError(f'memory_limit={p.memory_limit!r} is not possible: it is the number of bytes that a device may hold. '
@@ -91,7 +113,7 @@ def _check_devices(devices, num_partitions):
             'give one device for each partition, or None.')
     known = [device.name for device in tf.config.list_logical_devices()]
     for name in devices:
-        if not any(_is_same_device(name, other) for other in known):
+        if not device_kinds.is_logical_core(name) and not any(_is_same_device(name, other) for other in known):
             raise ValueError(f'devices has {name!r}, which this program does not see: there are {known}. Choose one of them.')
 
 

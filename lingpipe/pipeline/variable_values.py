@@ -4,6 +4,8 @@ import functools
 
 import tensorflow as tf
 
+from lingpipe.distribute import variable_placement
+
 
 def read_variable(variable):
     """Reads a Keras variable where it lives, when the current device scope names its device."""
@@ -31,7 +33,7 @@ def read_values(stages, training, read=read_variable):
 def _read_onto(device, read, variable):
     """Reads a variable, and brings it to the stage's device once, where it lives with another stage."""
     value = read(variable)
-    return value if _same_device(device, variable.value.device) else tf.identity(value)
+    return value if _same_device(device, variable_placement.device_of(variable)) else tf.identity(value)
 
 
 def _same_device(name, full_name):
@@ -49,6 +51,6 @@ def assign(updates):
         Empty list: nothing is left to assign.
     """
     for variable, value in updates:
-        with tf.device(variable.value.device):
+        with tf.device(variable_placement.device_of(variable)):
             variable.assign(value)
     return []

@@ -11,11 +11,13 @@ class Evaluator:
     Args:
         task: a `BaseTask` whose body is built.
         read: function that gives the value to use for a Keras variable.
+        cores: the `LogicalCores` that the body is on, or None; each replica then evaluates every batch.
     """
 
-    def __init__(self, task, read=variable_values.read_variable):
+    def __init__(self, task, read=variable_values.read_variable, cores=None):
         self._task = task
         self._read = read
+        self._cores = cores
         self._function = tf.function(self._batch, autograph=False)
 
     def run(self, dataset, interrupted=False, decode=False):
@@ -39,5 +41,9 @@ class Evaluator:
 
     def _batch(self, batch, decode):
         images, *targets = batch
-        metrics = self._task.body.evaluate(self._task.loss, images, tuple(targets), read=self._read)
+        metrics = self._cores.run(self._metrics, (batch,)) if self._cores else self._metrics(batch)
         return {**metrics, **(self._task.decoding_metrics(images, tuple(targets), self._read) if decode else {})}
+
+    def _metrics(self, batch):
+        images, *targets = batch
+        return self._task.body.evaluate(self._task.loss, images, tuple(targets), read=self._read)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lingpipe.distribute import variable_placement
 from lingpipe.optimizers import device_functions
 
 
@@ -21,7 +22,7 @@ class MovingAverage:
         self._variables = list(named_variables.values())
         self.averages = {}
         for name, variable in named_variables.items():
-            with tf.device(variable.value.device):
+            with variable_placement.creating_on(variable_placement.device_of(variable)):
                 self.averages[name] = tf.Variable(variable.value.read_value(), trainable=False)
         self._average_of = {id(variable): average for variable, average in zip(self._variables, self.averages.values())}
         self._update = device_functions.DeviceFunctions(self._move)
@@ -40,7 +41,7 @@ class MovingAverage:
     def restart(self):
         """Makes every average its variable's present value, as if training began with it."""
         for variable, average in zip(self._variables, self.averages.values()):
-            with tf.device(variable.value.device):
+            with tf.device(variable_placement.device_of(variable)):
                 average.assign(variable.value.read_value())
 
     def read(self, variable):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.optimizers import loss_scaling
+from lingpipe.optimizers import device_functions, loss_scaling
 from lingpipe.pipeline import variable_values
 from lingpipe.training import moving_average, variables
 from lingpipe.training import optimizer as optimizers
@@ -58,6 +58,7 @@ class TrainProgram:
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
         self._metric_names = []
+        self._scales = device_functions.DeviceFunctions(device_functions.scaled)
         self._function = tf.function(self._steps, autograph=False)
 
     @property
@@ -69,6 +70,10 @@ class TrainProgram:
     def learning_rate(self):
         """Learning rate of the step that comes next."""
         return self.optimizer.learning_rate
+
+    def iterate(self, dataset):
+        """Returns the iterator over a training dataset that `run` takes."""
+        return iter(dataset)
 
     def run(self, iterator, num_steps):
         """Trains for some steps; for fewer, but at least one, where `stopping` is set.
@@ -140,11 +145,7 @@ class TrainProgram:
         limit = self._params.clip_gradient_norm_to_value
         if not limit:
             return gradients
-        scale, clipped = limit / tf.maximum(norm, limit), []
-        for gradient, variable in zip(gradients, self._trainable):
-            with tf.device(variable.value.device):
-                clipped.append(gradient * tf.cast(scale, gradient.dtype))
-        return clipped
+        return self._scales(self._trainable, (gradients,), (limit / tf.maximum(norm, limit),))
 
 
 def _add_l2_regularizers(trainable_variables, weight):

@@ -5,8 +5,10 @@ import time
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_kinds, logical_cores
 from lingpipe.training import (
     checkpoints,
+    core_program,
     errors,
     evaluator,
     experiment,
@@ -28,7 +30,7 @@ class Trainer:
         params: the experiment's Params with `task`, `train`, `eval` and `input`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
         logdir: folder of the run.
-        devices: list of device names, one a partition, for params that name none.
+        devices: list of device names, one a partition, for params that name none; or the `LogicalCores` to train on.
         started: `time.time()` at the start of the program, for the time to the first step.
 
     Raises:
@@ -46,12 +48,22 @@ class Trainer:
             pass  # a second training is refused now, and not when everything has been built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
-        self._task = experiment.build_task(params, self._input.input_spec, devices, self._logdir.path)
-        self._program = train_program.TrainProgram(self._task, params.train)
+        self._build(devices)
         self._checkpointer = checkpoints.Checkpointer(self._logdir.train, self._program, params.train.save_max_to_keep)
         self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1)
-        self._evaluator = evaluator.Evaluator(self._task, self._program.read)
         self._step = 0
+
+    def _build(self, devices):
+        p, spec, folder = self._params, self._input.input_spec, self._logdir.path
+        cores = devices if isinstance(devices, logical_cores.LogicalCores) else None
+        if cores is None:
+            self._task = experiment.build_task(p, spec, devices, folder)
+            self._program = train_program.TrainProgram(self._task, p.train)
+        else:
+            with cores.active():
+                self._task = experiment.build_task(p, spec, cores.devices, folder)
+            self._program = core_program.CoreTrainProgram(self._task, p.train, cores)
+        self._evaluator = evaluator.Evaluator(self._task, self._program.read, cores)
 
     def run(self):
         """Trains up to `train.max_steps`, or until a signal asks to stop.
@@ -97,8 +109,9 @@ class Trainer:
         elif self._params.train.init_from_checkpoint:
             self._start_from(self._params.train.init_from_checkpoint)
         self._step = int(self._program.global_step)
-        self._iterator = iter(self._input.training_dataset(self._step * self._batch_size))
-        _, *targets = self._iterator.element_spec
+        dataset = self._input.training_dataset(self._step * self._batch_size)
+        self._iterator = self._program.iterate(dataset)
+        _, *targets = dataset.element_spec
         validation.validate_best_metric(self._params.eval, self._task.metric_names(tuple(targets)))
         analysis = inspection.partition_summary(self._task.body.partitions)
         self._logdir.write_control(self._params.ToText(), self._analysis_text())
@@ -204,6 +217,8 @@ class Trainer:
         return results
 
     def _show_sample(self):
+        if device_kinds.has_static_shapes_only(self._task.body.stages[0].device):
+            return  # a text grows step by step
         text = self._task.sample(self._input, self._program.read)
         if text is not None:
             self._curves.text('sample', text, self._step)
@@ -221,7 +236,8 @@ class Trainer:
             self._logdir.write_best(self._step, p.best_metric, value)
 
     def _finish(self):
-        results = self._evaluate(self._evaluation_inputs, decode=True)
+        can_decode = not device_kinds.has_static_shapes_only(self._task.body.stages[0].device)
+        results = self._evaluate(self._evaluation_inputs, decode=can_decode)
         for name, metrics in results.items():
             print(f'Final {name} after {self._step} steps: ' + ', '.join(map(progress.format_metric, metrics.items())),
                   flush=True)

@@ -1,0 +1,59 @@
+"""What kinds of devices ask of the graphs that run on them."""
+
+import contextlib
+
+import tensorflow as tf
+
+LOGICAL_CORE = 'TPU_REPLICATED_CORE'
+
+_pretended = []
+
+
+def must_compile(device):
+    """Whether all that runs on a device must stand in functions that XLA compiles: a TPU has no kernels for single operations.
+
+    Args:
+        device: name of the device.
+    """
+    return kind_of(device) == 'TPU' or _full_name(device) in map(_full_name, _pretended)
+
+
+def is_logical_core(device):
+    """Whether a device is a core of a `tf.distribute.TPUStrategy`, whose whole step is one program that XLA compiles."""
+    return kind_of(device) == LOGICAL_CORE
+
+
+def has_static_shapes_only(device):
+    """Whether what runs on a device is compiled for shapes that are known before."""
+    return must_compile(device) or is_logical_core(device)
+
+
+def for_single_operations(device):
+    """Returns where operations go that belong to a device but stand in no function of their own: there, or on its host."""
+    if not must_compile(device):
+        return device
+    return tf.DeviceSpec.from_string(device).replace(device_type='CPU', device_index=0).to_string()
+
+
+def kind_of(device):
+    """Returns 'CPU', 'GPU', 'TPU' or another type, None where the name has none."""
+    return tf.DeviceSpec.from_string(device).device_type if device else None
+
+
+@contextlib.contextmanager
+def pretend_tpus(devices):
+    """Makes `must_compile` take some devices for TPUs inside the `with` block, to try on a CPU what a TPU would be given.
+
+    Args:
+        devices: list of device names.
+    """
+    _pretended.extend(devices)
+    try:
+        yield
+    finally:
+        del _pretended[len(_pretended) - len(devices):]
+
+
+def _full_name(device):
+    here = tf.DeviceSpec(job='localhost', replica=0, task=0)
+    return here.make_merged_spec(tf.DeviceSpec.from_string(device)).to_string()
