@@ -36,8 +36,11 @@ def for_single_operations(device):
 
 
 def kind_of(device):
-    """Returns 'CPU', 'GPU', 'TPU' or another type, None where the name has none."""
-    return tf.DeviceSpec.from_string(device).device_type if device else None
+    """Returns 'CPU', 'GPU', 'TPU' or another type, None where the name has none or is no name of a device."""
+    try:
+        return tf.DeviceSpec.from_string(device or '').device_type
+    except ValueError:
+        return None
 
 
 @contextlib.contextmanager
