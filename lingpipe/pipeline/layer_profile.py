@@ -26,10 +26,18 @@ class LayerTime(NamedTuple):
         forward_seconds: time of the forward pass.
         backward_seconds: time of the backward pass from stored activations, by inputs and weights, and of adding its weight
             gradients to those of the micro-batches before.
+        recomputed_seconds: what the backward pass takes longer from the layer's inputs alone: no more than a forward pass,
+            since only what it reads is computed again, such as all but the last product of a decoder block.
     """
 
     forward_seconds: float
     backward_seconds: float
+    recomputed_seconds: float
+
+    @property
+    def seconds(self):
+        """Time where nothing is computed again."""
+        return self.forward_seconds + self.backward_seconds
 
 
 class Job(NamedTuple):
@@ -149,8 +157,17 @@ def _profile(job, device):
             by_inputs = found[:len(found) - len(sums)]
             return outputs, by_inputs, [total + gradient for total, gradient in zip(sums, found[len(by_inputs):])]
 
-        seconds, seconds_of_both = _median_seconds([_as_call(function, arguments) for function in (forward, both)])
-    return LayerTime(seconds, max(seconds_of_both - seconds, 0.0))
+        def backward_from_inputs(*arguments):
+            return both(*arguments)[1:]
+
+        seconds = _median_seconds([_as_call(function, arguments) for function in (forward, both, backward_from_inputs)])
+    return _layer_time(*seconds)
+
+
+def _layer_time(forward, both, backward_from_inputs):
+    """Keeps the parts of noisy times within their bounds."""
+    backward = max(both - forward, 0.0)
+    return LayerTime(forward, backward, min(max(backward_from_inputs - backward, 0.0), forward))
 
 
 def _as_call(function, arguments):

@@ -36,7 +36,7 @@ def read(folder):
         folder: path, on this machine or wherever TensorFlow can read.
 
     Returns:
-        Dictionary from `Key` to the pair (forward seconds, backward seconds); empty where there is no file, or a damaged one.
+        Dictionary from `Key` to the three numbers of a `LayerTime`; empty where there is no file, or a damaged one.
     """
     path = tf.io.gfile.join(folder, _FILE_NAME)
     try:
@@ -54,7 +54,7 @@ def write(folder, times):
 
     Args:
         folder: path; made where it is not there.
-        times: dictionary from `Key` to the pair (forward seconds, backward seconds).
+        times: dictionary from `Key` to the three numbers of a `LayerTime`.
     """
     path = tf.io.gfile.join(folder, _FILE_NAME)
     entries = [{'key': key._asdict(), 'seconds': list(seconds)} for key, seconds in sorted(times.items())]
@@ -70,7 +70,7 @@ def write(folder, times):
 
 
 def _seconds(values):
-    forward, backward = map(float, values)
-    if not (math.isfinite(forward) and math.isfinite(backward) and min(forward, backward) >= 0):
+    forward, backward, recomputed = seconds = tuple(map(float, values))
+    if not (all(map(math.isfinite, seconds)) and min(forward, backward, recomputed) >= 0):
         raise ValueError(f'{values} are no times')
-    return forward, backward
+    return seconds

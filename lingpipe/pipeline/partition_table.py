@@ -67,7 +67,7 @@ def layer_costs(analyses, partition_by, layer_times=None, extra_forwards=(0,)):
     if partition_by == 'params':
         return np.array([[layer.num_parameters for layer in analyses]])
     if partition_by == 'time':
-        forward, backward = np.array(layer_times).T
+        forward, backward, _ = np.array(layer_times).T
     else:
         forward = np.array([layer.flops.total for layer in analyses])
         backward = _FLOPS_OF_BACKWARD * forward
@@ -124,5 +124,5 @@ def describe_partitions(analyses, ends, devices, layer_times=None, memory=None):
             [layer.name for layer in analyses[start:end]], device,
             sum(layer.num_parameters for layer in analyses[start:end]),
             sum(layer.flops.total for layer in analyses[start:end]),
-            None if layer_times is None else sum(map(sum, layer_times[start:end])), num_bytes)
+            None if layer_times is None else sum(time.seconds for time in layer_times[start:end]), num_bytes)
         for start, end, device, num_bytes in zip(starts, ends, devices, needed)]

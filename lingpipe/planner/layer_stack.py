@@ -46,14 +46,14 @@ class LayerStack:
 
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model, Williams
         et al., CACM 52(4), 2009); here a layer counts as one operation that reads its weights and inputs and writes what it
-        keeps. A backward pass counts as two forward passes.
+        keeps. A backward pass counts as two forward passes, and what it recomputes as a whole one.
         """
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):
             arithmetic = layer.flops.total * micro_batch_size / accelerator.peak_flops(dtype)
             moved = memory.weights + memory.state + memory.inputs + memory.internals + memory.outputs
             seconds = max(arithmetic, moved / accelerator.memory_bandwidth)
-            times.append(LayerTime(seconds, 2 * seconds))
+            times.append(LayerTime(seconds, 2 * seconds, seconds))
         return times
 
     def micro_batch_specs(self, micro_batch_size):

@@ -23,12 +23,13 @@ def stage_costs(partitions, ends, layer_times, memories, recompute, accelerator)
 
 def _costs(part, times, output_bytes, recompute, accelerator):
     """With 'layer' a first forward pass finds the inputs of the layers, which need not be where B follows its own F, and never
-    runs the last of them; a second one, inside of B, finds what each layer keeps."""
+    runs the last of them; a second one, inside of B, runs only what B reads of each layer."""
     forward = sum(time.forward_seconds for time in times)
     backward = sum(time.backward_seconds for time in times)
-    recomputed = {'none': 0.0, 'stage': forward, 'layer': forward - times[-1].forward_seconds}[recompute]
+    inside = sum(time.recomputed_seconds for time in times) if recompute == 'layer' else 0.0
+    ahead = {'none': 0.0, 'stage': forward, 'layer': forward - times[-1].forward_seconds}[recompute]
     moved = _TIMES_OF_WEIGHTS * part.gradients + _TIMES_OF_SLOTS * part.slots
     return StageCosts(
-        forward=forward, backward=backward / 2 + (forward if recompute == 'layer' else 0.0), weight_gradient=backward / 2,
-        recompute=recomputed, transfer=output_bytes / accelerator.link_bandwidth,
+        forward=forward, backward=backward / 2 + inside, weight_gradient=backward / 2,
+        recompute=ahead, transfer=output_bytes / accelerator.link_bandwidth,
         update=moved / accelerator.memory_bandwidth)

@@ -29,8 +29,8 @@ def test_times_are_compared_over_those_of_the_first_row(planned_times):
 
 
 def test_the_fastest_of_several_measurements_of_a_layer_counts(planned_times):
-    assert planned_times.faster_layers([LayerTime(1, 5), LayerTime(3, 4)], [LayerTime(2, 4), LayerTime(2, 6)]) == [
-        LayerTime(1, 4), LayerTime(2, 4)]
+    assert planned_times.faster_layers(
+        [LayerTime(1, 5, 1), LayerTime(3, 4, 2)], [LayerTime(2, 4, 2), LayerTime(2, 6, 1)]) == [LayerTime(1, 4, 1), LayerTime(2, 4, 1)]
 
 
 def test_the_command_has_a_row_for_each_configuration_and_one_schedule_where_one_device_has_no_other():

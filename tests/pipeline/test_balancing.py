@@ -24,7 +24,7 @@ def measured(monkeypatch):
 
     def profile(layer_params, input_specs, device, cache_dir=None, analyses=None):
         calls.append((input_specs, device, cache_dir))
-        return [LayerTime(1.0 if index else 6.0, 2.0 if index else 9.0) for index in range(len(layer_params))]
+        return [LayerTime(1.0 if index else 6.0, 2.0 if index else 9.0, 1.0) for index in range(len(layer_params))]
 
     monkeypatch.setattr(layer_profile, 'profile_layers', profile)
     return calls

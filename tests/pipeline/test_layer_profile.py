@@ -30,7 +30,7 @@ def measured(monkeypatch):
 
     def measure(job, device):
         names.append(job.make_layer().name)
-        return LayerTime(1.0 * len(names), 10.0 * len(names))
+        return LayerTime(1.0 * len(names), 10.0 * len(names), 0.5 * len(names))
 
     monkeypatch.setattr(layer_profile, '_profile', measure)
     return names
@@ -38,12 +38,12 @@ def measured(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Runs what would be measured once; holds the list of results, (forward, both) for each layer."""
+    """Runs what would be measured once; holds the list of results, (forward, both, backward from inputs) for each layer."""
     results = []
 
     def run(functions):
         results.append([function() for function in functions])
-        return [1.0, 3.0]
+        return [1.0, 3.0, 2.75]
 
     monkeypatch.setattr(layer_profile, '_median_seconds', run)
     return results
@@ -52,22 +52,32 @@ def calls(monkeypatch):
 def test_every_layer_gets_its_time():
     times = layer_profile.profile_layers(STACK, INPUTS, DEVICE)
     assert len(times) == len(STACK)
-    assert all(time.forward_seconds > 0 and time.backward_seconds >= 0 for time in times)
+    assert all(time.forward_seconds >= time.recomputed_seconds >= 0 and time.backward_seconds >= 0 for time in times)
+    assert all(time.forward_seconds > 0 for time in times)
     assert times[0] == times[1]
 
 
 def test_equal_layers_are_measured_once_and_layers_of_other_inputs_again(measured):
     times = layer_profile.profile_layers(STACK, INPUTS, DEVICE)
     assert measured == ['a', 'c', 'd']  # d is as a, on seven features
-    assert times == [LayerTime(1, 10), LayerTime(1, 10), LayerTime(2, 20), LayerTime(3, 30)]
+    assert times == [LayerTime(1, 10, 0.5), LayerTime(1, 10, 0.5), LayerTime(2, 20, 1), LayerTime(3, 30, 1.5)]
 
 
 def test_forward_and_backward_run_on_the_device_and_on_whole_micro_batches(calls):
-    assert layer_profile.profile_layers([dense(3, 'a')], INPUTS, DEVICE) == [LayerTime(1.0, 2.0)]
-    (forward, both), = calls
+    assert layer_profile.profile_layers([dense(3, 'a')], INPUTS, DEVICE) == [LayerTime(1.0, 2.0, 0.75)]
+    (forward, both, backward), = calls
     assert [tensor.shape.as_list() for tensor in forward] == [[2, 3]]
     assert [tensor.shape.as_list() for tensor in both] == [[2, 3], [2, 4], [4, 3], [3]]
-    assert {tensor.device[-len(DEVICE):] for tensor in forward + both} == {DEVICE}
+    assert [tensor.shape.as_list() for tensor in backward] == [[2, 4], [4, 3], [3]]
+    assert {tensor.device[-len(DEVICE):] for tensor in forward + both + backward} == {DEVICE}
+
+
+def test_of_a_backward_pass_from_inputs_only_what_it_adds_counts_and_noise_keeps_to_its_bounds():
+    assert layer_profile._layer_time(2.0, 5.0, 4.5) == LayerTime(2.0, 3.0, 1.5)
+    assert layer_profile._layer_time(2.0, 5.0, 2.5) == LayerTime(2.0, 3.0, 0.0)
+    assert layer_profile._layer_time(2.0, 5.0, 5.5) == LayerTime(2.0, 3.0, 2.0)
+    assert layer_profile._layer_time(2.0, 1.5, 1.0) == LayerTime(2.0, 0.0, 1.0)
+    assert LayerTime(2.0, 3.0, 1.5).seconds == 5.0
 
 
 def test_gradients_are_computed_even_inside_a_graph_or_under_a_tape(calls):
@@ -75,7 +85,7 @@ def test_gradients_are_computed_even_inside_a_graph_or_under_a_tape(calls):
         layer_profile.profile_layers([dense(3, 'a')], INPUTS, DEVICE)
     tf.function(lambda: layer_profile.profile_layers([dense(3, 'b')], INPUTS, DEVICE) and None, autograph=False)()
     assert len(calls) == 2
-    assert all(np.abs(tensor).max() > 0 for _, both in calls for tensor in both[1:])
+    assert all(np.abs(tensor).max() > 0 for _, both, _ in calls for tensor in both[1:])
 
 
 def test_integers_index_an_embedding(calls):
@@ -150,7 +160,7 @@ def test_other_circumstances_are_measured_again(tmp_path, measured, monkeypatch,
 @pytest.mark.parametrize('damage', [
     lambda text: '', lambda text: text[:len(text) // 2], lambda text: '{}', lambda text: '[[]]', lambda text: '3',
     lambda text: text.replace('"layer"', '"lair"'), lambda text: text.replace('10.0', '-1'),
-    lambda text: text.replace('10.0', 'NaN'), lambda text: text.replace('10.0', '"ten"')])
+    lambda text: text.replace('10.0,\n', ''), lambda text: text.replace('10.0', 'NaN'), lambda text: text.replace('10.0', '"ten"')])
 def test_a_damaged_file_is_measured_and_written_again(tmp_path, measured, damage):
     file = tmp_path / 'layer_times.json'
     layer_profile.profile_layers([dense(4, 'a')], INPUTS, DEVICE, str(tmp_path))
@@ -158,10 +168,10 @@ def test_a_damaged_file_is_measured_and_written_again(tmp_path, measured, damage
     file.write_text(damage(file.read_text()))
     layer_profile.profile_layers([dense(4, 'a')], INPUTS, DEVICE, str(tmp_path))
     assert measured == ['a', 'a']
-    assert [entry['seconds'] for entry in json.loads(file.read_text())] == [[2, 20]]
+    assert [entry['seconds'] for entry in json.loads(file.read_text())] == [[2, 20, 1]]
     assert [path.name for path in tmp_path.iterdir()] == ['layer_times.json']
 
 
 def test_a_folder_that_cannot_be_written_to_costs_no_profile(tmp_path, measured):
     (tmp_path / 'file').write_text('no folder')
-    assert layer_profile.profile_layers(STACK[:1], INPUTS, DEVICE, str(tmp_path / 'file')) == [LayerTime(1, 10)]
+    assert layer_profile.profile_layers(STACK[:1], INPUTS, DEVICE, str(tmp_path / 'file')) == [LayerTime(1, 10, 0.5)]

@@ -12,7 +12,7 @@ def stack(contractions, num_parameters):
 
 
 LAYERS = stack([4, 4, 4, 4, 8], [1, 1, 1, 9, 9])
-TIMES = [LayerTime(0.5, 1.0)] * 4 + [LayerTime(3.0, 9.0)]
+TIMES = [LayerTime(0.5, 1.0, 0.25)] * 4 + [LayerTime(3.0, 9.0, 2.0)]
 
 
 @pytest.mark.parametrize('partition_by, ends', [('flops', [3, 5]), ('params', [4, 5]), ('time', [4, 5]), ([1, 5], [1, 5])])

@@ -8,7 +8,7 @@ from lingpipe.planner import accelerators, stage_costs
 
 PART = SimpleNamespace(gradients=10, slots=5)
 ACCELERATOR = accelerators.Accelerator('by hand', 0, 1.0, 1.0, memory_bandwidth=4.0, link_bandwidth=2.0)
-TIMES = LayerTime(1.0, 4.0), LayerTime(2.0, 6.0)
+TIMES = LayerTime(1.0, 4.0, 0.5), LayerTime(2.0, 6.0, 1.25)
 
 
 def cost(recompute, times=TIMES):
@@ -17,12 +17,12 @@ def cost(recompute, times=TIMES):
     return costs
 
 
-@pytest.mark.parametrize('recompute, again, backward', [('none', 0.0, 5.0), ('stage', 3.0, 5.0), ('layer', 1.0, 5.0 + 3.0)])
+@pytest.mark.parametrize('recompute, again, backward', [('none', 0.0, 5.0), ('stage', 3.0, 5.0), ('layer', 1.0, 5.0 + 1.75)])
 def test_times_of_layers_are_added_up_and_what_is_computed_again_counts(recompute, again, backward):
-    """With 'layer' R runs all layers but the last, and B each layer once more."""
+    """With 'layer' R runs all layers but the last, and B once more what it reads of each layer."""
     assert cost(recompute) == schedules.StageCosts(
         forward=3.0, backward=backward, weight_gradient=5.0, recompute=again, transfer=3.0, update=(3 * 10 + 2 * 5) / 4)
 
 
 def test_with_layer_a_stage_of_one_layer_computes_nothing_again_ahead_of_its_backward_pass():
-    assert cost('layer', [LayerTime(1.0, 4.0)]).recompute == 0.0
+    assert cost('layer', [LayerTime(1.0, 4.0, 1.0)]).recompute == 0.0
