@@ -162,8 +162,7 @@ def _plan(params, unused_datasets, unused_devices):
     print(text)
     if FLAGS.compile:
         from lingpipe.training import plan_compilation
-        compiled = plan_compilation.compile_plan(planned, FLAGS.tpu_topology, _folder_of_compiled(files))
-        report = plan_compilation.report(planned.plan, compiled, FLAGS.tpu_topology)
+        report = plan_compilation.compiled_report(planned, FLAGS.tpu_topology, _folder_of_compiled(files))
         print(f'\n{report}')
         text += f'\n\n{report}'
     if files:

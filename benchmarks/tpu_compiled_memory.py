@@ -12,6 +12,7 @@ from absl import app, flags
 
 import lingpipe
 from lingpipe import model_registry
+from lingpipe.planner import tpu_compiler
 from lingpipe.training import plan_compilation
 
 _MODELS = flags.DEFINE_list('models', ['AmoebaNetD18x208'], 'Models, each a key of the table of published numbers.')
@@ -36,7 +37,8 @@ def _row(model, recompute):
         params.input.num_channels = 3  # else the dataset would be asked
     planned = lingpipe.plan(params, topology.split(':')[0])
     begin = time.perf_counter()
-    devices = plan_compilation.compile_plan(planned, topology, _CACHE_DIR.value)
+    with tpu_compiler.TpuCompiler(_CACHE_DIR.value) as compiler:
+        devices = plan_compilation.compile_plan(planned, compiler, topology)
     fullest = max(devices, key=lambda device: device.total)
     sizes = [fullest.weights, fullest.slots, fullest.gradients, fullest.waiting, fullest.at_work, fullest.temporaries, fullest.total]
     return [model, len(devices), recompute, topology, published, f'{max(planned.plan.device_bytes) / _GIB:.2f}',

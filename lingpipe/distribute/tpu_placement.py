@@ -16,8 +16,11 @@ def place(body_params, system):
         List of device names, one a partition; or, for tpu_route='logical_cores', the `LogicalCores`.
 
     Raises:
-        ValueError: the system does not have that many cores.
+        ValueError: the system does not have that many cores, or the route only compiles.
     """
+    if body_params.tpu_route == 'spmd':
+        raise ValueError("tpu_route='spmd' is for --mode=plan --compile so far: no training runs by it. Set it to "
+                         "'stage_programs', or to 'auto'.")
     if body_params.tpu_route == LOGICAL_CORES:
         return logical_cores.LogicalCores(system.resolver, system.topology, body_params.num_partitions)
     if body_params.num_partitions > len(system.devices):

@@ -24,19 +24,31 @@ def build_optimizer(train_params, variables, scales_loss=False):
         A built `keras.optimizers.Optimizer`.
 
     Raises:
-        ValueError: when an option of the optimizer has a field of its own in the params of training.
+        ValueError: as `make_optimizer`.
     """
-    p = train_params
-    params = (p.optimizer or keras_params.KerasParams(keras.optimizers.SGD)).Copy()
-    params.learning_rate = p.learning_rate if p.lr_schedule is None else p.lr_schedule.Instantiate()
-    _refuse_what_train_params_do(params)
-    optimizer = params.Instantiate()
+    optimizer = make_optimizer(train_params)
     if scales_loss:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     device_placement.place(optimizer)
     with tf.device('CPU:0'):
         optimizer.build(variables)
     return optimizer
+
+
+def make_optimizer(train_params):
+    """Creates the optimizer that the params of training describe, without slots.
+
+    Args:
+        train_params: `task.train` Params.
+
+    Raises:
+        ValueError: when an option of the optimizer has a field of its own in the params of training.
+    """
+    p = train_params
+    params = (p.optimizer or keras_params.KerasParams(keras.optimizers.SGD)).Copy()
+    params.learning_rate = p.learning_rate if p.lr_schedule is None else p.lr_schedule.Instantiate()
+    _refuse_what_train_params_do(params)
+    return params.Instantiate()
 
 
 def _refuse_what_train_params_do(params):

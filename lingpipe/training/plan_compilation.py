@@ -1,15 +1,17 @@
 """A plan beside what the TPU compiler makes of it."""
 
 from lingpipe.layers import unallocated
-from lingpipe.planner import compiled_stages, stage_calls, tpu_compiler, tpu_topologies
-from lingpipe.training import experiment, tables
+from lingpipe.planner import compiled_stages, spmd_program, stage_calls, tpu_compiler, tpu_topologies
+from lingpipe.training import experiment, optimizer, tables
 
 _MIB = 2**20
 _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
 
 
-def compile_plan(planned, topology, cache_dir=None):
-    """Compiles what each device of a plan would run, with nothing allocated.
+def compiled_report(planned, topology, cache_dir=None):
+    """Compiles what the devices of a plan would run, with nothing allocated.
+
+    With tpu_route='spmd' that is one program for all of them, else the functions of each.
 
     Args:
         planned: `planning.Planned` of the params of an experiment.
@@ -17,22 +19,78 @@ def compile_plan(planned, topology, cache_dir=None):
         cache_dir: folder that keeps what was compiled, or None.
 
     Returns:
-        List of `CompiledDevice`.
+        Text that puts the planner's and the compiler's figures side by side.
 
     Raises:
-        ValueError: the topology is unknown, or micro-batches differ in size.
+        ValueError: the topology is unknown, micro-batches differ in size, or the layers are not enough alike.
         TpuCompileError: the compiler is not installed, or failed.
     """
-    tpu_topologies.check(topology)
-    params, plan = planned.params, planned.plan
+    is_one_program = planned.params.task.body.tpu_route == 'spmd'
+    tpu_topologies.check(topology, planned.params.task.body.num_partitions if is_one_program else 1)
     with tpu_compiler.TpuCompiler(cache_dir) as compiler:
-        with unallocated.unallocated_variables():
-            task = params.task.Instantiate()
-        specs, target_specs = (spec(params.input) for spec in (params.input.cls.InputSpec, params.input.cls.TargetSpec))
-        body = experiment.body_params(params).Set(partition_by=plan.ends)
-        pipe = stage_calls.unallocated_pipeline(body, specs)
-        step = stage_calls.step_calls(pipe, specs, target_specs, task.loss)
-        return compiled_stages.compile_stages(step, plan.setting.num_slots, compiler, topology)
+        if is_one_program:
+            return report_of_program(planned.plan, compile_program(planned.params, compiler, topology), topology)
+        return report(planned.plan, compile_plan(planned, compiler, topology), topology)
+
+
+def compile_plan(planned, compiler, topology):
+    """Compiles every function of each device.
+
+    Args:
+        planned: `planning.Planned` of the params of an experiment.
+        compiler: `TpuCompiler`.
+        topology: see `compiled_report`.
+
+    Returns:
+        List of `CompiledDevice`.
+    """
+    params, plan = planned.params, planned.plan
+    task, specs, target_specs = _task_and_specs(params)
+    body = experiment.body_params(params).Set(partition_by=plan.ends)
+    pipe = stage_calls.unallocated_pipeline(body, specs)
+    step = stage_calls.step_calls(pipe, specs, target_specs, task.loss)
+    return compiled_stages.compile_stages(step, plan.setting.num_slots, compiler, topology)
+
+
+def compile_program(params, compiler, topology):
+    """Compiles the training step as one program for all cores.
+
+    Args:
+        params: the experiment's Params, with numbers in the place of what is chosen.
+        compiler: `TpuCompiler`.
+        topology: see `compiled_report`.
+
+    Returns:
+        `CompiledProgram`.
+    """
+    task, specs, target_specs = _task_and_specs(params)
+    body, train = experiment.body_params(params), params.train
+    program = spmd_program.lower(
+        body, specs, target_specs, task.loss, optimizer.make_optimizer(train), train.clip_gradient_norm_to_value)
+    return compiler.compile(program, topology, body.num_partitions, spmd=body.num_partitions > 1)
+
+
+def _task_and_specs(params):
+    with unallocated.unallocated_variables():
+        task = params.task.Instantiate()
+    return task, *[spec(params.input) for spec in (params.input.cls.InputSpec, params.input.cls.TargetSpec)]
+
+
+def report_of_program(plan, program, topology):
+    """Returns a table of the planner's and the compiler's figures for a core, and one sentence.
+
+    Args:
+        plan: `Plan`; that of its fullest device is shown.
+        program: `CompiledProgram`; what the step replaces counts once, as it does where the step is run.
+        topology: what was compiled for.
+    """
+    total, limit = program.arguments + program.temporaries, tpu_topologies.memory(topology)
+    table = tables.table(
+        ['planned MiB', 'compiled MiB', 'weights, slots, batch', 'temporaries', 'limit MiB', 'fits', *program.collectives],
+        [[max(plan.device_bytes) / _MIB, total / _MIB, program.arguments / _MIB, program.temporaries / _MIB, limit / _MIB,
+          'yes' if total <= limit else 'no', *map(len, program.collectives.values())]])
+    fits = 'fits' if total <= limit else 'does not fit'
+    return f'{table}\n\nOne program for all cores, by the TPU compiler: it {fits} on cores of {topology}.'
 
 
 def report(plan, devices, topology):

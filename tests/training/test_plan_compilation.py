@@ -1,0 +1,31 @@
+import importlib.util
+
+import pytest
+
+from lingpipe import model_registry
+from lingpipe.layers import transformer
+from lingpipe.training import plan_compilation, planning
+
+
+@pytest.fixture
+def params():
+    p = model_registry.GetParams('params.transformer_lm', 'Train')
+    p.input.Set(batch_size=4, sequence_length=8)
+    p.task.body.Set(num_partitions=2, num_micro_batches=2, recompute='stage', tpu_route='spmd',
+                    layers=transformer.transformer_lm_layers(2, 256, 128, 128, 2))
+    return p
+
+
+@pytest.mark.skipif(importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
+def test_one_program_for_all_cores_is_compiled_and_reported(params, tmp_path):
+    report = plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:2x2', tmp_path)
+    assert 'it fits on cores of v5e:2x2' in report
+    header, _, row = [line.split('  ') for line in report.splitlines()[:3]]
+    cells = dict(zip(filter(None, map(str.strip, header)), filter(None, map(str.strip, row))))
+    assert int(cells['collective-permute']) > 0
+    assert float(cells['compiled MiB']) == pytest.approx(float(cells['weights, slots, batch']) + float(cells['temporaries']), abs=0.2)
+
+
+def test_more_partitions_than_the_topology_has_cores_are_refused(params):
+    with pytest.raises(ValueError, match='num_devices=2 does not go with'):
+        plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:1x1')
