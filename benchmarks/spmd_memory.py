@@ -24,6 +24,7 @@ _VOCAB_SIZE = flags.DEFINE_integer('vocab_size', 8192, 'Number of tokens.')
 _LENGTH = flags.DEFINE_integer('length', 256, 'Tokens of a sequence.')
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 16, 'Sequences of a mini-batch.')
 _NUM_MICRO_BATCHES = flags.DEFINE_integer('num_micro_batches', 8, 'Micro-batches of a mini-batch.')
+_FAST = flags.DEFINE_bool('fast', True, 'Whether the compiler optimises less, in seconds instead of minutes; it then asks for more temporaries.')
 _MIB = 2**20
 
 
@@ -39,7 +40,8 @@ def program(num_partitions, recompute):
 
 
 def _row(compiler, num_partitions, recompute):
-    compiled = compiler.compile(program(num_partitions, recompute), _TOPOLOGY.value, num_partitions, spmd=num_partitions > 1)
+    compiled = compiler.compile(program(num_partitions, recompute), _TOPOLOGY.value, num_partitions, spmd=num_partitions > 1,
+                                fast=_FAST.value)
     return [num_partitions, recompute, f'{compiled.arguments / _MIB:.1f}', f'{compiled.temporaries / _MIB:.1f}',
             compiled.num_products, *(len(compiled.collectives[kind]) for kind in ('collective-permute', 'all-reduce', 'all-gather')),
             f'{compiled.seconds:.0f}']

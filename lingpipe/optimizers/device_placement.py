@@ -58,7 +58,8 @@ class _DevicePlacement:
         optimizer.apply = self.apply
         optimizer.add_variable_from_reference = self.add_variable
         optimizer._backend_apply_gradients = self.apply_gradients
-        optimizer._backend_update_step = self.update
+        optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # they are sums already
+        optimizer._distributed_tf_update_step = self.update
         optimizer._apply_weight_decay = self.decay
         optimizer._clip_gradients = self.clip
         optimizer._update_model_variables_moving_average = self.move_averages
@@ -107,7 +108,8 @@ class _DevicePlacement:
         for variable in variables:
             variable.assign(self._constraints[id(variable)](variable))
 
-    def update(self, gradients, variables, learning_rate):
+    def update(self, unused_strategy, gradients_and_variables, learning_rate):
+        gradients, variables = zip(*gradients_and_variables)
         self._updates(variables, (gradients,), (tf.convert_to_tensor(learning_rate), self._optimizer._iterations.value.read_value()))
 
     def _update_group(self, variables, gradients, learning_rate, iterations):

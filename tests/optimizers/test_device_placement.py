@@ -11,7 +11,8 @@ STEPS = [[3 * np.sin(value + step) for value in VALUES] for step in range(4)]
 
 OPTIMIZERS = {
     'sgd': lambda **options: keras.optimizers.SGD(0.1, momentum=0.9, **options),
-    'adamw': lambda **options: keras.optimizers.AdamW(0.1, weight_decay=0.1, **options)}
+    'adamw': lambda **options: keras.optimizers.AdamW(0.1, weight_decay=0.1, **options),
+    'nadam': lambda **options: keras.optimizers.Nadam(0.1, **options)}  # counts steps in a variable of its own
 OPTIONS = {
     'plain': {}, 'clipnorm': {'clipnorm': 1.5}, 'clipvalue': {'clipvalue': 0.5}, 'small_global_norm': {'global_clipnorm': 2.0},
     'large_global_norm': {'global_clipnorm': 1e3}, 'average': {'use_ema': True, 'ema_momentum': 0.9},
@@ -67,8 +68,8 @@ def test_every_array_is_made_on_the_device_of_its_variable(option):
 
 def test_placing_twice_is_placing_once():
     optimizer = device_placement.place(keras.optimizers.SGD(0.1))
-    update = optimizer._backend_update_step
-    assert device_placement.place(optimizer)._backend_update_step is update
+    update = optimizer._distributed_tf_update_step
+    assert device_placement.place(optimizer)._distributed_tf_update_step is update
 
 
 def test_a_constant_scale_of_the_loss_is_refused():
