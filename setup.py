@@ -5,7 +5,7 @@ import pathlib
 import setuptools
 
 # What compiles for TPUs that are not there; there are no wheels for other machines.
-_TPU_COMPILER = [f"{package}; python_version >= '3.11' and sys_platform == 'linux' and platform_machine == 'x86_64'"
+_TPU_COMPILER = [f"{package}; sys_platform == 'linux' and platform_machine == 'x86_64'"
                  for package in ('jaxlib==0.10.2', 'libtpu==0.0.51')]
 
 setuptools.setup(
@@ -16,7 +16,7 @@ setuptools.setup(
     long_description_content_type='text/markdown',
     license='Apache-2.0',
     packages=setuptools.find_packages(include=['lingpipe', 'lingpipe.*']),
-    python_requires='>=3.10',
+    python_requires='>=3.11',
     install_requires=[
         'absl-py',
         'importlib_resources',
@@ -32,7 +32,6 @@ setuptools.setup(
     ],
     extras_require={
         'gpu': ['tensorflow[and-cuda]'],
-        'tpu': ['tensorflow-tpu'],
         'tpu-compile': _TPU_COMPILER,
         'test': ['hypothesis', 'pytest', 'pytest-xdist', 'ruff'],
     },

@@ -52,7 +52,7 @@ def _what_to_check(name, error):
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if name == LOCAL:
         return (f"--tpu=local: no TPU of this machine could be started ({reason}). Check that the machine is a TPU VM (it has "
-                "/dev/accel0 or /dev/vfio/0), that TensorFlow is the build for TPUs (pip install tensorflow-tpu, with the libtpu "
+                "/dev/accel0 or /dev/vfio/0), that TensorFlow is the build for TPUs (tensorflow-tpu, with the libtpu "
                 'that its release notes name), and that no other program holds the TPU; or run with --device=cpu.')
     return (f'--tpu={name}: this TPU could not be reached ({reason}). Check that it exists and is READY (gcloud compute tpus '
             'tpu-vm list --zone=ZONE), that this machine is in its project and network with access to the metadata server, and '

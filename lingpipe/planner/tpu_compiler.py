@@ -206,7 +206,7 @@ def _require_packages():
     if missing:
         raise TpuCompileError(
             f"The TPU compiler is not installed: {' and '.join(missing)} cannot be imported. "
-            "Run pip install 'lingpipe[tpu-compile]' on Linux (x86-64) with Python 3.11 or newer.")
+            "Run pip install 'lingpipe[tpu-compile]' on Linux (x86-64).")
 
 
 def _key(request):

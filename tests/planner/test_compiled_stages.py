@@ -6,7 +6,7 @@ import tensorflow as tf
 from lingpipe.planner import compiled_stages, stage_calls, tpu_compiler, tpu_lowering
 
 needs_compiler = pytest.mark.skipif(
-    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux with Python 3.11 or newer")
+    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
 
 
 class CountingCompiler:

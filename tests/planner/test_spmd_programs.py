@@ -17,7 +17,7 @@ from lingpipe.planner import tpu_compiler, tpu_lowering
 from lingpipe.training import spmd_step
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux with Python 3.11 or newer")
+    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
 
 NUM_STAGES, NUM_MICRO_BATCHES, BATCH_SIZE, LENGTH, VOCAB_SIZE, MODEL_DIM = 4, 8, 16, 8, 512, 128
 SPEC = tf.TensorSpec([BATCH_SIZE, LENGTH], tf.int32)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from lingpipe.planner import tpu_compiler, tpu_hlo, tpu_lowering, tpu_topologies
 
 needs_compiler = pytest.mark.skipif(
-    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux with Python 3.11 or newer")
+    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
 
 
 def product(size):
