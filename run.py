@@ -85,7 +85,7 @@ def _place(params):
     resolution.validate(params.task.body)
     local_devices.configure_graph_optimizer()
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
-    if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or kind is None and local_devices.has_tpu()):
+    if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or kind is None and not params.task.body.devices and local_devices.has_tpu()):
         return _place_on_tpu(params)
     on_cpu = kind == 'CPU' or (kind is None and not local_devices.has_accelerators())
     num_partitions = params.task.body.num_partitions
@@ -100,9 +100,7 @@ def _place(params):
 def _place_on_tpu(params):
     from lingpipe.distribute import tpu_placement, tpu_system
     from lingpipe.training import planning
-    if params.task.body.tpu_route == tpu_placement.LOGICAL_CORES and FLAGS.mode != 'train':
-        raise ValueError(f"tpu_route='logical_cores' is for --mode=train only, but --mode={FLAGS.mode} was given. Add "
-                         "--model_params_override=\"task.body.tpu_route='stage_programs'\", or --device=cpu.")
+    tpu_placement.validate(params.task.body, FLAGS.mode)
     params = tpu_placement.with_defaults(params)
     system = tpu_system.start(FLAGS.tpu or tpu_system.LOCAL)
     params = planning.resolved(params, len(system.devices))

@@ -15,7 +15,7 @@ def must_compile(device):
     Args:
         device: name of the device.
     """
-    return kind_of(device) == 'TPU' or _full_name(device) in map(_full_name, _pretended)
+    return kind_of(device) == 'TPU' or bool(_pretended) and _full_name(device) in map(_full_name, _pretended)
 
 
 def is_logical_core(device):

@@ -16,11 +16,8 @@ def place(body_params, system):
         List of device names, one a partition; or, for tpu_route='logical_cores', the `LogicalCores`.
 
     Raises:
-        ValueError: the system does not have that many cores, or the route only compiles.
+        ValueError: the system does not have that many cores.
     """
-    if body_params.tpu_route == 'spmd':
-        raise ValueError("tpu_route='spmd' is for --mode=plan --compile so far: no training runs by it. Set it to "
-                         "'stage_programs', or to 'auto'.")
     if body_params.tpu_route == LOGICAL_CORES:
         return logical_cores.LogicalCores(system.resolver, system.topology, body_params.num_partitions)
     if body_params.num_partitions > len(system.devices):
@@ -28,6 +25,30 @@ def place(body_params, system):
             f'num_partitions={body_params.num_partitions} is more than the {len(system.devices)} cores of the TPU system. Set '
             f'it to {len(system.devices)} or less.')
     return system.devices[:body_params.num_partitions]
+
+
+def validate(body_params, mode):
+    """Raises ValueError, before a system is started, where a mode of the command line cannot run on a TPU.
+
+    Args:
+        body_params: `GPipeLayer.Params()`.
+        mode: value of --mode.
+    """
+    p = body_params
+    if p.tpu_route == 'spmd':
+        raise ValueError("tpu_route='spmd' is for --mode=plan --compile so far: no training runs by it. Set it to "
+                         "'stage_programs', or to 'auto'.")
+    if p.tpu_route == LOGICAL_CORES and mode != 'train':
+        raise ValueError(f"tpu_route='logical_cores' is for --mode=train only, but --mode={mode} was given. Add "
+                         "--model_params_override=\"task.body.tpu_route='stage_programs'\", or --device=cpu.")
+    if mode == 'generate':
+        raise ValueError('--mode=generate does not run on TPUs: a text grows step by step, and they want fixed shapes. Add '
+                         '--device=cpu.')
+    if p.devices is not None:
+        raise ValueError(f'task.body.devices={list(p.devices)} names devices, but on a TPU the partitions go to the cores in their '
+                         'order. Set it to None, or add --device=cpu.')
+    if p.partition_by == 'time':
+        raise ValueError("task.body.partition_by='time' measures layers, which does not run on TPUs. Set it to 'flops'.")
 
 
 def with_defaults(params):

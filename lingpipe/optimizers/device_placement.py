@@ -1,12 +1,13 @@
 """A stock Keras optimizer over variables on several devices: slots and arithmetic beside each variable, same results."""
 
 import contextlib
+import functools
 
 import tensorflow as tf
 from keras.src.optimizers import base_optimizer
 
 from lingpipe.distribute import device_kinds, variable_placement
-from lingpipe.optimizers import device_functions, loss_scaling
+from lingpipe.optimizers import device_functions, loss_scaling, optimizer_variables
 
 
 def place(optimizer):
@@ -47,7 +48,7 @@ class _DevicePlacement:
         self._apply = optimizer.apply
         self._add_variable = optimizer.add_variable_from_reference
         self._apply_gradients = optimizer._backend_apply_gradients
-        self._variables, self._constraints = [], {}
+        self._variables, self._constraints, self._slots = [], {}, []
         self._updates = device_functions.DeviceFunctions(self._update_group)
         self._decays = device_functions.DeviceFunctions(self._decay_group)
         self._clips = device_functions.DeviceFunctions(self._clip_group)
@@ -66,11 +67,12 @@ class _DevicePlacement:
 
     def add_variable(self, reference_variable, *args, **kwargs):
         device = variable_placement.device_of(reference_variable)
+        add = self._add_variable
+        if device_kinds.is_logical_core(device):  # Keras would refuse what belongs to another strategy than its own
+            add = functools.partial(base_optimizer.BaseOptimizer.add_variable_from_reference, self._optimizer)
         with variable_placement.creating_on(device):
-            if device_kinds.is_logical_core(device):  # Keras would refuse what belongs to another strategy than its own
-                return base_optimizer.BaseOptimizer.add_variable_from_reference(
-                    self._optimizer, reference_variable, *args, **kwargs)
-            return self._add_variable(reference_variable, *args, **kwargs)
+            self._slots.append(add(reference_variable, *args, **kwargs))
+        return self._slots[-1]
 
     def apply(self, grads, trainable_variables=None):
         """Takes constraints off the variables meanwhile: Keras would compute them on the first device."""
@@ -113,6 +115,8 @@ class _DevicePlacement:
         self._updates(variables, (gradients,), (tf.convert_to_tensor(learning_rate), self._optimizer._iterations.value.read_value()))
 
     def _update_group(self, variables, gradients, learning_rate, iterations):
+        if device_kinds.has_static_shapes_only(variable_placement.device_of(variables[0])):
+            optimizer_variables.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
         with self._iterations_are(iterations):
             for gradient, variable in zip(gradients, variables):
                 self._optimizer.update_step(gradient, variable, learning_rate)

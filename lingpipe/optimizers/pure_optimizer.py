@@ -3,6 +3,8 @@
 import keras
 from keras.src.optimizers import base_optimizer
 
+from lingpipe.optimizers import optimizer_variables
+
 
 class PureOptimizer:
     """What a Keras optimizer does to a weight, without touching any variable.
@@ -34,7 +36,8 @@ class PureOptimizer:
         for method in ('assign', 'assign_add', 'assign_sub'):  # Keras's TensorFlow versions know variables only
             setattr(optimizer, method, getattr(base_optimizer.BaseOptimizer, method).__get__(optimizer))
         optimizer.build(variables)
-        self._refuse_other_variables()
+        optimizer_variables.refuse_all_but_slots(
+            optimizer, [slot for slots in self._slots.values() for slot in slots], 'one program for all cores')
 
     def slots(self, variable):
         """Returns the list of Keras variables that the optimizer keeps for a weight."""
@@ -69,14 +72,3 @@ class PureOptimizer:
     def _scope(self, step, mapping):
         iterations = keras.ops.cast(step, self._optimizer.iterations.dtype)
         return keras.StatelessScope([(self._optimizer.iterations, iterations), *mapping], initialize_variables=False)
-
-    def _refuse_other_variables(self):
-        optimizer = self._optimizer
-        known = {id(slot) for slots in self._slots.values() for slot in slots} | {id(optimizer.iterations)}
-        others = [variable.name for variable in optimizer.variables if id(variable) not in known
-                  and variable is not optimizer._learning_rate]
-        if others:
-            raise ValueError(
-                f'The optimizer {type(optimizer).__name__} keeps {others[:3]} beside slots of the shapes of the weights, which '
-                "one program for all cores (tpu_route='spmd') cannot hold. Choose another, such as SGD, Adam or AdamW, or set "
-                "tpu_route='stage_programs'.")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls, device_kinds
+from lingpipe.distribute import device_calls, device_kinds, logical_cores
 from lingpipe.pipeline import boundary, boundary_gradients, positions, variable_values
 from lingpipe.pipeline import schedule as schedules
 
@@ -230,7 +230,8 @@ class Execution:
             weights = [self._program(last, m).total_weight(targets) for m, targets in enumerate(self._targets)]
         with tf.device(device_kinds.for_single_operations(last.device)):
             rows = tf.add_n([tf.cast(_rows(self._outputs[-1, m].values), tf.float32) for m in range(self.num_micro_batches)])
-            return self._scaled(tf.add_n(weights) / rows)
+            weight, rows = logical_cores.sum_over_replicas(last.device, (tf.add_n(weights), rows))
+            return self._scaled(weight / rows)
 
     def _scaled(self, gradient):
         return gradient if self._loss_scale is None else gradient * self._loss_scale

@@ -275,11 +275,12 @@ class GPipeLayer(base_layer.BaseLayer):
         batch = inputs if targets is None else (inputs, targets)
         num_micro_batches = micro_batches.count(batch, p.num_micro_batches)
         validation.validate_batch(batch, num_micro_batches, [part.device for part in self.stages])
+        parts = micro_batches.split_on(self.stages[0].device, inputs, num_micro_batches)
+        if targets is not None:
+            targets = micro_batches.split_on(self.stages[-1].device, targets, num_micro_batches)
         return executor.Execution(
-            self.stages, schedule.for_num_micro_batches(num_micro_batches),
-            micro_batches.split_on(self.stages[0].device, inputs, num_micro_batches), self._seed_and_step(step, training), training, values,
-            recompute=p.recompute, loss=loss,
-            targets=None if targets is None else micro_batches.split_on(self.stages[-1].device, targets, num_micro_batches), **kwargs)
+            self.stages, schedule.for_num_micro_batches(num_micro_batches), parts, self._seed_and_step(step, training), training,
+            values, recompute=p.recompute, loss=loss, targets=targets, **kwargs)
 
     def _loss_of_targets(self, loss_fn):
         """Returns the loss as the last stage calls it, the same object each time: programs are kept by it."""

@@ -56,7 +56,7 @@ def _add(tensors):
 
 
 def _finish_stage(device, variables, weights, parts, total_weight):
-    """Adds up the parts of every sum, and all replicas' sums, divides sums by the total weight and adds weight regularisers, which so count once a step."""
+    """Adds up the parts of every sum and all replicas, divides by the total weight, and adds regularisers, once a step."""
 
     def regularize(weights):
         terms = [variable.regularizer(weight) for variable, weight in zip(variables, weights) if variable.regularizer]

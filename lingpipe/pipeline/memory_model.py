@@ -20,8 +20,6 @@ import numpy as np
 
 from lingpipe.pipeline.layer_memory import LayerMemory
 
-RECOMPUTE = ('none', 'stage', 'layer')
-
 
 class MemoryModel:
     """Bytes that any run of layers needs as a partition, as `partition.balanced_partition_ends` asks for them.

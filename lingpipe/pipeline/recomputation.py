@@ -21,12 +21,15 @@ def recomputing(function, run=None):
 
     @tf.custom_gradient
     def forward(*tensors):
+        outputs = run(function, list(tensors))
+
         def gradient(*output_gradients):
-            given = [*tensors, *[each for each in output_gradients if each is not None]]
-            found = iter(run(_backward(function, len(tensors)), given))
+            given = [tf.zeros_like(output) if each is None else each
+                     for output, each in zip(outputs, output_gradients) if output.dtype.is_floating]
+            found = iter(run(_backward(function, len(tensors)), [*tensors, *given]))
             return [next(found) if tensor.dtype.is_floating else None for tensor in tensors]
 
-        return run(function, list(tensors)), gradient
+        return outputs, gradient
 
     return lambda tensors: list(forward(*tensors))
 

@@ -60,7 +60,7 @@ class SpmdPipeline:
         self._stages = [part(stack[start:start + size]) for start in range(first, run[1], size)]
         self._layers = [part([layer]) for layer in stack[first:first + size]]
         for each in [self._before, *self._stages, self._after]:
-            _refuse_state(each)
+            _refuse_extras(each)
         self.stage_variables = [list(row) for row in zip(*[each.trainable_variables for each in self._stages])]
         outer = self._before.trainable_variables + self._after.trainable_variables
         self.outer_variables = list({id(variable): variable for variable in outer}.values())
@@ -231,8 +231,12 @@ def _validate(run, num_stages, recompute):
                          "Set recompute to 'stage' or 'layer', or tpu_route to 'stage_programs'.")
 
 
-def _refuse_state(part):
+def _refuse_extras(part):
     variables = [variable.path for variable in part.variables(False).state]
     if variables:
         raise ValueError(f"tpu_route='spmd' takes layers without state other than weights, but there is {variables[:3]}. Set "
                          "tpu_route='stage_programs'.")
+    extras = [variable.path for variable in part.trainable_variables if variable.regularizer or variable.constraint]
+    if extras:
+        raise ValueError(f"tpu_route='spmd' takes weights without regularizer and constraint, but {extras[:3]} have one. Leave them "
+                         "out, or set tpu_route='stage_programs'.")

@@ -24,7 +24,8 @@ def lower(body_params, input_specs, target_specs, loss, optimizer, clip_gradient
         ValueError: the layers are not enough alike; the message says what to do.
     """
     p = body_params
-    pipe = stage_calls.unallocated_pipeline(p.Copy().Set(num_partitions=1, num_virtual_stages=1, schedule='gpipe'), input_specs)
+    whole = p.Copy().Set(num_partitions=1, num_virtual_stages=1, schedule='gpipe', partition_by='flops')
+    pipe = stage_calls.unallocated_pipeline(whole, input_specs)
     layer_params = analysis.named_layer_params(p.layers, p.dtype_policy)
     specs = [input_specs, *[each.outputs for each in pipe.analyses]]
     pipeline = spmd.SpmdPipeline(

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from lingpipe.planner import tpu_hlo, tpu_topologies
 
 _PACKAGES = ('jaxlib', 'libtpu')
+_SECONDS_TO_DIE = 30
 _OUT_OF_MEMORY = re.compile(r'\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)')
 _UNITS = {unit: 1024**power for power, unit in enumerate(('', 'K', 'M', 'G', 'T'))}
 
@@ -194,7 +195,10 @@ class _Worker:
         self._log.close()
 
     def _last_words(self):
-        status = self._process.wait()
+        try:
+            status = self._process.wait(_SECONDS_TO_DIE)
+        except subprocess.TimeoutExpired:
+            return 'it hangs'
         how = signal.Signals(-status).name if status < 0 else f'exit status {status}'
         self._log.seek(0)
         lines = self._log.read().decode(errors='replace').strip().splitlines()
@@ -211,7 +215,7 @@ def _require_packages():
 
 def _key(request):
     versions = [importlib.metadata.version(name) for name in _PACKAGES]
-    return hashlib.sha256(json.dumps([versions, request], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([versions, CompiledProgram._fields, request], sort_keys=True).encode()).hexdigest()
 
 
 def _read(path):

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lingpipe.distribute import device_kinds
 from lingpipe.pipeline import variable_values
 
 
@@ -18,6 +19,7 @@ class Evaluator:
         self._task = task
         self._read = read
         self._cores = cores
+        self._can_decode = not device_kinds.has_static_shapes_only(task.body.stages[0].device)  # a text grows step by step
         self._function = tf.function(self._batch, autograph=False)
 
     def run(self, dataset, interrupted=False, decode=False):
@@ -26,7 +28,7 @@ class Evaluator:
         Args:
             dataset: finite `tf.data.Dataset` of (images, labels, weights), all batches of one shape.
             interrupted: object that becomes true when somebody wants the program to stop.
-            decode: whether to compute the task's `decoding_metrics` too.
+            decode: whether to compute the task's `decoding_metrics` too, where the devices can.
 
         Returns:
             Dictionary from name to mean, as floats; None where it was interrupted.
@@ -35,7 +37,7 @@ class Evaluator:
         for batch in dataset:
             if interrupted:
                 return None
-            sums.append(self._function(batch, decode))
+            sums.append(self._function(batch, decode and self._can_decode))
         totals = tf.nest.map_structure(lambda *parts: float(sum(float(part) for part in parts)), *sums)
         return {name: total / weight if weight else 0.0 for name, (total, weight) in totals.items()}
 

@@ -29,7 +29,10 @@ def compiled_report(planned, topology, cache_dir=None):
     tpu_topologies.check(topology, planned.params.task.body.num_partitions if is_one_program else 1)
     with tpu_compiler.TpuCompiler(cache_dir) as compiler:
         if is_one_program:
-            return report_of_program(planned.plan, compile_program(planned.params, compiler, topology), topology)
+            try:
+                return report_of_program(planned.plan, compile_program(planned.params, compiler, topology), topology)
+            except tpu_compiler.OutOfTpuMemory as error:
+                return f'One program for all cores, by the TPU compiler: {error}'
         return report(planned.plan, compile_plan(planned, compiler, topology), topology)
 
 

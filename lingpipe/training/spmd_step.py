@@ -34,12 +34,11 @@ class SpmdStep:
         optimizer: `keras.optimizers.Optimizer` without slots.
         seed: integer that random numbers depend on.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
-        sum_over_replicas: function that adds a tensor up over data-parallel replicas; by default there is one replica.
     """
 
-    def __init__(self, pipeline, loss, optimizer, seed=0, clip_gradient_norm_to_value=0.0, sum_over_replicas=tf.identity):
+    def __init__(self, pipeline, loss, optimizer, seed=0, clip_gradient_norm_to_value=0.0):
         self._pipeline, self._loss, self._seed = pipeline, loss, seed
-        self._limit, self._sum = clip_gradient_norm_to_value, sum_over_replicas
+        self._limit = clip_gradient_norm_to_value
         stage_variables = [variable for row in pipeline.stage_variables for variable in row]
         self._optimizer = pure_optimizer.PureOptimizer(optimizer, stage_variables + pipeline.outer_variables)
 
@@ -96,10 +95,9 @@ class SpmdStep:
             tape.watch([state.stages, state.outer])
             sums = self._pipeline.metrics(self._loss, state.stages, state.outer, x, targets, seed_and_step)
         gradients = tape.gradient(sums['loss'][0], [state.stages, state.outer], unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        sums = tf.nest.map_structure(self._sum, sums)
         weight = sums['loss'][1]
         stages, outer = tf.nest.map_structure(
-            lambda gradient: tf.math.divide_no_nan(self._sum(gradient), tf.cast(weight, gradient.dtype)), gradients)
+            lambda gradient: tf.math.divide_no_nan(gradient, tf.cast(weight, gradient.dtype)), gradients)
         return sums, list(map(self._pipeline.place_stages, stages)), list(map(self._pipeline.place_outer, outer))
 
     def _update_stages(self, state, gradients, learning_rate):

@@ -236,8 +236,7 @@ class Trainer:
             self._logdir.write_best(self._step, p.best_metric, value)
 
     def _finish(self):
-        can_decode = not device_kinds.has_static_shapes_only(self._task.body.stages[0].device)
-        results = self._evaluate(self._evaluation_inputs, decode=can_decode)
+        results = self._evaluate(self._evaluation_inputs, decode=True)
         for name, metrics in results.items():
             print(f'Final {name} after {self._step} steps: ' + ', '.join(map(progress.format_metric, metrics.items())),
                   flush=True)

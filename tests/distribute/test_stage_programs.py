@@ -125,3 +125,13 @@ def test_an_unknown_route_is_refused():
     with pytest.raises(ValueError, match=r"tpu_route='spdm' is unknown.*Did you mean 'spmd'"):
         gpipe_layer.GPipeLayer.Params().Set(
             layers=[KerasParams(keras.layers.Dense, units=1)], tpu_route='spdm').Instantiate()
+
+
+def test_optimizers_with_variables_that_no_weight_owns_are_refused():
+    p, batch = TASKS['transformer'](0.0)
+    p.train.optimizer = KerasParams(keras.optimizers.Nadam)
+    with device_kinds.pretend_tpus(STAGES):
+        task = p.Instantiate()
+        task.body.build_from_specs(tf.TensorSpec(batch[0].shape, batch[0].dtype))
+        with pytest.raises(ValueError, match='Nadam keeps .* which a TPU cannot hold. Choose another'):
+            training_graph(train_program.TrainProgram(task, p.train), batch)

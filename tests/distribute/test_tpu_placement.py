@@ -69,3 +69,18 @@ def test_float16_is_not_for_tpus():
     experiment.Define('task', params, 'The task.')
     with pytest.raises(ValueError, match="'mixed_float16' is not for TPUs. Set it to 'mixed_bfloat16' or 'float32'"):
         tpu_placement.with_defaults(experiment)
+
+
+@pytest.mark.parametrize('fields, mode, message', [
+    ({'tpu_route': 'spmd'}, 'train', "tpu_route='spmd' is for --mode=plan --compile so far"),
+    ({'tpu_route': 'logical_cores'}, 'eval', "tpu_route='logical_cores' is for --mode=train only, but --mode=eval"),
+    ({}, 'generate', '--mode=generate does not run on TPUs.*--device=cpu'),
+    ({'partition_by': 'time'}, 'train', "partition_by='time' measures layers.*Set it to 'flops'"),
+    ({'devices': ['CPU:0']}, 'train', r"devices=\['CPU:0'\] names devices.*Set it to None")])
+def test_what_does_not_run_on_a_tpu_is_refused_before_it_is_started(fields, mode, message):
+    with pytest.raises(ValueError, match=message):
+        tpu_placement.validate(body().Set(**fields), mode)
+
+
+def test_what_runs_on_a_tpu_is_let_through():
+    tpu_placement.validate(body(), 'train')

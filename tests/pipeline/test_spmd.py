@@ -105,6 +105,9 @@ def test_what_cannot_run_so_is_refused_in_words():
         make(*small_transformer(), recompute='none')
     with pytest.raises(ValueError, match='without state other than weights.*moving_mean'):
         make([KerasParams(keras.layers.BatchNormalization)] * 2, tf.TensorSpec([8, 4], tf.float32))
+    kernel_regularized = [KerasParams(keras.layers.Dense, units=4, kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
+    with pytest.raises(ValueError, match='weights without regularizer and constraint.*kernel.*have one'):
+        make(kernel_regularized, tf.TensorSpec([8, 4], tf.float32))
     regularized = [KerasParams(keras.layers.Dense, units=4, activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
     pipeline = make(regularized, tf.TensorSpec([8, 4], tf.float32))
     x, y = np.zeros((2, 8, 4), np.float32)

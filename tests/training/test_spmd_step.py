@@ -97,5 +97,5 @@ def test_a_step_that_is_not_finite_changes_nothing():
 
 def test_optimizers_with_other_variables_are_refused():
     _, pipeline = build()
-    with pytest.raises(ValueError, match='Nadam keeps .* beside slots.*Choose another'):
+    with pytest.raises(ValueError, match='Nadam keeps .* beside slots.*one program for all cores cannot hold. Choose another'):
         make_step(pipeline, keras.optimizers.Nadam())
