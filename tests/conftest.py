@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+tf.config.list_logical_devices()  # from now on they stay eight, whatever a page or a program under test asks for
+
 
 def assert_close(actual, expected, tolerance=1e-5):
     """Asserts that nests of tensors are equal up to `tolerance` of the largest value of each tensor."""
