@@ -1,6 +1,5 @@
 """Predicted beside measured step times: how they are compared, by hand, and the command at its smallest size."""
 
-import importlib
 import os
 import pathlib
 import subprocess
@@ -16,9 +15,8 @@ _TINY = ['--model=decoder', '--num_blocks=1', '--width=8', '--sequence_length=4'
 
 
 @pytest.fixture
-def planned_times(monkeypatch):
-    monkeypatch.syspath_prepend(_ROOT / 'benchmarks')
-    return importlib.import_module('planned_times')
+def planned_times(load_benchmark):
+    return load_benchmark('planned_times')
 
 
 def test_times_are_compared_over_those_of_the_first_row(planned_times):
