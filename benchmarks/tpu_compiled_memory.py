@@ -1,6 +1,6 @@
 """Table 1 of GPipe (arXiv 1811.06965) by the TPU compiler: what each of its models needs on the fullest device.
 
-    python benchmarks/tpu_compiled_memory.py --models=AmoebaNetD18x208,AmoebaNetD18x416 --cache_dir=/tmp/compiled
+    python benchmarks/tpu_compiled_memory.py --models=AmoebaNetD18x208,AmoebaNetD18x416 --cache_dir=logs/compiled
 
 No TPU is needed, but much time. What was compiled is kept in --cache_dir, so that a run which was stopped goes on.
 """

@@ -10,8 +10,7 @@ def refuse_all_but_slots(optimizer, slots, place):
         place: what cannot hold the others, for the message.
     """
     known = {id(variable) for variable in [*slots, optimizer._iterations, optimizer._learning_rate]}
-    others = [variable.name for variable in optimizer.variables
-              if id(variable) not in known and variable.name not in ('iteration', 'learning_rate')]
+    others = [variable.name for variable in optimizer.variables if id(variable) not in known]
     if others:
         raise ValueError(
             f'The optimizer {type(optimizer).__name__} keeps {others[:3]} beside slots of the shapes of the weights, which {place} '

@@ -46,12 +46,17 @@ def analyse_layers(layer_params, input_specs):
     known, analyses = {}, []
     for params in layer_params:
         name = params.name
-        key = (params.Copy().Set(name=None).ToText(), str(specs))
+        key = identity(params), str(specs)
         if key not in known:
             known[key] = _analyse(params, specs)
         analyses.append(known[key]._replace(name=name))
         specs = analyses[-1].outputs
     return analyses
+
+
+def identity(params):
+    """Returns the text of a layer's params, in which equal layers are equal whatever their names."""
+    return params.Copy().Set(name=None).ToText()
 
 
 def named_layer_params(layer_params, dtype_policy=None):

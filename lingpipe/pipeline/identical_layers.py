@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from lingpipe.pipeline import analysis
+
 
 def longest_run(layer_params, specs):
     """Finds the longest run of layers with equal params whose outputs are shaped as their inputs.
@@ -14,7 +16,7 @@ def longest_run(layer_params, specs):
         Pair of the index of the first layer of the run and the one that follows its last; of the first run among equals.
     """
     shapes = [str(tf.nest.map_structure(lambda spec: (spec.shape[1:], spec.dtype), nest)) for nest in specs]
-    keys = [(params.Copy().Set(name=None).ToText(), inputs) if inputs == outputs else None
+    keys = [(analysis.identity(params), inputs) if inputs == outputs else None
             for params, inputs, outputs in zip(layer_params, shapes, shapes[1:])]
     best, start = (0, 0), 0
     for end in range(1, len(keys) + 1):

@@ -91,7 +91,7 @@ def layer_memories(layer_params, input_specs):
     """
     known, memories, passages, specs = {}, [], [], input_specs
     for params in layer_params:
-        key = (params.Copy().Set(name=None).ToText(), str(specs))
+        key = analysis.identity(params), str(specs)
         if key not in known:
             with unallocated.unallocated_variables():
                 layer = params.Instantiate()

@@ -74,7 +74,7 @@ def profile_layers(layer_params, input_specs, device, cache_dir=None, analyses=N
     analyses = analyses or analysis.analyse_layers(layer_params, input_specs)
     rows = tf.nest.flatten(input_specs)[0].shape[0]
     specs = [input_specs, *[_with_rows(layer.outputs, rows) for layer in analyses]]
-    keys = [key(params.Copy().Set(name=None).ToText(), inputs, device) for params, inputs in zip(layer_params, specs)]
+    keys = [key(analysis.identity(params), inputs, device) for params, inputs in zip(layer_params, specs)]
     jobs = [Job(functools.partial(_make_layer, params, inputs), inputs, outputs)
             for params, inputs, outputs in zip(layer_params, specs, specs[1:])]
     return measure(keys, jobs, device, cache_dir)

@@ -81,8 +81,8 @@ class SpmdPipeline:
             return value
         return self._map.shard(value, sizes.index(max(sizes)))
 
-    def metrics(self, loss, stage_values, outer_values, x, targets, seed_and_step, training=True):
-        """Runs a mini-batch through the pipeline.
+    def metrics(self, loss, stage_values, outer_values, x, targets, seed_and_step):
+        """Runs a mini-batch through the pipeline, as in training.
 
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
@@ -91,7 +91,6 @@ class SpmdPipeline:
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
             targets: nest of tensors `[batch, ...]`.
             seed_and_step: int64 tensor `[2]`; all that random numbers depend on, which are those of every other pipeline.
-            training: Python boolean.
 
         Returns:
             Dictionary from name to the pair (sum, weight) over the mini-batch.
@@ -100,9 +99,9 @@ class SpmdPipeline:
         values = [self.place_stages(value) for value in stage_values]
         x, targets = (tf.nest.map_structure(self._cut, nest) for nest in (x, targets))
         seeds = self._seeds(seed_and_step)
-        entering = self._outer_pass(self._before, outer, x, (), seeds, seed_and_step[1], training, None)
-        leaving = self._shift_register(values, entering, seeds, seed_and_step[1], training)
-        sums = self._outer_pass(self._after, outer, leaving, targets, seeds, seed_and_step[1], training, loss)
+        entering = self._outer_pass(self._before, outer, x, (), seeds, seed_and_step[1], None)
+        leaving = self._shift_register(values, entering, seeds, seed_and_step[1])
+        sums = self._outer_pass(self._after, outer, leaving, targets, seeds, seed_and_step[1], loss)
         return tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, axis=0), sums)
 
     def _cut(self, tensor):
@@ -118,7 +117,7 @@ class SpmdPipeline:
         return tf.map_fn(lambda micro_batch: stage.draw_seeds(seed_and_step, micro_batch, self._num_seeds),
                          tf.range(self._num_micro_batches, dtype=tf.int64), fn_output_signature=tf.int32)
 
-    def _outer_pass(self, part, outer, inputs, targets, seeds, step, training, loss):
+    def _outer_pass(self, part, outer, inputs, targets, seeds, step, loss):
         """Runs layers outside of the stages, and the loss if there is one, for one micro-batch after the other.
 
         Returns:
@@ -131,7 +130,7 @@ class SpmdPipeline:
         def run(tensors):
             values, rest = tensors[:len(weights)], tensors[len(weights):]
             nest, wanted, own_seeds = tf.nest.pack_sequence_as((inputs, targets, seeds), rest)
-            outputs = _call(part, nest, values, step, own_seeds, training)
+            outputs = _call(part, nest, values, step, own_seeds)
             structure[:] = [outputs if loss is None else loss(wanted, outputs)]
             return tf.nest.flatten(structure[0])
 
@@ -139,16 +138,16 @@ class SpmdPipeline:
         results = _one_by_one(lambda parts: recomputing(run)([*weights, *parts]), rows)
         return tf.nest.pack_sequence_as(structure[0], results)
 
-    def _shift_register(self, values, entering, seeds, step, training):
+    def _shift_register(self, values, entering, seeds, step):
         """Runs the identical stages: from a nest `[M, micro_batch, ...]` to such a nest."""
         count, last = self._num_micro_batches, self.num_stages - 1
         rows = list(map(self._map.replicate, tf.nest.flatten(entering)))
-        tick = recomputing(functools.partial(self._stage, entering, training), self._map)
+        tick = recomputing(functools.partial(self._stage, entering), self._map)
         seeds = tf.stack([_of_generators(seeds, each) for each in self._stages])
         steps = tf.fill([self.num_stages], step)
 
         def body(index, registers, leaving):
-            registers = [self._shift(register, self._map.replicate(self._map.replicate(tensor)[tf.minimum(index, count - 1)]))
+            registers = [self._shift(register, self._entering(tensor, tf.minimum(index, count - 1)))
                          for register, tensor in zip(registers, rows)]
             micro_batches = tf.clip_by_value(index - tf.range(self.num_stages), 0, count - 1)
             own_seeds = tf.gather(seeds, micro_batches, axis=1, batch_dims=1)
@@ -168,12 +167,16 @@ class SpmdPipeline:
         is_first = tf.reshape(tf.range(self.num_stages) == 0, [-1] + [1] * entering.shape.rank)
         return self._map.shard(tf.where(is_first, entering[tf.newaxis], tf.roll(register, 1, axis=0)))
 
+    def _entering(self, rows, index):
+        """Replicated before and after the choice: the gradient of `rows` would otherwise be cut, and gathered in every tick."""
+        return self._map.replicate(self._map.replicate(rows)[index])
+
     def _leaving(self, register):
         """Returns what the last stage made, on every core: a sum in which the others take part with zeros."""
         is_last = tf.reshape(tf.range(self.num_stages) == self.num_stages - 1, [-1] + [1] * (register.shape.rank - 1))
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
-    def _stage(self, structure, training, tensors):
+    def _stage(self, structure, tensors):
         """A stage at work: the first one's layers, with weights and seeds of whichever stage it is."""
         *tensors, step, seeds = tensors
         weights, passing = tensors[:len(self.stage_variables)], tensors[len(self.stage_variables):]
@@ -181,18 +184,18 @@ class SpmdPipeline:
             count = len(part.trainable_variables)
             own, weights = weights[:count], weights[count:]
             own_seeds, seeds = seeds[:len(part.seed_positions)], seeds[len(part.seed_positions):]
-            layer = functools.partial(self._layer, part, structure, training, count)
+            layer = functools.partial(self._layer, part, structure, count)
             passing = (recomputing(layer) if self._recompute == 'layer' else layer)([*own, *passing, step, own_seeds])
         return passing
 
-    def _layer(self, part, structure, training, num_weights, tensors):
+    def _layer(self, part, structure, num_weights, tensors):
         *tensors, step, seeds = tensors
         inputs = tf.nest.pack_sequence_as(structure, tensors[num_weights:])
-        return tf.nest.flatten(_call(part, inputs, tensors[:num_weights], step, seeds, training))
+        return tf.nest.flatten(_call(part, inputs, tensors[:num_weights], step, seeds))
 
 
-def _call(part, inputs, weights, step, seeds, training):
-    call = part.call(inputs, stage.Variables(weights, []), step, part.given_seeds(seeds), training)
+def _call(part, inputs, weights, step, seeds):
+    call = part.call(inputs, stage.Variables(weights, []), step, part.given_seeds(seeds), training=True)
     if call.losses:
         raise ValueError(
             f'One of the layers {[layer.name for layer in part.layers]} adds a loss (add_loss or an activity regularizer), which '

@@ -42,7 +42,7 @@ class SpmdStep:
         stage_variables = [variable for row in pipeline.stage_variables for variable in row]
         self._optimizer = pure_optimizer.PureOptimizer(optimizer, stage_variables + pipeline.outer_variables)
 
-    def slots(self):
+    def _slots(self):
         """Returns Keras variables: for each row of `stage_variables`, its slots as rows of K; for each outer variable, its own."""
         pipeline, slots = self._pipeline, self._optimizer.slots
         return ([[list(row) for row in zip(*map(slots, variables))] for variables in pipeline.stage_variables],
@@ -51,7 +51,7 @@ class SpmdStep:
     def state_specs(self):
         """Returns the `SpmdState` of `tf.TensorSpec`."""
         num_stages = self._pipeline.num_stages
-        stage_slots, outer_slots = self.slots()
+        stage_slots, outer_slots = self._slots()
 
         def of_row(row):
             return tf.TensorSpec([num_stages, *row[0].shape], row[0].dtype)
