@@ -170,17 +170,16 @@ class FactorizedReduction(AmoebaNetLayer):
     def build(self, input_shape):
         filters = self.params.filters
         self.even_convolution = self._convolution('even', filters // 2, 1, strides=2)
-        self.odd_convolution = self._convolution('odd', filters - filters // 2, 1)
+        self.odd_convolution = self._convolution('odd', filters - filters // 2, 1, strides=2)
         self.batch_norm = self._batch_norm('batch_norm')
         self.even_convolution.build(input_shape)
-        self.odd_convolution.build(strided_shape(input_shape, 2, input_shape[-1]))
+        self.odd_convolution.build(input_shape)
         self.batch_norm.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs, training=None):
         """Maps `[batch, height, width, channels]` to `[batch, height / 2, width / 2, filters]`, rounded up."""
         x = keras.ops.relu(inputs) if self.params.relu else inputs
-        odd = _pad_to_even(x)[:, 1::2, 1::2, :]
-        halves = [self.even_convolution(x), self.odd_convolution(odd)]
+        halves = [self.even_convolution(x), self.odd_convolution(_without_first_pixels(_pad_to_even(x)))]
         return self.batch_norm(keras.ops.concatenate(halves, axis=-1), training=training)
 
     def compute_output_shape(self, input_shape):
@@ -192,3 +191,9 @@ def _pad_to_even(x):
     if height % 2 == 0 and width % 2 == 0:
         return x
     return keras.ops.pad(x, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
+
+
+def _without_first_pixels(x):
+    """Cuts off the first row and column: far faster than a slice with strides, forward and backward."""
+    _, height, width, channels = x.shape
+    return keras.ops.slice(x, (0, 1, 1, 0), (keras.ops.shape(x)[0], height - 1, width - 1, channels))

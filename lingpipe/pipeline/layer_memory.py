@@ -197,6 +197,7 @@ class _Traced:
         self._backward = graph_pieces.descendants(graph, given)
         self._needed = graph_pieces.ancestors(gradients)
         self._forward = [operation for operation in graph.get_operations() if operation not in self._backward]
+        self._backward |= graph_pieces.repeated_pools(self._backward)
         self._buffers = liveness.Buffers(self._forward)
         self._sources = [self._buffers[tensor] for tensor in outputs]
         self._read = self._read_by_backward()

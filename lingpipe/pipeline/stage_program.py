@@ -223,7 +223,8 @@ class StageProgram:
 
     @functools.cached_property
     def _backward_operations(self):
-        return graph_pieces.descendants(self._graph, self.trace.given_gradients + self.trace.given_sums)
+        later = graph_pieces.descendants(self._graph, self.trace.given_gradients + self.trace.given_sums)
+        return later | graph_pieces.repeated_pools(later)
 
     @functools.cached_property
     def _backward_ancestors(self):
