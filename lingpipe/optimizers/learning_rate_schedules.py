@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 
+@keras.saving.register_keras_serializable(package='lingpipe')
 class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then a staircase of exponential decay with a floor, as the released AmoebaNet trains.
 
@@ -37,3 +38,85 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self):
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'decay_steps', 'decay_rate', 'minimum_fraction')}
+
+
+@keras.saving.register_keras_serializable(package='lingpipe')
+class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then polynomial decay, as ResNet-50 trains with LARS.
+
+    With w = warmup_steps, W = floor(w) and N = max_steps, at step t::
+
+        t < w:  initial_learning_rate * t / w
+        later:  (initial_learning_rate - end_learning_rate) * (1 - (t - W) / (N - W + 1)) ** power + end_learning_rate
+
+    Args:
+        initial_learning_rate: the rate at the end of the warm-up.
+        warmup_steps: number of steps of the warm-up; a number of epochs may make it a fraction.
+        max_steps: N, the number of steps of the whole training.
+        end_learning_rate: what the rate falls to.
+        power: exponent of the decay.
+
+    Raises:
+        ValueError: the warm-up is longer than the training.
+    """
+
+    def __init__(self, initial_learning_rate, warmup_steps, max_steps, end_learning_rate=1e-4, power=2.0):
+        if not 0 <= warmup_steps <= max_steps:
+            raise ValueError(f'WarmupPolynomialDecay: warmup_steps={warmup_steps!r} must be from 0 to '
+                             f'max_steps={max_steps!r}. Make the warm-up shorter or the training longer.')
+        self.initial_learning_rate = initial_learning_rate
+        self.warmup_steps = warmup_steps
+        self.max_steps = max_steps
+        self.end_learning_rate = end_learning_rate
+        self.power = power
+        self._decay = keras.optimizers.schedules.PolynomialDecay(
+            initial_learning_rate, max_steps - int(warmup_steps) + 1, end_learning_rate, power)
+
+    def __call__(self, step):
+        step = ops.cast(step, 'float32')
+        warming = self.initial_learning_rate * step / max(self.warmup_steps, 1)
+        return ops.where(step < self.warmup_steps, warming, self._decay(step - int(self.warmup_steps)))
+
+    def get_config(self):
+        return {name: getattr(self, name) for name in (
+            'initial_learning_rate', 'warmup_steps', 'max_steps', 'end_learning_rate', 'power')}
+
+
+@keras.saving.register_keras_serializable(package='lingpipe')
+class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then one fall at each boundary, as ResNet-50 trains with SGD (arXiv 1706.02677, section 5.1).
+
+    With r = initial_learning_rate, at step t::
+
+        t < warmup_steps:  r * t / warmup_steps
+        later:             r * decay_rate ** (number of boundaries that are at most t)
+
+    Args:
+        initial_learning_rate: r.
+        warmup_steps: number of steps of the warm-up.
+        boundaries: list of steps, none of them inside the warm-up.
+        decay_rate: factor at each boundary.
+
+    Raises:
+        ValueError: a boundary lies inside the warm-up.
+    """
+
+    def __init__(self, initial_learning_rate, warmup_steps, boundaries, decay_rate=0.1):
+        if any(boundary < warmup_steps for boundary in boundaries):
+            raise ValueError(f'WarmupPiecewiseConstantDecay: boundaries={list(boundaries)!r} must not begin before the end of '
+                             f'the warm-up, warmup_steps={warmup_steps!r}. Move them behind it, or make it shorter.')
+        self.initial_learning_rate = initial_learning_rate
+        self.warmup_steps = warmup_steps
+        self.boundaries = list(boundaries)
+        self.decay_rate = decay_rate
+
+    def __call__(self, step):
+        step = ops.cast(step, 'float32')
+        num_falls = sum((ops.cast(step >= boundary, 'float32') for boundary in self.boundaries), ops.zeros([]))
+        warming = step / max(self.warmup_steps, 1)
+        factor = ops.where(step < self.warmup_steps, warming, ops.power(float(self.decay_rate), num_falls))
+        return self.initial_learning_rate * factor
+
+    def get_config(self):
+        return {name: getattr(self, name) for name in (
+            'initial_learning_rate', 'warmup_steps', 'boundaries', 'decay_rate')}

@@ -1,0 +1,231 @@
+"""ResNet for image classification, version 1.5, as a sequence of blocks that a pipeline can cut anywhere.
+
+He et al. 2015 (arXiv 1512.03385), with the changes that all large-batch records share (arXiv 1706.02677, section 5.1): a
+bottleneck shrinks the image in its 3x3 convolution, and the last batch norm of each block starts with a scale of zero.
+"""
+
+import keras
+
+from lingpipe.layers import base_layer
+
+# Depth -> (blocks in each group, whether they are bottlenecks): table 1 of the paper, and one smaller than all of it.
+_DEPTHS = {
+    10: ((1, 1, 1, 1), False), 18: ((2, 2, 2, 2), False), 34: ((3, 4, 6, 3), False), 50: ((3, 4, 6, 3), True),
+    101: ((3, 4, 23, 3), True), 152: ((3, 8, 36, 3), True)}
+_EXPANSION = 4
+
+
+class ResNetLayer(base_layer.BaseLayer):
+    """What the layers of the family share: how they normalise."""
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('batch_norm_momentum', 0.9, 'Momentum, in [0, 1), of the moving averages of batch norm.')
+        p.Define('batch_norm_epsilon', 1e-5, 'Added to the variance in batch norm.')
+        return p
+
+    def _batch_norm(self, **fields):
+        """Returns the batch norm that follows a convolution, wherever in the network."""
+        return keras.layers.BatchNormalization(
+            momentum=self.params.batch_norm_momentum, epsilon=self.params.batch_norm_epsilon, name='batch_normalization',
+            dtype=self.dtype_policy, **fields)
+
+    def _convolution(self, name, filters, kernel_size, strides=1, **fields):
+        return ResNetConvolution.Params().Set(
+            name=name, dtype_policy=self.dtype_policy.name, batch_norm_momentum=self.params.batch_norm_momentum,
+            batch_norm_epsilon=self.params.batch_norm_epsilon, filters=filters, kernel_size=kernel_size, strides=strides,
+            **fields).Instantiate()
+
+
+class ResNetConvolution(ResNetLayer):
+    """Convolution without bias, batch norm, and ReLU where asked for.
+
+    The padding is the same on both sides, whatever the size of the image; Keras's 'same' would shift the pixels of an
+    image of even size where strides are 2.
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('filters', None, 'Number of output channels.')
+        p.Define('kernel_size', None, 'Odd height and width of the kernel.')
+        p.Define('strides', 1, 'Strides in both directions.')
+        p.Define('relu', True, 'Whether a ReLU comes last.')
+        p.Define('starts_at_zero', False, 'Whether the scale of the batch norm is 0 at first.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        self._padding = params.kernel_size // 2 if params.strides > 1 else 0
+        self.convolution = keras.layers.Conv2D(
+            params.filters, params.kernel_size, params.strides, 'valid' if self._padding else 'same', use_bias=False,
+            kernel_initializer=keras.initializers.VarianceScaling(2.0, 'fan_out', 'truncated_normal'), name='convolution',
+            dtype=self.dtype_policy)
+        self.batch_norm = self._batch_norm(gamma_initializer='zeros' if params.starts_at_zero else 'ones')
+
+    def build(self, input_shape):
+        batch, height, width, channels = input_shape
+        self.convolution.build((batch, height + 2 * self._padding, width + 2 * self._padding, channels))
+        self.batch_norm.build(self.compute_output_shape(input_shape))
+
+    def call(self, inputs, training=None):
+        """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`, rounded up."""
+        padding = (self._padding, self._padding)
+        x = keras.ops.pad(inputs, ((0, 0), padding, padding, (0, 0))) if self._padding else inputs
+        x = self.batch_norm(self.convolution(x), training=training)
+        return keras.ops.relu(x) if self.params.relu else x
+
+    def compute_output_shape(self, input_shape):
+        batch, height, width, _ = input_shape
+        strides = self.params.strides
+        return batch, -(-height // strides), -(-width // strides), self.params.filters
+
+
+class ResNetStem(ResNetLayer):
+    """What comes before the blocks: 7x7 and max pool, both with strides 2; for small images a 3x3 that keeps their size."""
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('filters', 64, 'Number of output channels.')
+        p.Define('for_small_images', False, 'Whether images are too small to be shrunk here, such as those of CIFAR.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        size, strides = (3, 1) if params.for_small_images else (7, 2)
+        self.convolution = self._convolution('convolution', params.filters, size, strides)
+        self.pooling = None
+        if not params.for_small_images:
+            self.pooling = keras.layers.MaxPooling2D(3, 2, 'same', name='pooling', dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        if len(input_shape) != 4 or None in tuple(input_shape[1:]):
+            raise ValueError(f'ResNetStem received images of shape {tuple(input_shape)}; it needs [batch, height, width, '
+                             'channels] with a known height and width. Resize the images in the input pipeline.')
+        self.convolution.build(input_shape)
+
+    def call(self, inputs, training=None):
+        """Maps images `[batch, height, width, channels]` to `[batch, height / 4, width / 4, filters]`, or of full size."""
+        x = self.convolution(inputs, training=training)
+        return self.pooling(x) if self.pooling else x
+
+    def compute_output_shape(self, input_shape):
+        shape = self.convolution.compute_output_shape(input_shape)
+        return self.pooling.compute_output_shape(shape) if self.pooling else shape
+
+
+class ResNetBlock(ResNetLayer):
+    """Convolutions around which a short cut leads; a 1x1 on it where strides or channels change.
+
+        bottleneck   x -+- 1x1 -> 3x3, strides -> 1x1 to 4 times the filters -+- add -> ReLU
+        basic        x -+- 3x3, strides -> 3x3 -------------------------------+
+                        +- x, or 1x1 with strides ----------------------------+
+
+    Batch norm follows each convolution, and a ReLU all but the last of a path. With the scale of the last at zero the
+    block at first passes its input through.
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('filters', None, 'Channels of the first convolution.')
+        p.Define('strides', 1, 'Strides in both directions.')
+        p.Define('bottleneck', True, 'Whether a 3x3 stands between two 1x1, or two 3x3 alone.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        filters, last = params.filters, {'relu': False, 'starts_at_zero': True}
+        if params.bottleneck:
+            self.convolutions = [
+                self._convolution('convolution_0', filters, 1), self._convolution('convolution_1', filters, 3, params.strides),
+                self._convolution('convolution_2', _EXPANSION * filters, 1, **last)]
+        else:
+            self.convolutions = [self._convolution('convolution_0', filters, 3, params.strides),
+                                 self._convolution('convolution_1', filters, 3, **last)]
+        self.shortcut = None
+
+    def build(self, input_shape):
+        shape = input_shape
+        for convolution in self.convolutions:
+            convolution.build(shape)
+            shape = convolution.compute_output_shape(shape)
+        if tuple(shape[1:]) != tuple(input_shape[1:]):
+            self.shortcut = self._convolution('shortcut', shape[-1], 1, self.params.strides, relu=False)
+            self.shortcut.build(input_shape)
+
+    def call(self, inputs, training=None):
+        """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, output channels]`."""
+        x = inputs
+        for convolution in self.convolutions:
+            x = convolution(x, training=training)
+        return keras.ops.relu(x + (self.shortcut(inputs, training=training) if self.shortcut else inputs))
+
+    def compute_output_shape(self, input_shape):
+        for convolution in self.convolutions:
+            input_shape = convolution.compute_output_shape(input_shape)
+        return input_shape
+
+
+class ResNetHead(base_layer.BaseLayer):
+    """The classifier on top: global average pool, dense; logits in float32 at least."""
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('num_classes', 1000, 'Number of classes.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        self.dense = keras.layers.Dense(
+            params.num_classes, kernel_initializer=keras.initializers.RandomNormal(stddev=0.01), name='dense',
+            dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        self.dense.build((input_shape[0], input_shape[-1]))
+
+    def call(self, inputs):
+        """Maps `[batch, height, width, channels]` to logits `[batch, num_classes]`."""
+        logits = self.dense(keras.ops.mean(inputs, axis=(1, 2)))
+        return keras.ops.cast(logits, keras.backend.result_type(logits.dtype, 'float32'))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[0], self.params.num_classes
+
+
+def resnet_layers(depth=50, num_classes=1000, filters=64, for_small_images=False, batch_norm_momentum=0.9,
+                  batch_norm_epsilon=1e-5):
+    """Returns a ResNet as the list of its units, from the image to the logits.
+
+        stem, group_0_block_0, ..., group_3_block_2, head
+
+    Each of the four groups has twice the filters of the one before, and all but the first halve the image in their first block.
+
+    Args:
+        depth: number of layers with weights: 10, 18, 34, 50, 101 or 152.
+        num_classes: number of classes.
+        filters: channels of the stem and of the first group; fewer than 64 make a narrow network.
+        for_small_images: whether the stem keeps the size of the image; else it has a quarter of it after the stem.
+        batch_norm_momentum: momentum of the moving averages of every batch norm.
+        batch_norm_epsilon: added to the variance in every batch norm.
+
+    Returns:
+        A list of InstantiableParams with unique names.
+
+    Raises:
+        ValueError: there is no network of that depth.
+    """
+    if depth not in _DEPTHS:
+        raise ValueError(f'resnet_layers: depth={depth!r} is none of {sorted(_DEPTHS)}. Set it to one of them, such as 50.')
+    batch_norm = {'batch_norm_momentum': batch_norm_momentum, 'batch_norm_epsilon': batch_norm_epsilon}
+    blocks_of_groups, bottleneck = _DEPTHS[depth]
+    stem = ResNetStem.Params().Set(name='stem', filters=filters, for_small_images=for_small_images, **batch_norm)
+    blocks = [
+        ResNetBlock.Params().Set(
+            name=f'group_{group}_block_{block}', filters=filters * 2**group, strides=2 if group and not block else 1,
+            bottleneck=bottleneck, **batch_norm)
+        for group, num_blocks in enumerate(blocks_of_groups) for block in range(num_blocks)]
+    return [stem, *blocks, ResNetHead.Params().Set(name='head', num_classes=num_classes)]

@@ -1,0 +1,99 @@
+"""LARS: momentum whose rate is adapted to the norms of each variable, for large batches."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package='lingpipe')
+class LARS(keras.optimizers.Optimizer):
+    """Scales the rate of each variable w by the norm of w over that of its gradient g (arXiv 1708.03888, section 4).
+
+    With norms over the whole variable, in float32 at least::
+
+        trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon), or 1 where |w| or |g| is 0
+        step  = learning_rate * trust * (g + weight_decay * w)
+        v     = momentum * v + step
+        w     = w - v                           with Nesterov: w - (momentum * v + step)
+
+    The rate is inside v ("scaled momentum"), as in TensorFlow's own LARS. Variables of `skip_list`, and those with sparse
+    gradients (`tf.IndexedSlices`), get plain momentum: step = learning_rate * g. Sums of gradients in a pipeline are dense.
+
+    Args:
+        learning_rate: number, or `keras.optimizers.schedules.LearningRateSchedule`.
+        momentum: what is left of v at the next step, in [0, 1).
+        weight_decay: share of w that joins its gradient. Leave the weights out of the loss then.
+        eeta: trust coefficient.
+        epsilon: added to the denominator of the trust ratio.
+        nesterov: whether to look ahead.
+        skip_list: sequence of texts; a variable whose path has one of them in it is skipped. The default names the scales
+            and offsets of batch norm, Keras's (`batch_normalization`) and LingPipe's, and biases.
+        name: name of the optimizer.
+        **kwargs: arguments that all Keras optimizers have, such as `global_clipnorm`.
+
+    Raises:
+        ValueError: a number is out of range, or `skip_list` is a single text.
+    """
+
+    def __init__(self, learning_rate=0.01, momentum=0.9, weight_decay=1e-4, eeta=0.001, epsilon=0.0, nesterov=False,
+                 skip_list=('batch_norm', 'evonorm', 'bias'), name='lars', **kwargs):
+        # Keras's own weight decay stays None: it would not pass through the momentum.
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        _check({'momentum': momentum, 'weight_decay': weight_decay, 'eeta': eeta, 'epsilon': epsilon}, skip_list)
+        self.momentum, self.nesterov = momentum, nesterov
+        self.eeta, self.epsilon = eeta, epsilon
+        self._decay_in_gradient = weight_decay
+        self.skip_list = tuple(skip_list)
+
+    def build(self, variables):
+        """Makes one slot a variable, `momentum`, and looks up which variables are skipped.
+
+        Args:
+            variables: list of trainable Keras variables.
+        """
+        if self.built:
+            return
+        super().build(variables)
+        self._momentums = self.add_optimizer_variables(variables, 'momentum')
+        paths = [getattr(variable, 'path', variable.name) for variable in variables]
+        self._skips = [any(text in path for text in self.skip_list) for path in paths]
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one variable and its slot; see the class."""
+        index = self._get_variable_index(variable)
+        slot = self._momentums[index]
+        learning_rate = ops.cast(learning_rate, variable.dtype)
+        if self._skips[index] or isinstance(gradient, tf.IndexedSlices):
+            step = learning_rate * ops.cast(tf.convert_to_tensor(gradient), variable.dtype)
+        else:
+            step = self._adapted_step(ops.cast(gradient, variable.dtype), variable, learning_rate)
+        self.assign(slot, self.momentum * slot + step)
+        self.assign_sub(variable, self.momentum * slot + step if self.nesterov else slot)
+
+    def _adapted_step(self, gradient, variable, learning_rate):
+        decay = self._decay_in_gradient if self._use_weight_decay(variable) else 0.0
+        weight_norm, gradient_norm = _norm(variable), _norm(gradient)
+        trust = ops.divide_no_nan(self.eeta * weight_norm, gradient_norm + decay * weight_norm + self.epsilon)
+        trust = ops.where(ops.logical_and(weight_norm > 0, gradient_norm > 0), trust, 1.0)
+        return learning_rate * ops.cast(trust, variable.dtype) * (gradient + decay * variable)
+
+    def get_config(self):
+        """Returns what `from_config` makes an equal optimizer of, without slots."""
+        return {
+            **super().get_config(), 'momentum': self.momentum, 'weight_decay': self._decay_in_gradient, 'eeta': self.eeta,
+            'epsilon': self.epsilon, 'nesterov': self.nesterov, 'skip_list': list(self.skip_list)}
+
+
+def _norm(x):
+    x = ops.convert_to_tensor(x)
+    return ops.sqrt(ops.sum(ops.square(ops.cast(x, keras.backend.result_type(x.dtype, 'float32')))))
+
+
+def _check(numbers, skip_list):
+    for field, number in numbers.items():
+        if not number >= 0:
+            raise ValueError(f'LARS: {field}={number!r} is not possible: it must be 0 or more. Set it to a number from 0.')
+    if not numbers['momentum'] < 1:
+        raise ValueError(f"LARS: momentum={numbers['momentum']!r} is not possible: it must be in [0, 1). Set it to 0.9, for instance.")
+    if isinstance(skip_list, str):
+        raise ValueError(f'LARS: skip_list={skip_list!r} is one text, but takes a sequence of texts. Write [{skip_list!r}].')

@@ -1,0 +1,158 @@
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe import GPipeLayer
+from lingpipe.layers import resnet, unallocated
+from lingpipe.pipeline import analysis
+
+
+def build(layers, shape):
+    """Builds each layer on the output shape of the one before; returns all output shapes."""
+    shapes = []
+    for layer in layers:
+        layer.build(shape)
+        shape = layer.compute_output_shape(shape)
+        shapes.append(tuple(shape))
+    return shapes
+
+
+def make(shape=(None, 32, 32, 3), **fields):
+    layers = [params.Instantiate() for params in resnet.resnet_layers(**fields)]
+    return layers, build(layers, shape)
+
+
+def make_unallocated(shape=(None, 224, 224, 3), **fields):
+    with unallocated.unallocated_variables():
+        return make(shape, **fields)
+
+
+def count(variables):
+    return sum(math.prod(variable.shape) for variable in variables)
+
+
+# The counts that torchvision prints for its models of these names.
+@pytest.mark.parametrize('depth, num_parameters', [
+    (18, 11_689_512), (34, 21_797_672), (50, 25_557_032), (101, 44_549_160), (152, 60_192_808)])
+def test_parameter_counts_are_the_published_ones(depth, num_parameters):
+    layers, shapes = make_unallocated(depth=depth)
+    assert count(variable for layer in layers for variable in layer.trainable_variables) == num_parameters
+    assert shapes[-1] == (None, 1000)
+
+
+def test_moving_statistics_of_resnet_50_are_those_of_its_26560_channels():
+    layers, _ = make_unallocated()
+    assert count(variable for layer in layers for variable in layer.non_trainable_variables) == 2 * 26_560
+
+
+def test_it_is_version_one_and_a_half_by_its_number_of_multiply_adds():
+    described = analysis.analyse_layers(resnet.resnet_layers(50), tf.TensorSpec([1, 224, 224, 3]))
+    flops = sum(layer.flops.contractions for layer in described)
+    assert flops / 2 == 4_089_184_256  # of torchvision's resnet50; version 1, strides in the 1x1, has 3.86e9
+
+
+def test_shapes_of_resnet_50():
+    layers, shapes = make_unallocated()
+    by_name = dict(zip([layer.name for layer in layers], shapes))
+    assert by_name['stem'] == (None, 56, 56, 64)
+    ends = {'group_0_block_2': (56, 256), 'group_1_block_3': (28, 512), 'group_2_block_5': (14, 1024), 'group_3_block_2': (7, 2048)}
+    assert {name: by_name[name] for name in ends} == {name: (None, size, size, filters) for name, (size, filters) in ends.items()}
+    assert len(layers) == 1 + 3 + 4 + 6 + 3 + 1
+
+
+def test_small_images_keep_their_size_in_the_stem():
+    layers, shapes = make_unallocated((None, 32, 32, 1), depth=18, filters=16, for_small_images=True, num_classes=10)
+    assert shapes[0] == (None, 32, 32, 16)
+    assert shapes[-2] == (None, 4, 4, 128)
+    assert layers[0].convolution.convolution.kernel.shape == (3, 3, 1, 16)
+
+
+@pytest.mark.parametrize('bottleneck', [True, False])
+def test_a_new_block_passes_what_is_positive_through(bottleneck):
+    block = resnet.ResNetBlock.Params().Set(name='block', filters=4, bottleneck=bottleneck).Instantiate()
+    x = tf.random.stateless_normal((2, 6, 6, 16 if bottleneck else 4), seed=(1, 2))
+    block.build(x.shape)
+    assert block.shortcut is None
+    np.testing.assert_array_equal(block(x, training=True), tf.nn.relu(x))
+
+
+def test_only_the_last_scale_of_each_block_starts_at_zero():
+    layers, _ = make(depth=50, filters=4, num_classes=5)
+    gammas = {variable.path: np.unique(variable.numpy()) for layer in layers for variable in layer.trainable_variables
+              if variable.name == 'gamma'}
+    zero = {path for path, values in gammas.items() if values.tolist() == [0.0]}
+    assert zero == {f'{layer.name}/convolution_2/batch_normalization/gamma' for layer in layers[1:-1]}
+    assert all(values.tolist() == [1.0] for path, values in gammas.items() if path not in zero)
+
+
+def test_strides_are_in_the_3x3_and_on_the_short_cut():
+    layers, _ = make_unallocated()
+    first = next(layer for layer in layers if layer.name == 'group_2_block_0')
+    assert [unit.convolution.strides for unit in first.convolutions] == [(1, 1), (2, 2), (1, 1)]
+    assert (first.shortcut.convolution.strides, first.shortcut.convolution.kernel_size) == ((2, 2), (1, 1))
+    projected = [layer.name for layer in layers[1:-1] if layer.shortcut]
+    assert projected == [f'group_{group}_block_0' for group in range(4)]
+
+
+def test_every_batch_norm_has_the_published_constants():
+    layers, _ = make_unallocated(depth=18)
+    norms = [sub for layer in layers for sub in layer._flatten_layers() if isinstance(sub, keras.layers.BatchNormalization)]
+    assert len(norms) == 17 + 3
+    assert {(norm.momentum, norm.epsilon) for norm in norms} == {(0.9, 1e-5)}
+
+
+def test_a_strided_convolution_pads_both_sides_alike():
+    params = resnet.ResNetConvolution.Params().Set(name='convolution', filters=1, kernel_size=3, strides=2, relu=False)
+    layer = params.Instantiate()
+    image = tf.reshape(tf.range(16, dtype=tf.float32), (1, 4, 4, 1))
+    layer.build(image.shape)
+    layer.convolution.kernel.assign(tf.ones((3, 3, 1, 1)))
+    # By hand: sums of the 3x3 around pixels (0, 0), (0, 2), (2, 0) and (2, 2).
+    np.testing.assert_allclose(layer(image)[0, :, :, 0], np.array([[10, 24], [51, 90]]) / np.sqrt(1 + 1e-5), rtol=1e-6)
+
+
+def test_every_weight_receives_a_finite_gradient_and_logits_are_float32():
+    layers = [params.Set(dtype_policy='mixed_bfloat16').Instantiate()
+              for params in resnet.resnet_layers(10, num_classes=5, filters=4)]
+    build(layers, (None, 32, 32, 1))
+    for layer in layers[1:-1]:
+        layer.convolutions[-1].batch_norm.gamma.assign_add(tf.ones_like(layer.convolutions[-1].batch_norm.gamma))
+    x = tf.random.stateless_normal((4, 32, 32, 1), seed=(1, 2))
+    with tf.GradientTape() as tape:
+        for layer in layers:
+            x = layer(x, training=True) if layer.name != 'head' else layer(x)
+        loss = tf.reduce_mean(x**2)
+    weights = [variable for layer in layers for variable in layer.trainable_variables]
+    gradients = tape.gradient(loss, [weight.value for weight in weights])
+    assert all(gradient is not None and np.all(np.isfinite(gradient)) for gradient in gradients)
+    assert x.dtype == tf.float32
+    assert {weight.dtype for weight in weights} == {'float32'}
+    assert {sub.compute_dtype for layer in layers for sub in layer._flatten_layers()} == {'bfloat16'}
+
+
+def gradients_of(num_partitions, schedule):
+    keras.utils.set_random_seed(0)
+    stem, first, second, *_, head = resnet.resnet_layers(10, num_classes=5, filters=4, for_small_images=True)
+    pipe = GPipeLayer.Params().Set(
+        name='pipe', layers=[stem, first, second, head], schedule=schedule, num_partitions=num_partitions,
+        num_micro_batches=2).Instantiate()
+    images = np.random.default_rng(0).normal(size=(8, 8, 8, 1)).astype(np.float32)
+    pipe.build(images.shape)
+    out = pipe.value_and_grad(
+        lambda labels, logits: keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True), images,
+        np.arange(8) % 5)
+    return out.loss, out.gradients
+
+
+def test_gradients_do_not_depend_on_the_cut(assert_close):
+    assert_close(gradients_of(3, '1f1b'), gradients_of(1, 'gpipe'))
+
+
+def test_an_unknown_depth_and_images_of_unknown_size_are_refused():
+    with pytest.raises(ValueError, match='depth=42 is none of .*such as 50'):
+        resnet.resnet_layers(42)
+    with pytest.raises(ValueError, match='ResNetStem received images of shape'):
+        make((None, None, 32, 3))

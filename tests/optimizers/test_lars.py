@@ -1,0 +1,219 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe import GPipeLayer, hyperparams, optimizers
+from lingpipe.layers import keras_params
+from lingpipe.optimizers import device_placement, pure_optimizer
+
+PATHS = ['kernel', 'batch_normalization/gamma', 'bias']
+VALUES = [np.linspace(-1, 2, 6).reshape(1, 1, 2, 3), np.linspace(0.5, 1.5, 3), np.linspace(-1, 1, 3)]
+GRADIENTS = [[np.sin(3 * value + step) for value in VALUES] for step in range(4)]
+RATES = [0.5, 1.0, 2.0, 0.25]
+
+
+def variables_of(values, paths, devices=None):
+    variables = []
+    for index, (value, path) in enumerate(zip(values, paths)):
+        *scopes, name = path.split('/')
+        with keras.name_scope('/'.join(scopes) or 'layer'), tf.device((devices or ['CPU:0'] * len(paths))[index]):
+            variables.append(keras.Variable(np.asarray(value, np.float32), name=name))
+    return variables
+
+
+def schedule():
+    return keras.optimizers.schedules.PiecewiseConstantDecay([0, 1, 2], RATES)
+
+
+def by_hand(values, gradients, rates, momentum=0.9, decay=1e-4, eeta=0.001, epsilon=0.0, nesterov=False, skips=()):
+    """Returns all values after steps of LARS in float64, written down from arXiv 1708.03888 and TensorFlow's own momentum."""
+    values = [np.array(value, np.float64) for value in values]
+    velocities = [np.zeros_like(value) for value in values]
+    for rate, row in zip(rates, gradients):
+        for index, g in enumerate(row):
+            w, a = values[index], rate
+            if index not in skips:
+                lengths = np.sqrt(np.sum(w**2)), np.sqrt(np.sum(g**2))
+                if min(lengths) > 0:
+                    a = rate * eeta * lengths[0] / (lengths[1] + decay * lengths[0] + epsilon)
+                g = g + decay * w
+            velocities[index] = momentum * velocities[index] + a * g
+            values[index] = w - (momentum * velocities[index] + a * g if nesterov else velocities[index])
+    return values
+
+
+def trained(optimizer, variables, gradients):
+    optimizer.build(variables)
+    step = tf.function(lambda *row: optimizer.apply(row, variables), autograph=False)
+    for row in gradients:
+        step(*[tf.constant(gradient, tf.float32) for gradient in row])
+    return [variable.numpy() for variable in variables]
+
+
+def assert_near(actual, expected, rtol=2e-5):
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-6)
+
+
+def test_two_steps_on_ones_have_the_published_values():
+    (variable,) = variables_of([np.ones([3, 3])], ['kernel'])
+    optimizer = optimizers.LARS(0.1, momentum=0.9, weight_decay=0.1, eeta=0.1, epsilon=1e-5)
+    for velocity, weight in [(0.0099999696971, 0.9900000303029), (0.0188999430032, 0.9711000872998)]:
+        optimizer.apply([tf.ones([3, 3])], [variable])
+        (slot,) = [slot for slot in optimizer.variables if slot.shape == (3, 3)]
+        np.testing.assert_allclose(slot.numpy(), np.full([3, 3], velocity), rtol=1e-6)
+        np.testing.assert_allclose(variable.numpy(), np.full([3, 3], weight), rtol=1e-7)
+
+
+def test_a_step_with_the_defaults_has_the_published_values():
+    (variable,) = variables_of([[3.0, 4.0]], ['kernel'])
+    optimizers.LARS(10.0).apply([tf.constant([0.6, 0.8])], [variable])
+    np.testing.assert_allclose(variable.numpy(), [2.97, 3.96], rtol=1e-6)
+
+
+@pytest.mark.parametrize('fields', [{}, {'nesterov': True}, {'decay': 0.1, 'eeta': 0.1, 'epsilon': 0.5, 'momentum': 0.5}])
+def test_steps_with_a_schedule_are_those_by_hand(fields):
+    arguments = {{'decay': 'weight_decay'}.get(name, name): value for name, value in fields.items()}
+    actual = trained(optimizers.LARS(schedule(), **arguments), variables_of(VALUES, PATHS), GRADIENTS)
+    assert_near(actual, by_hand(VALUES, GRADIENTS, RATES, skips=(1, 2), **fields))
+
+
+@pytest.mark.parametrize('skip_list, skips', [(('batch_norm', 'evonorm', 'bias'), (1, 2)), ((), ()), (['kernel'], (0,))])
+def test_variables_whose_path_has_a_text_of_the_list_get_plain_momentum(skip_list, skips):
+    actual = trained(optimizers.LARS(schedule(), skip_list=skip_list), variables_of(VALUES, PATHS), GRADIENTS)
+    assert_near(actual, by_hand(VALUES, GRADIENTS, RATES, skips=skips))
+    stock = trained(keras.optimizers.SGD(0.5, momentum=0.9), variables_of(VALUES, PATHS), GRADIENTS)
+    ours = trained(optimizers.LARS(0.5, skip_list=skip_list), variables_of(VALUES, PATHS), GRADIENTS)
+    assert_near([ours[index] for index in skips], [stock[index] for index in skips])
+
+
+def test_where_a_norm_is_zero_the_rate_is_not_scaled():
+    values, gradients = [np.zeros([2]), np.ones([2]), np.zeros([2])], [[np.ones([2]), np.zeros([2]), np.zeros([2])]]
+    actual = trained(optimizers.LARS(0.1, weight_decay=0.5), variables_of(values, ['a', 'b', 'c']), gradients)
+    assert_near(actual, [[-0.1, -0.1], [0.95, 0.95], [0.0, 0.0]])
+
+
+def test_sparse_gradients_get_plain_momentum():
+    table, gradient = np.ones([4, 2]), tf.IndexedSlices(tf.ones([3, 2]), tf.constant([1, 3, 1]), tf.constant([4, 2]))
+    (ours,), (stock,) = variables_of([table], ['table']), variables_of([table], ['table'])
+    optimizer, momentum = optimizers.LARS(0.1), keras.optimizers.SGD(0.1, momentum=0.9)
+    for _ in range(2):
+        optimizer.apply([gradient], [ours])
+        momentum.apply([tf.convert_to_tensor(gradient)], [stock])
+    assert_near([ours.numpy()], [stock.numpy()])
+
+
+def test_variables_excluded_from_weight_decay_keep_their_trust_ratio():
+    optimizer = optimizers.LARS(1.0, weight_decay=0.1, eeta=0.1, skip_list=())
+    optimizer.exclude_from_weight_decay(var_names=['bias'])
+    actual = trained(optimizer, variables_of(VALUES, PATHS), GRADIENTS[:1])
+    assert_near(actual[2:], by_hand(VALUES, GRADIENTS[:1], [1.0], eeta=0.1, decay=0.0)[2:])
+    assert_near(actual[:2], by_hand(VALUES, GRADIENTS[:1], [1.0], eeta=0.1, decay=0.1)[:2])
+
+
+def test_norms_of_sixteen_bit_variables_are_float32():
+    variable = keras.Variable(np.full([300, 300], 300.0), dtype='float16', name='kernel')  # its sum of squares is infinite there
+    optimizers.LARS(1.0, weight_decay=0.0, eeta=0.01).apply([tf.ones([300, 300], tf.float16)], [variable])
+    np.testing.assert_allclose(variable.numpy(), np.full([300, 300], 297.0), rtol=1e-3)
+
+
+def test_placing_slots_beside_their_variables_changes_no_result():
+    devices = ['CPU:1', 'CPU:3', 'CPU:3']
+    variables, optimizer = variables_of(VALUES, PATHS, devices), device_placement.place(optimizers.LARS(schedule()))
+    assert_near(trained(optimizer, variables, GRADIENTS), by_hand(VALUES, GRADIENTS, RATES, skips=(1, 2)))
+    slots = [slot for slot in optimizer.variables if len(slot.shape)]
+    assert [slot.value.device.rpartition('device:')[2] for slot in slots] == devices
+
+
+def test_as_a_function_of_stacked_weights_each_is_scaled_by_its_own_norm():
+    stages = [VALUES[0], 5 * VALUES[0] + 1]
+    variables = variables_of(stages, ['a/kernel', 'b/kernel'])
+    pure = pure_optimizer.PureOptimizer(optimizers.LARS(0.5, eeta=0.1), variables)
+    gradients = [[np.sin(value), np.cos(value)] for value in stages]
+
+    def update(given):
+        return pure.update(variables[0], *given, tf.constant(0, tf.int64), tf.constant(0.5))
+
+    stacked = [tf.stack([tf.constant(array, tf.float32) for array in row]) for row in (stages, *zip(*gradients))]
+    values, slots = stacked[0], [tf.zeros_like(stacked[0])]
+    for gradient in stacked[1:]:
+        values, slots = tf.vectorized_map(update, (values, gradient, slots), fallback_to_while_loop=False)
+    assert_near(values, by_hand(stages, zip(*gradients), [0.5, 0.5], eeta=0.1))
+
+
+def stack_of(num_layers):
+    return [keras_params.KerasParams(keras.layers.Dense, units=4, activation='tanh', name=f'dense_{index}')
+            for index in range(num_layers)]
+
+
+def pipelined_weights(num_partitions, pipe_schedule, loss_scaled):
+    keras.utils.set_random_seed(0)
+    pipe = GPipeLayer.Params().Set(
+        name='pipe', layers=stack_of(4), num_partitions=num_partitions, num_micro_batches=4, schedule=pipe_schedule).Instantiate()
+    pipe.build((None, 4))
+    optimizer = device_placement.place(optimizers.LARS(schedule(), eeta=0.1))
+    optimizer.build(pipe.trainable_variables)
+    before = [variable.numpy() for variable in pipe.trainable_variables]
+    x, y = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
+
+    @tf.function(autograph=False)
+    def step():
+        out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y, loss_scale=128.0 if loss_scaled else None)
+        optimizer.apply(out.gradients, pipe.trainable_variables)
+
+    for _ in RATES[:3]:
+        step()
+    return before, [variable.numpy() for variable in pipe.trainable_variables], (x, y)
+
+
+def plain_weights(before, x, y):
+    """Steps by hand on gradients of the plain layers over the whole batch."""
+    model = keras.Sequential([keras.Input((4,)), *[params.Instantiate() for params in stack_of(4)]])
+    values, history = before, []
+    for count in range(1, 4):
+        for variable, value in zip(model.trainable_variables, values):
+            variable.assign(value)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x) - y))
+        history.append([gradient.numpy() for gradient in tape.gradient(loss, [v.value for v in model.trainable_variables])])
+        values = by_hand(before, history, RATES[:count], eeta=0.1, skips=range(1, len(before), 2))
+    return values
+
+
+@pytest.mark.parametrize('num_partitions, pipe_schedule, loss_scaled', [
+    (1, 'gpipe', False), (2, 'gpipe', False), (4, 'gpipe', True), (1, '1f1b', False), (2, '1f1b', True), (4, '1f1b', False)])
+def test_steps_of_a_pipeline_are_those_of_the_plain_layers(num_partitions, pipe_schedule, loss_scaled):
+    before, after, data = pipelined_weights(num_partitions, pipe_schedule, loss_scaled)
+    assert_near(after, plain_weights(before, *data))
+
+
+def test_a_file_can_hold_it_with_its_schedule():
+    optimizer = optimizers.LARS(
+        optimizers.WarmupPolynomialDecay(2.0, 1.5, 10), weight_decay=0.2, nesterov=True, skip_list=['norm'])
+    config = keras.optimizers.serialize(optimizer)
+    copy = keras.optimizers.deserialize(config)
+    assert isinstance(copy, optimizers.LARS)
+    assert copy.get_config() == optimizer.get_config()
+    assert (copy.get_config()['weight_decay'], copy.get_config()['skip_list']) == (0.2, ['norm'])
+
+
+def test_a_text_of_params_introduces_it():
+    p = hyperparams.Params()
+    p.Define('optimizer', None, '')
+    p.optimizer = keras_params.KerasParams(optimizers.LARS, weight_decay=0.2, learning_rate=keras_params.KerasParams(
+        optimizers.WarmupPolynomialDecay, initial_learning_rate=2.0, warmup_steps=1.5, max_steps=10))
+    text = p.ToText()
+    assert 'optimizer.cls : type/lingpipe.optimizers/LARS\n' in text
+    read = p.Copy().Set(optimizer=None).FromText(text)
+    assert read == p
+    assert float(read.optimizer.Instantiate().learning_rate) == 0.0
+
+
+@pytest.mark.parametrize('fields, message', [
+    ({'weight_decay': -1.0}, 'weight_decay=-1.0 is not possible: it must be 0 or more'),
+    ({'momentum': 1.0}, r'momentum=1.0 is not possible: it must be in \[0, 1\)'),
+    ({'skip_list': 'bias'}, r"skip_list='bias' is one text.*Write \['bias'\]")])
+def test_what_cannot_work_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        optimizers.LARS(**fields)

@@ -1,0 +1,101 @@
+import math
+
+import keras
+import pytest
+import tensorflow as tf
+
+from lingpipe import model_registry, optimizers
+from lingpipe.pipeline import analysis
+from lingpipe.training import optimizer as training_optimizers
+from params import resnet50
+
+IMAGENET = 1_281_167
+# Batch -> steps of the released configurations.
+SGD = {'ResNet50Batch1024': (1024, 113_854), 'ResNet50Batch4096': (4096, 28_464)}
+# Batch, steps, rate, epochs of warm-up, weight decay, epsilon.
+LARS = {
+    'ResNet50Batch8192': (8192, 14_232, 10.0, 5, 1e-4, 0.0), 'ResNet50Batch16384': (16_384, 7116, 25.0, 5, 1e-4, 0.0),
+    'ResNet50Batch32768': (32_768, 3558, 32.0, 14, 1e-4, 0.0), 'ResNet50MLPerf4096': (4096, 22_536, 10.0, 5, 2e-4, 0.0),
+    'ResNet50MLPerf16384': (16_384, 5634, 25.0, 5, 2e-4, 0.0), 'ResNet50MLPerf32768': (32_768, 2983, 31.2, 25, 1e-4, 1e-5)}
+PUBLISHED = [*SGD, *LARS]
+NAMES = ['ResNet50Digits', *PUBLISHED]
+
+
+def params_of(name):
+    return model_registry.GetParams(f'params.resnet50.{name}', 'Train')
+
+
+def test_all_experiments_of_the_module_are_known():
+    known = {key for key in model_registry.ListModels().models if key.startswith('params.resnet50.')}
+    assert known == {f'params.resnet50.{name}' for name in NAMES}
+    assert model_registry.GetClass('params.resnet50') is resnet50.ResNet50Digits
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_params_read_back_from_their_text(name):
+    changed = params_of(name)
+    changed.train.Set(max_steps=7)
+    changed.task.body.layers[-1].Set(num_classes=5)
+    changed.train.lr_schedule.Set(initial_learning_rate=0.75)
+    changed.train.optimizer.Set(momentum=0.5)
+    assert changed != params_of(name)
+    assert params_of(name).FromText(changed.ToText()) == changed
+    assert params_of(name).FromTextWithTypes(changed.ToTextWithTypes()) == changed
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_task_optimizer_and_inputs_can_be_instantiated(name):
+    params = params_of(name)
+    task = params.task.Copy()
+    task.body.Set(devices=[f'CPU:{index}' for index in range(task.body.num_partitions)])
+    names = [layer.name for layer in task.Instantiate().body.stack]
+    assert (names[0], names[-1], len(set(names))) == ('stem', 'head', 18)
+    optimizer = training_optimizers.build_optimizer(params.train, [keras.Variable([1.0])])
+    assert float(optimizer.learning_rate) == 0.0  # every one warms up
+    experiment = model_registry.GetClass(f'params.resnet50.{name}')()
+    for dataset in experiment.GetDatasetNames():
+        p = experiment.GetDatasetParams(dataset)
+        assert p.cls.InputSpec(p).shape == [p.batch_size, p.image_size, p.image_size, 1 if p.dataset == 'digits' else 3]
+
+
+def test_the_network_is_the_published_one():
+    networks = [params_of(name).task.body.layers for name in PUBLISHED]
+    assert all(network == networks[0] for network in networks)
+    described = analysis.analyse_layers(networks[0], tf.TensorSpec([1, 224, 224, 3]))
+    assert sum(layer.num_parameters for layer in described) == 25_557_032
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_batches_images_and_precision(name):
+    params = params_of(name)
+    assert params.input.batch_size == {**SGD, **LARS}[name][0]
+    assert (params.input.image_size, params.input.augmentation, params.input.label_offset) == (224, 'inception', 0)
+    assert params.input.batch_size / params.task.body.num_micro_batches == 128
+    assert params.task.dtype_policy == 'mixed_bfloat16'
+    assert params.train.max_steps == {**SGD, **LARS}[name][1]
+
+
+@pytest.mark.parametrize('name', SGD)
+def test_small_batches_train_with_momentum(name):
+    params, batch_size = params_of(name), SGD[name][0]
+    optimizer, schedule = params.train.optimizer, params.train.lr_schedule.Instantiate()
+    assert (optimizer.cls, optimizer.momentum, optimizer.nesterov) == (keras.optimizers.SGD, 0.9, True)
+    assert (params.train.l2_regularizer_weight, params.task.label_smoothing) == (1e-4, 0.0)
+    epoch, rate = IMAGENET / batch_size, 0.1 * batch_size / 256
+    steps = [math.ceil(epochs * epoch) for epochs in (2.5, 5, 30, 60, 80, 90)]
+    assert [float(schedule(step)) for step in steps] == pytest.approx(
+        [rate / 2, rate, rate / 10, rate / 100, rate / 1000, rate / 1000], rel=1e-2)
+
+
+@pytest.mark.parametrize('name', LARS)
+def test_large_batches_train_with_lars(name):
+    params = params_of(name)
+    batch_size, max_steps, rate, warmup_epochs, weight_decay, epsilon = LARS[name]
+    optimizer, schedule = params.train.optimizer, params.train.lr_schedule
+    assert (optimizer.cls, schedule.cls) == (optimizers.LARS, optimizers.WarmupPolynomialDecay)
+    assert (optimizer.momentum, optimizer.eeta, optimizer.nesterov) == (0.9, 0.001, False)
+    assert (optimizer.weight_decay, optimizer.epsilon) == (weight_decay, epsilon)
+    assert (schedule.initial_learning_rate, schedule.max_steps, schedule.power, schedule.end_learning_rate) == (
+        rate, max_steps, 2.0, 1e-4)
+    assert schedule.warmup_steps == pytest.approx(warmup_epochs * IMAGENET / batch_size)
+    assert (params.train.l2_regularizer_weight, params.task.label_smoothing) == (0.0, 0.1)
