@@ -153,7 +153,10 @@ def _inspect_model(params, unused_datasets, devices):
 
 
 def _plan(params, unused_datasets, unused_devices):
+    from lingpipe.distribute import tpu_placement
     from lingpipe.training import planning, trace_files
+    if FLAGS.compile:
+        params = tpu_placement.with_defaults(params)
     planned = planning.plan(params, _accelerator(), FLAGS.device_memory, FLAGS.num_devices)
     files = trace_files.TraceFiles(os.path.expanduser(FLAGS.logdir), 'plan') if FLAGS.logdir else None
     text = str(planned)

@@ -9,6 +9,7 @@ import tensorflow as tf
 _LOCATION = re.compile(r' loc\((?:[^()"]|"[^"]*"|\((?:[^()"]|"[^"]*"|\([^()]*\))*\))*\)')
 _LOCATION_LINE = re.compile(r'^#loc.*\n', re.MULTILINE)
 _MODULE_NAME = re.compile(r'^module @\S+', re.MULTILINE)
+_FUNCTION_NAME = re.compile(r'func\.func private @([\w.$-]+)')
 _PACKED_BOOLEANS = re.compile(r'(?<=dense<"0x)([0-9A-F]+)(?="> : tensor<((?:\d+x)+)i1>)')
 
 
@@ -20,7 +21,7 @@ def lower(function, *specs):
         *specs: nests of `tf.TensorSpec` of its arguments, every dimension known.
 
     Returns:
-        The program as text, without name and source lines, so that equal programs are equal texts.
+        The program as text, without name and source lines and with functions numbered, so that equal programs are equal texts.
 
     Raises:
         ValueError: a dimension is open.
@@ -39,7 +40,13 @@ def lower(function, *specs):
     with tf.device('CPU:0'):
         text = compiled.experimental_get_compiler_ir(*flat_specs)(stage='stablehlo')
     text = _MODULE_NAME.sub('module @program', _LOCATION.sub('', _LOCATION_LINE.sub('', text)), count=1)
-    return _PACKED_BOOLEANS.sub(_unpacked, text)
+    return _PACKED_BOOLEANS.sub(_unpacked, _with_numbered_functions(text))
+
+
+def _with_numbered_functions(text):
+    """TensorFlow names the functions of loops and branches otherwise in every process."""
+    numbers = {name: number for number, name in enumerate(_FUNCTION_NAME.findall(text))}
+    return re.sub(r'@([\w.$-]+)', lambda match: f'@function_{numbers[match[1]]}' if match[1] in numbers else match[0], text)
 
 
 def _unpacked(match):

@@ -36,13 +36,14 @@ def compiled_report(planned, topology, cache_dir=None):
         return report(planned.plan, compile_plan(planned, compiler, topology), topology)
 
 
-def compile_plan(planned, compiler, topology):
+def compile_plan(planned, compiler, topology, fast=False):
     """Compiles every function of each device.
 
     Args:
         planned: `planning.Planned` of the params of an experiment.
         compiler: `TpuCompiler`.
         topology: see `compiled_report`.
+        fast: see `TpuCompiler.compile`.
 
     Returns:
         List of `CompiledDevice`.
@@ -52,7 +53,7 @@ def compile_plan(planned, compiler, topology):
     body = experiment.body_params(params).Set(partition_by=plan.ends)
     pipe = stage_calls.unallocated_pipeline(body, specs)
     step = stage_calls.step_calls(pipe, specs, target_specs, task.loss)
-    return compiled_stages.compile_stages(step, plan.setting.num_slots, compiler, topology)
+    return compiled_stages.compile_stages(step, plan.setting.num_slots, compiler, topology, fast)
 
 
 def compile_program(params, compiler, topology):
