@@ -39,7 +39,7 @@ class BaseInput:
         p.Define('batch_size', None, 'Number of examples in a batch.')
         p.Define('shuffle', True, 'Whether training visits the examples in a new random order in every epoch.')
         p.Define('seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or 0.")
-        p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data.')
+        p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data; 0: none.')
         return p
 
     def __init__(self, params):
@@ -52,7 +52,7 @@ class BaseInput:
         """Raises ValueError for a field that cannot work; a subclass adds its own."""
         self._check_at_least(batch_size=1, seed=0)
         if self.params.prefetch is not None:
-            self._check_at_least(prefetch=1)
+            self._check_at_least(prefetch=0)
 
     def _check_at_least(self, **minimums):
         for field, minimum in minimums.items():
@@ -69,4 +69,7 @@ class BaseInput:
         """Makes batches ahead, always in the same order."""
         options = tf.data.Options()
         options.deterministic = True
+        if self.params.prefetch == 0:
+            options.experimental_optimization.inject_prefetch = False  # tf.data would add one of its own
+            return batches.with_options(options)
         return batches.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from lingpipe.input import image_cropping
+
 SEED_LENGTH = 5
 
 # The digits, in pixels of the 8x8 image, degrees, and parts of the size.
@@ -28,13 +30,13 @@ class Augmentation(NamedTuple):
         train: (images float32 [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) ->
             float32 [batch, image_size, image_size, channels].
         evaluate: (images, image_size) -> the same, without randomness.
-        crops_when_decoding: whether images arrive as crops of `image_size`, a random one in training and the central
-            one in evaluation (see image_decoding), not as whole images.
+        cropping: `Cropping` by which images arrive cut out at `image_size`, at random in training and from the middle in
+            evaluation; None: they arrive whole.
     """
 
     train: Callable
     evaluate: Callable
-    crops_when_decoding: bool = False
+    cropping: image_cropping.Cropping | None = None
 
 
 def resize(images, image_size):
@@ -149,7 +151,7 @@ def crop_flip_and_cut_out(images, seeds, image_size):
 
 
 def flip(images, seeds, image_size):
-    """Mirrors every other image; crops that were cut when decoding have their size already."""
+    """Mirrors every other image; what was cut out already has its size."""
     del image_size
     return tf.where(_is_mirrored(seeds)[:, tf.newaxis, tf.newaxis, tf.newaxis], tf.reverse(images, axis=[2]), images)
 
@@ -178,5 +180,6 @@ AUGMENTATIONS = {
     'digits': Augmentation(train=warp_digits, evaluate=resize),
     'crop_flip': Augmentation(train=crop_and_flip, evaluate=resize),
     'crop_flip_cutout': Augmentation(train=crop_flip_and_cut_out, evaluate=resize),
-    'inception': Augmentation(train=flip, evaluate=resize, crops_when_decoding=True),
+    'inception': Augmentation(train=flip, evaluate=resize, cropping=image_cropping.INCEPTION),
+    'resnet': Augmentation(train=flip, evaluate=resize, cropping=image_cropping.RESNET),
 }

@@ -2,101 +2,88 @@
 
 import tensorflow as tf
 
-# Szegedy et al. 2015 (arXiv:1409.4842), section 6: patches of 8 % to 100 % of the image, aspect ratio 3/4 to 4/3.
-_CROP_AREA_RANGE = (0.08, 1.0)
-_CROP_ASPECT_RATIO_RANGE = (3 / 4, 4 / 3)
-_MAX_CROP_ATTEMPTS = 100
 
-# The part of height and width that evaluation keeps; of the released Inception and AmoebaNet models.
-_CENTRAL_FRACTION = 0.875
+def decode_image(encoded, num_channels, choose_box=None, fused=True):
+    """Decodes a PNG, JPEG, GIF or BMP image, or a part of it.
 
+    ```
+                         fused: shape -> box -> decode only the box
+    encoded -> is JPEG? <
+                         else: decode -> box -> cut it out
+    ```
 
-def decode_image(encoded, num_channels):
-    """Decodes a whole PNG, JPEG, GIF or BMP image.
+    Both ways give the same pixels.
 
     Args:
         encoded: scalar string.
         num_channels: 1 (gray) or 3 (RGB); the decoder converts.
+        choose_box: function from the shape int32 [3] of the image to the box int32 [4] (row, column, height, width) that is
+            wanted; None: all of it.
+        fused: whether of a JPEG no more is decoded than the box needs.
 
     Returns:
-        uint8 [height, width, num_channels].
-    """
-    image = tf.io.decode_image(encoded, channels=num_channels, expand_animations=False)
-    return tf.ensure_shape(image, [None, None, num_channels])
+        Tuple of uint8 [height, width, num_channels], and the number of channels that are stored.
 
-
-def decode_resized_image(encoded, image_size, num_channels):
-    """Decodes a whole image and resizes it (bilinear, the aspect ratio is not kept).
-
-    Returns:
-        uint8 [image_size, image_size, num_channels].
-    """
-    return _resize(decode_image(encoded, num_channels), image_size)
-
-
-def decode_random_crop(encoded, seed, image_size, num_channels):
-    """Decodes and resizes a random part of an image, as the training of Inception does.
-
-    ```
-    encoded -> shape -> random box -> decode (of JPEG, only the box) -> resize
-    ```
-
-    Szegedy et al. 2015 (arXiv:1409.4842), section 6.
-
-    Args:
-        encoded: scalar string.
-        seed: integer [2]; equal seeds cut out equal boxes.
-        image_size: height and width of the result.
-        num_channels: 1 or 3.
-
-    Returns:
-        uint8 [image_size, image_size, num_channels].
+    Raises:
+        tf.errors.InvalidArgumentError: the image is cut off, damaged, or none.
     """
 
-    def random_box(shape):
-        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-            shape,
-            bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
-            seed=seed,
-            min_object_covered=0.0,
-            aspect_ratio_range=_CROP_ASPECT_RATIO_RANGE,
-            area_range=_CROP_AREA_RANGE,
-            max_attempts=_MAX_CROP_ATTEMPTS,
-        )
-        return begin[:2], size[:2]
-
-    return _resize(_decode_box(encoded, random_box, num_channels), image_size)
-
-
-def decode_central_crop(encoded, image_size, num_channels):
-    """Decodes and resizes the middle 87.5 % of height and width, as the evaluation of Inception does.
-
-    Returns:
-        uint8 [image_size, image_size, num_channels].
-    """
-
-    def central_box(shape):
-        size = tf.cast(tf.round(tf.cast(shape[:2], tf.float32) * _CENTRAL_FRACTION), tf.int32)
-        return (shape[:2] - size) // 2, size
-
-    return _resize(_decode_box(encoded, central_box, num_channels), image_size)
-
-
-def _decode_box(encoded, choose_box, num_channels):
-    """Decodes the box (begin, size), each (row, column), that `choose_box` gives for the shape of the image."""
+    def cut(image):
+        return image if choose_box is None else cut_out(image, choose_box)
 
     def of_jpeg():
-        box = tf.concat(choose_box(tf.io.extract_jpeg_shape(encoded)), axis=0)
-        return tf.io.decode_and_crop_jpeg(encoded, box, channels=num_channels)
+        shape = tf.io.extract_jpeg_shape(encoded)
+        if fused and choose_box is not None:
+            return _decode_jpeg_box(encoded, choose_box(shape), shape[1], num_channels), shape[2]
+        return cut(tf.io.decode_jpeg(encoded, channels=num_channels)), shape[2]
 
     def of_others():
-        image = decode_image(encoded, num_channels)
-        (row, column), (height, width) = (tf.unstack(part) for part in choose_box(tf.shape(image)))
-        return image[row:row + height, column:column + width]
+        image, stored_channels = _decode_with_channels(encoded, num_channels)
+        return cut(image), stored_channels
 
-    return tf.cond(tf.io.is_jpeg(encoded), of_jpeg, of_others)
+    image, stored_channels = tf.cond(tf.io.is_jpeg(encoded), of_jpeg, of_others)
+    return tf.ensure_shape(image, [None, None, num_channels]), stored_channels
 
 
-def _resize(image, image_size):
-    image = tf.image.resize(image, [image_size, image_size], method='bilinear')
-    return tf.cast(tf.round(image), tf.uint8)
+def cut_out(image, choose_box):
+    """Returns the part of an image that `choose_box` gives for its shape.
+
+    Args:
+        image: uint8 [height, width, channels].
+        choose_box: as in `decode_image`.
+    """
+    row, column, height, width = tf.unstack(choose_box(tf.shape(image)))
+    return image[row:row + height, column:column + width]
+
+
+def resize(image, image_size, method='bilinear'):
+    """Resizes square-wise; the aspect ratio is not kept.
+
+    Args:
+        image: uint8 [height, width, channels].
+        image_size: height and width of the result.
+        method: 'bilinear' or 'bicubic'.
+
+    Returns:
+        uint8 [image_size, image_size, channels].
+    """
+    image = tf.image.resize(image, [image_size, image_size], method=method)
+    return tf.saturate_cast(tf.round(image), tf.uint8)  # bicubic interpolation leaves the range
+
+
+def _decode_jpeg_box(encoded, box, image_width, num_channels):
+    """Decodes one column more on either side, which is dropped: at the edge, colours lack their neighbours' share."""
+    row, column, height, width = tf.unstack(box)
+    left = tf.minimum(column, 1)
+    right = tf.minimum(image_width - column - width, 1)
+    wider = tf.stack([row, column - left, height, left + width + right])
+    return tf.io.decode_and_crop_jpeg(encoded, wider, channels=num_channels)[:, left:left + width]
+
+
+def _decode_with_channels(encoded, num_channels):
+    image = tf.io.decode_image(encoded, expand_animations=False)
+    stored_channels = tf.shape(image)[2]
+    converted = tf.cond(
+        stored_channels == num_channels, lambda: image,
+        lambda: tf.io.decode_image(encoded, channels=num_channels, expand_animations=False))
+    return converted, stored_channels

@@ -1,23 +1,20 @@
 """Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
 
-import functools
-
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from lingpipe import spelling
 from lingpipe.input import (
+    bad_records,
     base_input,
+    data_options,
     image_augmentation,
-    image_decoding,
-    image_examples,
     image_normalization,
+    image_sources,
     tfds_images,
 )
 
-_MEMORY_LIMIT_BYTES = 512 * 2**20
-_DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
+_CACHES = ('none', 'encoded', 'decoded')
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
@@ -33,12 +30,16 @@ class ImageInput(base_input.BaseInput):
                        one augmentation seed an example of (seed, epoch) --/
     ```
 
+    A bad record keeps its place, in black and with weight 0. So it changes neither the position of others nor the number of
+    batches that a host makes.
+
     Attributes:
         example_name: what an example is called.
-        num_examples: number of examples of the split; known without reading data.
+        num_examples: number of examples of the split, or of this host's share of it; known without reading data.
         num_classes: number of classes, `label_offset` included.
         input_shape: (batch_size, height, width, channels) of the images.
         input_spec: `tf.TensorSpec` of a batch of images.
+        bad_records: dictionary from the name of each record that was skipped so far to what is wrong with it.
     """
 
     example_name = 'images'
@@ -53,12 +54,28 @@ class ImageInput(base_input.BaseInput):
         p.Define(
             'shuffle_buffer_size', None,
             'How many encoded images wait for being drawn where the data are read from files (in memory all are '
-            f'shuffled); None: all of a dataset of up to {_DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
+            f'shuffled); None: all of a dataset of up to {image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
         p.Define(
             'cache', None,
-            f'Whether decoded images stay in memory; None: if they take at most {_MEMORY_LIMIT_BYTES >> 20} MiB.')
+            "What stays in memory: 'none', 'encoded' images as they are stored, or 'decoded' ones; None: decoded ones if they "
+            f'are of one size, or resized to one, and take at most {image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
         p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
+        p.Define('num_hosts', 1, 'Among how many hosts the split is shared out; batch_size is of one of them.')
+        p.Define('host_index', 0, 'Which of the hosts, from 0, reads here.')
+        p.Define('fuse_decode_and_crop', True, 'Whether of a JPEG only the part is decoded that is cut out of it.')
+        p.Define('vectorize', True, 'Whether normalisation and augmentation work on whole batches, not on single images.')
+        p.Define(
+            'num_parallel_calls', None,
+            'How many files are read, and images worked on, at a time; None: tuned by tf.data; 1: one after another.')
         p.Define('num_threads', None, "Threads of this input's own; None: those of TensorFlow.")
+        p.Define(
+            'data_service', None,
+            "Address of a tf.data service, such as 'grpc://host:5000', whose workers make the batches of the training; None: "
+            'this process does.')
+        p.Define(
+            'max_bad_records', 100,
+            'How many records that cannot be used are named and skipped before the training ends; None: nothing is looked '
+            'for, and the first one ends it with the words of TensorFlow.')
         return p
 
     @staticmethod
@@ -79,12 +96,19 @@ class ImageInput(base_input.BaseInput):
     def __init__(self, params):
         super().__init__(params)
         self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
-        self._data = tfds_images.TfdsImages(params.dataset, params.split, params.data_dir)
+        self._data = tfds_images.TfdsImages(
+            params.dataset, params.split, params.data_dir, params.num_hosts, params.host_index)
+        self._bad_records = bad_records.BadRecords(params.max_bad_records, self._data.folder)
         self.num_examples = self._data.num_examples
         self.num_classes = self._data.num_classes + params.label_offset
         num_channels = params.num_channels or self._data.image_shape[-1]
         self.input_shape = (params.batch_size, params.image_size, params.image_size, num_channels)
         self.input_spec = tf.TensorSpec(self.input_shape, tf.float32)
+        self._sources = image_sources.ImageSources(self.params, self._data, self._augmentation.cropping, num_channels)
+
+    @property
+    def bad_records(self):
+        return dict(self._bad_records.reasons)
 
     @base_input.without_autograph
     def training_dataset(self, position=0):
@@ -99,13 +123,13 @@ class ImageInput(base_input.BaseInput):
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
-            [batch], all one), with static shapes.
+            [batch], one; of bad records zero), with static shapes.
 
         Raises:
             ValueError: the position is negative, or the batch larger than the dataset.
         """
         self._check_training(position)
-        source = self._source(training=True)
+        source = self._sources.source(training=True)
         first_epoch, first_index = divmod(position, self.num_examples)
 
         def examples_of_epoch(epoch):
@@ -113,8 +137,11 @@ class ImageInput(base_input.BaseInput):
             return self._examples_of_epoch(source, epoch).skip(num_skipped)
 
         examples = tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(examples_of_epoch)
-        batches = source.batch(examples, self.params.batch_size, drop_remainder=True)
-        return self._finish(batches.map(self._training_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True))
+        batches = self._batches(source, examples, self._augmentation.train, drop_remainder=True)
+        if self.params.data_service:
+            batches = batches.apply(tf.data.experimental.service.distribute(
+                tf.data.experimental.service.ShardingPolicy.DYNAMIC, self.params.data_service))
+        return self._finish(batches)
 
     @base_input.without_autograph
     def evaluation_dataset(self):
@@ -124,11 +151,10 @@ class ImageInput(base_input.BaseInput):
             `tf.data.Dataset` of (images, labels, weights) as in training; the last batch is filled up with examples of
             weight 0, because an accelerator needs static shapes.
         """
-        source = self._source(training=False)
+        source = self._sources.source(training=False)
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
         examples = tf.data.Dataset.zip((source.references(), no_seeds))
-        batches = source.batch(examples, self.params.batch_size, drop_remainder=False)
-        return self._finish(batches.map(self._evaluation_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True))
+        return self._finish(self._batches(source, examples, self._plain, drop_remainder=False))
 
     def _examples_of_epoch(self, source, epoch):
         # Dataset.shuffle mixes the graph's seed into its own. Fixing it here, in the graph of this one function, keeps
@@ -141,31 +167,44 @@ class ImageInput(base_input.BaseInput):
         references = source.references(order_seed if self.params.shuffle else None)
         return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
 
-    def _training_batch(self, images, labels, seeds):
-        images = image_normalization.normalize(images, self._data.name)
-        images = self._augmentation.train(images, seeds, self.params.image_size)
-        return tf.ensure_shape(images, self.input_shape), self._offset(labels), tf.ones(self.params.batch_size)
+    def _batches(self, source, examples, augment, drop_remainder):
+        """Returns batches of (images float32, labels, problems) as of `image_examples`."""
 
-    def _evaluation_batch(self, images, labels, seeds):
+        def augmented(images, labels, seeds, problems):
+            images = image_normalization.normalize(images, self._data.name)
+            return augment(images, seeds, self.params.image_size), labels, problems
+
+        p = self.params
+        if p.vectorize:
+            batches = source.batch(examples, p.batch_size, drop_remainder)
+            return data_options.parallel_map(batches, augmented, p.num_parallel_calls)
+        singles = data_options.parallel_map(
+            source.batch(examples, 1, True), lambda *parts: [part[0] for part in augmented(*parts)], p.num_parallel_calls)
+        return singles.batch(p.batch_size, drop_remainder)
+
+    def _plain(self, images, seeds, image_size):
         del seeds
-        images = image_normalization.normalize(images, self._data.name)
-        images = self._augmentation.evaluate(images, self.params.image_size)
+        return self._augmentation.evaluate(images, image_size)
+
+    def _finish(self, batches):
+        """Notes bad records here, where the training is, and fills up the last batch of an evaluation."""
+        p = self.params
+        options = data_options.thread_options(p.num_threads, p.num_parallel_calls)
+        return super()._finish(batches.map(self._weighted)).with_options(options)
+
+    def _weighted(self, images, labels, problems):
+        trusts = self.params.max_bad_records is None
+        weights = tf.ones_like(labels, tf.float32) if trusts else self._bad_records.note(problems)
         num_padded = self.params.batch_size - tf.size(labels)
         images, labels, weights = (
             tf.pad(part, [[0, num_padded]] + [[0, 0]] * (part.shape.rank - 1))
-            for part in (images, self._offset(labels), tf.ones_like(labels, tf.float32)))
+            for part in (images, self._offset(labels), weights))
         batch_shape = self.input_shape[:1]
         return (tf.ensure_shape(images, self.input_shape), tf.ensure_shape(labels, batch_shape),
                 tf.ensure_shape(weights, batch_shape))
 
     def _offset(self, labels):
         return tf.cast(labels, tf.int32) + self.params.label_offset
-
-    def _finish(self, batches):
-        options = tf.data.Options()
-        if self.params.num_threads:
-            options.threading.private_threadpool_size = self.params.num_threads
-        return super()._finish(batches).with_options(options)
 
     def _check_training(self, position):
         self._check_position(position)
@@ -174,46 +213,6 @@ class ImageInput(base_input.BaseInput):
             raise ValueError(
                 f'batch_size: {p.batch_size} is larger than the {self.num_examples} examples of split {p.split!r} of '
                 f'{p.dataset!r}. Choose a batch_size of at most {self.num_examples}.')
-
-    def _source(self, training):
-        if self._is_kept_in_memory:
-            return self._memory_examples
-        buffer_size = self.params.shuffle_buffer_size or min(self.num_examples, _DEFAULT_SHUFFLE_BUFFER_SIZE)
-        decode = functools.partial(self._decode, training=training)
-        return image_examples.StreamedExamples(self._data.encoded_examples, decode, buffer_size)
-
-    @functools.cached_property
-    def _memory_examples(self):
-        logging.info('Loading %d images of %s into memory.', self.num_examples, self.params.dataset)
-        decode = functools.partial(self._decode, training=False)
-        return image_examples.MemoryExamples(self._data.encoded_examples(), self.num_examples, decode)
-
-    @property
-    def _is_kept_in_memory(self):
-        if self.params.cache is not None or self._augmentation.crops_when_decoding:
-            return bool(self.params.cache)
-        height, width = self._decoded_size
-        return self.num_examples * height * width * self.input_shape[-1] <= _MEMORY_LIMIT_BYTES
-
-    @property
-    def _decoded_size(self):
-        """Height and width of the images between decoding and augmentation."""
-        stored = self._data.image_shape[:2]
-        if self._augmentation.crops_when_decoding or None in stored:
-            return self.input_shape[1:3]
-        return stored
-
-    def _decode(self, encoded, seed, training):
-        num_channels, image_size = self.input_shape[-1], self.params.image_size
-        if self._augmentation.crops_when_decoding and training:
-            image = image_decoding.decode_random_crop(encoded, seed[:2], image_size, num_channels)
-        elif self._augmentation.crops_when_decoding:
-            image = image_decoding.decode_central_crop(encoded, image_size, num_channels)
-        elif None in self._data.image_shape[:2]:
-            image = image_decoding.decode_resized_image(encoded, image_size, num_channels)
-        else:
-            image = image_decoding.decode_image(encoded, num_channels)
-        return tf.ensure_shape(image, [*self._decoded_size, num_channels])
 
     def _check_params(self):
         super()._check_params()
@@ -226,8 +225,18 @@ class ImageInput(base_input.BaseInput):
             raise ValueError(
                 f'num_channels: {p.num_channels!r} is not allowed. Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
         self._check_at_least(image_size=1, label_offset=0)
-        self._check_at_least(**{field: 1 for field in ('shuffle_buffer_size', 'num_threads') if p.Get(field) is not None})
-        if p.cache and image_augmentation.AUGMENTATIONS[p.augmentation].crops_when_decoding:
+        optional = {'shuffle_buffer_size': 1, 'num_threads': 1, 'num_parallel_calls': 1, 'max_bad_records': 0}
+        self._check_at_least(**{field: least for field, least in optional.items() if p.Get(field) is not None})
+        self._check_at_least(num_hosts=1, host_index=0)
+        if p.host_index >= p.num_hosts:
             raise ValueError(
-                f'cache: True keeps whole decoded images in memory, but {p.augmentation!r} decodes only the part that it '
-                'crops. Set cache to None, or choose another augmentation.')
+                f'host_index: {p.host_index} is not allowed for num_hosts={p.num_hosts}. Set it to at most {p.num_hosts - 1}.')
+        self._check_cache()
+
+    def _check_cache(self):
+        p = self.params
+        if p.cache not in (None, *_CACHES):
+            raise ValueError(f'cache: {p.cache!r} is not allowed. Choose one of {_CACHES}, or None.')
+        if p.data_service and p.cache not in (None, 'none'):
+            raise ValueError(
+                f"cache: {p.cache!r} keeps images in this process, but data_service has others read them. Set cache to 'none'.")

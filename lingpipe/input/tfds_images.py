@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow_datasets as tfds
 
-from lingpipe.input import digits_dataset, tfds_builders  # noqa: F401  (the first registers 'digits')
+from lingpipe.input import data_options, digits_dataset, tfds_builders  # noqa: F401  (digits_dataset registers 'digits')
 
 
 class TfdsImages:
@@ -15,10 +15,13 @@ class TfdsImages:
         dataset: TFDS name, such as 'cifar10' or 'imagenet_v2/matched-frequency'.
         split: TFDS split, such as 'train' or 'train[:90%]'.
         data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
+        num_hosts: among how many hosts the split is shared out.
+        host_index: which of them reads here.
 
     Attributes:
         name: name of the dataset, without version or config.
-        num_examples: number of examples of the split.
+        folder: where its files are.
+        num_examples: number of examples of the split, or of this host's share of it.
         num_classes: number of classes.
         image_shape: (height, width, channels) of the images; height and width are None if they differ among images.
 
@@ -27,23 +30,29 @@ class TfdsImages:
         RuntimeError: the data are not there and cannot be prepared.
     """
 
-    def __init__(self, dataset, split, data_dir=None):
+    def __init__(self, dataset, split, data_dir=None, num_hosts=1, host_index=0):
         self._builder = tfds_builders.prepared_builder(dataset, data_dir)
         image, label = _image_and_label(self._builder)
-        self._split = split
-        self.name = self._builder.name
+        self.name, self.folder = self._builder.name, self._builder.data_dir
         self.num_examples = tfds_builders.num_examples(self._builder, split)
+        self._split = split
+        if num_hosts > 1:
+            _check_shares(self.num_examples, num_hosts)
+            self._split = tfds.even_splits(split, num_hosts)[host_index]
+            self.num_examples = self._builder.info.splits[self._split].num_examples
         self.num_classes = label.num_classes
         self.image_shape = image.shape
 
-    def encoded_examples(self, shuffle_seed=None):
-        """Reads the split once.
+    def encoded_examples(self, shuffle_seed=None, num_parallel_calls=None):
+        """Reads the split, or this host's share of it, once.
 
         Args:
             shuffle_seed: int64 scalar, may be a tensor, that draws the order of the files; None: stored order.
+            num_parallel_calls: how many files are read, and records parsed, at a time; None: tuned by tf.data.
 
         Returns:
-            A `tf.data.Dataset` of (encoded image: scalar string, label: scalar int64); its order is always the same.
+            A `tf.data.Dataset` of (encoded image: scalar string, label: scalar int64, identifier: scalar string, the name of
+            the file and the number of the record in it); its order is always the same.
         """
         shuffle_files = shuffle_seed is not None and not self._builder.info.disable_shuffling
         examples = self._builder.as_dataset(
@@ -52,9 +61,10 @@ class TfdsImages:
             decoders={'image': tfds.decode.SkipDecoding()},
             read_config=tfds.ReadConfig(
                 shuffle_seed=shuffle_seed, shuffle_reshuffle_each_iteration=False, try_autocache=False,
-                skip_prefetch=True),
+                skip_prefetch=True, add_tfds_id=True, num_parallel_calls_for_decode=num_parallel_calls,
+                num_parallel_calls_for_interleave_files=data_options.parallel_calls(num_parallel_calls)),
         )
-        return examples.map(lambda example: (example['image'], example['label']))
+        return examples.map(lambda example: (example['image'], example['label'], example['tfds_id']))
 
 
 def described_image_shape(dataset, data_dir=None):
@@ -81,3 +91,9 @@ def _image_and_label(builder):
     raise ValueError(
         f"dataset: {builder.name!r} has the features {sorted(features)}, but an image classification needs "
         "'image' (tfds.features.Image of uint8) and 'label' (tfds.features.ClassLabel). Choose another dataset.")
+
+
+def _check_shares(num_examples, num_hosts):
+    if num_examples < num_hosts:
+        raise ValueError(
+            f'num_hosts: {num_hosts} hosts cannot share {num_examples} examples. Set it to at most {num_examples}.')

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import image_augmentation, image_decoding, image_normalization
+from lingpipe.input import image_augmentation, image_normalization
 
 RANDOM = sorted(set(image_augmentation.AUGMENTATIONS) - {'none'})
 
@@ -115,43 +115,3 @@ def test_cifar_is_normalised_by_its_published_statistics():
     expected = (128 / 255 - np.array([0.4914, 0.4822, 0.4465])) / [0.2470, 0.2435, 0.2616]
     normalized = image_normalization.normalize(tf.constant(images), 'cifar10')
     np.testing.assert_allclose(normalized[0, 0, 0], expected, atol=1e-5)
-
-
-def encode(image, is_jpeg):
-    return tf.io.encode_jpeg(image, quality=100) if is_jpeg else tf.io.encode_png(image)
-
-
-def gradient_image(height=40, width=64):
-    """Red grows with the row and green with the column, so that a crop tells where it was cut out."""
-    rows, columns = np.meshgrid(np.arange(height) * 4, np.arange(width) * 4, indexing='ij')
-    return np.stack([rows, columns, np.zeros_like(rows)], axis=-1).astype(np.uint8)
-
-
-@pytest.mark.parametrize('is_jpeg', [True, False])
-def test_the_central_crop_is_the_middle_seven_eighths(is_jpeg):
-    image = gradient_image()
-    crop = image_decoding.decode_central_crop(encode(image, is_jpeg), 28, 3).numpy()
-    expected = tf.image.resize(image[2:37, 4:60], [28, 28], method='bilinear')
-    np.testing.assert_allclose(crop[..., :2], expected[..., :2], atol=8 if is_jpeg else 1)
-
-
-@pytest.mark.parametrize('is_jpeg', [True, False])
-def test_random_crops_stay_in_the_published_range_of_areas(is_jpeg):
-    encoded = encode(gradient_image(), is_jpeg)
-    crops = np.stack([
-        image_decoding.decode_random_crop(encoded, [seed, 0], 32, 3).numpy() for seed in range(60)
-    ]).astype(np.float32)
-    height = (crops[:, -1, :, 0] - crops[:, 0, :, 0]).mean(axis=1) / 4 + 1
-    width = (crops[:, :, -1, 1] - crops[:, :, 0, 1]).mean(axis=1) / 4 + 1
-    area = height * width / (40 * 64)
-    assert 0.05 < area.min() < 0.3
-    assert 0.6 < area.max() < 1.05
-    assert np.all((width / height > 0.6) & (width / height < 1.6))
-
-
-def test_equal_seeds_cut_out_equal_crops():
-    encoded = encode(gradient_image(), is_jpeg=True)
-    first, again, other = (
-        image_decoding.decode_random_crop(encoded, seed, 32, 3).numpy() for seed in ([1, 2], [1, 2], [1, 3]))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)

@@ -1,0 +1,78 @@
+"""Images for tests: a photograph in all kinds of files, good and bad, and TFDS datasets of them."""
+
+import io
+
+import numpy as np
+import tensorflow_datasets as tfds
+from PIL import Image
+from sklearn import datasets
+
+NUM_EXAMPLES = 40
+
+
+def photograph(height=75, width=100):
+    """Returns one of scikit-learn's two photographs, uint8 [height, width, 3]."""
+    image = Image.fromarray(datasets.load_sample_image('china.jpg'))
+    return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS))
+
+
+def encoded(image, file_format='JPEG', mode='RGB', **options):
+    """Returns the bytes of a file that Pillow writes."""
+    file = io.BytesIO()
+    Image.fromarray(image).convert(mode).save(file, file_format, **options)
+    return file.getvalue()
+
+
+def _bad():
+    """Returns a dictionary from the number of an example to the bytes of its file and words of the complaint."""
+    image = photograph()
+    jpeg = encoded(image)
+    return {
+        3: (jpeg[:len(jpeg) // 2], 'is cut off'),
+        8: (encoded(image, mode='CMYK'), 'has 4 channels'),
+        14: (b'', 'is empty'),
+        15: (jpeg[:2] + bytes(200) + jpeg[202:], 'damaged'),
+        21: (encoded(image, 'PNG', 'LA'), 'has 2 channels'),
+        30: (b'<html>404 Not Found</html>', 'no image'),
+    }
+
+
+BAD = _bad()
+
+
+class _Photographs(tfds.core.GeneratorBasedBuilder):
+    VERSION = tfds.core.Version('1.0.0')
+    url_infos = None
+    bad = {}
+
+    def _info(self):
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({
+            'image': tfds.features.Image(shape=(None, None, 3), encoding_format='jpeg'),
+            'label': tfds.features.ClassLabel(num_classes=NUM_EXAMPLES),
+        }))
+
+    def _split_generators(self, dl_manager):
+        return {'train': self._generate_examples()}
+
+    def _generate_examples(self):
+        for number in range(NUM_EXAMPLES):
+            good = encoded(photograph(60 + number, 90 - number), mode='L' if number % 5 == 0 else 'RGB')
+            file, _ = self.bad.get(number, (good, ''))
+            yield number, {'image': io.BytesIO(file), 'label': number}
+
+
+class GoodPhotographs(_Photographs):
+    """A photograph in 40 sizes, every fifth gray; labels are numbers."""
+
+
+class BadPhotographs(_Photographs):
+    """The same with the bad files of BAD among them."""
+
+    bad = BAD
+
+
+def prepare(name, data_dir):
+    """Writes 'good_photographs' or 'bad_photographs' into four files."""
+    tfds.builder(name, data_dir=data_dir).download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=4))
+    return str(data_dir)
