@@ -67,7 +67,7 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
     def _Input(self, split, batch_size):
         return image_input.ImageInput.Params().Set(
             name=f'imagenet2012_{split}', dataset='imagenet2012', split=split, batch_size=batch_size, image_size=224,
-            augmentation='inception')
+            augmentation='resnet')
 
     def Train(self):
         return self._Input('train', self.BATCH_SIZE)
@@ -90,8 +90,8 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
         p = image_classifier.ImageClassifier.Params().Set(
             name='resnet50', label_smoothing=self.LABEL_SMOOTHING, dtype_policy='mixed_bfloat16')
         p.body.Set(
-            num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.BATCH_SIZE // self.MICRO_BATCH_SIZE,
-            layers=resnet.resnet_layers(50, num_classes=1000))
+            num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.BATCH_SIZE // self.MICRO_BATCH_SIZE, schedule='1f1b',
+            recompute='layer', layers=resnet.resnet_layers(50, num_classes=1000))
         p.train.max_steps = self._MaxSteps()
         self._SetTraining(p.train)
         p.eval.Set(interval_steps=round(4 * self._StepsPerEpoch()))

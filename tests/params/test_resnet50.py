@@ -69,8 +69,9 @@ def test_the_network_is_the_published_one():
 def test_batches_images_and_precision(name):
     params = params_of(name)
     assert params.input.batch_size == {**SGD, **LARS}[name][0]
-    assert (params.input.image_size, params.input.augmentation, params.input.label_offset) == (224, 'inception', 0)
+    assert (params.input.image_size, params.input.augmentation, params.input.label_offset) == (224, 'resnet', 0)
     assert params.input.batch_size / params.task.body.num_micro_batches == 128
+    assert (params.task.body.schedule, params.task.body.recompute) == ('1f1b', 'layer')  # memory does not grow with the batch
     assert params.task.dtype_policy == 'mixed_bfloat16'
     assert params.train.max_steps == {**SGD, **LARS}[name][1]
 
