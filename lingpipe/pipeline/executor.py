@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.distribute import device_calls, device_kinds, logical_cores
-from lingpipe.pipeline import boundary, boundary_gradients, positions, variable_values
+from lingpipe.pipeline import boundary, boundary_gradients, positions, stage_program, variable_values
 from lingpipe.pipeline import schedule as schedules
 
 
@@ -40,7 +40,8 @@ class Execution:
 
     A tensor goes straight from the stage that makes it to each stage that reads it, and the gradients that come back from
     these are added up. Recomputation waits for its turn on the device, but not for gradients: it fills time that a device
-    would spend waiting.
+    would spend waiting. On stages that XLA compiles it is a part of the backward function, unless that is split: XLA frees
+    residuals as soon as they are read, if they do not pass from program to program.
 
     Args:
         stages: list of `Stage`s.
@@ -72,6 +73,7 @@ class Execution:
         self._loss = loss
         self._positions = positions.Positions(seed_and_step, rows, stages[0].device)
         self._training = training
+        self._recompute = recompute
         self._by_layer = recompute == 'layer' and bool(schedule.backwards())
         self._kept = schedule.backwards() if recompute == 'none' else schedule.backwards_after_own_forward()
         self._input_gradients_needed = input_gradients_needed
@@ -163,7 +165,7 @@ class Execution:
 
     def _backward(self, stage, m):
         program, gradients = self._program(stage), self._given_gradients(stage, m)
-        known = self._recomputed(stage, program, self._known.pop((stage.index, m)))
+        known, backward = self._ready(stage, program, self._known.pop((stage.index, m)))
         if self._by_layer:
             input_gradients, sums = self._backward_by_segment(stage, program, known, gradients)
         elif self._schedule.splits_backward:
@@ -172,7 +174,7 @@ class Execution:
             sums = self._weight_gradients[stage.index]
         else:
             input_gradients, sums = self._in_turn(
-                stage, program.backward, known, gradients, self._sums_so_far(stage), self._needs_input_gradients(stage))
+                stage, backward, known, gradients, self._sums_so_far(stage), self._needs_input_gradients(stage))
         self._weight_gradients[stage.index] = sums
         self._gradients.add(self._float_sources(stage, m), m, input_gradients)
 
@@ -188,9 +190,13 @@ class Execution:
         self._weight_gradients[stage.index], = self._in_turn(
             stage, self._program(stage).backward_weights, self._known.pop((stage.index, m)), self._sums_so_far(stage))
 
-    def _recomputed(self, stage, program, known):
+    def _ready(self, stage, program, known):
+        """Returns what is known after recomputation, where that is a call of its own, and the backward function that is due."""
+        is_one_call = stage.jit_compile and not self._by_layer and not self._schedule.splits_backward
+        if is_one_call and not program.has_residuals(known):
+            return known, program.backward_from_inputs
         known, = self._in_turn(stage, program.recompute, known, 'between' if self._by_layer else 'residuals')
-        return known
+        return known, program.backward
 
     def _in_turn(self, stage, lay_out, *arguments):
         """Lays out a call on the stage's device, after the one before it there; returns all results but its operation."""
@@ -272,7 +278,12 @@ class Execution:
     def _what_forward_keeps(self, stage, m):
         if schedules.Action(schedules.BACKWARD, stage.index, m) not in self._kept:
             return 'nothing'
-        return 'between' if self._by_layer else 'residuals'
+        if self._by_layer:
+            return 'between'
+        return 'nothing' if self._recompute == 'stage' and self._has_too_many_residuals(stage) else 'residuals'
+
+    def _has_too_many_residuals(self, stage):
+        return stage.jit_compile and self._program(stage).num_backward_arguments > stage_program.MOST_TPU_PARAMETERS
 
     def _program(self, stage, m=0):
         if stage.index not in self._programs:

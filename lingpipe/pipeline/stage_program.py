@@ -7,7 +7,9 @@ import tensorflow as tf
 from lingpipe.distribute import device_kinds
 from lingpipe.pipeline import graph_pieces, stage_trace
 
-_REPEATING = 'recompute', 'backward_segment'
+_REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
+# What the compiler of libtpu 0.0.51 lets programs for TPU v2 and v3 have; v4 and v5e take more.
+MOST_TPU_PARAMETERS = 3294
 
 
 class StageProgram:
@@ -15,13 +17,14 @@ class StageProgram:
 
     ::
 
-        forward           inputs, variables, targets             -> outputs, statistics, state, metrics (, what is kept)
-        recompute         inputs, variables                      -> residuals, or what passes between the segments
-        backward          residuals, gradients, sums             -> input gradients, sums + weight gradients
-        backward_inputs   residuals, gradients                   -> input gradients, bridge
-        backward_weights  residuals, gradients, bridge, sums     -> sums + weight gradients
-        backward_segment  what enters the segment, gradients of what leaves it, sums
-                                                                 -> gradients of what enters, sums + weight gradients
+        forward               inputs, variables, targets           -> outputs, statistics, state, metrics (, what is kept)
+        recompute             inputs, variables                    -> residuals, or what passes between the segments
+        backward              residuals, gradients, sums           -> input gradients, sums + weight gradients
+        backward_from_inputs  inputs, variables, gradients, sums   -> input gradients, sums + weight gradients
+        backward_inputs       residuals, gradients                 -> input gradients, bridge
+        backward_weights      residuals, gradients, bridge, sums   -> sums + weight gradients
+        backward_segment      what enters the segment, gradients of what leaves it, sums
+                                                                   -> gradients of what enters, sums + weight gradients
 
     Residuals are what the forward pass computes and the backward pass reads; the bridge is what the first half of a split
     backward pass computes and the second half reads. Tensors of the graph that were computed before go from function to
@@ -107,10 +110,19 @@ class StageProgram:
         Returns:
             List of the gradients of the floating-point inputs, the list of the new sums, and the call operation.
         """
+        return self._whole_backward('backward', known, gradients, sums, input_gradients_needed, self._residuals)
+
+    def backward_from_inputs(self, known, gradients, sums, input_gradients_needed):
+        """Lays out recomputation and the backward action as one function, inside of which residuals come and go.
+
+        Args and Returns are those of `backward`, but for residuals, of which none need be known.
+        """
+        return self._whole_backward('backward_from_inputs', known, gradients, sums, input_gradients_needed, self._unrepeatable)
+
+    def _whole_backward(self, name, known, gradients, sums, input_gradients_needed, feeds):
         wanted = self.trace.input_gradients if input_gradients_needed else []
         computed, operation = self._call(
-            ('backward', input_gradients_needed), self._give(known, gradients, sums), wanted + self.trace.sums,
-            feeds=self._residuals)
+            (name, input_gradients_needed), self._give(known, gradients, sums), wanted + self.trace.sums, feeds)
         return _list(computed, wanted), _list(computed, self.trace.sums), operation
 
     def backward_inputs(self, known, gradients, input_gradients_needed):
@@ -182,6 +194,16 @@ class StageProgram:
                 'A layer adds a loss (add_loss or an activity regularizer), and the weight of the main loss depends on more '
                 'than its targets: the two cannot be brought together. Let the weight depend on y_true and sample_weight only.')
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
+
+    def has_residuals(self, known):
+        """Whether all residuals are known."""
+        return all(tensor.ref() in known for tensor in self._residuals)
+
+    @property
+    def num_backward_arguments(self):
+        """The most tensors that the backward function may take, residuals among them."""
+        trace = self.trace
+        return len([*self._all_arguments(), *self._residuals, *trace.given_gradients, *trace.given_sums])
 
     @property
     def num_segments(self):

@@ -8,7 +8,7 @@ from lingpipe.layers import unallocated
 from lingpipe.pipeline import gpipe_layer, losses
 
 # Where methods of `StageProgram` take the sums of weight gradients so far; the new ones are their last result but one.
-_PLACE_OF_SUMS = {'backward': 2, 'backward_segment': 3, 'backward_weights': 1}
+_PLACE_OF_SUMS = {'backward': 2, 'backward_from_inputs': 2, 'backward_segment': 3, 'backward_weights': 1}
 
 
 class Call(NamedTuple):

@@ -20,6 +20,7 @@ from lingpipe.planner import tpu_hlo, tpu_topologies
 _PACKAGES = ('jaxlib', 'libtpu')
 _SECONDS_TO_DIE = 30
 _OUT_OF_MEMORY = re.compile(r'\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)')
+_TOO_MANY_PARAMETERS = 'requires more parameters'
 _UNITS = {unit: 1024**power for power, unit in enumerate(('', 'K', 'M', 'G', 'T'))}
 
 
@@ -129,7 +130,8 @@ class TpuCompiler:
         if found:
             raise OutOfTpuMemory(topology, _bytes(*found.groups()[:2]), _bytes(*found.groups()[2:]))
         if 'error' in answer:
-            raise TpuCompileError(f'The TPU compiler for {topology} refused the program: {answer["error"][:1000]}')
+            raise TpuCompileError(
+                f'The TPU compiler for {topology} refused the program: {answer["error"][:1000]}{_remedy(answer["error"])}')
         return CompiledProgram(**answer)
 
     def _ask(self, request):
@@ -211,6 +213,11 @@ def _require_packages():
         raise TpuCompileError(
             f"The TPU compiler is not installed: {' and '.join(missing)} cannot be imported. "
             "Run pip install 'lingpipe[tpu-compile]' on Linux (x86-64).")
+
+
+def _remedy(error):
+    return (" Set recompute='stage', with which what backward passes read is no parameter, or raise num_partitions."
+            if _TOO_MANY_PARAMETERS in error else '')
 
 
 def _key(request):

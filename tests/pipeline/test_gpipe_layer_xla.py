@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import stage_program
 
 
 def dense_layers():
@@ -48,24 +49,52 @@ def test_compiled_partitions_take_a_batch_that_the_micro_batches_do_not_divide(m
 
 
 def test_every_function_of_a_stage_is_marked_for_xla(make_pipe):
-    assert all(compiled_calls(make_pipe, jit_compile=True))
+    calls = compiled_calls(make_pipe, jit_compile=True)
+    assert all(calls) and len(calls) == 2 * 2 * 2
 
 
 def test_without_jit_compile_nothing_is_marked_for_xla(make_pipe):
-    assert not any(compiled_calls(make_pipe, jit_compile=False))
+    calls = compiled_calls(make_pipe, jit_compile=False)
+    assert not any(calls) and len(calls) == 2 * 2 * 2 + 2  # recomputations are calls of their own
 
 
 def compiled_calls(make_pipe, jit_compile):
     """For each call of a stage's function, whether the function inside is for XLA to compile."""
+    graph, calls = stage_calls(make_pipe(dense_layers(), num_partitions=2, num_micro_batches=2, jit_compile=jit_compile))
+    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    return [any(node.attr['_XlaMustCompile'].b for node in library[function_name(call)].node_def) for call in calls]
+
+
+def stage_calls(pipe):
+    """Returns the graph of a step, and its calls of functions of stages."""
     x, y = batch()
-    pipe = make_pipe(dense_layers(), num_partitions=2, num_micro_batches=2, jit_compile=jit_compile)
     pipe(x)
     graph = tf.function(lambda: pipe.value_and_grad(squared_error, x, y).gradients).get_concrete_function().graph
-    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
-    calls = [library[operation.get_attr('f').name] for operation in graph.get_operations()
-             if operation.type == 'PartitionedCall' and 'stage_' in operation.get_attr('f').name]
-    assert len(calls) == 2 * 2 * 2 + 2
-    return [any(node.attr['_XlaMustCompile'].b for node in function.node_def) for function in calls]
+    return graph, [operation for operation in graph.get_operations()
+                   if operation.type == 'PartitionedCall' and 'stage_' in function_name(operation)]
+
+
+def function_name(call):
+    return call.get_attr('f').name
+
+
+def test_a_compiled_stage_recomputes_inside_of_its_backward_function_from_what_entered_it(make_pipe):
+    _, calls = stage_calls(make_pipe(dense_layers(), num_partitions=2, num_micro_batches=2, jit_compile=True))
+    inputs, weights, targets, gradients = 1, 2 * 2, 1, 1
+    sizes = sorted(len(call.inputs) for call in calls if 'backward_from_inputs' in function_name(call))
+    assert sizes == [inputs + 2 * weights + gradients, inputs + 2 * weights + gradients + targets]
+
+
+def test_residuals_that_are_too_many_for_a_tpu_are_recomputed_right_after_the_forward_action_too(
+        make_pipe, PlainStack, assert_close, monkeypatch):
+    monkeypatch.setattr(stage_program, 'MOST_TPU_PARAMETERS', 10)
+    pipe = make_pipe(dense_layers(), num_partitions=2, num_micro_batches=2, jit_compile=True)
+    _, calls = stage_calls(pipe)
+    assert len([call for call in calls if 'backward_from_inputs' in function_name(call)]) == 2 * 2
+    x, y = batch()
+    loss, gradients, _ = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 2)
+    out = pipe.value_and_grad(squared_error, x, y)
+    assert_close((out.loss, out.gradients), (loss, gradients))
 
 
 @pytest.mark.parametrize('recompute', ['stage', 'layer'])

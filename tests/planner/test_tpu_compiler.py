@@ -5,6 +5,7 @@ import signal
 import pytest
 import tensorflow as tf
 
+from lingpipe.pipeline import stage_program
 from lingpipe.planner import tpu_compiler, tpu_hlo, tpu_lowering, tpu_topologies
 
 needs_compiler = pytest.mark.skipif(
@@ -89,6 +90,14 @@ def test_a_compiler_that_refuses_dies_or_hangs_says_so_and_the_next_program_comp
     with pytest.raises(tpu_compiler.TpuCompileError, match='took more than timeout_seconds=0. Raise it, or compile with fast'):
         compiler.compile(product(512))
     compiler._timeout = patience
+
+
+@needs_compiler
+def test_a_program_with_too_many_parameters_is_refused_with_a_remedy(compiler):
+    arguments = ', '.join(f'%argument_{number}: tensor<f32>' for number in range(stage_program.MOST_TPU_PARAMETERS + 1))
+    program = f'module {{ func.func public @main({arguments}) -> tensor<f32> {{ return %argument_0 : tensor<f32> }} }}'
+    with pytest.raises(tpu_compiler.TpuCompileError, match=r"more parameters \(3295\) than supported .* Set recompute='stage'"):
+        compiler.compile(program, 'v2:2x2', fast=True)
 
 
 def test_an_unknown_topology_is_refused_with_those_that_there_are():
