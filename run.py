@@ -77,7 +77,8 @@ def _place(params):
     """Sets devices up, with no accelerator virtual CPU devices, and fills in what is 'auto'.
 
     Returns:
-        The params, and a list of device names, one for each partition, or the `LogicalCores` of a TPU system.
+        The params, and a list of device names, one for each partition, or the
+        `TpuReplicas` of a TPU system.
     """
     from lingpipe.distribute import local_devices
     from lingpipe.planner import resolution
@@ -99,11 +100,12 @@ def _place(params):
 
 def _place_on_tpu(params):
     from lingpipe.distribute import tpu_placement, tpu_system
-    from lingpipe.training import planning
+    from lingpipe.training import planning, tpu_routes
     tpu_placement.validate(params.task.body, FLAGS.mode)
     params = tpu_placement.with_defaults(params)
+    tpu_routes.validate(params)
     system = tpu_system.start(FLAGS.tpu or tpu_system.LOCAL)
-    params = planning.resolved(params, len(system.devices))
+    params = tpu_routes.resolved(planning.resolved(params, len(system.devices)), FLAGS.mode, system.topology.mesh_shape)
     return params, tpu_placement.place(params.task.body, system)
 
 

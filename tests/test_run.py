@@ -51,6 +51,9 @@ ERRORS = {
     'a program of cores that is to evaluate': (
         [TINY, '--logdir=x', '--mode=eval', '--device=tpu', "--model_params_override=task.body.tpu_route='logical_cores'"],
         "tpu_route='logical_cores' is for --mode=train only, but --mode=eval was given."),
+    'a training that one program cannot do': (
+        [TINY, '--logdir=x', '--device=tpu', "--model_params_override=task.body.tpu_route='spmd'"],
+        "train.ema_decay=0.9 does not go with tpu_route='spmd'"),
 }
 USAGE_ERRORS = {
     'a mode that is not there': (

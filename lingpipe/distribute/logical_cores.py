@@ -4,14 +4,13 @@ import contextlib
 
 import tensorflow as tf
 
-from lingpipe.distribute import core_assignment, device_kinds
+from lingpipe.distribute import device_kinds, tpu_replicas
 
-_STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
 _active = []
 
 
-class LogicalCores:
-    """A `tf.distribute.TPUStrategy` of which every replica is a pipeline, one core a stage.
+class LogicalCores(tpu_replicas.TpuReplicas):
+    """Replicas of which every one is a pipeline, one core a stage.
 
     ::
 
@@ -27,14 +26,8 @@ class LogicalCores:
     """
 
     def __init__(self, resolver, topology, num_stages, make_assignment=tf.tpu.experimental.DeviceAssignment.build):
-        assignment = core_assignment.assign_cores(topology, num_stages, make_assignment)
-        self.strategy = tf.distribute.TPUStrategy(resolver, experimental_device_assignment=assignment)
+        super().__init__(resolver, topology, num_stages, make_assignment, is_spmd=False)
         self.devices = [device_name(index) for index in range(num_stages)]
-
-    @property
-    def num_replicas(self):
-        """Number of pipelines that share the batch."""
-        return self.strategy.num_replicas_in_sync
 
     @contextlib.contextmanager
     def active(self):
@@ -46,51 +39,12 @@ class LogicalCores:
             _active.remove(self)
 
     def run(self, function, arguments):
-        """Lays out a program that every replica runs.
-
-        Args:
-            function: function of nests of tensors; what names no device is on the last core.
-            arguments: tuple of nests of tensors, or of values that differ from replica to replica.
-
-        Returns:
-            What the first replica returns.
-        """
+        """Lays out a program that every replica runs, as `TpuReplicas.run`; what names no device is on the last core."""
         def on_cores(*arguments):
             with tf.device(self.devices[-1]):
                 return function(*arguments)
 
-        with tf.device(None):
-            results = self.strategy.run(on_cores, args=arguments, options=_STATIC_SHAPES)
-            return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
-
-    def distribute(self, dataset):
-        """Returns an iterator whose every batch gives each replica its own rows, of one static shape.
-
-        Args:
-            dataset: infinite `tf.data.Dataset` of nests of tensors `[batch, ...]`, the same on every host.
-
-        Raises:
-            ValueError: the replicas do not divide the batch.
-        """
-        sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
-        if None in sizes or any(size % self.num_replicas for size in sizes):
-            raise ValueError(
-                f'A batch has {sorted(map(str, sizes))} rows for {self.num_replicas} replicas: each must get as many. Set '
-                f'batch_size to a multiple of {self.num_replicas}, and drop_remainder=True in the input pipeline.')
-        return iter(self.strategy.distribute_datasets_from_function(lambda context: _rows_of_host(dataset, context)))
-
-
-def _rows_of_host(dataset, context):
-    """Every host reads the whole batch and takes its rows, replica by replica."""
-    num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
-    here = num_replicas // num_hosts
-    first = context.input_pipeline_id * here
-
-    def split(tensor):
-        parts = tf.reshape(tensor, [num_replicas, tensor.shape[0] // num_replicas, *tensor.shape[1:]])
-        return parts[first:first + here]
-
-    return dataset.map(lambda *batch: tf.nest.map_structure(split, batch)).unbatch()
+        return super().run(on_cores, arguments)
 
 
 def device_name(index):

@@ -1,8 +1,8 @@
 """Where the partitions of a pipeline go in a TPU system, by the route that its params choose."""
 
-from lingpipe.distribute import logical_cores
+from lingpipe.distribute import logical_cores, spmd_cores
 
-LOGICAL_CORES = 'logical_cores'
+LOGICAL_CORES, SPMD = 'logical_cores', 'spmd'
 
 
 def place(body_params, system):
@@ -13,13 +13,15 @@ def place(body_params, system):
         system: `tpu_system.TpuSystem`.
 
     Returns:
-        List of device names, one a partition; or, for tpu_route='logical_cores', the `LogicalCores`.
+        List of device names, one a partition; or, for tpu_route='logical_cores' and 'spmd', the `LogicalCores` or `SpmdCores`.
 
     Raises:
         ValueError: the system does not have that many cores.
     """
     if body_params.tpu_route == LOGICAL_CORES:
         return logical_cores.LogicalCores(system.resolver, system.topology, body_params.num_partitions)
+    if body_params.tpu_route == SPMD:
+        return spmd_cores.SpmdCores(system.resolver, system.topology, body_params.num_partitions)
     if body_params.num_partitions > len(system.devices):
         raise ValueError(
             f'num_partitions={body_params.num_partitions} is more than the {len(system.devices)} cores of the TPU system. Set '
@@ -35,11 +37,8 @@ def validate(body_params, mode):
         mode: value of --mode.
     """
     p = body_params
-    if p.tpu_route == 'spmd':
-        raise ValueError("tpu_route='spmd' is for --mode=plan --compile so far: no training runs by it. Set it to "
-                         "'stage_programs', or to 'auto'.")
-    if p.tpu_route == LOGICAL_CORES and mode != 'train':
-        raise ValueError(f"tpu_route='logical_cores' is for --mode=train only, but --mode={mode} was given. Add "
+    if p.tpu_route in (LOGICAL_CORES, SPMD) and mode != 'train':
+        raise ValueError(f"tpu_route={p.tpu_route!r} is for --mode=train only, but --mode={mode} was given. Add "
                          "--model_params_override=\"task.body.tpu_route='stage_programs'\", or --device=cpu.")
     if mode == 'generate':
         raise ValueError('--mode=generate does not run on TPUs: a text grows step by step, and they want fixed shapes. Add '

@@ -62,8 +62,8 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('devices', None, 'List of device names, one a partition; None: all accelerators, else virtual CPUs.')
         p.Define('tpu_route', 'auto', "Which programs run the pipeline on TPUs: 'stage_programs': one for each function of a "
                  "partition, for any layers; 'logical_cores': one that is cut over the cores of a TPUStrategy's replicas, for "
-                 "older runtimes; 'spmd': one that every core runs, for partitions that are alike, so far only for "
-                 "--mode=plan --compile; 'auto': 'stage_programs'.")
+                 "older runtimes; 'spmd': one that every core runs, for partitions that are alike, in training and "
+                 "--mode=plan --compile; 'auto': in training 'spmd' where it can be, else 'stage_programs'.")
         p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
         return p

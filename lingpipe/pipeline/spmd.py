@@ -17,7 +17,7 @@ import functools
 
 import tensorflow as tf
 
-from lingpipe.pipeline import stage
+from lingpipe.pipeline import analysis, identical_layers, stage
 from lingpipe.pipeline.recomputation import recomputing
 from lingpipe.pipeline.stage_map import StageMap
 
@@ -39,6 +39,9 @@ class SpmdPipeline:
     Attributes:
         stage_variables: for each weight of a stage, the list of the K Keras variables that play this part.
         outer_variables: list of the other trainable Keras variables.
+        trainable_variables: list of all of them, in the order of the stack.
+        num_left_out: number of layers that are alike and yet run before the stages.
+        ends: list of the K indices at which the stages end, with the layers before and after them.
 
     Raises:
         ValueError: the stack cannot run so; the message says why.
@@ -54,8 +57,9 @@ class SpmdPipeline:
         def part(layers):
             return stage.Stage(0, [stage.LayerSegment(layer) for layer in layers], '', generators)
 
-        size = (run[1] - run[0]) // num_stages
+        size, self.num_left_out = divmod(run[1] - run[0], num_stages)
         first = run[1] - size * num_stages
+        self.ends = [*range(first + size, run[1], size), len(stack)]
         self._before, self._after = part(stack[:first]), part(stack[run[1]:])
         self._stages = [part(stack[start:start + size]) for start in range(first, run[1], size)]
         self._layers = [part([layer]) for layer in stack[first:first + size]]
@@ -64,22 +68,36 @@ class SpmdPipeline:
         self.stage_variables = [list(row) for row in zip(*[each.trainable_variables for each in self._stages])]
         outer = self._before.trainable_variables + self._after.trainable_variables
         self.outer_variables = list({id(variable): variable for variable in outer}.values())
+        parts = [self._before, *self._stages, self._after]
+        self.trainable_variables = list(
+            {id(variable): variable for each in parts for variable in each.trainable_variables}.values())
 
     @property
     def num_stages(self):
         """K."""
         return self._map.num_stages
 
+    def value_specs(self):
+        """Returns the lists of `tf.TensorSpec` of `stage_values` and `outer_values`, as `metrics` takes them."""
+        return ([tf.TensorSpec([self.num_stages, *row[0].shape], row[0].dtype) for row in self.stage_variables],
+                [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.outer_variables])
+
     def place_stages(self, value):
         """Puts a value `[K, ...]` of the stages, or its gradient, on their cores."""
         return self._map.shard(value)
 
     def place_outer(self, value):
-        """Cuts a large value of an outer variable, or its gradient, along the longest dimension that K divides."""
-        sizes = [size if size % self.num_stages == 0 else 0 for size in value.shape]
-        if value.shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
-            return value
-        return self._map.shard(value, sizes.index(max(sizes)))
+        """Cuts a large value of an outer variable, or its gradient, over the cores."""
+        dimension = self.outer_dimension(value.shape)
+        return value if dimension is None else self._map.shard(value, dimension)
+
+    def outer_dimension(self, shape):
+        """Returns along which dimension an outer variable is cut, the longest that K divides; None: it is on all cores."""
+        shape = tf.TensorShape(shape)
+        sizes = [size if size % self.num_stages == 0 else 0 for size in shape]
+        if self.num_stages == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
+            return None
+        return sizes.index(max(sizes))
 
     def metrics(self, loss, stage_values, outer_values, x, targets, seed_and_step):
         """Runs a mini-batch through the pipeline, as in training.
@@ -192,6 +210,19 @@ class SpmdPipeline:
         *tensors, step, seeds = tensors
         inputs = tf.nest.pack_sequence_as(structure, tensors[num_weights:])
         return tf.nest.flatten(_call(part, inputs, tensors[:num_weights], step, seeds))
+
+
+def of_layer(pipe, input_specs, is_partitioned):
+    """Makes an `SpmdPipeline` of the layers of another pipeline, with its numbers of stages and micro-batches.
+
+    Args:
+        pipe: built `GPipeLayer`.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of its input.
+        is_partitioned: see `SpmdPipeline`.
+    """
+    p, layer_params = pipe.params, analysis.named_layer_params(pipe.params.layers, pipe.params.dtype_policy)
+    run = identical_layers.longest_run(layer_params, [input_specs, *[each.outputs for each in pipe.analyses]])
+    return SpmdPipeline(pipe.stack, run, p.num_partitions, p.num_micro_batches, p.recompute, is_partitioned)
 
 
 def _call(part, inputs, weights, step, seeds):

@@ -25,6 +25,16 @@ class SpmdState(NamedTuple):
     step: tf.Tensor
 
 
+class OneReplica:
+    """What a step asks of the replicas that it runs on, where there is one."""
+
+    def sum_over_replicas(self, tensors):
+        return tensors
+
+    def replica_index(self):
+        return 0
+
+
 class SpmdStep:
     """Trains all stages in one program; what belongs to a stage stays on its core, slots and update included.
 
@@ -34,24 +44,26 @@ class SpmdStep:
         optimizer: `keras.optimizers.Optimizer` without slots.
         seed: integer that random numbers depend on.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
+        replicas: the replicas that run the step, each on rows of its own, as `SpmdCores` or `OneReplica`.
     """
 
-    def __init__(self, pipeline, loss, optimizer, seed=0, clip_gradient_norm_to_value=0.0):
+    def __init__(self, pipeline, loss, optimizer, seed=0, clip_gradient_norm_to_value=0.0, replicas=None):
         self._pipeline, self._loss, self._seed = pipeline, loss, seed
         self._limit = clip_gradient_norm_to_value
-        stage_variables = [variable for row in pipeline.stage_variables for variable in row]
-        self._optimizer = pure_optimizer.PureOptimizer(optimizer, stage_variables + pipeline.outer_variables)
+        self._replicas = replicas or OneReplica()
+        self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
 
-    def _slots(self):
-        """Returns Keras variables: for each row of `stage_variables`, its slots as rows of K; for each outer variable, its own."""
+    def variables(self):
+        """Returns the Keras variables whose values a state holds: an `SpmdState` with a list of K in the place of `[K, ...]`."""
         pipeline, slots = self._pipeline, self._optimizer.slots
-        return ([[list(row) for row in zip(*map(slots, variables))] for variables in pipeline.stage_variables],
-                [slots(variable) for variable in pipeline.outer_variables])
+        return SpmdState(
+            pipeline.stage_variables, pipeline.outer_variables,
+            [[list(row) for row in zip(*map(slots, variables))] for variables in pipeline.stage_variables],
+            [slots(variable) for variable in pipeline.outer_variables], None)
 
     def state_specs(self):
         """Returns the `SpmdState` of `tf.TensorSpec`."""
-        num_stages = self._pipeline.num_stages
-        stage_slots, outer_slots = self._slots()
+        num_stages, variables = self._pipeline.num_stages, self.variables()
 
         def of_row(row):
             return tf.TensorSpec([num_stages, *row[0].shape], row[0].dtype)
@@ -59,20 +71,21 @@ class SpmdStep:
         def of_one(variable):
             return tf.TensorSpec(variable.shape, variable.dtype)
 
-        return SpmdState([of_row(row) for row in self._pipeline.stage_variables], list(map(of_one, self._pipeline.outer_variables)),
-                         [list(map(of_row, rows)) for rows in stage_slots], [list(map(of_one, row)) for row in outer_slots],
-                         tf.TensorSpec([], tf.int64))
+        return SpmdState(list(map(of_row, variables.stages)), list(map(of_one, variables.outer)),
+                         [list(map(of_row, rows)) for rows in variables.stage_slots],
+                         [list(map(of_one, row)) for row in variables.outer_slots], tf.TensorSpec([], tf.int64))
 
     def __call__(self, state, x, targets):
         """Does one step; where the loss or a gradient is not finite, nothing changes.
 
         Args:
-            state: `SpmdState` of tensors.
-            x: nest of tensors `[batch, ...]`.
+            state: `SpmdState` of tensors, the same on every replica.
+            x: nest of tensors `[batch, ...]`, the rows of a replica.
             targets: nest of tensors `[batch, ...]`.
 
         Returns:
-            The new `SpmdState`, and a dictionary of float32 scalars: the means of the metrics, and 'gradient_norm'.
+            The new `SpmdState`, and a dictionary of float32 scalars: the means of the metrics over the rows of all replicas, and
+            'gradient_norm'.
         """
         state = self._placed(state)
         sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
@@ -90,19 +103,28 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        seed_and_step = tf.stack([tf.constant(self._seed, tf.int64), state.step])
+        """Returns metric sums, and gradients of the mean loss, over the rows of all replicas; every replica draws its own numbers."""
+        seed = tf.cast(self._seed + self._replicas.replica_index() * 2**32, tf.int64)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([state.stages, state.outer])
-            sums = self._pipeline.metrics(self._loss, state.stages, state.outer, x, targets, seed_and_step)
+            sums = self._pipeline.metrics(
+                self._loss, state.stages, state.outer, x, targets, tf.stack([seed, state.step]))
         gradients = tape.gradient(sums['loss'][0], [state.stages, state.outer], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        sums, gradients = self._replicas.sum_over_replicas((sums, self._placed_gradients(gradients)))
         weight = sums['loss'][1]
-        stages, outer = tf.nest.map_structure(
-            lambda gradient: tf.math.divide_no_nan(gradient, tf.cast(weight, gradient.dtype)), gradients)
-        return sums, list(map(self._pipeline.place_stages, stages)), list(map(self._pipeline.place_outer, outer))
+        stages, outer = self._placed_gradients(tf.nest.map_structure(
+            lambda gradient: tf.math.divide_no_nan(gradient, tf.cast(weight, gradient.dtype)), gradients))
+        return sums, stages, outer
+
+    def _placed_gradients(self, gradients):
+        stages, outer = gradients
+        return list(map(self._pipeline.place_stages, stages)), list(map(self._pipeline.place_outer, outer))
 
     def _update_stages(self, state, gradients, learning_rate):
         """Each stage alone, since some optimizers look at the norm of a layer's weight."""
         first = [row[0] for row in self._pipeline.stage_variables]
+        if not first:
+            return [], []
         return tf.vectorized_map(
             lambda given: self._update_all(first, *given, state.step, learning_rate), (state.stages, gradients, state.stage_slots),
             fallback_to_while_loop=False)

@@ -50,7 +50,7 @@ class TrainProgram:
         self.named_variables = variables.model_variables(task.body)
         self._trainable = task.body.trainable_variables
         _add_l2_regularizers(self._trainable, train_params.l2_regularizer_weight)
-        self.optimizer = optimizers.build_optimizer(train_params, self._trainable, task.body.computes_in_float16)
+        self.optimizer = self._make_optimizer()
         self.average = None
         if train_params.ema_decay:
             self.average = moving_average.MovingAverage(self.named_variables, train_params.ema_decay)
@@ -60,6 +60,9 @@ class TrainProgram:
         self._metric_names = []
         self._scales = device_functions.DeviceFunctions(device_functions.scaled)
         self._function = tf.function(self._steps, autograph=False)
+
+    def _make_optimizer(self):
+        return optimizers.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
 
     @property
     def read(self):
@@ -71,9 +74,20 @@ class TrainProgram:
         """Learning rate of the step that comes next."""
         return self.optimizer.learning_rate
 
+    @property
+    def partitions(self):
+        """List of `Partition`: which layers went where."""
+        return self._task.body.partitions
+
     def iterate(self, dataset):
         """Returns the iterator over a training dataset that `run` takes."""
         return iter(dataset)
+
+    def to_cores(self):
+        """Makes training go on from the host's variables, after these were changed; here they are what is trained."""
+
+    def to_host(self):
+        """Brings the host's variables up to what is trained, before they are saved or evaluated; here they always are."""
 
     def run(self, iterator, num_steps):
         """Trains for some steps; for fewer, but at least one, where `stopping` is set.
@@ -107,14 +121,10 @@ class TrainProgram:
             return tf.ensure_shape(rows.stack(), [None, 1 + len(self._metric_names)])
 
     def _step(self, batch):
-        images, *targets = batch
         loss_scale = loss_scaling.scale_of(self.optimizer)
-        out = self._task.body.value_and_grad(
-            self._task.loss, images, tuple(targets), step=self.global_step, assign_state=False, loss_scale=loss_scale)
-        metrics = {'loss': out.loss, **out.metrics}
+        out, metrics = self._value_and_grad(batch, self.global_step, loss_scale)
         if loss_scale is not None:
             metrics['loss_scale'] = loss_scale
-        self._metric_names = list(metrics)
         with tf.device('CPU:0'):
             norm = tf.sqrt(out.squared_norm)
             is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(norm)
@@ -122,6 +132,17 @@ class TrainProgram:
         with tf.control_dependencies([check]):
             self._update_if(is_finite, out, norm)
             self.global_step.assign_add(1)
+        return self._row(norm, metrics)
+
+    def _value_and_grad(self, batch, step, loss_scale=None):
+        """Returns the `ValueAndGrad` of a batch, and its metrics, the loss first."""
+        images, *targets = batch
+        out = self._task.body.value_and_grad(
+            self._task.loss, images, tuple(targets), step=step, assign_state=False, loss_scale=loss_scale)
+        return out, {'loss': out.loss, **out.metrics}
+
+    def _row(self, norm, metrics):
+        self._metric_names = list(metrics)
         return tf.stack([norm, *metrics.values()])
 
     def _can_scale_less(self, loss_scale):
@@ -129,17 +150,29 @@ class TrainProgram:
         return False if loss_scale is None else loss_scale > 1.0
 
     def _update_if(self, is_finite, out, norm):
+        def update():
+            apply = loss_scaling.unscaled(self.optimizer).apply
+            self._update(out, norm, self.global_step, lambda gradients: apply(gradients, self._trainable))
+
         if loss_scaling.is_scaling(self.optimizer):
             with tf.device('CPU:0'):
-                loss_scaling.update_if_finite(self.optimizer, is_finite, lambda: self._update(out, norm))
+                loss_scaling.update_if_finite(self.optimizer, is_finite, update)
         else:
-            self._update(out, norm)
+            update()
 
-    def _update(self, out, norm):
-        loss_scaling.unscaled(self.optimizer).apply(self._clip(out.gradients, norm), self._trainable)
+    def _update(self, out, norm, step, apply):
+        """Lays out everything that a step changes but its number.
+
+        Args:
+            out: `ValueAndGrad`.
+            norm: global norm of the gradients.
+            step: number of steps done.
+            apply: function of the clipped gradients that updates the weights.
+        """
+        apply(self._clip(out.gradients, norm))
         variable_values.assign(out.state_updates)
         if self.average:
-            self.average.update(self.global_step)
+            self.average.update(step)
 
     def _clip(self, gradients, norm):
         limit = self._params.clip_gradient_norm_to_value

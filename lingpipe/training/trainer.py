@@ -5,7 +5,7 @@ import time
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_kinds, logical_cores
+from lingpipe.distribute import device_kinds, logical_cores, spmd_cores
 from lingpipe.training import (
     checkpoints,
     core_program,
@@ -16,6 +16,7 @@ from lingpipe.training import (
     interruption,
     planning,
     progress,
+    spmd_train_program,
     summaries,
     train_program,
     validation,
@@ -30,7 +31,8 @@ class Trainer:
         params: the experiment's Params with `task`, `train`, `eval` and `input`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
         logdir: folder of the run.
-        devices: list of device names, one a partition, for params that name none; or the `LogicalCores` to train on.
+        devices: list of device names, one a partition, for params that name none; or the `LogicalCores` or `SpmdCores` to train
+            on.
         started: `time.time()` at the start of the program, for the time to the first step.
 
     Raises:
@@ -56,13 +58,16 @@ class Trainer:
     def _build(self, devices):
         p, spec, folder = self._params, self._input.input_spec, self._logdir.path
         cores = devices if isinstance(devices, logical_cores.LogicalCores) else None
-        if cores is None:
-            self._task = experiment.build_task(p, spec, devices, folder)
-            self._program = train_program.TrainProgram(self._task, p.train)
-        else:
+        if cores:
             with cores.active():
                 self._task = experiment.build_task(p, spec, cores.devices, folder)
             self._program = core_program.CoreTrainProgram(self._task, p.train, cores)
+        elif isinstance(devices, spmd_cores.SpmdCores):
+            self._task = experiment.build_task(p, spec, ['CPU:0'] * devices.num_stages, folder)
+            self._program = spmd_train_program.SpmdTrainProgram(self._task, p.train, devices, spec)
+        else:
+            self._task = experiment.build_task(p, spec, devices, folder)
+            self._program = train_program.TrainProgram(self._task, p.train)
         self._evaluator = evaluator.Evaluator(self._task, self._program.read, cores)
 
     def run(self):
@@ -88,7 +93,7 @@ class Trainer:
                 self._train(interrupted)
             finally:
                 self._progress.close()
-            path = self._checkpointer.save()
+            path = self._save(self._checkpointer)
             if interrupted and self._step < p.max_steps:
                 print(f'Stopped by {interrupted.signal_name} at step {self._step}; checkpoint {path}. '
                       'Run the same command again to go on from there.', flush=True)
@@ -108,12 +113,13 @@ class Trainer:
             self._checkpointer.restore(newest)
         elif self._params.train.init_from_checkpoint:
             self._start_from(self._params.train.init_from_checkpoint)
+        self._program.to_cores()
         self._step = int(self._program.global_step)
         dataset = self._input.training_dataset(self._step * self._batch_size)
         self._iterator = self._program.iterate(dataset)
         _, *targets = dataset.element_spec
         validation.validate_best_metric(self._params.eval, self._task.metric_names(tuple(targets)))
-        analysis = inspection.partition_summary(self._task.body.partitions)
+        analysis = inspection.partition_summary(self._program.partitions)
         self._logdir.write_control(self._params.ToText(), self._analysis_text())
         self._curves = summaries.SummaryWriter(self._logdir.train)
         self._evaluation_curves = {
@@ -121,7 +127,7 @@ class Trainer:
         self._curves.text('partitions', analysis)
         self._curves.scalars(0, {
             f'partitions/{index}_parameters': part.num_parameters
-            for index, part in enumerate(self._task.body.partitions)})
+            for index, part in enumerate(self._program.partitions)})
         print(analysis)
         print(f'{self._num_parameters():,} parameters, {self._params.task.body.num_micro_batches} micro-batches, '
               + (f'going on from step {self._step}' if newest else 'starting')
@@ -137,10 +143,14 @@ class Trainer:
             self._program.average.restart()
 
     def _analysis_text(self):
-        return inspection.describe(self._task.body.analyses, self._task.body.partitions)
+        return inspection.describe(self._task.body.analyses, self._program.partitions)
 
     def _num_parameters(self):
-        return sum(part.num_parameters for part in self._task.body.partitions)
+        return sum(part.num_parameters for part in self._program.partitions)
+
+    def _save(self, checkpointer):
+        self._program.to_host()
+        return checkpointer.save()
 
     def _num_steps_to_next_event(self):
         p, step = self._params, self._step
@@ -180,7 +190,7 @@ class Trainer:
         if p.eval.interval_steps and self._step % p.eval.interval_steps == 0 and self._step < p.train.max_steps:
             self._evaluate(self._inputs_for_choices(), interrupted)
         if time.monotonic() - self._saved_at >= p.train.save_interval_seconds:
-            self._checkpointer.save()
+            self._save(self._checkpointer)
             self._saved_at = time.monotonic()
 
     def _write_curves(self):
@@ -204,6 +214,7 @@ class Trainer:
 
     def _evaluate(self, inputs, interrupted=False, decode=False):
         results = {}
+        self._program.to_host()
         for name, data in inputs.items():
             metrics = self._evaluator.run(data.evaluation_dataset(), interrupted, decode)
             if metrics is None:
@@ -232,7 +243,7 @@ class Trainer:
         value, best = metrics[p.best_metric], self._logdir.read_best()
         sign = 1 if p.best_is_largest else -1
         if math.isfinite(value) and (best is None or sign * value > sign * best):
-            self._best.save()
+            self._save(self._best)
             self._logdir.write_best(self._step, p.best_metric, value)
 
     def _finish(self):

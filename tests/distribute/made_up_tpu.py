@@ -5,7 +5,7 @@ import tensorflow as tf
 from tensorflow.python.client import session
 from tensorflow.python.tpu import tpu_system_metadata
 
-from lingpipe.distribute import logical_cores
+from lingpipe.distribute import logical_cores, spmd_cores
 
 HOST = '/job:localhost/replica:0/task:0/device:CPU:0'
 
@@ -55,3 +55,9 @@ def make_cores(num_stages, mesh=(2, 2, 1, 2)):
     """Returns `LogicalCores` over the system."""
     made_up = topology(mesh)
     return logical_cores.LogicalCores(Resolver(made_up), made_up, num_stages, make_assignment)
+
+
+def make_spmd_cores(num_stages, mesh=(2, 2, 1, 2)):
+    """Returns `SpmdCores` over the system."""
+    made_up = topology(mesh)
+    return spmd_cores.SpmdCores(Resolver(made_up), made_up, num_stages, make_assignment)

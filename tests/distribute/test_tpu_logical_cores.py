@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.distribute import logical_cores, variable_placement
+from lingpipe.distribute import tpu_replicas, variable_placement
 from lingpipe.training import core_program, train_program
 from tests.distribute import made_up_tpu
 from tests.distribute.tiny_tasks import TASKS
@@ -252,6 +252,6 @@ def test_every_host_takes_its_replicas_rows():
         num_input_pipelines, num_replicas_in_sync, input_pipeline_id = 2, 4, 1
 
     dataset = tf.data.Dataset.from_tensors((tf.range(8), tf.range(8) * 10)).repeat(2)
-    rows = logical_cores._rows_of_host(dataset, Context)
+    rows = tpu_replicas.rows_of_host(dataset, Context)
     assert [one.numpy().tolist() for one, _ in rows] == [[4, 5], [6, 7]] * 2
     assert [spec.shape for spec in rows.element_spec] == [[2], [2]]

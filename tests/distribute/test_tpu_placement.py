@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from lingpipe.distribute import logical_cores, tpu_placement, tpu_system
+from lingpipe.distribute import logical_cores, spmd_cores, tpu_placement, tpu_system
 from tests.distribute import made_up_tpu
 from tests.distribute.tiny_tasks import transformer_task
 
@@ -51,6 +51,11 @@ def test_the_route_of_logical_cores_gets_replicas_that_fill_the_system(monkeypat
     assert cores.num_replicas == 2 and cores.devices == [f'/device:TPU_REPLICATED_CORE:{index}' for index in range(4)]
 
 
+def test_the_route_of_one_program_for_all_cores_gets_replicas_too(monkeypatch):
+    monkeypatch.setattr(spmd_cores, 'SpmdCores', lambda *arguments: arguments)
+    assert tpu_placement.place(body(num_partitions=4, tpu_route='spmd'), System) == (System.resolver, System.topology, 4)
+
+
 @pytest.mark.parametrize('task, of_body, expected', [
     (None, None, 'mixed_bfloat16'), ('float32', None, 'float32'), (None, 'float32', None)])
 def test_precision_is_that_of_tpus_where_params_name_none(task, of_body, expected):
@@ -72,7 +77,7 @@ def test_float16_is_not_for_tpus():
 
 
 @pytest.mark.parametrize('fields, mode, message', [
-    ({'tpu_route': 'spmd'}, 'train', "tpu_route='spmd' is for --mode=plan --compile so far"),
+    ({'tpu_route': 'spmd'}, 'trace', "tpu_route='spmd' is for --mode=train only, but --mode=trace"),
     ({'tpu_route': 'logical_cores'}, 'eval', "tpu_route='logical_cores' is for --mode=train only, but --mode=eval"),
     ({}, 'generate', '--mode=generate does not run on TPUs.*--device=cpu'),
     ({'partition_by': 'time'}, 'train', "partition_by='time' measures layers.*Set it to 'flops'"),

@@ -1,0 +1,98 @@
+import keras
+import pytest
+
+from lingpipe import model_registry
+from lingpipe.layers import transformer
+from lingpipe.layers.keras_params import KerasParams
+from lingpipe.training import tpu_routes
+
+MESH = [2, 2, 1, 1]
+
+
+@pytest.fixture
+def params():
+    p = model_registry.GetParams('params.transformer_lm', 'Train')
+    p.input.Set(batch_size=8, sequence_length=4)
+    p.task.body.Set(num_partitions=2, num_micro_batches=2, recompute='stage', layers=transformer.transformer_lm_layers(2, 256, 8, 8, 2))
+    return p
+
+
+def test_auto_is_one_program_where_the_layers_allow_it(params, capsys):
+    chosen = tpu_routes.resolved(params, 'train', MESH)
+    assert chosen.task.body.tpu_route == 'spmd' and params.task.body.tpu_route == 'auto'
+    names = [layer.name for layer in chosen.task.body.layers]
+    assert chosen.task.body.partition_by == [names.index('block_1'), len(names)]
+    assert "'auto': tpu_route='spmd'. One program for all cores." in capsys.readouterr().out
+
+
+def odd_layers(body):
+    body.layers = transformer.transformer_lm_layers(3, 256, 8, 8, 2)
+
+
+def with_batch_norm(body):
+    body.layers = [KerasParams(keras.layers.Embedding, input_dim=256, output_dim=8)] + [KerasParams(keras.layers.BatchNormalization)] * 2
+
+
+def with_losses(body):
+    body.layers = [KerasParams(keras.layers.Embedding, input_dim=256, output_dim=8)] + [
+        KerasParams(keras.layers.Dense, units=8, activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
+
+
+REFUSED = {
+    'no two layers that are alike': (lambda p: p.task.body.Set(layers=p.task.body.layers[:3]), 'needs at least num_partitions=2'),
+    'state': (lambda p: with_batch_norm(p.task.body), 'takes layers without state other than weights'),
+    'added losses': (lambda p: with_losses(p.task.body), r'adds a loss .*leaves out'),
+    'nothing recomputed': (lambda p: p.task.body.Set(recompute='none'), "recompute='none' does not go with tpu_route='spmd'"),
+    'a schedule': (lambda p: p.task.body.Set(schedule='1f1b'), "schedule='1f1b' with .* does not go with tpu_route='spmd'"),
+    'a moving average': (lambda p: p.train.Set(ema_decay=0.9), 'train.ema_decay=0.9 does not go with'),
+    'an optimizer': (lambda p: p.train.Set(optimizer=KerasParams(keras.optimizers.Nadam)), 'Nadam keeps .* beside slots'),
+}
+
+
+@pytest.mark.parametrize('name', sorted(REFUSED))
+def test_what_cannot_be_one_program_is_refused_before_a_system_is_started_and_auto_is_stage_programs(name, params, capsys):
+    change, message = REFUSED[name]
+    change(params)
+    chosen = tpu_routes.resolved(params, 'train', MESH)
+    assert chosen.task.body.tpu_route == 'stage_programs' and chosen.task.body.partition_by == 'flops'
+    assert "'auto': tpu_route='stage_programs'. 'spmd' would not do: " in capsys.readouterr().out
+    params.task.body.tpu_route = 'spmd'
+    with pytest.raises(ValueError, match=message):
+        tpu_routes.validate(params)
+
+
+OF_THE_SYSTEM = {
+    'replicas that do not divide the batch': (
+        lambda p: p.input.Set(batch_size=6), 'batch_size=6 is not a multiple of 2 replicas times num_micro_batches=2.*multiple of 4'),
+    'no box of cores': (lambda p: p.task.body.Set(
+        num_partitions=3, layers=transformer.transformer_lm_layers(3, 256, 8, 8, 2)), 'num_partitions=3 cores do not fill'),
+}
+
+
+@pytest.mark.parametrize('name', sorted(OF_THE_SYSTEM))
+def test_what_does_not_go_with_the_system_is_refused_once_it_is_known(name, params):
+    change, message = OF_THE_SYSTEM[name]
+    change(params)
+    assert tpu_routes.resolved(params, 'train', MESH).task.body.tpu_route == 'stage_programs'
+    params.task.body.tpu_route = 'spmd'
+    tpu_routes.validate(params)
+    with pytest.raises(ValueError, match=message):
+        tpu_routes.resolved(params, 'train', MESH)
+
+
+def test_auto_leaves_no_layers_that_are_alike_to_all_cores(params):
+    odd_layers(params.task.body)
+    assert tpu_routes.resolved(params, 'train', MESH).task.body.tpu_route == 'stage_programs'
+    params.task.body.tpu_route = 'spmd'
+    assert tpu_routes.resolved(params, 'train', MESH).task.body.partition_by[0] == 4
+
+
+def test_other_modes_and_routes_are_left_alone(params):
+    assert tpu_routes.resolved(params, 'eval', MESH) is params
+    params.task.body.Set(tpu_route='logical_cores')
+    assert tpu_routes.resolved(params, 'train', MESH) is params
+
+
+def test_what_is_auto_is_judged_when_there_are_numbers(params):
+    params.task.body.Set(tpu_route='spmd', num_partitions='auto', recompute='none')
+    tpu_routes.validate(params)
