@@ -93,10 +93,10 @@ class BadRecords:
 
 
 def problem(identifier, reason):
-    """Returns a scalar string that tells which record is bad and why; empty where the reason is.
+    """Returns a scalar string that tells which record is bad and why.
 
     Args:
         identifier: scalar string, TFDS's identifier of the example.
         reason: scalar string, what is wrong with it, beginning with a verb.
     """
-    return tf.where(reason == '', '', tf.strings.join([identifier, reason], '\n'))
+    return tf.strings.join([identifier, reason], '\n')

@@ -91,14 +91,14 @@ class PixelReader:
             image, num_channels = bad_records.guarded(pixels, (encoded, seed), (black, tf.constant(0)))
         else:
             image, num_channels = pixels(encoded, seed)
-        reason = _reason(encoded, num_channels)
-        return tf.where(reason == '', image, tf.zeros_like(image)), bad_records.problem(identifier, reason)
+        return tf.cond(
+            (num_channels == 1) | (num_channels == 3), lambda: (image, tf.constant('')),
+            lambda: (tf.zeros_like(image), bad_records.problem(identifier, _reason(encoded, num_channels))))
 
 
 def _reason(encoded, num_channels):
-    """What is wrong with an image; empty where nothing is. No channels are those of an image that was not decoded."""
+    """What is wrong with an image; no channels are those of an image that was not decoded."""
     undecoded = tf.where(tf.strings.length(encoded) == 0, 'is empty', 'is cut off, damaged or no image of the right size')
     unusual = tf.strings.join(
         ['has ', tf.strings.as_string(num_channels), ' channels (CMYK or transparency) and not 1 or 3'])
-    is_usual = (num_channels == 1) | (num_channels == 3)
-    return tf.where(is_usual, '', tf.where(num_channels == 0, undecoded, unusual))
+    return tf.where(num_channels == 0, undecoded, unusual)

@@ -1,6 +1,10 @@
 """Image classification data of TensorFlow Datasets: found, prepared once, and read as encoded images."""
 
+import contextlib
+import warnings
+
 import numpy as np
+import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe.input import data_options, digits_dataset, tfds_builders  # noqa: F401  (digits_dataset registers 'digits')
@@ -55,15 +59,14 @@ class TfdsImages:
             the file and the number of the record in it); its order is always the same.
         """
         shuffle_files = shuffle_seed is not None and not self._builder.info.disable_shuffling
-        examples = self._builder.as_dataset(
-            split=self._split,
-            shuffle_files=shuffle_files,
-            decoders={'image': tfds.decode.SkipDecoding()},
-            read_config=tfds.ReadConfig(
-                shuffle_seed=shuffle_seed, shuffle_reshuffle_each_iteration=False, try_autocache=False,
-                skip_prefetch=True, add_tfds_id=True, num_parallel_calls_for_decode=num_parallel_calls,
-                num_parallel_calls_for_interleave_files=data_options.parallel_calls(num_parallel_calls)),
-        )
+        read_config = tfds.ReadConfig(
+            shuffle_seed=shuffle_seed, shuffle_reshuffle_each_iteration=False, try_autocache=False, skip_prefetch=True,
+            add_tfds_id=True, num_parallel_calls_for_decode=num_parallel_calls,
+            num_parallel_calls_for_interleave_files=data_options.parallel_calls(num_parallel_calls))
+        with _without_advice():
+            examples = self._builder.as_dataset(
+                split=self._split, shuffle_files=shuffle_files, decoders={'image': tfds.decode.SkipDecoding()},
+                read_config=read_config)
         return examples.map(lambda example: (example['image'], example['label'], example['tfds_id']))
 
 
@@ -79,6 +82,20 @@ def described_image_shape(dataset, data_dir=None):
     """
     image, _ = _image_and_label(tfds_builders.find_builder(dataset, data_dir))
     return image.shape
+
+
+@contextlib.contextmanager
+def _without_advice():
+    """TFDS calls TensorFlow in ways that TensorFlow advises against, about which a user can do nothing."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel('ERROR')
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', UserWarning)
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _image_and_label(builder):
