@@ -2,8 +2,8 @@
 
     python benchmarks/large_batch.py --picture=docs/images/large_batch.png
 
-Each optimizer has one learning rate, for batch 32, which grows in proportion to the batch; both warm up for a fifth of the
-training and then decay with power 2. Micro-batches of about 32 images, whatever the batch, are what batch norm sees.
+Each optimizer is tried with several learning rates for batch 32, which grow in proportion to the batch. All trainings warm up for
+a fifth of their steps and then decay with power 2. Micro-batches of about 32 images, whatever the batch, are what batch norm sees.
 """
 
 import pathlib
@@ -22,10 +22,10 @@ from lingpipe.optimizers import large_batch_rates
 from lingpipe.training import evaluator, experiment, train_program
 
 _BATCH_SIZES = flags.DEFINE_list('batch_sizes', ['32', '128', '512', '1437'], 'Examples in a mini-batch; 1,437 is all of them.')
-_SEEDS = flags.DEFINE_list('seeds', ['0', '1', '2'], 'Values of train.random_seed, one training each.')
-_EPOCHS = flags.DEFINE_integer('epochs', 20, 'Epochs of each training.', lower_bound=1)
-_SGD_RATE = flags.DEFINE_float('sgd_rate', 0.02, 'Highest learning rate of SGD for batch 32.')
-_LARS_RATE = flags.DEFINE_float('lars_rate', 1.0, 'Highest learning rate of LARS for batch 32.')
+_SEEDS = flags.DEFINE_list('seeds', ['0', '1'], 'Values of train.random_seed, one training each.')
+_EPOCHS = flags.DEFINE_integer('epochs', 40, 'Epochs of each training.', lower_bound=1)
+_SGD_RATES = flags.DEFINE_list('sgd_rates', ['0.005', '0.02'], 'Learning rates of SGD for batch 32.')
+_LARS_RATES = flags.DEFINE_list('lars_rates', ['0.25', '1'], 'Learning rates of LARS for batch 32.')
 _DEPTH = flags.DEFINE_integer('depth', 10, 'Depth of the ResNet.')
 _FILTERS = flags.DEFINE_integer('filters', 16, 'Filters of its first group.', lower_bound=1)
 _PICTURE = flags.DEFINE_string('picture', None, 'PNG file to draw the accuracies into.')
@@ -33,21 +33,22 @@ _PICTURE = flags.DEFINE_string('picture', None, 'PNG file to draw the accuracies
 _NUM_EXAMPLES = 1437
 _BASE_BATCH_SIZE = 32
 _WEIGHT_DECAY = 1e-4
+_BATCH_NORM_MOMENTUM = 0.5  # With 40 steps in all, a longer memory would still hold the statistics of the first ones.
 _CHANCE = 10.0
-OPTIMIZERS = ('SGD', 'LARS')
 
 
 class Experiment(base_model_params.SingleTaskModelParams):
     """One training.
 
     Args:
-        optimizer: one of OPTIMIZERS.
+        optimizer: 'SGD' or 'LARS'.
+        rate: its highest learning rate for batch 32.
         batch_size: examples in a mini-batch.
         seed: `train.random_seed`.
     """
 
-    def __init__(self, optimizer, batch_size, seed):
-        self._optimizer, self._batch_size, self._seed = optimizer, batch_size, seed
+    def __init__(self, optimizer, rate, batch_size, seed):
+        self._optimizer, self._rate, self._batch_size, self._seed = optimizer, rate, batch_size, seed
 
     def Train(self):
         return image_input.ImageInput.Params().Set(
@@ -60,32 +61,37 @@ class Experiment(base_model_params.SingleTaskModelParams):
         p = image_classifier.ImageClassifier.Params().Set(name='large_batch', label_smoothing=0.1)
         p.body.Set(
             num_partitions=1, num_micro_batches=max(1, round(self._batch_size / _BASE_BATCH_SIZE)), recompute='none',
-            layers=resnet.resnet_layers(_DEPTH.value, num_classes=10, filters=_FILTERS.value, for_small_images=True))
-        max_steps = max(1, round(_EPOCHS.value * _NUM_EXAMPLES / self._batch_size))
-        p.train.Set(max_steps=max_steps, random_seed=self._seed)
-        rate = self._SetOptimizer(p.train)
-        p.train.lr_schedule = keras_params.KerasParams(
+            layers=resnet.resnet_layers(
+                _DEPTH.value, num_classes=10, filters=_FILTERS.value, for_small_images=True,
+                batch_norm_momentum=_BATCH_NORM_MOMENTUM))
+        max_steps = num_steps(self._batch_size)
+        p.train.Set(max_steps=max_steps, random_seed=self._seed, lr_schedule=keras_params.KerasParams(
             optimizers.WarmupPolynomialDecay, warmup_steps=max_steps / 5, max_steps=max_steps,
-            initial_learning_rate=large_batch_rates.linearly_scaled(rate, self._batch_size, _BASE_BATCH_SIZE))
+            initial_learning_rate=large_batch_rates.linearly_scaled(self._rate, self._batch_size, _BASE_BATCH_SIZE)))
+        self._SetOptimizer(p.train)
         return p
 
     def _SetOptimizer(self, train):
-        """Returns the rate for the smallest batch. SGD leaves the weight decay to the loss."""
+        """SGD leaves the weight decay to the loss."""
         if self._optimizer == 'SGD':
             train.Set(optimizer=keras_params.KerasParams(keras.optimizers.SGD, momentum=0.9, nesterov=True),
                       l2_regularizer_weight=_WEIGHT_DECAY)
-            return _SGD_RATE.value
-        train.optimizer = keras_params.KerasParams(optimizers.LARS, momentum=0.9, weight_decay=_WEIGHT_DECAY)
-        return _LARS_RATE.value
+        else:
+            train.optimizer = keras_params.KerasParams(optimizers.LARS, momentum=0.9, weight_decay=_WEIGHT_DECAY)
 
 
-def accuracy(optimizer, batch_size, seed):
+def num_steps(batch_size):
+    """Returns how many steps make the epochs of a training."""
+    return max(1, round(_EPOCHS.value * _NUM_EXAMPLES / batch_size))
+
+
+def accuracy(optimizer, rate, batch_size, seed):
     """Trains once.
 
     Returns:
         Per cent of the held-out digits that are read; chance where numbers stopped being finite.
     """
-    described = Experiment(optimizer, batch_size, seed)
+    described = Experiment(optimizer, rate, batch_size, seed)
     params, train = described.Model(), described.Train().Instantiate()
     task = experiment.build_task(params, train.input_spec)
     program = train_program.TrainProgram(task, params.train)
@@ -106,18 +112,18 @@ def mean_and_range(values):
 
 def main(unused_argv):
     batch_sizes, seeds = (list(map(int, flag.value)) for flag in (_BATCH_SIZES, _SEEDS))
-    found = {optimizer: [[accuracy(optimizer, batch_size, seed) for seed in seeds] for batch_size in batch_sizes]
-             for optimizer in OPTIMIZERS}
-    rows = [[batch_size, max(1, round(_EPOCHS.value * _NUM_EXAMPLES / batch_size)),
-             *(mean_and_range(found[optimizer][index]) for optimizer in OPTIMIZERS)] for index, batch_size in enumerate(batch_sizes)]
+    pairs = [(optimizer, float(rate)) for optimizer, flag in (('SGD', _SGD_RATES), ('LARS', _LARS_RATES)) for rate in flag.value]
+    names = [f'{optimizer}, {rate:g}' for optimizer, rate in pairs]
+    found = [[[accuracy(*pair, batch_size, seed) for seed in seeds] for pair in pairs] for batch_size in batch_sizes]
     if _PICTURE.value:
-        lines = {optimizer: list(map(statistics.fmean, values)) for optimizer, values in found.items()}
+        lines = {name: list(map(statistics.fmean, column)) for name, column in zip(names, zip(*found))}
         pathlib.Path(_PICTURE.value).write_bytes(line_chart.png(
             lines, batch_sizes, x_title='batch', y_title='accuracy on held-out digits, %'))
     common.report(
-        common.markdown_table(['batch', 'steps', *(f'{optimizer}, accuracy %' for optimizer in OPTIMIZERS)], rows),
-        f'{_EPOCHS.value} epochs, mean of {len(seeds)} seeds; ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group; '
-        f'highest rates for batch {_BASE_BATCH_SIZE}: {_SGD_RATE.value:g} (SGD), {_LARS_RATE.value:g} (LARS).')
+        common.markdown_table(['batch', 'steps', *names], [
+            [batch_size, num_steps(batch_size), *map(mean_and_range, row)] for batch_size, row in zip(batch_sizes, found)]),
+        f'Accuracy on held-out digits, %, with the rate for batch {_BASE_BATCH_SIZE}; {_EPOCHS.value} epochs, {len(seeds)} seeds; '
+        f'ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group.')
 
 
 if __name__ == '__main__':

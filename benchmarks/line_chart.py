@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 _COLOURS = ('#d0743c', '#2f6fae', '#4d9a5b', '#8a6bbf')
 _INK, _GRID = '#202020', '#dddddd'
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 96, 40, 52
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 60, 40, 52
 _FONT_SIZE = 13
 
 

@@ -10,7 +10,7 @@ _TINY = ['--batch_sizes=128', '--seeds=0', '--epochs=1', '--filters=2']
 
 def test_a_row_holds_both_optimizers_and_a_training_that_broke_down_counts_as_chance(load_benchmark, tmp_path, capsys):
     picture = tmp_path / 'large_batch.png'
-    load_benchmark('large_batch', *_TINY, '--sgd_rate=1e30', f'--picture={picture}').main([])
+    load_benchmark('large_batch', *_TINY, '--sgd_rates=1e30', '--lars_rates=1', f'--picture={picture}').main([])
     text = capsys.readouterr().out
     (row,) = [line.strip('|').split('|') for line in text.splitlines() if line.startswith('| 128')]
     batch, steps, sgd, lars = map(float, row)

@@ -137,8 +137,10 @@ def test_as_a_function_of_stacked_weights_each_is_scaled_by_its_own_norm():
 
     stacked = [tf.stack([tf.constant(array, tf.float32) for array in row]) for row in (stages, *zip(*gradients))]
     values, slots = stacked[0], [tf.zeros_like(stacked[0])]
+    step = tf.function(
+        lambda *given: tf.vectorized_map(update, given, fallback_to_while_loop=False), jit_compile=True, autograph=False)
     for gradient in stacked[1:]:
-        values, slots = tf.vectorized_map(update, (values, gradient, slots), fallback_to_while_loop=False)
+        values, slots = step(values, gradient, slots)
     assert_near(values, by_hand(stages, zip(*gradients), [0.5, 0.5], eeta=0.1))
 
 
