@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe import GPipeLayer
+from lingpipe import GPipeLayer, optimizers
 from lingpipe.layers import resnet, unallocated
 from lingpipe.pipeline import analysis
 
@@ -102,6 +102,13 @@ def test_every_batch_norm_has_the_published_constants():
     norms = [sub for layer in layers for sub in layer._flatten_layers() if isinstance(sub, keras.layers.BatchNormalization)]
     assert len(norms) == 17 + 3
     assert {(norm.momentum, norm.epsilon) for norm in norms} == {(0.9, 1e-5)}
+
+
+def test_lars_adapts_kernels_and_skips_scales_offsets_and_the_bias():
+    layers, _ = make_unallocated()
+    variables = [variable for layer in layers for variable in layer.trainable_variables]
+    skipped = [any(text in variable.path for text in optimizers.LARS().skip_list) for variable in variables]
+    assert skipped == [len(variable.shape) == 1 for variable in variables]
 
 
 def test_a_strided_convolution_pads_both_sides_alike():
