@@ -30,8 +30,9 @@ class SpmdTrainProgram(replica_program.ReplicaTrainProgram):
 
     def _make_optimizer(self):
         """The optimizer keeps the host's slots and count of steps; the step uses it as a function."""
-        body, optimizer = self._task.body, optimizers.make_optimizer(self._params)
+        body = self._task.body
         with tf.device('CPU:0'):
+            optimizer = optimizers.make_optimizer(self._params)
             self._spmd_step = spmd_step.SpmdStep(
                 self._pipeline, losses.as_metrics(self._task.loss), optimizer, body.params.random_seed,
                 self._params.clip_gradient_norm_to_value, self._cores)

@@ -77,7 +77,8 @@ def _check(params):
     body = experiment.body_params(params).Set(partition_by='flops')
     pipe = stage_calls.unallocated_pipeline(body, specs)
     pipeline = spmd.of_layer(pipe, specs, is_partitioned=body.num_partitions > 1)
-    pure_optimizer.PureOptimizer(optimizer.make_optimizer(params.train), [keras.Variable(np.zeros([2, 3]))])
+    with tf.device('CPU:0'):  # a TPU that has not been started yet takes no variables
+        pure_optimizer.PureOptimizer(optimizer.make_optimizer(params.train), [keras.Variable(np.zeros([2, 3]))])
     _trace_forward(pipeline, specs, body.num_micro_batches)
     return pipeline
 

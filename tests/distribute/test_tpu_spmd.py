@@ -72,6 +72,11 @@ def test_each_core_holds_its_slices_in_variables_of_its_own(traced):
     assert sum(sizes) == pytest.approx(whole / cores.num_stages, rel=0.05)
 
 
+def test_slots_have_the_order_of_every_other_training(traced):
+    pipeline, body = traced.program._pipeline, traced.program._task.body
+    assert list(map(id, pipeline.trainable_variables)) == list(map(id, body.trainable_variables))
+
+
 def dimensions_of(sharding):
     parsed = xla_data_pb2.OpSharding()
     parsed.ParseFromString(sharding)
