@@ -3,6 +3,7 @@
     python run.py --model=params.amoebanet --mode=train --logdir=logs/amoebanet
 """
 
+import math
 import os
 import sys
 import time
@@ -89,13 +90,13 @@ def _place(params):
     if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or kind is None and not params.task.body.devices and local_devices.has_tpu()):
         return _place_on_tpu(params)
     on_cpu = kind == 'CPU' or (kind is None and not local_devices.has_accelerators())
-    num_partitions = params.task.body.num_partitions
-    num_devices = planning.num_local_devices(on_cpu) if num_partitions == 'auto' else num_partitions
+    numbers = params.task.body.num_partitions, params.task.body.num_replicas
+    num_devices = planning.num_local_devices(on_cpu) if 'auto' in numbers else math.prod(numbers)
     if on_cpu:
         local_devices.use_virtual_devices(num_devices)
     params = planning.resolved(params, num_devices, on_cpu)
     body = params.task.body
-    return params, body.devices or local_devices.stage_devices(body.num_partitions, kind)
+    return params, body.devices or local_devices.stage_devices(body.num_replicas * body.num_partitions, kind)
 
 
 def _place_on_tpu(params):

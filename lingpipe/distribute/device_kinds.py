@@ -30,8 +30,11 @@ def has_static_shapes_only(device):
 
 def for_single_operations(device):
     """Returns where operations go that belong to a device but stand in no function of their own: there, or on its host."""
-    if not must_compile(device):
-        return device
+    return host_of(device) if must_compile(device) else device
+
+
+def host_of(device):
+    """Returns the CPU of the machine that a device belongs to."""
     return tf.DeviceSpec.from_string(device).replace(device_type='CPU', device_index=0).to_string()
 
 

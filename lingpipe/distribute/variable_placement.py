@@ -13,6 +13,45 @@ def device_of(variable):
     return getattr(variable, 'logical_core', None) or variable.device
 
 
+def owner(variable, devices):
+    """Returns which of some devices a variable lives on, by the name that it has there; its own device if it is none of them.
+
+    Args:
+        variable: Keras variable or `tf.Variable`.
+        devices: list of device names.
+    """
+    own = device_of(variable)
+    return next((device for device in devices if is_same_device(device, own)), own)
+
+
+def is_same_device(name, full_name):
+    """Whether a name such as 'GPU:1' says nothing that `full_name` does not."""
+    full = tf.DeviceSpec.from_string(full_name)
+    return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
+
+
+@contextlib.contextmanager
+def creating_on_one_of(devices):
+    """Makes each weight that is created inside one of the device among several that has the fewest bytes of them so far.
+
+    What is not trained, such as moving averages, goes to the first.
+
+    Args:
+        devices: list of device names.
+    """
+    num_bytes = dict.fromkeys(devices, 0)
+
+    def create(next_creator, **arguments):
+        device = min(devices, key=num_bytes.get) if arguments.get('trainable') else devices[0]
+        with creating_on(device):
+            variable = next_creator(**arguments)
+        num_bytes[device] += variable.dtype.size * variable.shape.num_elements() if arguments.get('trainable') else 0
+        return variable
+
+    with tf.variable_creator_scope(create) if len(num_bytes) > 1 else creating_on(devices[0]):
+        yield
+
+
 @contextlib.contextmanager
 def creating_on(device):
     """Makes a device that of the variables that are created inside.

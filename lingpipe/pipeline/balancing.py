@@ -48,11 +48,11 @@ def cut(p, schedule, analyses, layer_params=None, input_specs=None, device=None,
     """
     times, memory = None, None
     if p.partition_by == 'time':
-        specs = micro_batch_specs(input_specs, p.num_micro_batches, "partition_by='time'", p.batch_size)
+        specs = micro_batch_specs(input_specs, p.num_replicas * p.num_micro_batches, "partition_by='time'", p.batch_size)
         times = (layer_profile.profile_layers(layer_params, specs, device, p.profile_dir, analyses) if graph is None else
                  unit_costs.profile_units(graph, specs, device, p.profile_dir))
     if p.memory_limit is not None:
-        specs = micro_batch_specs(input_specs, p.num_micro_batches, f'memory_limit={p.memory_limit}', p.batch_size)
+        specs = micro_batch_specs(input_specs, p.num_replicas * p.num_micro_batches, f'memory_limit={p.memory_limit}', p.batch_size)
         layers = layer_memory.layer_memories(layer_params, specs) if graph is None else unit_costs.unit_memories(graph, specs)
         memory = _memory_model(p, schedule, layers)
     return Cut(_ends(p, schedule, analyses, times, memory), times, memory)
@@ -63,7 +63,7 @@ def micro_batch_specs(input_specs, num_micro_batches, purpose, batch_size=None):
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]`.
-        num_micro_batches: M.
+        num_micro_batches: R M, those of all replicas.
         purpose: the field that needs them, for the message.
         batch_size: rows of the batch, where `input_specs` leave them open.
 
@@ -85,7 +85,8 @@ def micro_batch_specs(input_specs, num_micro_batches, purpose, batch_size=None):
 
 def _memory_model(p, schedule, layers):
     num_slots = _DEFAULT_OPTIMIZER_SLOTS if p.num_optimizer_slots is None else p.num_optimizer_slots
-    return memory_model.MemoryModel(layers, layer_memory.live_micro_batches(schedule), p.recompute, num_slots)
+    live = layer_memory.live_micro_batches(schedule)
+    return memory_model.MemoryModel(layers, live, p.recompute, num_slots / p.num_replicas)
 
 
 def _ends(p, schedule, analyses, times, memory):

@@ -7,8 +7,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.distribute import device_calls, device_kinds, logical_cores
-from lingpipe.pipeline import boundary, boundary_gradients, positions, stage_program, variable_values
+from lingpipe.pipeline import boundary, boundary_gradients, positions, stage_program, state_updates
 from lingpipe.pipeline import schedule as schedules
+
+ALL_KINDS = (schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)
 
 
 class Sums(NamedTuple):
@@ -58,21 +60,32 @@ class Execution:
             `around(action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last the operation
             that the device's next call waits for.
         loss_scale: scalar tensor that all gradients are to be multiplied by, or None.
+        first_micro_batch: number of the first of the micro-batches, where other replicas have those before it.
+        equal_rows: whether the micro-batches of all replicas have one number of rows, known now; None: find out here.
+
+    Attributes:
+        stages: list of `Stage`s.
+        training: Python boolean.
+        siblings: list of the executions that share the mini-batch, this one among them.
+        num_rows: rows of the micro-batches together: an integer where it is known, else a tensor.
     """
 
     def __init__(self, stages, schedule, micro_batches, seed_and_step, training, values, recompute='stage', targets=None,
-                 loss=None, input_gradients_needed=False, observer=None, loss_scale=None):
-        self._stages = stages
+                 loss=None, input_gradients_needed=False, observer=None, loss_scale=None, first_micro_batch=0,
+                 equal_rows=None):
+        self.stages = stages
         self._schedule = schedule
         inputs = [boundary.unpack(nest) for nest in micro_batches]
-        rows = [_rows(parts.values) for parts in inputs]
-        self._equal_rows = all(isinstance(count, int) and count == rows[0] for count in rows)
+        rows = [num_rows(parts.values) for parts in inputs]
+        self._equal_rows = are_equal(rows) if equal_rows is None else equal_rows
+        self.num_rows = sum(rows)
+        self.siblings = [self]
         self._outputs = {(-1, m): parts for m, parts in enumerate(inputs)}
         self._structures = {-1: boundary.structure_of(micro_batches[0])}
         self._targets = targets or [()] * len(micro_batches)
         self._loss = loss
-        self._positions = positions.Positions(seed_and_step, rows, stages[0].device)
-        self._training = training
+        self._positions = positions.Positions(seed_and_step, rows, stages[0].device, first_micro_batch)
+        self.training = training
         self._recompute = recompute
         self._by_layer = recompute == 'layer' and bool(schedule.backwards())
         self._kept = schedule.backwards() if recompute == 'none' else schedule.backwards_after_own_forward()
@@ -87,14 +100,14 @@ class Execution:
         self._observer = observer
         self._loss_scale = loss_scale
 
-    def run(self, kinds=(schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)):
+    def run(self, kinds=ALL_KINDS):
         """Lays out all actions of the given kinds."""
         layouts = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
                    schedules.WEIGHT: self._backward_weights}
         for action in self._schedule.execution_order():
             if action.kind in kinds:
                 self._action = action
-                layouts[action.kind](self._stages[action.stage], action.micro_batch)
+                layouts[action.kind](self.stages[action.stage], action.micro_batch)
 
     @property
     def num_micro_batches(self):
@@ -104,15 +117,15 @@ class Execution:
     @property
     def outputs(self):
         """For each micro-batch, the nest of outputs of the last stage."""
-        last = len(self._stages) - 1
+        last = len(self.stages) - 1
         return [boundary.pack(self._outputs[last, m], self._structures[last]) for m in range(self.num_micro_batches)]
 
     @property
     def sums(self):
         """The `Sums` of all actions run so far."""
-        last = self._stages[-1].device
-        metrics = device_calls.call(last, _add_up, self._metrics)
-        losses = [device_calls.call(last, _add_up, parts) for parts in self._losses.values()]
+        last = self.stages[-1].device
+        metrics = device_calls.call(last, add_up, self._metrics)
+        losses = [device_calls.call(last, add_up, parts) for parts in self._losses.values()]
         inputs = [self._take_gradients(-1, m) if self._input_gradients_needed else [] for m in range(self.num_micro_batches)]
         return Sums(metrics, losses, self._weight_gradients, inputs)
 
@@ -126,25 +139,19 @@ class Execution:
 
     def give_output_gradients(self, gradients):
         """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a floating-point output."""
-        last = len(self._stages) - 1
+        last = len(self.stages) - 1
         for m, parts in enumerate(gradients):
             self._gradients.add([(last, position) for position in self._outputs[last, m].float_positions], m, parts)
 
+    @property
+    def states(self):
+        """List of `StageState`s, one a stage, after the forward actions run so far."""
+        return [state_updates.StageState(statistics, initial.state, values.state)
+                for statistics, initial, values in zip(self._statistics, self._initial, self._values)]
+
     def state_updates(self):
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
-        updates, changed = [], {}
-
-        def read(variable):
-            return changed[id(variable)] if id(variable) in changed else variable_values.read_variable(variable)
-
-        for stage, values, statistics, initial in zip(self._stages, self._values, self._statistics, self._initial):
-            new = stage.statistics(self._training).updates(statistics, read, stage.device)
-            variables = stage.variables(self._training)
-            new += [(variable, value) for variable, value, old in zip(variables.state, values.state, initial.state)
-                    if value is not old]
-            changed.update((id(variable), value) for variable, value in new)
-            updates += new
-        return list({id(variable): (variable, changed[id(variable)]) for variable, _ in updates}.values())
+        return state_updates.updates(self.stages, self.training, self.states)
 
     def _forward(self, stage, m):
         program = self._program(stage)
@@ -219,23 +226,23 @@ class Execution:
     @property
     def _one(self):
         """A 1 that TensorFlow does not know to be one: it would specialise the backward function for every micro-batch."""
-        with tf.device(device_kinds.for_single_operations(self._stages[-1].device)):
+        with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self._positions.zero + 1.0
 
     @functools.cached_property
     def _share_of_added_losses(self):
         """What the gradients of added losses are multiplied by, so that one division by the loss's total weight is right."""
-        if self._loss is None and not self._training:
+        if self._loss is None and not self.training:
             return tf.zeros([])
         if self._loss is None:
             raise ValueError(
                 'A layer adds a loss (add_loss or an activity regularizer), which a pipeline that is called as a layer cannot '
                 'hand on. Use value_and_grad or PipelineModel, or compute it in the loss function.')
-        last = self._stages[-1]
+        last = self.stages[-1]
         with tf.device(last.device):
-            weights = [self._program(last, m).total_weight(targets) for m, targets in enumerate(self._targets)]
+            weights = [self._program(last).total_weight(targets) for each in self.siblings for targets in each._targets]
         with tf.device(device_kinds.for_single_operations(last.device)):
-            rows = tf.add_n([tf.cast(_rows(self._outputs[-1, m].values), tf.float32) for m in range(self.num_micro_batches)])
+            rows = tf.add_n([tf.cast(each.num_rows, tf.float32) for each in self.siblings])
             weight, rows = logical_cores.sum_over_replicas(last.device, (tf.add_n(weights), rows))
             return self._scaled(weight / rows)
 
@@ -243,7 +250,7 @@ class Execution:
         return gradient if self._loss_scale is None else gradient * self._loss_scale
 
     def _take_gradients(self, producer, m):
-        return self._gradients.take(producer, m, self._outputs[producer, m], self._stages[max(producer, 0)].device)
+        return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _float_sources(self, stage, m):
         inputs, sources = self._inputs(stage, m)
@@ -273,7 +280,7 @@ class Execution:
             return stage.zeros(self._positions.zero)
 
     def _is_last(self, stage):
-        return stage is self._stages[-1]
+        return stage is self.stages[-1]
 
     def _what_forward_keeps(self, stage, m):
         if schedules.Action(schedules.BACKWARD, stage.index, m) not in self._kept:
@@ -292,7 +299,7 @@ class Execution:
             structure = self._structures[stage.index - 1] if stage.sources is None else boundary.list_structure(len(sources))
             inputs, targets = _specs((inputs, self._targets[m] if is_last else ()), self._equal_rows)
             program = stage.program(
-                inputs, structure, targets, self._loss if is_last else None, self._training, self._by_layer)
+                inputs, structure, targets, self._loss if is_last else None, self.training, self._by_layer)
             self._programs[stage.index] = program
             self._structures[stage.index] = program.trace.output_structure
         return self._programs[stage.index]
@@ -303,13 +310,22 @@ def _zero_statistics(stage, training):
     return device_calls.call(stage.device, lambda: tf.zeros(spec.shape, spec.dtype))
 
 
-def _add_up(parts):
+def are_equal(rows):
+    """Says whether micro-batches have one number of rows, known now.
+
+    Args:
+        rows: list of integers, or tensors where the number is not known.
+    """
+    return all(isinstance(count, int) and count == rows[0] for count in rows)
+
+
+def add_up(parts):
     """Adds in one order always; tf.add_n takes the order in which it can save memory."""
     return tf.nest.map_structure(lambda *values: tf.reduce_sum(tf.stack(values), 0), *parts) if parts else {}
 
 
-def _rows(values):
-    """Number of rows: a Python integer where it is known, else a tensor."""
+def num_rows(values):
+    """Returns the number of rows: a Python integer where it is known, else a tensor."""
     tensor = values[0]
     return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
 

@@ -3,17 +3,24 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls, device_kinds, local_devices, logical_cores, variable_placement
+from lingpipe.distribute import (
+    device_calls,
+    device_grid,
+    device_kinds,
+    gradient_sums,
+    logical_cores,
+    variable_placement,
+)
 from lingpipe.layers import base_layer, tying
 from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
     balancing,
     batch_specs,
-    executor,
     loss_pass,
     losses,
     micro_batches,
     pipeline_call,
+    replicas,
     stage,
     validation,
     variable_values,
@@ -44,7 +51,10 @@ class GPipeLayer(base_layer.BaseLayer):
         p = super().Params()
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
         p.Define('num_partitions', 1, 'K: number of contiguous partitions, each on its own device.')
-        p.Define('num_micro_batches', 1, 'M: number of micro-batches that a batch is cut into.')
+        p.Define('num_micro_batches', 1, 'M: number of micro-batches that a batch, or the share of a replica, is cut into.')
+        p.Define('num_replicas', 1, 'R: number of pipelines side by side, each with a share of the batch and devices of its own; '
+                 "'auto': as many as there are accelerators for.")
+        p.Define('gradient_sum', 'auto', f'How gradients are summed over replicas: one of {list(gradient_sums.METHODS)}.')
         p.Define('schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV file, '
                  "or the list of each device's actions.")
         p.Define('num_virtual_stages', 1, 'V: number of partitions on each device, for an interleaved schedule.')
@@ -59,7 +69,8 @@ class GPipeLayer(base_layer.BaseLayer):
                  "momentum 1, Adam 2; None: counted from the trainer's optimizer, Adam's without a trainer.")
         p.Define('profile_dir', None, "Folder that keeps the times measured for partition_by='time'; None: the trainer's log "
                  'directory, and without a trainer none is kept.')
-        p.Define('devices', None, 'List of device names, one a partition; None: all accelerators, else virtual CPUs.')
+        p.Define('devices', None, 'List of device names, one a partition, those of each replica after the other; None: all '
+                 'accelerators, else virtual CPUs.')
         p.Define('tpu_route', 'auto', "Which programs run the pipeline on TPUs: 'stage_programs': one for each function of a "
                  "partition, for any layers; 'logical_cores': one that is cut over the cores of a TPUStrategy's replicas, for "
                  "older runtimes; 'spmd': one that every core runs, for partitions that are alike, in training and "
@@ -138,10 +149,11 @@ class GPipeLayer(base_layer.BaseLayer):
         """
         p = self.params
         self.analyses = self._analyse(input_specs)
-        devices = p.devices or local_devices.stage_devices(p.num_partitions)
-        self._cut = self._make_cut(input_specs, devices[0])
-        devices = [devices[self._schedule.device_of(index)] for index in range(len(self._ends))]
-        self._stages = self._make_stages(devices, input_specs)
+        grid = device_grid.make(p)
+        self._cut = self._make_cut(input_specs, grid[0][0])
+        grid = [[row[self._schedule.device_of(index)] for index in range(len(self._ends))] for row in grid]
+        self._stages = self._make_stages(grid, input_specs)
+        self._replicas = [self._stages, *[[each.on(device) for each, device in zip(self._stages, row)] for row in grid[1:]]]
         self.built = True
 
     def _num_layers(self, params):
@@ -162,17 +174,17 @@ class GPipeLayer(base_layer.BaseLayer):
     def _ends(self):
         return self._cut.ends
 
-    def _make_stages(self, devices, input_specs):
+    def _make_stages(self, grid, input_specs):
         specs = [input_specs] + [analysis.outputs for analysis in self.analyses]
-        runs = list(zip([0] + self._ends[:-1], self._ends, devices))
-        for start, end, device in runs:
-            with tf.init_scope(), variable_placement.creating_on(device):
+        runs = list(zip([0] + self._ends[:-1], self._ends, zip(*grid)))
+        for start, end, devices in runs:
+            with tf.init_scope(), variable_placement.creating_on_one_of(devices):
                 for layer, layer_specs in zip(self.stack[start:end], specs[start:end]):
                     analyses.build_layer(layer, layer_specs)
         generators = stage.seed_generator_states(self.stack)
         return [stage.Stage(index, [stage.LayerSegment(layer) for layer in self.stack[start:end]], device, generators,
                             jit_compile=self.params.jit_compile)
-                for index, (start, end, device) in enumerate(runs)]
+                for index, (start, end, (device, *_)) in enumerate(runs)]
 
     def _enter(self, inputs):
         """Returns what the user hands in as the nest that the first stage takes."""
@@ -269,18 +281,22 @@ class GPipeLayer(base_layer.BaseLayer):
             **kwargs: passed on to `executor.Execution`.
 
         Returns:
-            `executor.Execution`.
+            `executor.Execution`, or `replicas.Replicas`.
         """
         p = self.params
         batch = inputs if targets is None else (inputs, targets)
-        num_micro_batches = micro_batches.count(batch, p.num_micro_batches)
-        validation.validate_batch(batch, num_micro_batches, [part.device for part in self.stages])
-        parts = micro_batches.split_on(self.stages[0].device, inputs, num_micro_batches)
-        if targets is not None:
-            targets = micro_batches.split_on(self.stages[-1].device, targets, num_micro_batches)
-        return executor.Execution(
-            self.stages, schedule.for_num_micro_batches(num_micro_batches), parts, self._seed_and_step(step, training), training,
-            values, recompute=p.recompute, loss=loss, targets=targets, **kwargs)
+        count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
+        validation.validate_batch(batch, count, [part.device for row in self._replicas for part in row])
+        return replicas.execution(
+            self._replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),
+            [()] * count if targets is None else micro_batches.split_on(self._place_of(-1), targets, count),
+            gradient_sums.GradientSum(p.gradient_sum), self._seed_and_step(step, training), training, values,
+            recompute=p.recompute, loss=loss, **kwargs)
+
+    def _place_of(self, index):
+        """Returns where batches are cut for a stage: on its device, or on the host where several devices have the stage."""
+        device = self.stages[index].device
+        return device if len(self._replicas) == 1 else device_kinds.host_of(device)
 
     def _loss_of_targets(self, loss_fn):
         """Returns the loss as the last stage calls it, the same object each time: programs are kept by it."""

@@ -4,16 +4,16 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls, logical_cores
+from lingpipe.distribute import device_calls, logical_cores, variable_placement
 
 
 class StageGradients(NamedTuple):
-    """What one stage contributes to the update.
+    """What the weights of one stage on one device contribute to the update.
 
     Attributes:
-        variables: list of the trainable Keras variables that belong to the stage.
+        variables: list of the trainable Keras variables.
         gradients: list of tensors, one a variable.
-        regularization: scalar, the sum of the stage's weight regularisers.
+        regularization: scalar, the sum of their regularisers.
         squared_norm: scalar, the sum of squares of all gradients; the one number that clipping needs from each stage.
     """
 
@@ -24,18 +24,18 @@ class StageGradients(NamedTuple):
 
 
 def finish(stages, values, sums, total_weight):
-    """Turns each stage's sums into gradients of the mean loss, on its device.
+    """Turns sums into gradients of the mean loss, on the devices where the weights live.
 
     A variable that several stages use belongs to the first of them: the others send it their sums.
 
     Args:
         stages: list of `Stage`s.
         values: list of `Variables` of tensors, one a stage.
-        sums: for each stage, the list of gradients of its weights, summed over the examples of this replica.
+        sums: for each stage, the list of gradients of its weights, summed over the examples.
         total_weight: scalar, what the loss is divided by: the weight of all replicas' examples.
 
     Returns:
-        List of `StageGradients`.
+        List of `StageGradients`, for every stage one a device that has weights of it.
     """
     positions = {}
     for stage in stages:
@@ -43,11 +43,13 @@ def finish(stages, values, sums, total_weight):
             positions.setdefault(id(variable), []).append((stage.index, position))
     finished = []
     for stage, value in zip(stages, values):
-        variables = [(variable, weight, positions[id(variable)]) for variable, weight
-                     in zip(stage.trainable_variables, value.weights) if positions[id(variable)][0][0] == stage.index]
-        parts = [[sums[index][position] for index, position in places] for _, _, places in variables]
-        finished.append(_finish_stage(
-            stage.device, [variable for variable, *_ in variables], [weight for _, weight, _ in variables], parts, total_weight))
+        entries = {}
+        for variable, weight in zip(stage.trainable_variables, value.weights):
+            places = positions[id(variable)]
+            if places[0][0] == stage.index:
+                parts = [sums[index][position] for index, position in places]
+                entries.setdefault(variable_placement.owner(variable, [stage.device]), []).append((variable, weight, parts))
+        finished += [_finish(device, *map(list, zip(*rows)), total_weight) for device, rows in entries.items()]
     return finished
 
 
@@ -55,7 +57,7 @@ def _add(tensors):
     return tf.add_n(tensors) if len(tensors) > 1 else tensors[0]
 
 
-def _finish_stage(device, variables, weights, parts, total_weight):
+def _finish(device, variables, weights, parts, total_weight):
     """Adds up the parts of every sum and all replicas, divides by the total weight, and adds regularisers, once a step."""
 
     def regularize(weights):

@@ -78,13 +78,13 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         return balancing.cut(
             self.params, self._schedule, self.analyses, input_specs=input_specs, device=device, graph=self.graph)
 
-    def _make_stages(self, devices, input_specs):
+    def _make_stages(self, grid, input_specs):
         parts = self.graph.stages(self._ends)
-        self.graph.move_variables(parts, devices)
+        self.graph.move_variables(parts, grid[0])
         generators = list({id(state): state for unit in self.graph.units
                            for state in stage.seed_generator_states(unit.layers)}.values())
         return [stage.Stage(index, part.segments, device, generators, part.sources, self.params.jit_compile)
-                for index, (part, device) in enumerate(zip(parts, devices))]
+                for index, (part, device) in enumerate(zip(parts, grid[0]))]
 
     def _enter(self, inputs):
         return self.graph.flatten_inputs(tf.nest.map_structure(tf.convert_to_tensor, inputs))

@@ -72,7 +72,7 @@ def _of_all_replicas(sums, device):
 def _mean_of_batch(metric_sums, added_sums, regularizations, squared_norms):
     metrics = losses.means(metric_sums)
     mean_loss = tf.add_n([metrics.pop('loss'), *losses.means_of_added(added_sums), *regularizations])
-    return mean_loss, metrics, tf.add_n(squared_norms)
+    return mean_loss, metrics, tf.add_n([tf.zeros([]), *squared_norms])
 
 
 def _scale_of_an_example(loss_scale, x):

@@ -32,7 +32,7 @@ class MemoryModel:
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
             `live_micro_batches` finds them. Where a later partition keeps more, an earlier one counts as many.
         recompute: 'none', 'stage' or 'layer'.
-        num_slots: tensors that the optimizer keeps for each weight: 0 for SGD, 1 with momentum, 2 for Adam, one more for
+        num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam, one more for
             moving averages of the weights.
     """
 

@@ -15,19 +15,20 @@ class Positions:
         seed_and_step: int64 tensor `[2]`.
         rows: list of the numbers of rows of the micro-batches, integers or scalar tensors.
         device: name of the device that computes the tensors, or whose host does.
+        first: number of the first of these micro-batches in the mini-batch.
     """
 
-    def __init__(self, seed_and_step, rows, device):
+    def __init__(self, seed_and_step, rows, device, first=0):
         self._rows, self._device = rows, device_kinds.for_single_operations(device)
         with tf.device(self._device):
-            self._start = tf.concat([tf.cast(seed_and_step, tf.int64), tf.zeros([2], tf.int64)], 0)
+            self._start = tf.concat([tf.cast(seed_and_step, tf.int64), tf.constant([first, 0], tf.int64)], 0)
         self._seen, self._tensors = {}, {}
 
     @property
     def zero(self):
         """A float32 scalar that is 0, of which TensorFlow does not know it."""
         with tf.device(self._device):
-            return tf.cast(self._start[2], tf.float32)
+            return tf.cast(self._start[3], tf.float32)
 
     def enter(self, stage_index, micro_batch):
         """Notes that a micro-batch enters a stage.

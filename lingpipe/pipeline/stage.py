@@ -1,5 +1,6 @@
 """One partition at work: its layers as pure functions of (weights, state, inputs, seed, step, training)."""
 
+import copy
 import functools
 from typing import Any, NamedTuple
 
@@ -90,6 +91,16 @@ class Stage:
         self._own_seed_generators = [(identities.index(id(variable)), variable) for variable in own]
         self._programs = {}
         self._zeros = {}
+
+    def on(self, device):
+        """Returns the same stage at work on another device, for another replica: layers, variables and programs are shared.
+
+        Args:
+            device: name of the device, of the same kind.
+        """
+        replica = copy.copy(self)
+        replica.device, replica._zeros = device, {}
+        return replica
 
     @property
     def trainable_variables(self):

@@ -4,7 +4,7 @@ import difflib
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_kinds
+from lingpipe.distribute import device_kinds, gradient_sums
 from lingpipe.layers import dtype_policies
 from lingpipe.pipeline import partition
 from lingpipe.pipeline import schedule as schedules
@@ -12,6 +12,7 @@ from lingpipe.pipeline import schedule as schedules
 _CHOICES = {
     'recompute': ['none', 'stage', 'layer'],
     'partition_by': ['flops', 'time', 'params'],
+    'gradient_sum': list(gradient_sums.METHODS),
     'tpu_route': ['auto', 'spmd', 'stage_programs', 'logical_cores'],
 }
 
@@ -25,7 +26,7 @@ def validate_gpipe_params(p, num_layers):
     """
     if not num_layers:
         raise ValueError('layers=[] gives GPipeLayer nothing to run: set it to a list of layer params.')
-    for field in ('num_partitions', 'num_micro_batches', 'num_virtual_stages'):
+    for field in ('num_partitions', 'num_micro_batches', 'num_virtual_stages', 'num_replicas'):
         value = getattr(p, field)
         if value == 'auto':
             raise ValueError(f"{field}='auto' is not resolved by GPipeLayer itself: give a number of 1 or more, such as one that "
@@ -54,7 +55,7 @@ def validate_gpipe_params(p, num_layers):
             f"recompute='layer' does not go with schedule={schedule.name!r}, which splits the backward pass of a whole "
             "partition. Set recompute='stage' or 'none'.")
     if p.devices is not None:
-        _check_devices(p.devices, p.num_partitions)
+        _check_devices(p.devices, p.num_partitions, p.num_replicas)
 
 
 def make_schedule(p):
@@ -106,11 +107,12 @@ def _is_number(value, kinds):
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def _check_devices(devices, num_partitions):
-    if len(devices) != num_partitions:
+def _check_devices(devices, num_partitions, num_replicas):
+    if len(devices) != num_partitions * num_replicas:
+        times = f' and num_replicas={num_replicas}' if num_replicas > 1 else ''
         raise ValueError(
-            f'devices={list(devices)} names {len(devices)} devices for num_partitions={num_partitions}: '
-            'give one device for each partition, or None.')
+            f'devices={list(devices)} names {len(devices)} devices for num_partitions={num_partitions}{times}: '
+            f'give one device for each partition{" of each replica" if times else ""}, or None.')
     known = [device.name for device in tf.config.list_logical_devices()]
     for name in devices:
         if not device_kinds.is_logical_core(name) and not any(_is_same_device(name, other) for other in known):

@@ -13,7 +13,7 @@ def read_variable(variable):
 
 
 def read_values(stages, training, read=read_variable):
-    """Reads each stage's variables on its device.
+    """Reads each stage's variables, each where it lives, and once where several stages use it.
 
     Args:
         stages: list of `Stage`s.
@@ -23,22 +23,38 @@ def read_values(stages, training, read=read_variable):
     Returns:
         List of `Variables` of tensors.
     """
-    values = []
-    for stage in stages:
+    known = {}
+
+    def value_of(stage, variable):
+        if id(variable) not in known:
+            with tf.device(variable_placement.owner(variable, [stage.device])):
+                known[id(variable)] = read(variable)
+        return known[id(variable)]
+
+    return [stage.variables(training).map(functools.partial(value_of, stage)) for stage in stages]
+
+
+def bring(stages, training, values):
+    """Brings values to the devices of the stages, once where one lives elsewhere.
+
+    Args:
+        stages: list of `Stage`s.
+        training: Python boolean.
+        values: what `read_values` returned for them, or for other replicas of them.
+
+    Returns:
+        List of `Variables` of tensors.
+    """
+    def on(stage, variable, value):
+        is_here = variable_placement.is_same_device(stage.device, variable_placement.device_of(variable))
+        return value if is_here else tf.identity(value)
+
+    brought = []
+    for stage, parts in zip(stages, values):
         with tf.device(stage.device):
-            values.append(stage.variables(training).map(functools.partial(_read_onto, stage.device, read)))
-    return values
-
-
-def _read_onto(device, read, variable):
-    """Reads a variable, and brings it to the stage's device once, where it lives with another stage."""
-    value = read(variable)
-    return value if _same_device(device, variable_placement.device_of(variable)) else tf.identity(value)
-
-
-def _same_device(name, full_name):
-    full = tf.DeviceSpec.from_string(full_name)
-    return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
+            brought.append(type(parts)(*[[on(stage, *pair) for pair in zip(*row)]
+                                         for row in zip(stage.variables(training), parts)]))
+    return brought
 
 
 def assign(updates):

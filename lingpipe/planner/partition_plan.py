@@ -42,11 +42,11 @@ def plan_partition(analyses, memories, num_live, recompute, num_slots, total):
         memories: list of their `LayerMemory` for one micro-batch.
         num_live: the most micro-batches whose activations it keeps at once.
         recompute: 'none', 'stage' or 'layer'.
-        num_slots: tensors that the optimizer keeps for each weight.
+        num_slots: tensors that a device keeps for each weight in the optimizer.
         total: bytes that it needs, as `MemoryModel` says.
     """
     gradients = sum(layer.weights for layer in memories)
-    weights, slots = gradients + sum(layer.state for layer in memories), num_slots * gradients
+    weights, slots = gradients + sum(layer.state for layer in memories), int(num_slots * gradients)
     boundary = _boundary(memories[0], num_live, recompute)
     return PartitionPlan(
         layer_names=[layer.name for layer in analyses],

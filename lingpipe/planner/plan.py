@@ -18,9 +18,10 @@ class Setting:
         stack: `LayerStack`.
         accelerator: `Accelerator` of every device.
         memory_limit: bytes of a device; None: no limit.
-        num_slots: tensors that the optimizer keeps for each weight.
+        num_slots: tensors that a device keeps for each weight in the optimizer; replicas share them.
         dtype: name of the dtype of the largest products.
         layer_times: function from a micro-batch's size to a measured list of `LayerTime`, or None: not measured.
+        num_replicas: pipelines side by side; all else is that of one of them, with its share of the batch.
     """
 
     stack: Any
@@ -29,6 +30,7 @@ class Setting:
     num_slots: int
     dtype: str = 'float32'
     layer_times: Any = None
+    num_replicas: int = 1
 
     def times(self, micro_batch_size):
         """Returns the list of `LayerTime` for micro-batches of a size: as measured, else the least possible."""
@@ -80,18 +82,31 @@ class Plan:
     @property
     def step_time(self):
         """Seconds of a training step."""
-        return self.timeline.step_time
+        return self.timeline.step_time + self.summing_time
+
+    @property
+    def summing_time(self):
+        """Seconds in which the gradients of all replicas are summed and new weights sent, at least.
+
+        Either moves the share (R - 1) / R of a device's bytes (Thakur et al. 2005, section 4.4: the lower bound of a reduction).
+        """
+        replicas = self.setting.num_replicas
+        num_bytes = [0] * self.schedule.num_devices
+        for stage, part in enumerate(self.partitions):
+            num_bytes[self.schedule.device_of(stage)] += part.gradients
+        return 2 * (replicas - 1) / replicas * max(num_bytes) / self.setting.accelerator.link_bandwidth
 
     @property
     def throughput(self):
-        """Examples a second."""
-        return self.setting.stack.batch_size / self.step_time
+        """Examples a second, of all replicas."""
+        return self.setting.num_replicas * self.setting.stack.batch_size / self.step_time
 
     @property
     def speedup(self):
         """How many times as fast as one device that had room for everything and recomputed nothing."""
         times = self.setting.times(self.micro_batch_size)
-        return self.schedule.num_micro_batches * sum(time.seconds for time in times) / self._time_of_actions
+        work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)
+        return work / (self._time_of_actions + self.summing_time)
 
     @property
     def _time_of_actions(self):

@@ -9,7 +9,7 @@ from lingpipe.pipeline import layer_profile, validation
 from lingpipe.planner import accelerators, layer_stack, search
 from lingpipe.planner import plan as plans
 
-_FIELDS = ('num_partitions', 'num_micro_batches', 'recompute')
+_FIELDS = ('num_partitions', 'num_micro_batches', 'recompute', 'num_replicas')
 _DEFAULT_MOST_PARTITIONS = 1024
 
 
@@ -37,7 +37,7 @@ def make_setting(p, input_specs, accelerator=None, memory_limit=None, num_slots=
 
     Args:
         p: `GPipeLayer.Params()`, perhaps with 'auto'.
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, every dimension known.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas, every dimension known.
         accelerator: `Accelerator`; None: a processor core.
         memory_limit: bytes of a device; None: that of `p`, of the accelerator, or none.
         num_slots: tensors that the optimizer keeps for each weight.
@@ -46,13 +46,15 @@ def make_setting(p, input_specs, accelerator=None, memory_limit=None, num_slots=
     Returns:
         `Setting`.
     """
-    batch_size = _batch_size(input_specs)
+    batch_size = -(-_batch_size(input_specs) // p.num_replicas)
+    input_specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype), input_specs)
     counts = search.choices(p, len(p.layers), batch_size, 1).num_micro_batches
     stack = layer_stack.LayerStack(p.layers, input_specs, [-(-batch_size // count) for count in counts], p.dtype_policy)
     limit = memory_limit or p.memory_limit or (accelerator and accelerator.memory) or None
     times = functools.partial(_measured_times, p, stack, profile_device) if p.partition_by == 'time' and profile_device else None
     policy = keras.DTypePolicy(p.dtype_policy) if p.dtype_policy else keras.config.dtype_policy()
-    return plans.Setting(stack, accelerator or accelerators.CPU, limit, num_slots, policy.compute_dtype, times)
+    return plans.Setting(stack, accelerator or accelerators.CPU, limit, num_slots / p.num_replicas, policy.compute_dtype, times,
+                         p.num_replicas)
 
 
 def find_plan(setting, p, most_partitions=None):
@@ -84,7 +86,7 @@ def find_plan(setting, p, most_partitions=None):
 
 def validate(p):
     """Raises ValueError as `GPipeLayer` would, but for fields that are 'auto'."""
-    defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage'}
+    defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == search.AUTO}
     validation.validate_gpipe_params(p.Copy().Set(devices=None, **open_fields), len(p.layers))
 

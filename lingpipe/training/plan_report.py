@@ -38,7 +38,7 @@ def partition_table(plan):
 
 def sentence(plan, device_name, alternative=None):
     """Returns what a person wants to know first."""
-    devices = f'{plan.schedule.num_devices} × {device_name}'
+    devices = f'{_replicas(plan)}{plan.schedule.num_devices} × {device_name}'
     if plan.setting.memory_limit is None:
         return f'Needs {byte_sizes.to_text(max(plan.device_bytes))} on the fullest of {devices} with {_how(plan)}.'
     if plan.fits:
@@ -53,9 +53,15 @@ def _numbers(plan):
     num_parameters = sum(part.num_parameters for part in plan.partitions)
     source = ('measured times of layers' if plan.setting.layer_times else
               f"at {plan.setting.accelerator.name}'s peaks, the least possible")
-    return (f'{num_parameters:,} parameters, {byte_sizes.to_text(sum(plan.device_bytes))} on all devices\n'
+    devices = 'the devices of each replica' if plan.setting.num_replicas > 1 else 'all devices'
+    return (f'{num_parameters:,} parameters, {byte_sizes.to_text(sum(plan.device_bytes))} on {devices}\n'
             f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
             f'bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} times as fast as one device without a limit')
+
+
+def _replicas(plan):
+    count = plan.setting.num_replicas
+    return f'{count} replicas of ' if count > 1 else ''
 
 
 def _how(plan):

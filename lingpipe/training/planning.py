@@ -1,5 +1,6 @@
 """`lingpipe.plan`: what fits, how fast it is, and numbers in the place of 'auto', before anything runs."""
 
+import functools
 import os
 
 import tensorflow as tf
@@ -40,14 +41,15 @@ def plan(params, accelerator=None, device_memory=None, num_devices=None, input_s
          profile_device=None):
     """Plans a model before anything is allocated.
 
-    `num_partitions`, `num_micro_batches` and `recompute` may be 'auto': the fastest plan that fits is chosen.
+    `num_partitions`, `num_micro_batches` and `recompute` may be 'auto': the fastest plan that fits is chosen. With
+    num_replicas='auto' one pipeline gets as few devices as it needs, and the others run more pipelines like it.
 
     Args:
         params: Params of an experiment, as `model_registry.GetParams` returns them, or `GPipeLayer.Params()`.
         accelerator: name of the accelerator, such as 'v3' or 'a100' (see `planner.accelerators`); None: a processor core, with
             as much memory as the body's `memory_limit` says.
         device_memory: memory of a device, as '16GiB' or in bytes; None: as the accelerator has.
-        num_devices: how many devices num_partitions='auto' may use; None: the fewest on which the model fits.
+        num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input; only for `GPipeLayer.Params()`.
         num_optimizer_slots: tensors that the optimizer keeps for each weight; None: counted from the experiment's optimizer,
             Adam's 2 for `GPipeLayer.Params()`.
@@ -66,11 +68,13 @@ def plan(params, accelerator=None, device_memory=None, num_devices=None, input_s
         body = body.Copy().Set(partition_by='flops')
     found = accelerators.find(accelerator) if accelerator else None
     memory = byte_sizes.to_bytes('device_memory', device_memory) if device_memory else None
-    setting = resolution.make_setting(body, specs, found, memory, num_slots, profile_device)
-    chosen = resolution.find_plan(setting, body, num_devices)
+    find = functools.partial(_find, specs=specs, accelerator=found, memory=memory, num_slots=num_slots, profile_device=profile_device)
+    if body.num_replicas == 'auto':
+        body = _with_replicas(find, body, num_devices)
+    setting, chosen = find(body, most_partitions=num_devices and num_devices // body.num_replicas)
     alternative = None if chosen.fits else search.fewest_devices(setting, body, 1024)
     name = accelerator or (f'{byte_sizes.to_text(setting.memory_limit)} device' if setting.memory_limit else 'device')
-    return Planned(chosen, _with_body(params, chosen), name, alternative)
+    return Planned(chosen, _with_body(params, body, chosen), name, alternative)
 
 
 def resolved(params, num_devices=None, on_cpu=False):
@@ -85,7 +89,8 @@ def resolved(params, num_devices=None, on_cpu=False):
         return params
     num_devices = num_devices or num_local_devices(on_cpu)
     planned = plan(params, device_memory=_local_memory(num_devices, on_cpu), num_devices=num_devices)
-    print(f"'auto': num_partitions={planned.plan.schedule.num_devices}. {planned.sentence}", flush=True)
+    body = _body(planned.params)
+    print(f"'auto': num_partitions={body.num_partitions}, num_replicas={body.num_replicas}. {planned.sentence}", flush=True)
     return planned.params
 
 
@@ -110,9 +115,22 @@ def _body(params):
     return params.task.body if 'task' in params else params
 
 
-def _with_body(params, chosen):
+def _find(body, most_partitions, specs, accelerator, memory, num_slots, profile_device):
+    setting = resolution.make_setting(body, specs, accelerator, memory, num_slots, profile_device)
+    return setting, resolution.find_plan(setting, body, most_partitions)
+
+
+def _with_replicas(find, body, num_devices):
+    """Returns the body's params with the number of replicas that find room, each with as few devices as it needs."""
+    one = body.Copy().Set(num_replicas=1)
+    _, chosen = find(one, most_partitions=None)
+    num_partitions = chosen.schedule.num_devices
+    return one.Set(num_partitions=num_partitions, num_replicas=max(1, (num_devices or num_partitions) // num_partitions))
+
+
+def _with_body(params, body, chosen):
     """Returns a copy of the params with what a plan has chosen."""
-    body = resolution.resolved(_body(params), chosen)
+    body = resolution.resolved(_body(params).Copy().Set(num_replicas=body.num_replicas), chosen)
     if 'task' not in params:
         return body
     params = params.Copy()

@@ -1,0 +1,120 @@
+"""Pipelines side by side, each with a share of the mini-batch, that answer as one."""
+
+import itertools
+
+from lingpipe.distribute import device_calls, variable_placement
+from lingpipe.pipeline import boundary, executor, state_updates, variable_values
+
+
+class Replicas:
+    """The executions of one mini-batch on the rows of a device grid, with the face of a single `executor.Execution`.
+
+    ::
+
+        mini-batch ─┬─ micro-batches 0, 1 ─> replica 0:  stage 0 ─> stage 1 ─> loss ─┐
+                    └─ micro-batches 2, 3 ─> replica 1:  stage 0 ─> stage 1 ─> loss ─┴─> sums over replicas
+
+    Micro-batches keep the numbers that they would have in one pipeline, so that R replicas of M micro-batches compute what one
+    pipeline of R M micro-batches does, random numbers included. Each weight lives on one of the devices that have its stage:
+    it is sent to the others at the begin of a step, and the gradients come back to it. The weights of all replicas are
+    therefore equal, and each device updates its share of them (arXiv 2004.13336, section 3).
+
+    Args:
+        executions: list of `executor.Execution`s, one a replica that takes part.
+        owners: for each stage, the list of the devices that its trainable variables live on.
+        gradient_sum: `gradient_sums.GradientSum`.
+    """
+
+    def __init__(self, executions, owners, gradient_sum):
+        self._executions, self._owners, self._gradient_sum = executions, owners, gradient_sum
+        for execution in executions:
+            execution.siblings = executions
+
+    def run(self, kinds=executor.ALL_KINDS):
+        """Lays out all actions of the given kinds."""
+        for execution in self._executions:
+            execution.run(kinds)
+
+    @property
+    def num_micro_batches(self):
+        """Number of micro-batches of this mini-batch, in all replicas."""
+        return sum(self._counts)
+
+    @property
+    def outputs(self):
+        """For each micro-batch, the nest of outputs of the last stage."""
+        return [nest for execution in self._executions for nest in execution.outputs]
+
+    @property
+    def sums(self):
+        """The `executor.Sums` of all actions run so far, over all replicas."""
+        parts = [execution.sums for execution in self._executions]
+        last = self._executions[0].stages[-1].device
+        metrics = device_calls.call(last, executor.add_up, [part.metrics for part in parts])
+        losses = [device_calls.call(last, executor.add_up, list(pairs)) for pairs in zip(*[part.losses for part in parts])]
+        weight_gradients = [self._sum_weight_gradients(stage, [part.weight_gradients[stage] for part in parts])
+                            for stage in range(len(self._owners))]
+        return executor.Sums(metrics, losses, weight_gradients, [nest for part in parts for nest in part.input_gradients])
+
+    def fork(self):
+        """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
+        return Replicas([execution.fork() for execution in self._executions], self._owners, self._gradient_sum)
+
+    def give_output_gradients(self, gradients):
+        """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a floating-point output."""
+        gradients = iter(gradients)
+        for execution, count in zip(self._executions, self._counts):
+            execution.give_output_gradients([next(gradients) for _ in range(count)])
+
+    def state_updates(self):
+        """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
+        first, rows = self._executions[0], [execution.num_rows for execution in self._executions]
+        states = zip(*[execution.states for execution in self._executions])
+        merged = [state_updates.merge(stage, first.training, replicas, rows) for stage, replicas in zip(first.stages, states)]
+        return state_updates.updates(first.stages, first.training, merged)
+
+    @property
+    def _counts(self):
+        return [execution.num_micro_batches for execution in self._executions]
+
+    def _sum_weight_gradients(self, stage, parts):
+        devices = [execution.stages[stage].device for execution in self._executions]
+        return self._gradient_sum(parts, devices, self._owners[stage])
+
+
+def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, training, values, observer=None, **kwargs):
+    """Prepares one mini-batch for its way through the stages of one pipeline, or of several.
+
+    Args:
+        grid: for each replica, the list of its `Stage`s.
+        schedule: `Schedule` of a full batch of one replica.
+        parts: list of nests of tensors `[micro_batch, ...]`, the inputs of all replicas; those of each after the other.
+        targets: for each of `parts`, the nest of tensors that the loss compares with; () where there is no loss.
+        gradient_sum: `gradient_sums.GradientSum`.
+        seed_and_step: int64 tensor `[2]`.
+        training: Python boolean.
+        values: for each stage its `Variables`, as tensors where the variables live.
+        observer: as in `executor.Execution`, for the first replica.
+        **kwargs: passed on to `executor.Execution`.
+
+    Returns:
+        `executor.Execution`, or `Replicas`.
+    """
+    shares = _shares(len(parts), len(grid))
+    equal = executor.are_equal([executor.num_rows(boundary.unpack(nest).values) for nest in parts])
+    executions = [
+        executor.Execution(
+            stages, schedule.for_num_micro_batches(stop - start), parts[start:stop], seed_and_step, training,
+            variable_values.bring(stages, training, values), targets=targets[start:stop], first_micro_batch=start,
+            equal_rows=equal, observer=None if start else observer, **kwargs)
+        for stages, (start, stop) in zip(grid, shares) if stop > start]
+    if len(executions) == 1:
+        return executions[0]
+    owners = [[variable_placement.owner(variable, devices) for variable in stages[0].trainable_variables]
+              for stages, devices in ((column, [stage.device for stage in column]) for column in zip(*grid))]
+    return Replicas(executions, owners, gradient_sum)
+
+
+def _shares(num_micro_batches, num_replicas):
+    ends = [num_micro_batches * replica // num_replicas for replica in range(num_replicas + 1)]
+    return list(itertools.pairwise(ends))

@@ -1,0 +1,153 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import gpipe_layer
+from tests.pipeline.small_stacks import cross_entropy, dense, images_and_labels, squared_error, vectors
+
+layers = keras.layers
+
+
+def convolutional_layers():
+    return [
+        KerasParams(layers.Conv2D, filters=4, kernel_size=3, use_bias=False, name='convolution_0'),
+        KerasParams(layers.BatchNormalization, momentum=0.9, name='norm_0'),
+        KerasParams(layers.Activation, activation='tanh', name='activation_0'),
+        KerasParams(layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
+        KerasParams(layers.BatchNormalization, momentum=0.8, name='norm_1'),
+        KerasParams(layers.Flatten, name='flatten'),
+        KerasParams(layers.Dense, units=5, name='logits', kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.03))]
+
+
+GRIDS = [(2, 1), (2, 2), (4, 1), (2, 3)]
+
+
+@pytest.mark.parametrize('num_replicas, num_partitions', GRIDS)
+@pytest.mark.parametrize('schedule, recompute', [('gpipe', 'stage'), ('gpipe', 'layer'), ('1f1b', 'none'), ('zb_h1', 'none')])
+def test_training_equals_the_plain_layers_on_all_micro_batches(
+        num_replicas, num_partitions, schedule, recompute, make_pipe, PlainStack, assert_close):
+    x, y = images_and_labels(16)
+    pipe = make_pipe(convolutional_layers(), num_replicas=num_replicas, num_partitions=num_partitions, num_micro_batches=2,
+                     schedule=schedule, recompute=recompute, partition_by='params')
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
+    for _ in range(2):
+        out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
+        loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, 2 * num_replicas)
+        assert_close((out.loss, out.outputs, out.gradients), (loss, outputs, gradients))
+        assert_close(out.squared_norm, tf.linalg.global_norm(gradients)**2)
+        optimizers[0].apply(out.gradients, pipe.trainable_variables)
+        optimizers[1].apply(gradients, plain.trainable_variables)
+        assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
+
+
+@pytest.mark.parametrize('num_rows', [13, 6, 3, 1])
+def test_batches_that_the_micro_batches_do_not_divide(num_rows, make_pipe, PlainStack, assert_close):
+    x, y = images_and_labels(num_rows)
+    pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
+    loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, 4)
+    assert_close((out.loss, out.outputs, out.gradients), (loss, outputs, gradients))
+    assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
+
+
+def test_batches_whose_size_is_not_known_before(make_pipe, PlainStack, assert_close):
+    pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
+    x, y = images_and_labels(6)
+    pipe(x)
+    plain = PlainStack(pipe, x)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 6, 6, 3]), tf.TensorSpec([None], tf.int64)], autograph=False)
+    def gradients(x, y):
+        out = pipe.value_and_grad(cross_entropy, x, y)
+        return out.loss, out.gradients
+
+    for num_rows in (6, 8):
+        x, y = images_and_labels(num_rows)
+        assert_close(gradients(x, y), plain.value_and_grad(cross_entropy, x, y, 4)[:2])
+
+
+def noisy_layers():
+    return [dense(8, activation='tanh', name='first'), KerasParams(layers.Dropout, rate=0.5, name='drop'),
+            dense(8, activation='tanh', activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1), name='second'),
+            dense(3, name='last')]
+
+
+@pytest.mark.parametrize('num_replicas, num_partitions', GRIDS)
+def test_replicas_draw_the_numbers_of_one_pipeline_with_as_many_micro_batches(
+        num_replicas, num_partitions, make_pipe, assert_close):
+    x, y = vectors(16)
+    one = make_pipe(noisy_layers(), num_micro_batches=2 * num_replicas)
+    several = make_pipe(noisy_layers(), num_micro_batches=2, num_replicas=num_replicas, num_partitions=num_partitions)
+    for step in range(2):
+        expected, found = (pipe.value_and_grad(squared_error, x, y, step=step, return_outputs=True) for pipe in (one, several))
+        assert_close((found.loss, found.gradients, found.outputs), (expected.loss, expected.gradients, expected.outputs))
+
+
+@pytest.mark.parametrize('training', [True, False])
+def test_a_call_under_a_tape_equals_one_pipeline(training, make_pipe, assert_close):
+    x, y = vectors(16)
+    results = []
+    for fields in ({'num_micro_batches': 4}, {'num_micro_batches': 2, 'num_replicas': 2, 'num_partitions': 2}):
+        pipe = make_pipe(noisy_layers()[:2] + noisy_layers()[3:], **fields)
+        pipe(x)
+        inputs = tf.constant(x)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = pipe(inputs, training=training)
+            loss = tf.reduce_mean(squared_error(y, outputs))
+        results.append((outputs, tape.gradient(loss, [inputs, *[weight.value for weight in pipe.trainable_variables]])))
+    assert_close(*results)
+
+
+def test_evaluation_equals_the_plain_layers(make_pipe, PlainStack, assert_close):
+    x, y = images_and_labels(10)
+    pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    assert_close(pipe(x, training=False), plain(x))
+    assert_close(pipe.evaluate(cross_entropy, x, y), {'loss': (tf.reduce_sum(cross_entropy(y, plain(x))), tf.constant(10.0))})
+
+
+def test_any_keras_model_can_have_replicas(assert_close):
+    keras.utils.set_random_seed(0)
+    x, y = vectors(16)
+    inputs = keras.Input([5])
+    hidden = layers.Dense(8, activation='tanh')(inputs)
+    skip = layers.Dense(8, activation='tanh')(hidden)
+    model = keras.Model(inputs, layers.Dense(3)(layers.add([hidden, skip])))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(squared_error(y, model(x)))
+    expected = tape.gradient(loss, model.trainable_variables)
+    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_replicas=2, num_micro_batches=2)
+    out = pipe.value_and_grad(squared_error, x, y)
+    assert_close((out.loss, out.gradients), (loss, expected))
+
+
+def test_weights_and_slots_are_spread_over_the_devices_of_their_stage(make_pipe):
+    x, y = vectors(16)
+    pipe = make_pipe([dense(8, name=f'dense_{index}') for index in range(8)], num_replicas=2, num_partitions=2)
+    pipe(x)
+    devices = [[tf.DeviceSpec.from_string(weight.value.device).device_index for weight in stage.trainable_variables]
+               for stage in pipe.stages]
+    assert [set(row) for row in devices] == [{0, 2}, {1, 3}]
+    num_bytes = [sum(int(np.prod(weight.shape)) for stage in pipe.stages for weight in stage.trainable_variables
+                     if tf.DeviceSpec.from_string(weight.value.device).device_index == device) for device in range(4)]
+    assert max(num_bytes[0], num_bytes[2]) <= 0.6 * (num_bytes[0] + num_bytes[2])
+
+
+def test_stages_of_all_replicas_compute_on_devices_of_their_own(make_pipe):
+    x, y = vectors(16)
+    pipe = make_pipe([dense(3, name=f'dense_{index}') for index in range(4)], num_replicas=2, num_partitions=2,
+                     num_micro_batches=2)
+    pipe(x)
+    step = tf.function(lambda: pipe.value_and_grad(squared_error, x, y).gradients, autograph=False)
+    calls = [operation for operation in step.get_concrete_function().graph.get_operations()
+             if operation.type == 'PartitionedCall' and '_backward' in operation.get_attr('f').name]
+    places = [(operation.get_attr('f').name.split('_backward')[0][-1], operation.device[-1]) for operation in calls]
+    assert sorted(places) == [('0', '0')] * 2 + [('0', '2')] * 2 + [('1', '1')] * 2 + [('1', '3')] * 2
