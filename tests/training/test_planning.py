@@ -56,9 +56,24 @@ def test_the_picture_is_a_png(tiny):
 def test_the_trainer_resolves_auto(tiny, tmp_path, capsys):
     trainer = tiny.trainer(tmp_path, task__body__num_micro_batches='auto', train__max_steps=1)
     trainer.run()
-    assert "'auto': num_partitions=2. Fits on 2 × " in capsys.readouterr().out
-    written = (tmp_path / 'control/params.txt').read_text().replace("tpu_route : 'auto'", '')
-    assert "'auto'" not in written
+    assert "'auto': num_partitions=2, num_replicas=1. Fits on 2 × " in capsys.readouterr().out
+    written = (tmp_path / 'control/params.txt').read_text()
+    assert {line.split(' : ')[0] for line in written.splitlines() if "'auto'" in line} == {
+        'task.body.tpu_route', 'task.body.gradient_sum'}
+
+
+def test_devices_that_one_pipeline_does_not_need_run_others(tiny):
+    planned = lingpipe.plan(tiny.params(task__body__num_replicas='auto'), num_devices=6)
+    assert (planned.params.task.body.num_partitions, planned.params.task.body.num_replicas) == (2, 3)
+    assert planned.sentence.startswith('Needs ') and ' of 3 replicas of 2 × device with M=2' in planned.sentence
+
+
+def test_replicas_share_the_batch_and_the_slots_and_wait_for_the_sums(tiny):
+    one = lingpipe.plan(tiny.params(input__batch_size=16), 'v3').plan
+    two = lingpipe.plan(tiny.params(task__body__num_replicas=2), 'v3').plan
+    assert [part.slots for part in two.partitions] == [part.slots // 2 for part in one.partitions]
+    assert two.summing_time == pytest.approx(max(part.gradients for part in one.partitions) / 100e9)
+    assert two.throughput == pytest.approx(32 / (two.timeline.step_time + two.summing_time))
 
 
 def test_layers_alone_need_to_be_told_what_goes_in(tiny):

@@ -124,6 +124,14 @@ def test_a_run_goes_on_with_other_partitions(tiny, finished, tmp_path, stored):
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+def test_a_run_goes_on_with_replicas_in_the_place_of_micro_batches(tiny, finished, tmp_path, stored):
+    tiny.train(tmp_path, train__max_steps=4, task__body__num_replicas=2, task__body__num_micro_batches=1)
+    tiny.train(tmp_path)
+    expected = stored(finished.logdir / 'train/ckpt-12')
+    for name, value in stored(tmp_path / 'train/ckpt-12').items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
 def test_a_run_that_was_killed_goes_on_from_its_newest_checkpoint(
         tiny, finished, copied, assert_same_checkpoint):
     for file in copied.glob('train/ckpt-12.*'):
