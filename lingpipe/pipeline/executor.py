@@ -61,6 +61,7 @@ class Execution:
             that the device's next call waits for.
         loss_scale: scalar tensor that all gradients are to be multiplied by, or None.
         first_micro_batch: number of the first of the micro-batches, where other replicas have those before it.
+        replica: number of the replica.
         equal_rows: whether the micro-batches of all replicas have one number of rows, known now; None: find out here.
 
     Attributes:
@@ -72,7 +73,7 @@ class Execution:
 
     def __init__(self, stages, schedule, micro_batches, seed_and_step, training, values, recompute='stage', targets=None,
                  loss=None, input_gradients_needed=False, observer=None, loss_scale=None, first_micro_batch=0,
-                 equal_rows=None):
+                 replica=0, equal_rows=None):
         self.stages = stages
         self._schedule = schedule
         inputs = [boundary.unpack(nest) for nest in micro_batches]
@@ -84,7 +85,7 @@ class Execution:
         self._structures = {-1: boundary.structure_of(micro_batches[0])}
         self._targets = targets or [()] * len(micro_batches)
         self._loss = loss
-        self._positions = positions.Positions(seed_and_step, rows, stages[0].device, first_micro_batch)
+        self._positions = positions.Positions(seed_and_step, rows, stages[0].device, first_micro_batch, replica)
         self.training = training
         self._recompute = recompute
         self._by_layer = recompute == 'layer' and bool(schedule.backwards())

@@ -183,7 +183,7 @@ class GPipeLayer(base_layer.BaseLayer):
                     analyses.build_layer(layer, layer_specs)
         generators = stage.seed_generator_states(self.stack)
         return [stage.Stage(index, [stage.LayerSegment(layer) for layer in self.stack[start:end]], device, generators,
-                            jit_compile=self.params.jit_compile)
+                            jit_compile=self.params.jit_compile, num_replicas=self.params.num_replicas)
                 for index, (start, end, (device, *_)) in enumerate(runs)]
 
     def _enter(self, inputs):

@@ -83,7 +83,8 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         self.graph.move_variables(parts, grid[0])
         generators = list({id(state): state for unit in self.graph.units
                            for state in stage.seed_generator_states(unit.layers)}.values())
-        return [stage.Stage(index, part.segments, device, generators, part.sources, self.params.jit_compile)
+        return [stage.Stage(index, part.segments, device, generators, part.sources, self.params.jit_compile,
+                            self.params.num_replicas)
                 for index, (part, device) in enumerate(zip(parts, grid[0]))]
 
     def _enter(self, inputs):

@@ -101,18 +101,30 @@ def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, train
         `executor.Execution`, or `Replicas`.
     """
     shares = _shares(len(parts), len(grid))
+    if training:
+        _check_shares(shares, grid[0])
     equal = executor.are_equal([executor.num_rows(boundary.unpack(nest).values) for nest in parts])
     executions = [
         executor.Execution(
             stages, schedule.for_num_micro_batches(stop - start), parts[start:stop], seed_and_step, training,
             variable_values.bring(stages, training, values), targets=targets[start:stop], first_micro_batch=start,
-            equal_rows=equal, observer=None if start else observer, **kwargs)
-        for stages, (start, stop) in zip(grid, shares) if stop > start]
+            replica=replica, equal_rows=equal, observer=None if start else observer, **kwargs)
+        for replica, (stages, (start, stop)) in enumerate(zip(grid, shares)) if stop > start]
     if len(executions) == 1:
         return executions[0]
     owners = [[variable_placement.owner(variable, devices) for variable in stages[0].trainable_variables]
               for stages, devices in ((column, [stage.device for stage in column]) for column in zip(*grid))]
     return Replicas(executions, owners, gradient_sum)
+
+
+def _check_shares(shares, stages):
+    counts = sorted({stop - start for start, stop in shares})
+    waiting = [layer.name for stage in stages for layer in stage.layers for sublayer in layer._flatten_layers()
+               if getattr(sublayer, 'group_size', 1) > 1]
+    if len(counts) > 1 and waiting:
+        raise ValueError(
+            f'A batch gives some replicas {counts[0]} and others {counts[-1]} micro-batches, but layers such as {waiting[0]!r} share '
+            'statistics between replicas and would wait for ever. Make the batch at least num_replicas * num_micro_batches large.')
 
 
 def _shares(num_micro_batches, num_replicas):

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.distribute import device_calls, device_kinds
-from lingpipe.layers import training_step
+from lingpipe.layers import replica_sums, training_step
 from lingpipe.pipeline import batch_statistics, boundary, stage_program
 
 
@@ -76,15 +76,17 @@ class Stage:
         sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1 for
             the pipeline's inputs; None: all that the stage before hands out, in its own structure.
         jit_compile: whether XLA compiles the stage's functions; on some kinds of devices it always does.
+        num_replicas: number of devices that have the stage, this one among them.
     """
 
-    def __init__(self, index, segments, device, seed_generators, sources=None, jit_compile=False):
+    def __init__(self, index, segments, device, seed_generators, sources=None, jit_compile=False, num_replicas=1):
         self.index = index
         self.segments = list(segments)
         self.device = device
         self.sources = sources
         self.jit_compile = jit_compile or device_kinds.must_compile(device)
         self.layers = _without_doubles(layer for segment in segments for layer in segment.layers)
+        self._num_replicas, self._replica_sums = num_replicas, replica_sums.new_stage()
         self._num_seed_generators = len(seed_generators)
         own = seed_generator_states(self.layers)
         identities = [id(variable) for variable in seed_generators]
@@ -110,6 +112,17 @@ class Stage:
     def adds_losses(self):
         """Whether a layer added a loss in anything that was traced so far."""
         return any(program.trace.forward['losses'] for program in self._programs.values())
+
+    def replica(self, index, micro_batch):
+        """Returns what layers are told of the replica that they work for; None where there is only one.
+
+        Args:
+            index: int64 scalar tensor, the number of the replica.
+            micro_batch: int64 scalar tensor, the number of the micro-batch in it.
+        """
+        if self._num_replicas == 1:
+            return None
+        return replica_sums.Replica(self._num_replicas, self._replica_sums, index, micro_batch, self.jit_compile)
 
     def trainability(self):
         """Returns what is not frozen now: another answer than before makes programs and layouts out of date."""

@@ -48,7 +48,7 @@ class StageProgram:
         specs = {
             'inputs': specs[0], 'targets': specs[1], 'statistics': stage.statistics(training).spec,
             'values': variables.map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
-            'position': tf.TensorSpec([4], tf.int64)}
+            'position': tf.TensorSpec([6], tf.int64)}
         traces = []
         function = tf.function(
             stage_trace.trace_function(stage, structure, loss, training, by_layer, traces), autograph=False)
@@ -63,8 +63,7 @@ class StageProgram:
 
         Args:
             arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `statistics`, `values` (a
-                `Variables`) and `position`, an int64 tensor of seed, step, number of the micro-batch, and rows in the
-                micro-batches before it.
+                `Variables`) and `position`, what `positions.Positions` gives.
         """
         return {inner.ref(): outer for name, tensors in self._arguments.items()
                 for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}

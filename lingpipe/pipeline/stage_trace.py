@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from lingpipe.layers import replica_sums
 from lingpipe.pipeline import boundary
 
 
@@ -56,8 +57,9 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
     def function(inputs, targets, statistics, values, position):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.floats + values.weights)
-            call = stage.call(
-                boundary.pack(inputs, structure), values, position[1], stage.seeds(position[:2], position[2]), training)
+            with replica_sums.working_for(stage.replica(position[4], position[5])):
+                call = stage.call(
+                    boundary.pack(inputs, structure), values, position[1], stage.seeds(position[:2], position[2]), training)
             metrics = {} if loss is None else loss(targets, call.outputs)
             losses = _added_losses(call.losses, inputs)
             outputs = boundary.unpack(call.outputs)

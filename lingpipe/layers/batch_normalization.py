@@ -1,0 +1,62 @@
+"""Batch norm whose statistics may come from the examples of several replicas."""
+
+import keras
+import tensorflow as tf
+
+from lingpipe.layers import replica_sums
+
+
+@keras.saving.register_keras_serializable('lingpipe')
+class BatchNormalization(keras.layers.BatchNormalization):
+    """Keras's batch norm with statistics over groups of replicas, in one pass over the data.
+
+    Where a replica sees few examples its own statistics are too noisy for good accuracy (Ying et al. 2018, arXiv 1811.06992,
+    section 'distributed batch normalization'). The members of a group add up sums, sums of squares and numbers of examples, in
+    float32, and normalise with the mean and variance of all their examples::
+
+        replica 0   x ─> count, sum, sum of squares ─┐   ┌─> mean, variance ─> normalise
+        replica 1   x ─> count, sum, sum of squares ─┴─+─┴─> mean, variance ─> normalise
+
+    Outside of a pipeline, and with one replica, it is batch norm.
+
+    Args:
+        group_size: number of consecutive replicas that share statistics; with fewer replicas, all do.
+        **kwargs: those of `keras.layers.BatchNormalization`.
+    """
+
+    def __init__(self, group_size=1, **kwargs):
+        super().__init__(**kwargs)
+        if group_size < 1:
+            raise ValueError(f'group_size={group_size} is not possible: it is the number of replicas that share statistics. Set it '
+                             'to 1 or more.')
+        self.group_size = group_size
+
+    def get_config(self):
+        return {**super().get_config(), 'group_size': self.group_size}
+
+    def _moments(self, inputs, mask):
+        """The hook by which Keras finds mean and variance.
+
+        Args:
+            inputs: float32 tensor `[batch, ..., channels]`.
+            mask: boolean tensor `[batch, ...]`, or None.
+
+        Returns:
+            Pair of tensors `[channels]`.
+        """
+        weights = None if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis]
+        count, total, squares = _sums(inputs, weights, self._reduction_axes)
+        sums = replica_sums.sum_over_group(tf.concat([[count], total, squares], 0), self.group_size)
+        count, total, squares = tf.split(sums, [1, total.shape[0], squares.shape[0]])
+        mean = tf.math.divide_no_nan(total, count)
+        return mean, tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)
+
+
+def _sums(inputs, weights, axes):
+    if weights is not None:
+        weights = tf.broadcast_to(weights, tf.shape(inputs))
+        weighted = inputs * weights
+        return tf.reduce_sum(weights) / inputs.shape[-1], tf.reduce_sum(weighted, axes), tf.reduce_sum(weighted * inputs, axes)
+    total = tf.reduce_sum(inputs, axes)
+    count = tf.cast(tf.size(inputs, tf.int64) // total.shape[0], inputs.dtype)
+    return count, total, tf.reduce_sum(tf.square(inputs), axes)

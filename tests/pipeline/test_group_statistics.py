@@ -1,0 +1,65 @@
+import keras
+import numpy as np
+import pytest
+
+from lingpipe.layers import batch_normalization
+from lingpipe.layers.keras_params import KerasParams
+from tests.pipeline.small_stacks import cross_entropy, dense, images_and_labels
+
+layers = keras.layers
+
+
+def stack(group_size):
+    def norm(name):
+        return KerasParams(batch_normalization.BatchNormalization, group_size=group_size, momentum=0.9, name=name)
+
+    return [
+        KerasParams(layers.Conv2D, filters=4, kernel_size=3, use_bias=False, name='convolution_0'), norm('norm_0'),
+        KerasParams(layers.Activation, activation='tanh', name='activation_0'),
+        KerasParams(layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
+        norm('norm_1'), KerasParams(layers.Flatten, name='flatten'), dense(5, name='logits')]
+
+
+def rows_of_groups(num_rows, num_replicas, num_micro_batches, group_size):
+    """Orders rows so that plain micro-batches hold what a group of replicas sees at once."""
+    rows = np.arange(num_rows).reshape(num_replicas // group_size, group_size, num_micro_batches, -1)
+    return rows.transpose(0, 2, 1, 3).reshape(-1)
+
+
+@pytest.mark.parametrize('num_replicas, num_partitions, group_size, num_micro_batches', [
+    (2, 1, 2, 1), (2, 2, 2, 2), (4, 1, 2, 2), (4, 2, 4, 1), (2, 3, 8, 2)])
+@pytest.mark.parametrize('schedule, recompute', [('gpipe', 'stage'), ('gpipe', 'layer'), ('1f1b', 'none'), ('zb_h1', 'none')])
+def test_statistics_and_gradients_are_those_of_the_union_of_the_groups_micro_batches(
+        num_replicas, num_partitions, group_size, num_micro_batches, schedule, recompute, make_pipe, PlainStack, assert_close):
+    x, y = images_and_labels(16)
+    pipe = make_pipe(stack(group_size), num_replicas=num_replicas, num_partitions=num_partitions,
+                     num_micro_batches=num_micro_batches, schedule=schedule, recompute=recompute, partition_by='params')
+    pipe(x)
+    plain = PlainStack(pipe, x)
+    size = min(group_size, num_replicas)
+    order = rows_of_groups(16, num_replicas, num_micro_batches, size)
+    loss, gradients, _ = plain.value_and_grad(cross_entropy, x[order], y[order], num_micro_batches * num_replicas // size)
+    found = pipe.value_and_grad(cross_entropy, x, y)
+    assert_close((found.loss, found.gradients), (loss, gradients))
+    assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
+
+
+def test_groups_that_do_not_come_out_even_are_refused(make_pipe):
+    x, y = images_and_labels(12)
+    pipe = make_pipe(stack(2), num_replicas=3)
+    with pytest.raises(ValueError, match='group_size=2 does not divide num_replicas=3'):
+        pipe.value_and_grad(cross_entropy, x, y)
+
+
+def test_replicas_with_other_numbers_of_micro_batches_are_refused_before_one_waits_for_ever(make_pipe):
+    x, y = images_and_labels(3)
+    pipe = make_pipe(stack(2), num_replicas=2, num_micro_batches=2)
+    with pytest.raises(ValueError, match="some replicas 1 and others 2 micro-batches, but layers such as 'norm_0'"):
+        pipe.value_and_grad(cross_entropy, x, y)
+
+
+def test_functions_that_xla_compiles_are_refused(make_pipe):
+    x, y = images_and_labels(16)
+    pipe = make_pipe(stack(2), num_replicas=2, jit_compile=True)
+    with pytest.raises(ValueError, match='Set jit_compile=False, or group_size=1'):
+        pipe.value_and_grad(cross_entropy, x, y)
