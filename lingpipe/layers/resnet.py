@@ -6,7 +6,7 @@ bottleneck shrinks the image in its 3x3 convolution, and the last batch norm of 
 
 import keras
 
-from lingpipe.layers import base_layer
+from lingpipe.layers import base_layer, batch_normalization
 
 # Depth -> (blocks in each group, whether they are bottlenecks): table 1 of the paper, and one smaller than all of it.
 _DEPTHS = {
@@ -23,19 +23,20 @@ class ResNetLayer(base_layer.BaseLayer):
         p = super().Params()
         p.Define('batch_norm_momentum', 0.9, 'Momentum, in [0, 1), of the moving averages of batch norm.')
         p.Define('batch_norm_epsilon', 1e-5, 'Added to the variance in batch norm.')
+        p.Define('batch_norm_group_size', 1, 'Number of replicas that share the statistics of batch norm.')
         return p
 
     def _batch_norm(self, **fields):
         """Returns the batch norm that follows a convolution, wherever in the network."""
-        return keras.layers.BatchNormalization(
-            momentum=self.params.batch_norm_momentum, epsilon=self.params.batch_norm_epsilon, name='batch_normalization',
-            dtype=self.dtype_policy, **fields)
+        return batch_normalization.BatchNormalization(
+            group_size=self.params.batch_norm_group_size, momentum=self.params.batch_norm_momentum,
+            epsilon=self.params.batch_norm_epsilon, name='batch_normalization', dtype=self.dtype_policy, **fields)
 
     def _convolution(self, name, filters, kernel_size, strides=1, **fields):
         return ResNetConvolution.Params().Set(
             name=name, dtype_policy=self.dtype_policy.name, batch_norm_momentum=self.params.batch_norm_momentum,
-            batch_norm_epsilon=self.params.batch_norm_epsilon, filters=filters, kernel_size=kernel_size, strides=strides,
-            **fields).Instantiate()
+            batch_norm_epsilon=self.params.batch_norm_epsilon, batch_norm_group_size=self.params.batch_norm_group_size,
+            filters=filters, kernel_size=kernel_size, strides=strides, **fields).Instantiate()
 
 
 class ResNetConvolution(ResNetLayer):
@@ -197,7 +198,7 @@ class ResNetHead(base_layer.BaseLayer):
 
 
 def resnet_layers(depth=50, num_classes=1000, filters=64, for_small_images=False, batch_norm_momentum=0.9,
-                  batch_norm_epsilon=1e-5):
+                  batch_norm_epsilon=1e-5, batch_norm_group_size=1):
     """Returns a ResNet as the list of its units, from the image to the logits.
 
         stem, group_0_block_0, ..., group_3_block_2, head
@@ -211,6 +212,7 @@ def resnet_layers(depth=50, num_classes=1000, filters=64, for_small_images=False
         for_small_images: whether the stem keeps the size of the image; else it has a quarter of it after the stem.
         batch_norm_momentum: momentum of the moving averages of every batch norm.
         batch_norm_epsilon: added to the variance in every batch norm.
+        batch_norm_group_size: number of replicas that share the statistics of batch norm.
 
     Returns:
         A list of InstantiableParams with unique names.
@@ -220,7 +222,8 @@ def resnet_layers(depth=50, num_classes=1000, filters=64, for_small_images=False
     """
     if depth not in _DEPTHS:
         raise ValueError(f'resnet_layers: depth={depth!r} is none of {sorted(_DEPTHS)}. Set it to one of them, such as 50.')
-    batch_norm = {'batch_norm_momentum': batch_norm_momentum, 'batch_norm_epsilon': batch_norm_epsilon}
+    batch_norm = {'batch_norm_momentum': batch_norm_momentum, 'batch_norm_epsilon': batch_norm_epsilon,
+                  'batch_norm_group_size': batch_norm_group_size}
     blocks_of_groups, bottleneck = _DEPTHS[depth]
     stem = ResNetStem.Params().Set(name='stem', filters=filters, for_small_images=for_small_images, **batch_norm)
     blocks = [
