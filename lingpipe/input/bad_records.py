@@ -1,33 +1,9 @@
-"""Records that cannot be used: found without ending the training, counted, named, and left out up to a limit."""
+"""Records that cannot be used: counted, named, and left out up to a limit."""
 
 import threading
 
 import tensorflow as tf
 from absl import logging
-
-
-def guarded(function, arguments, fallback):
-    """Calls a function whose operations may fail, inside of a graph.
-
-    A dataset of one element is the only place where TensorFlow goes on after an error:
-
-    ```
-    arguments -> function -> drop errors --\\
-                                             first of both
-    fallback -----------------------------/
-    ```
-
-    Args:
-        function: from the arguments to a nest of tensors.
-        arguments: tuple of tensors.
-        fallback: nest of tensors like what the function returns.
-
-    Returns:
-        What the function returns, or the fallback where it fails.
-    """
-    attempt = tf.data.Dataset.from_tensors(arguments).map(function).ignore_errors()
-    otherwise = tf.data.Dataset.from_tensors(fallback)
-    return attempt.concatenate(otherwise).take(1).get_single_element()
 
 
 class BadRecords:
@@ -53,7 +29,7 @@ class BadRecords:
         """Notes the bad records of a batch when the graph runs.
 
         Args:
-            problems: string [batch]; of good records empty, of others as `problem` makes them.
+            problems: string [batch]; of good records empty, of others as `describe` makes them.
 
         Returns:
             float32 [batch], 1 for a good record and 0 for a bad one.
@@ -92,11 +68,11 @@ class BadRecords:
         return ''
 
 
-def problem(identifier, reason):
-    """Returns a scalar string that tells which record is bad and why.
+def describe(identifiers, reasons):
+    """Returns strings [n] that tell which records are bad and why.
 
     Args:
-        identifier: scalar string, TFDS's identifier of the example.
-        reason: scalar string, what is wrong with it, beginning with a verb.
+        identifiers: string [n], TFDS's identifiers of the examples.
+        reasons: string [n], what is wrong with each, beginning with a verb.
     """
-    return tf.strings.join([identifier, reason], '\n')
+    return tf.strings.join([identifiers, reasons], '\n')

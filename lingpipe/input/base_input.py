@@ -70,6 +70,7 @@ class BaseInput:
         options = tf.data.Options()
         options.deterministic = True
         if self.params.prefetch == 0:
-            options.experimental_optimization.inject_prefetch = False  # tf.data would add one of its own
+            # tf.data adds by itself what makes batches ahead.
+            options.experimental_optimization.apply_default_optimizations = False
             return batches.with_options(options)
         return batches.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)

@@ -15,6 +15,9 @@ import tensorflow as tf
 
 from lingpipe.input import data_options
 
+# Images that are worked on in one call. More cost less a call; fewer share out better among threads.
+_ROWS_PER_CALL = 16
+
 
 class MemoryExamples:
     """Pixels, all in memory; a reference is the number of an example.
@@ -49,8 +52,8 @@ class MemoryRecords:
 
     Args:
         columns: tuple of images string [n], labels [n] and identifiers or problems [n]; see `in_memory`.
-        decode: (image, identifier or problem, seed) -> (uint8 [height, width, channels] of static shape, problem).
-        num_parallel_calls: how many images are worked on at a time; None: tuned by tf.data.
+        decode: (images, identifiers or problems, seeds) of some examples -> (uint8 [some, height, width, channels], problems).
+        num_parallel_calls: how many calls of it are at work at a time; None: tuned by tf.data.
     """
 
     def __init__(self, columns, decode, num_parallel_calls=None):
@@ -63,12 +66,14 @@ class MemoryRecords:
         return _numbers(len(self._columns[1]), order_seed)
 
     def batch(self, examples, batch_size, drop_remainder):
-        """Works on images one by one, in parallel, then batches."""
+        """Works on some images at a time, in parallel, then batches."""
 
-        def decoded(number, seed):
-            return _decoded_example(self._decode, [column[number] for column in self._columns], seed)
+        def decoded(numbers, seeds):
+            images, labels, identifiers = (tf.gather(column, numbers) for column in self._columns)
+            pixels, problems = self._decode(images, identifiers, seeds)
+            return pixels, labels, seeds, problems
 
-        return data_options.parallel_map(examples, decoded, self._num_parallel_calls).batch(batch_size, drop_remainder)
+        return map_some(examples, decoded, self._num_parallel_calls).rebatch(batch_size, drop_remainder)
 
 
 class StreamedExamples:
@@ -77,9 +82,9 @@ class StreamedExamples:
     Args:
         read: function from the seed of the order of the files (int64 scalar, or None for stored order) to a
             `tf.data.Dataset` of (encoded image, label, identifier).
-        decode: (encoded image, identifier, seed) -> (uint8 [height, width, channels] of static shape, problem).
+        decode: as for `MemoryRecords`.
         shuffle_buffer_size: how many encoded images wait for being drawn.
-        num_parallel_calls: how many images are worked on at a time; None: tuned by tf.data.
+        num_parallel_calls: as for `MemoryRecords`.
     """
 
     def __init__(self, read, decode, shuffle_buffer_size, num_parallel_calls=None):
@@ -100,24 +105,25 @@ class StreamedExamples:
         return self._read(seed).shuffle(self._shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
 
     def batch(self, examples, batch_size, drop_remainder):
-        """Decodes one by one, in parallel, then batches."""
+        """Works on some images at a time, in parallel, then batches."""
 
-        def decoded(reference, seed):
-            return _decoded_example(self._decode, reference, seed)
+        def decoded(references, seeds):
+            images, labels, identifiers = references
+            pixels, problems = self._decode(images, identifiers, seeds)
+            return pixels, labels, seeds, problems
 
-        return data_options.parallel_map(examples, decoded, self._num_parallel_calls).batch(batch_size, drop_remainder)
-
-
-def _decoded_example(decode, record, seed):
-    image, label, identifier = record
-    pixels, problem = decode(image, identifier, seed)
-    return pixels, label, seed, problem
+        return map_some(examples, decoded, self._num_parallel_calls).rebatch(batch_size, drop_remainder)
 
 
-def in_memory(dataset, num_examples):
-    """Returns the columns of a dataset of tuples of tensors, each `[num_examples, ...]`, on the CPU."""
+def map_some(examples, function, num_parallel_calls):
+    """Returns batches of a few results of a function of batches of a few examples, in their order; `rebatch` them."""
+    return data_options.parallel_map(examples.batch(_ROWS_PER_CALL), function, num_parallel_calls)
+
+
+def in_memory(batches, num_examples):
+    """Returns the columns of all batches of tuples of tensors, each `[num_examples, ...]`, on the CPU."""
     with tf.device('CPU:0'):
-        return dataset.batch(num_examples, drop_remainder=True).get_single_element()
+        return batches.rebatch(num_examples, drop_remainder=True).get_single_element()
 
 
 def _numbers(num_examples, order_seed):

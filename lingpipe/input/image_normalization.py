@@ -26,7 +26,15 @@ def normalize(images, dataset):
     """
     statistics = _PIXEL_STATISTICS.get(dataset, _ONE_RANGE)
     mean, deviation = (_for_channels(statistic, images.shape[-1]) for statistic in statistics)
-    return tf.cast(images, tf.float32) * (1 / (255 * deviation)) - mean / deviation
+    lowest, highest = -mean / deviation, (1 - mean) / deviation
+    axis = -1
+    if len(set(lowest)) == len(set(highest)) == 1:  # one range for all channels is much faster
+        lowest, highest = lowest[0], highest[0]
+    else:
+        axis = images.shape.rank - 1
+    # Pixels are quantised numbers: one operation instead of three, on what may be the largest tensors of an input.
+    return tf.raw_ops.Dequantize(
+        input=tf.bitcast(images, tf.quint8), min_range=lowest, max_range=highest, mode='MIN_COMBINED', axis=axis)
 
 
 def _for_channels(statistic, num_channels):

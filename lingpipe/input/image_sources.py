@@ -5,7 +5,7 @@ import functools
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.input import data_options, image_examples, image_pixels
+from lingpipe.input import image_examples, image_pixels
 
 MEMORY_LIMIT_BYTES = 512 * 2**20
 DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
@@ -50,7 +50,7 @@ class ImageSources:
         logging.info('Loading %d %s images of %s into memory.', self._data.num_examples, self._cache, self._data.name)
         examples = self._data.encoded_examples(num_parallel_calls=self._params.num_parallel_calls)
         if self._cache == 'encoded':
-            return image_examples.in_memory(examples, self._data.num_examples)
+            return image_examples.in_memory(examples.batch(self._data.num_examples), self._data.num_examples)
         try:
             return self._decoded(examples, guarded=False)
         except tf.errors.InvalidArgumentError:  # some image is bad: once more, to learn which
@@ -59,15 +59,15 @@ class ImageSources:
     def _decoded(self, examples, guarded):
         reader = self._reader(training=False, guarded=guarded)
 
-        def decoded(encoded, label, identifier):
+        def decoded(images, labels, identifiers):
             if self._cropping:
-                image, problem = reader.whole(encoded, identifier)
+                kept, problems = reader.whole(images, identifiers)
             else:
-                image, problem = reader.from_encoded(encoded, identifier, seed=None)
-            return image, label, problem
+                kept, problems = reader.from_encoded(images, identifiers, seeds=None)
+            return kept, labels, problems
 
-        examples = data_options.parallel_map(examples, decoded, self._params.num_parallel_calls)
-        return image_examples.in_memory(examples, self._data.num_examples)
+        batches = image_examples.map_some(examples, decoded, self._params.num_parallel_calls)
+        return image_examples.in_memory(batches, self._data.num_examples)
 
     @property
     def _cache(self):

@@ -115,3 +115,24 @@ def test_cifar_is_normalised_by_its_published_statistics():
     expected = (128 / 255 - np.array([0.4914, 0.4822, 0.4465])) / [0.2470, 0.2435, 0.2616]
     normalized = image_normalization.normalize(tf.constant(images), 'cifar10')
     np.testing.assert_allclose(normalized[0, 0, 0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize('dataset', ['digits', 'cifar10', 'imagenet2012'])
+@pytest.mark.parametrize('channels', [1, 3])
+def test_normalisation_is_exact_for_every_value_of_a_pixel(dataset, channels):
+    pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(channels, axis=3)
+    mean, deviation = image_normalization._PIXEL_STATISTICS.get(dataset, ([0.5], [0.5]))
+    if len(mean) != channels:
+        mean, deviation = np.mean(mean), np.mean(deviation)
+    expected = (pixels / 255 - mean) / deviation
+    np.testing.assert_allclose(image_normalization.normalize(tf.constant(pixels), dataset), expected, atol=5e-7)
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+def test_flipping_mirrors_images_with_an_odd_draw_and_leaves_others(channels):
+    images, seeds = random_images(batch=20, size=6, channels=channels), random_seeds(20)
+    mirrored = seeds[:, 2] % 2 == 1
+    flipped = image_augmentation.flip(tf.constant(images), tf.constant(seeds), 6).numpy()
+    np.testing.assert_array_equal(flipped[mirrored], images[mirrored][:, :, ::-1])
+    np.testing.assert_array_equal(flipped[~mirrored], images[~mirrored])
+    assert 0 < mirrored.sum() < 20

@@ -114,7 +114,7 @@ def test_the_pipeline_has_the_threads_it_asks_for(data_dir):
     options = make_input(data_dir, num_threads=3, num_parallel_calls=1, prefetch=0).training_dataset().options()
     assert options.threading.private_threadpool_size == 3
     assert options.experimental_optimization.map_parallelization is False
-    assert options.experimental_optimization.inject_prefetch is False
+    assert options.experimental_optimization.apply_default_optimizations is False
     assert options.deterministic
 
 
