@@ -41,7 +41,7 @@ class SpmdTrainProgram(replica_program.ReplicaTrainProgram):
     @property
     def partitions(self):
         """Layers before and after the stages count with the first and the last one, but run on all cores."""
-        return [part._replace(device=f'TPU core {index} of {self._cores.num_replicas} replicas')
+        return [part._replace(device=f'TPU core {index} ({self._cores.num_replicas} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
 
     def to_cores(self):

@@ -84,7 +84,6 @@ def dimensions_of(sharding):
 
 
 def test_the_program_gets_the_slices_of_all_cores_as_one_tensor(traced):
-    """As the TPU's compiler wants it: see tpu_resource_partitioning.cc of TensorFlow."""
     num_stages, entries = traced.cores.num_stages, traced.program._variables.entries
     joined = {node.name: node for node in traced.of_type('TPUPartitionedInputV2')}
     entering = [node for node in traced.of_type('TPUReplicatedInput') if node.attr['is_mirrored_variable'].b]
