@@ -6,14 +6,14 @@ LOGICAL_CORES, SPMD = 'logical_cores', 'spmd'
 
 
 def place(body_params, system):
-    """Gives every partition a core of a TPU system.
+    """Gives every partition of every replica a core of a TPU system.
 
     Args:
         body_params: `GPipeLayer.Params()` with its numbers resolved.
         system: `tpu_system.TpuSystem`.
 
     Returns:
-        List of device names, one a partition; or, for tpu_route='logical_cores' and 'spmd', the `LogicalCores` or `SpmdCores`.
+        List of device names, one a partition, those of each replica after the other; or, for tpu_route='logical_cores' and 'spmd', the `LogicalCores` or `SpmdCores`.
 
     Raises:
         ValueError: the system does not have that many cores.
@@ -22,11 +22,12 @@ def place(body_params, system):
         return logical_cores.LogicalCores(system.resolver, system.topology, body_params.num_partitions)
     if body_params.tpu_route == SPMD:
         return spmd_cores.SpmdCores(system.resolver, system.topology, body_params.num_partitions)
-    if body_params.num_partitions > len(system.devices):
-        raise ValueError(
-            f'num_partitions={body_params.num_partitions} is more than the {len(system.devices)} cores of the TPU system. Set '
-            f'it to {len(system.devices)} or less.')
-    return system.devices[:body_params.num_partitions]
+    num_partitions, num_replicas = body_params.num_partitions, body_params.num_replicas
+    if num_replicas * num_partitions > len(system.devices):
+        times = f' times num_replicas={num_replicas}' if num_replicas > 1 else ''
+        raise ValueError(f'num_partitions={num_partitions}{times} is more than the {len(system.devices)} cores of the TPU system. '
+                         f'Set {"their product" if times else "it"} to {len(system.devices)} or less.')
+    return system.devices[:num_replicas * num_partitions]
 
 
 def validate(body_params, mode):
@@ -40,6 +41,9 @@ def validate(body_params, mode):
     if p.tpu_route in (LOGICAL_CORES, SPMD) and mode != 'train':
         raise ValueError(f"tpu_route={p.tpu_route!r} is for --mode=train only, but --mode={mode} was given. Add "
                          "--model_params_override=\"task.body.tpu_route='stage_programs'\", or --device=cpu.")
+    if p.tpu_route in (LOGICAL_CORES, SPMD) and p.num_replicas != 1:
+        raise ValueError(f'num_replicas={p.num_replicas!r} is for other routes: with tpu_route={p.tpu_route!r} there are as many replicas '
+                         'as the system has room for. Set it to 1.')
     if mode == 'generate':
         raise ValueError('--mode=generate does not run on TPUs: a text grows step by step, and they want fixed shapes. Add '
                          '--device=cpu.')

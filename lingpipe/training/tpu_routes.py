@@ -57,6 +57,8 @@ def _with_spmd(params, mesh):
     is_choosing = params.task.body.tpu_route == _AUTO
     if is_choosing and params.task.body.num_partitions < 2:
         raise ValueError('there is one partition only.')
+    if params.task.body.num_replicas > 1:
+        raise ValueError(f'num_replicas={params.task.body.num_replicas} is set, and one program has as many as find room.')
     _check_replicas(params, mesh)
     pipeline = _check(params)
     if is_choosing and pipeline.num_left_out:

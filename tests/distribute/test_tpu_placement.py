@@ -38,6 +38,15 @@ def test_each_stage_gets_a_core():
     assert tpu_placement.place(body(num_partitions=3), System) == CORES[:3]
 
 
+def test_each_stage_of_each_replica_gets_a_core():
+    assert tpu_placement.place(body(num_partitions=2, num_replicas=3), System) == CORES[:6]
+
+
+def test_more_stages_of_replicas_than_cores_are_refused():
+    with pytest.raises(ValueError, match='num_partitions=2 times num_replicas=5 is more than the 8 cores .* product to 8 or less'):
+        tpu_placement.place(body(num_partitions=2, num_replicas=5), System)
+
+
 def test_more_stages_than_cores_are_refused():
     with pytest.raises(ValueError, match='num_partitions=9 is more than the 8 cores .* Set it to 8 or less'):
         tpu_placement.place(body(num_partitions=9), System)
@@ -79,6 +88,7 @@ def test_float16_is_not_for_tpus():
 @pytest.mark.parametrize('fields, mode, message', [
     ({'tpu_route': 'spmd'}, 'trace', "tpu_route='spmd' is for --mode=train only, but --mode=trace"),
     ({'tpu_route': 'logical_cores'}, 'eval', "tpu_route='logical_cores' is for --mode=train only, but --mode=eval"),
+    ({'tpu_route': 'spmd', 'num_replicas': 2}, 'train', "num_replicas=2 is for other routes: .* Set it to 1"),
     ({}, 'generate', '--mode=generate does not run on TPUs.*--device=cpu'),
     ({'partition_by': 'time'}, 'train', "partition_by='time' measures layers.*Set it to 'flops'"),
     ({'devices': ['CPU:0']}, 'train', r"devices=\['CPU:0'\] names devices.*Set it to None")])
