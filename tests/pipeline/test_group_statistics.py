@@ -26,9 +26,9 @@ def rows_of_groups(num_rows, num_replicas, num_micro_batches, group_size):
     return rows.transpose(0, 2, 1, 3).reshape(-1)
 
 
-@pytest.mark.parametrize('num_replicas, num_partitions, group_size, num_micro_batches', [
-    (2, 1, 2, 1), (2, 2, 2, 2), (4, 1, 2, 2), (4, 2, 4, 1), (2, 3, 8, 2)])
-@pytest.mark.parametrize('schedule, recompute', [('gpipe', 'stage'), ('gpipe', 'layer'), ('1f1b', 'none'), ('zb_h1', 'none')])
+@pytest.mark.parametrize('num_replicas, num_partitions, group_size, num_micro_batches, schedule, recompute', [
+    (2, 1, 2, 1, 'gpipe', 'stage'), (2, 2, 2, 2, 'gpipe', 'stage'), (4, 1, 2, 2, 'gpipe', 'layer'), (4, 2, 4, 1, '1f1b', 'none'),
+    (2, 3, 8, 2, '1f1b', 'none'), (2, 2, 2, 2, 'zb_h1', 'none')])
 def test_statistics_and_gradients_are_those_of_the_union_of_the_groups_micro_batches(
         num_replicas, num_partitions, group_size, num_micro_batches, schedule, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels(16)

@@ -24,8 +24,8 @@ def convolutional_layers():
 GRIDS = [(2, 1), (2, 2), (4, 1), (2, 3)]
 
 
-@pytest.mark.parametrize('num_replicas, num_partitions', GRIDS)
-@pytest.mark.parametrize('schedule, recompute', [('gpipe', 'stage'), ('gpipe', 'layer'), ('1f1b', 'none'), ('zb_h1', 'none')])
+@pytest.mark.parametrize('num_replicas, num_partitions, schedule, recompute', [
+    (*grid, 'gpipe', 'stage') for grid in GRIDS] + [(2, 2, 'gpipe', 'layer'), (4, 1, '1f1b', 'none'), (2, 3, 'zb_h1', 'none')])
 def test_training_equals_the_plain_layers_on_all_micro_batches(
         num_replicas, num_partitions, schedule, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels(16)
@@ -84,7 +84,7 @@ def test_replicas_draw_the_numbers_of_one_pipeline_with_as_many_micro_batches(
     x, y = vectors(16)
     one = make_pipe(noisy_layers(), num_micro_batches=2 * num_replicas)
     several = make_pipe(noisy_layers(), num_micro_batches=2, num_replicas=num_replicas, num_partitions=num_partitions)
-    for step in range(2):
+    for step in (0, 1):
         expected, found = (pipe.value_and_grad(squared_error, x, y, step=step, return_outputs=True) for pipe in (one, several))
         assert_close((found.loss, found.gradients, found.outputs), (expected.loss, expected.gradients, expected.outputs))
 
