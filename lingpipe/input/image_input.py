@@ -75,7 +75,7 @@ class ImageInput(base_input.BaseInput):
         p.Define(
             'max_bad_records', 100,
             'How many records that cannot be used are named and skipped before the training ends; None: nothing is looked '
-            'for, and the first one ends it with the words of TensorFlow.')
+            'for, and the first that cannot be decoded ends it with the words of TensorFlow.')
         return p
 
     @staticmethod

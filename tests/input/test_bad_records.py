@@ -89,3 +89,14 @@ def test_without_a_limit_nothing_is_looked_for(data_dir):
     with pytest.raises(tf.errors.InvalidArgumentError, match='(?i)jpeg|image'):
         columns(photos.training_dataset().take(10))
     assert not photos.bad_records
+
+
+@pytest.mark.parametrize('part', [0, 0.5])
+def test_a_file_that_is_cut_off_ends_the_training(tmp_path, part):
+    photographs.prepare('good_photographs', tmp_path)
+    file = next(tmp_path.glob('**/*00002-of-00004'))
+    content = file.read_bytes()
+    file.write_bytes(content[:round(part * len(content))])
+    photos = make_input(str(tmp_path), dataset='good_photographs')
+    with pytest.raises(tf.errors.OpError, match='contained only 30 elements' if part == 0 else 'truncated record'):
+        columns(photos.training_dataset().take(5))
