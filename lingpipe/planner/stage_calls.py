@@ -46,9 +46,10 @@ def unallocated_pipeline(p, input_specs):
 
     Args:
         p: `GPipeLayer.Params()`, with numbers and end indices in the place of what is chosen.
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of one replica.
     """
-    p = p.Copy().Set(devices=['CPU:0'] * p.num_partitions, jit_compile=True, memory_limit=None, random_seed=p.random_seed or 0)
+    p = p.Copy().Set(devices=['CPU:0'] * p.num_partitions, jit_compile=True, memory_limit=None, random_seed=p.random_seed or 0,
+                     num_replicas=1)
     with unallocated.unallocated_variables():
         pipe = gpipe_layer.GPipeLayer(p)
         pipe.build_from_specs(input_specs)

@@ -1,5 +1,9 @@
 """A plan beside what the TPU compiler makes of it."""
 
+import functools
+
+import tensorflow as tf
+
 from lingpipe.layers import unallocated
 from lingpipe.planner import compiled_stages, spmd_program, stage_calls, tpu_compiler, tpu_topologies
 from lingpipe.training import experiment, optimizer, tables
@@ -77,7 +81,12 @@ def compile_program(params, compiler, topology):
 def _task_and_specs(params):
     with unallocated.unallocated_variables():
         task = params.task.Instantiate()
-    return task, *[spec(params.input) for spec in (params.input.cls.InputSpec, params.input.cls.TargetSpec)]
+    specs = [spec(params.input) for spec in (params.input.cls.InputSpec, params.input.cls.TargetSpec)]
+    return task, *tf.nest.map_structure(functools.partial(_share_of_replica, params.task.body.num_replicas), specs)
+
+
+def _share_of_replica(num_replicas, spec):
+    return tf.TensorSpec([-(-spec.shape[0] // num_replicas), *spec.shape[1:]], spec.dtype)
 
 
 def report_of_program(plan, program, topology):

@@ -29,3 +29,12 @@ def test_one_program_for_all_cores_is_compiled_and_reported(params, tmp_path):
 def test_more_partitions_than_the_topology_has_cores_are_refused(params):
     with pytest.raises(ValueError, match='num_devices=2 does not go with'):
         plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:1x1')
+
+
+def test_the_functions_are_those_of_one_replica_with_its_share_of_the_batch(params, monkeypatch):
+    params.task.body.Set(num_replicas=2, num_micro_batches=1, tpu_route='stage_programs')
+    steps = []
+    monkeypatch.setattr(plan_compilation.compiled_stages, 'compile_stages', lambda step, *unused: steps.append(step))
+    plan_compilation.compile_plan(planning.plan(params, 'v5e'), None, 'v5e:2x2')
+    forward = [call.operation for call in steps[0].calls if call.name == 'forward']
+    assert [{tensor.shape[0] for tensor in operation.inputs if tensor.dtype == 'int32'} for operation in forward][0] == {2}
