@@ -141,7 +141,7 @@ class ImageInput(base_input.BaseInput):
         if self.params.data_service:
             batches = batches.apply(tf.data.experimental.service.distribute(
                 tf.data.experimental.service.ShardingPolicy.DYNAMIC, self.params.data_service))
-        return self._finish(batches)
+        return self._finish(batches.map(self._weighted))
 
     @base_input.without_autograph
     def evaluation_dataset(self):
@@ -154,7 +154,8 @@ class ImageInput(base_input.BaseInput):
         source = self._sources.source(training=False)
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
         examples = tf.data.Dataset.zip((source.references(), no_seeds))
-        return self._finish(self._batches(source, examples, self._plain, drop_remainder=False))
+        batches = self._batches(source, examples, self._plain, drop_remainder=False).map(self._weighted)
+        return self._finish(data_options.parallel_map(batches, self._filled_up, self.params.num_parallel_calls))
 
     def _examples_of_epoch(self, source, epoch):
         # Dataset.shuffle mixes the graph's seed into its own. Fixing it here, in the graph of this one function, keeps
@@ -189,25 +190,23 @@ class ImageInput(base_input.BaseInput):
         del seeds
         return self._augmentation.evaluate(images, image_size)
 
-    def _finish(self, batches):
-        """Notes bad records here, where the training is, and fills up the last batch of an evaluation."""
-        p = self.params
-        options = data_options.thread_options(p.num_threads, p.num_parallel_calls)
-        return super()._finish(batches.map(self._weighted)).with_options(options)
-
     def _weighted(self, images, labels, problems):
-        trusts = self.params.max_bad_records is None
-        weights = tf.ones_like(labels, tf.float32) if trusts else self._bad_records.note(problems)
-        num_padded = self.params.batch_size - tf.size(labels)
-        images, labels, weights = (
-            tf.pad(part, [[0, num_padded]] + [[0, 0]] * (part.shape.rank - 1))
-            for part in (images, self._offset(labels), weights))
-        batch_shape = self.input_shape[:1]
-        return (tf.ensure_shape(images, self.input_shape), tf.ensure_shape(labels, batch_shape),
-                tf.ensure_shape(weights, batch_shape))
+        """Notes bad records here, where the training is, and not in a data service."""
+        labels = tf.cast(labels, tf.int32) + self.params.label_offset
+        if self.params.max_bad_records is None:
+            return images, labels, tf.ones_like(labels, tf.float32)
+        return images, labels, self._bad_records.note(problems)
 
-    def _offset(self, labels):
-        return tf.cast(labels, tf.int32) + self.params.label_offset
+    def _filled_up(self, *parts):
+        num_missing = self.params.batch_size - tf.size(parts[1])
+        return tuple(
+            tf.ensure_shape(
+                tf.pad(part, [[0, num_missing]] + [[0, 0]] * (part.shape.rank - 1)), [self.params.batch_size, *part.shape[1:]])
+            for part in parts)
+
+    def _finish(self, batches):
+        options = data_options.thread_options(self.params.num_threads, self.params.num_parallel_calls)
+        return super()._finish(batches).with_options(options)
 
     def _check_training(self, position):
         self._check_position(position)
