@@ -129,7 +129,9 @@ class Trainer:
             f'partitions/{index}_parameters': part.num_parameters
             for index, part in enumerate(self._program.partitions)})
         print(analysis)
-        print(f'{self._num_parameters():,} parameters, {self._params.task.body.num_micro_batches} micro-batches, '
+        body = self._params.task.body
+        replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''
+        print(f'{self._num_parameters():,} parameters, {replicas}{body.num_micro_batches} micro-batches, '
               + (f'going on from step {self._step}' if newest else 'starting')
               + f', {self._params.train.max_steps} steps, log directory {self._logdir.path}', flush=True)
 
