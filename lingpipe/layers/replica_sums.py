@@ -8,7 +8,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 _MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10
-_TIMEOUT_SECONDS = 600.0
 
 _local = threading.local()
 _calls, _stages = itertools.count(1), itertools.count(1)
@@ -93,9 +92,9 @@ def _key(replica):
 
 
 def _all_reduce(tensor, group_size, group, key):
+    """Without a time limit: TensorFlow keeps a thread waiting for the end of each."""
     return tf.raw_ops.CollectiveReduceV2(
-        input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add', final_op='Id',
-        timeout_seconds=_TIMEOUT_SECONDS)
+        input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add', final_op='Id')
 
 
 def _current():
