@@ -1,0 +1,28 @@
+"""The experiment on groups of replicas at its smallest size."""
+
+import pytest
+
+
+def test_a_table_has_a_row_for_each_number_of_examples_and_a_column_for_each_group(load_benchmark, tmp_path, capsys):
+    picture = tmp_path / 'groups.png'
+    load_benchmark('batch_norm_groups', '--num_replicas=2', '--batch_size=160', '--examples=80', '--group_sizes=1,2', '--seeds=0',
+                   '--epochs=1', '--filters=1', f'--picture={picture}').main([])
+    rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in capsys.readouterr().out.splitlines()
+            if line.startswith('|')]
+    assert rows[0] == ['examples a replica', 'groups of 1', 'groups of 2']
+    assert rows[2][0] == '80'
+    assert all(0 <= float(cell) <= 100 for cell in rows[2][1:])
+    assert picture.read_bytes().startswith(b'\x89PNG')
+
+
+def test_all_trainings_have_one_batch_and_differ_in_what_batch_norm_sees(load_benchmark):
+    benchmark = load_benchmark('batch_norm_groups')
+    tasks = [benchmark.Experiment(examples, group_size, 0).Task() for examples, group_size in ((2, 1), (2, 8), (8, 1))]
+    assert [task.body.num_replicas * task.body.num_micro_batches for task in tasks] == [32, 32, 8]
+    assert [task.body.layers[0].batch_norm_group_size for task in tasks] == [1, 8, 1]
+    assert len({task.train.max_steps for task in tasks}) == 1
+
+
+def test_examples_that_do_not_make_the_batch_are_refused(load_benchmark):
+    with pytest.raises(ValueError, match='8 replicas cannot make a batch of 64. Make --batch_size a multiple of 24'):
+        load_benchmark('batch_norm_groups').num_micro_batches(3)
