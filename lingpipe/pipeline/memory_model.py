@@ -40,7 +40,7 @@ class MemoryModel:
         columns = LayerMemory(*np.array(memories, np.int64).T)
         live = np.maximum.accumulate(np.array(live_micro_batches)[::-1])[::-1, np.newaxis]
         kept = columns.read_inputs - columns.repeated_reads + columns.internals + columns.read_outputs
-        lasting = (2 + num_slots) * columns.weights + columns.state
+        lasting = 2 * columns.weights + np.ceil(num_slots * columns.weights).astype(np.int64) + columns.state
         if recompute == 'layer':
             passing, at_work, new_sums = columns.inputs - columns.repeated_inputs, columns.recomputed, 0 * columns.weights
             entering = (live - 1) * columns.inputs + columns.repeated_inputs

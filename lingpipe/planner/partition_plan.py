@@ -1,5 +1,6 @@
 """What one partition of a plan holds: its layers, and the bytes of its device by kind."""
 
+import math
 from typing import NamedTuple
 
 KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
@@ -46,7 +47,7 @@ def plan_partition(analyses, memories, num_live, recompute, num_slots, total):
         total: bytes that it needs, as `MemoryModel` says.
     """
     gradients = sum(layer.weights for layer in memories)
-    weights, slots = gradients + sum(layer.state for layer in memories), int(num_slots * gradients)
+    weights, slots = gradients + sum(layer.state for layer in memories), math.ceil(num_slots * gradients)
     boundary = _boundary(memories[0], num_live, recompute)
     return PartitionPlan(
         layer_names=[layer.name for layer in analyses],

@@ -21,9 +21,8 @@ def convolutional_layers():
 
 
 @pytest.mark.parametrize('num_micro_batches, recompute', [
-    (1, 'stage'), (2, 'none'), (2, 'stage'), (2, 'layer'), (4, 'none'), (4, 'stage'), (4, 'layer'), (8, 'none'), (8, 'stage'),
-    (8, 'layer')])
-@pytest.mark.parametrize('num_partitions', [1, 2, 3, 4])
+    (1, 'stage'), (2, 'none'), (2, 'stage'), (2, 'layer'), (4, 'none'), (8, 'stage'), (8, 'layer')])
+@pytest.mark.parametrize('num_partitions', [1, 3, 4])
 def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels()
     pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=num_micro_batches,

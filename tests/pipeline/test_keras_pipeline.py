@@ -177,7 +177,7 @@ def uneven():
     return keras.Model(inputs, layers.Add(name='skip')([Slow(name='slow')(hidden), inputs]))
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', ['tied_embedding', 'masked'])
 def test_a_cut_by_measured_time_gives_the_loss_of_the_model(case, assert_close, tmp_path):
     keras.utils.set_random_seed(0)
     make_model, x, y = CASES[case]
