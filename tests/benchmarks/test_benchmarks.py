@@ -36,7 +36,7 @@ def test_pipeline_overhead_has_a_row_for_each_size():
 def test_step_time_compares_the_same_computation_in_every_row(tmp_path):
     report = tmp_path / 'report.md'
     text = _run(
-        'step_time', '--num_cells=1', '--reduction_size=8', '--batch_size=4', '--num_micro_batches=2', '--image_size=16',
+        'step_time', '--num_cells=2', '--reduction_size=8', '--batch_size=4', '--num_micro_batches=2', '--image_size=16',
         '--num_steps=1', f'--output={report}')
     assert report.read_text() == text
     whole, micro_batched, kept, recomputed = _table(text)

@@ -142,7 +142,7 @@ def test_amoebanet_does_not_depend_on_partitions_or_recomputation(double_precisi
     random = np.random.default_rng(0)
     images, labels = random.normal(size=(8, 32, 32, 3)), random.integers(0, 5, 8)
     stack = amoebanet.amoebanet_layers(
-        'D', num_cells=1, reduction_size=16, stem_reduction_size=4, num_classes=5, drop_path_final_keep_prob=0.7,
+        'D', num_cells=3, reduction_size=16, stem_reduction_size=4, num_classes=5, drop_path_final_keep_prob=0.7,
         batch_norm_momentum=0.9)
 
     def run(num_partitions, recompute):

@@ -22,11 +22,10 @@ def squared_error(y_true, y):
     return tf.reduce_mean(tf.square(y_true - y), -1)
 
 
-@pytest.mark.parametrize('schedule', ['gpipe', '1f1b', 'zb_h1'])
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('schedule, recompute', [
+    ('gpipe', 'none'), ('gpipe', 'stage'), ('gpipe', 'layer'), ('1f1b', 'stage'), ('1f1b', 'layer'), ('zb_h1', 'none'),
+    ('zb_h1', 'stage')])
 def test_compiled_partitions_equal_the_plain_layers(schedule, recompute, make_pipe, PlainStack, assert_close):
-    if schedule == 'zb_h1' and recompute == 'layer':
-        recompute = 'none'
     x, y = batch(32)
     layers = [KerasParams(keras.layers.BatchNormalization, name='norm'), *dense_layers()]
     pipe = make_pipe(

@@ -97,7 +97,7 @@ CASES = {
 
 @pytest.mark.parametrize('case', CASES)
 @pytest.mark.parametrize('schedule, recompute', [
-    ('gpipe', 'none'), ('gpipe', 'stage'), ('1f1b', 'layer'), ('zb_h1', 'none'), ('zb_h1', 'stage')])
+    ('gpipe', 'stage'), ('1f1b', 'layer'), ('zb_h1', 'none')])
 def test_loss_gradients_and_outputs_are_those_of_the_model(case, schedule, recompute, assert_close):
     keras.utils.set_random_seed(0)
     make_model, x, y = CASES[case]
