@@ -11,6 +11,7 @@ import pathlib
 import statistics
 
 import common
+import digits_accuracy
 import keras
 import line_chart
 from absl import app, flags
@@ -20,7 +21,6 @@ from lingpipe.distribute import local_devices
 from lingpipe.input import image_input
 from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
-from lingpipe.training import evaluator, experiment, train_program
 
 _EXAMPLES = flags.DEFINE_list('examples', ['2', '4', '8'], 'Examples of a replica at a time.')
 _GROUP_SIZES = flags.DEFINE_list('group_sizes', ['1', '2', '4', '8'], 'Replicas that share the statistics of batch norm.')
@@ -34,7 +34,6 @@ _FILTERS = flags.DEFINE_integer('filters', 8, 'Filters of its first group.', low
 _PICTURE = flags.DEFINE_string('picture', None, 'PNG file to draw the accuracies into.')
 
 _NUM_EXAMPLES = 1437
-_CHANCE = 10.0
 
 
 class Experiment(base_model_params.SingleTaskModelParams):
@@ -90,30 +89,6 @@ def num_steps():
     return max(1, round(_EPOCHS.value * _NUM_EXAMPLES / _BATCH_SIZE.value))
 
 
-def accuracy(examples, group_size, seed):
-    """Trains once.
-
-    Returns:
-        Per cent of the held-out digits that are read; chance where numbers stopped being finite.
-    """
-    described = Experiment(examples, group_size, seed)
-    params, train = described.Model(), described.Train().Instantiate()
-    task = experiment.build_task(params, train.input_spec)
-    program = train_program.TrainProgram(task, params.train)
-    try:
-        program.run(program.iterate(train.training_dataset()), params.train.max_steps)
-    except Exception as error:
-        if train_program.NON_FINITE not in str(error):
-            raise
-        return _CHANCE
-    return 100 * evaluator.Evaluator(task).run(described.Test().Instantiate().evaluation_dataset())['accuracy']
-
-
-def _cell(accuracies):
-    mean = f'{statistics.fmean(accuracies):.2f}'
-    return mean if len(accuracies) == 1 else f'{mean} ({min(accuracies):.2f} to {max(accuracies):.2f})'
-
-
 def _draw(group_sizes, found):
     lines = {f'{examples} a replica': list(map(statistics.fmean, row)) for examples, row in found.items()}
     pathlib.Path(_PICTURE.value).write_bytes(line_chart.png(
@@ -123,12 +98,13 @@ def _draw(group_sizes, found):
 def main(unused_argv):
     local_devices.use_virtual_devices(_NUM_REPLICAS.value)
     examples, group_sizes, seeds = (list(map(int, flag.value)) for flag in (_EXAMPLES, _GROUP_SIZES, _SEEDS))
-    found = {count: [[accuracy(count, size, seed) for seed in seeds] for size in group_sizes] for count in examples}
+    found = {count: [[digits_accuracy.accuracy(Experiment(count, size, seed)) for seed in seeds] for size in group_sizes]
+             for count in examples}
     if _PICTURE.value:
         _draw(group_sizes, found)
     common.report(
         common.markdown_table(['examples a replica', *(f'groups of {size}' for size in group_sizes)],
-                              [[count, *map(_cell, row)] for count, row in found.items()]),
+                              [[count, *map(digits_accuracy.mean_and_range, row)] for count, row in found.items()]),
         f'Accuracy on held-out digits, %; {_NUM_REPLICAS.value} replicas, batch {_BATCH_SIZE.value}, {_EPOCHS.value} epochs of '
         f'{num_steps()} steps in all, {len(seeds)} seeds; ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group.')
 

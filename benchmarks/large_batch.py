@@ -10,6 +10,7 @@ import pathlib
 import statistics
 
 import common
+import digits_accuracy
 import keras
 import line_chart
 from absl import app, flags
@@ -19,7 +20,6 @@ from lingpipe.input import image_input
 from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
 from lingpipe.optimizers import large_batch_rates
-from lingpipe.training import evaluator, experiment, train_program
 
 _BATCH_SIZES = flags.DEFINE_list('batch_sizes', ['32', '128', '512', '1437'], 'Examples in a mini-batch; 1,437 is all of them.')
 _SEEDS = flags.DEFINE_list('seeds', ['0', '1'], 'Values of train.random_seed, one training each.')
@@ -34,7 +34,6 @@ _NUM_EXAMPLES = 1437
 _BASE_BATCH_SIZE = 32
 _WEIGHT_DECAY = 1e-4
 _BATCH_NORM_MOMENTUM = 0.5  # With 40 steps in all, a longer memory would still hold the statistics of the first ones.
-_CHANCE = 10.0
 
 
 class Experiment(base_model_params.SingleTaskModelParams):
@@ -85,43 +84,20 @@ def num_steps(batch_size):
     return max(1, round(_EPOCHS.value * _NUM_EXAMPLES / batch_size))
 
 
-def accuracy(optimizer, rate, batch_size, seed):
-    """Trains once.
-
-    Returns:
-        Per cent of the held-out digits that are read; chance where numbers stopped being finite.
-    """
-    described = Experiment(optimizer, rate, batch_size, seed)
-    params, train = described.Model(), described.Train().Instantiate()
-    task = experiment.build_task(params, train.input_spec)
-    program = train_program.TrainProgram(task, params.train)
-    try:
-        program.run(program.iterate(train.training_dataset()), params.train.max_steps)
-    except Exception as error:
-        if train_program.NON_FINITE not in str(error):
-            raise
-        return _CHANCE
-    return 100 * evaluator.Evaluator(task).run(described.Test().Instantiate().evaluation_dataset())['accuracy']
-
-
-def mean_and_range(values):
-    """Returns '98.52 (98.06 to 98.89)', or the only value."""
-    mean = f'{statistics.fmean(values):.2f}'
-    return mean if len(values) == 1 else f'{mean} ({min(values):.2f} to {max(values):.2f})'
-
-
 def main(unused_argv):
     batch_sizes, seeds = (list(map(int, flag.value)) for flag in (_BATCH_SIZES, _SEEDS))
     pairs = [(optimizer, float(rate)) for optimizer, flag in (('SGD', _SGD_RATES), ('LARS', _LARS_RATES)) for rate in flag.value]
     names = [f'{optimizer}, {rate:g}' for optimizer, rate in pairs]
-    found = [[[accuracy(*pair, batch_size, seed) for seed in seeds] for pair in pairs] for batch_size in batch_sizes]
+    found = [[[digits_accuracy.accuracy(Experiment(*pair, batch_size, seed)) for seed in seeds] for pair in pairs]
+             for batch_size in batch_sizes]
     if _PICTURE.value:
         lines = {name: list(map(statistics.fmean, column)) for name, column in zip(names, zip(*found))}
         pathlib.Path(_PICTURE.value).write_bytes(line_chart.png(
             lines, batch_sizes, x_title='batch', y_title='accuracy on held-out digits, %'))
     common.report(
         common.markdown_table(['batch', 'steps', *names], [
-            [batch_size, num_steps(batch_size), *map(mean_and_range, row)] for batch_size, row in zip(batch_sizes, found)]),
+            [batch_size, num_steps(batch_size), *map(digits_accuracy.mean_and_range, row)]
+            for batch_size, row in zip(batch_sizes, found)]),
         f'Accuracy on held-out digits, %, with the rate for batch {_BASE_BATCH_SIZE}; {_EPOCHS.value} epochs, {len(seeds)} seeds; '
         f'ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group.')
 

@@ -21,7 +21,7 @@ def test_a_row_holds_both_optimizers_and_a_training_that_broke_down_counts_as_ch
 
 
 def test_several_seeds_are_told_with_their_range(load_benchmark):
-    assert load_benchmark('large_batch').mean_and_range([98.0, 99.0, 97.0]) == '98.00 (97.00 to 99.00)'
+    assert load_benchmark('digits_accuracy').mean_and_range([98.0, 99.0, 97.0]) == '98.00 (97.00 to 99.00)'
 
 
 def _rows_of(picture, colour):

@@ -33,3 +33,16 @@ def squared_error(y_true, outputs):
 def dense(units, **arguments):
     """Returns the params of a dense layer."""
     return KerasParams(keras.layers.Dense, units=units, **arguments)
+
+
+def convolutional_layers():
+    """Returns the params of a small classifier with batch norm, strides and a regularizer."""
+    layers = keras.layers
+    return [
+        KerasParams(layers.Conv2D, filters=4, kernel_size=3, use_bias=False, name='convolution_0'),
+        KerasParams(layers.BatchNormalization, momentum=0.9, name='norm_0'),
+        KerasParams(layers.Activation, activation='tanh', name='activation_0'),
+        KerasParams(layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
+        KerasParams(layers.BatchNormalization, momentum=0.8, name='norm_1'),
+        KerasParams(layers.Flatten, name='flatten'),
+        KerasParams(layers.Dense, units=5, name='logits', kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.03))]

@@ -4,20 +4,16 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
-from tests.pipeline.small_stacks import cross_entropy, dense, images_and_labels, squared_error, vectors
+from tests.pipeline.small_stacks import (
+    convolutional_layers,
+    cross_entropy,
+    dense,
+    images_and_labels,
+    squared_error,
+    vectors,
+)
 
 layers = keras.layers
-
-
-def convolutional_layers():
-    return [
-        KerasParams(layers.Conv2D, filters=4, kernel_size=3, use_bias=False, name='convolution_0'),
-        KerasParams(layers.BatchNormalization, momentum=0.9, name='norm_0'),
-        KerasParams(layers.Activation, activation='tanh', name='activation_0'),
-        KerasParams(layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
-        KerasParams(layers.BatchNormalization, momentum=0.8, name='norm_1'),
-        KerasParams(layers.Flatten, name='flatten'),
-        KerasParams(layers.Dense, units=5, name='logits', kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.03))]
 
 
 @pytest.mark.parametrize('num_micro_batches, recompute', [

@@ -5,20 +5,16 @@ import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
-from tests.pipeline.small_stacks import cross_entropy, dense, images_and_labels, squared_error, vectors
+from tests.pipeline.small_stacks import (
+    convolutional_layers,
+    cross_entropy,
+    dense,
+    images_and_labels,
+    squared_error,
+    vectors,
+)
 
 layers = keras.layers
-
-
-def convolutional_layers():
-    return [
-        KerasParams(layers.Conv2D, filters=4, kernel_size=3, use_bias=False, name='convolution_0'),
-        KerasParams(layers.BatchNormalization, momentum=0.9, name='norm_0'),
-        KerasParams(layers.Activation, activation='tanh', name='activation_0'),
-        KerasParams(layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
-        KerasParams(layers.BatchNormalization, momentum=0.8, name='norm_1'),
-        KerasParams(layers.Flatten, name='flatten'),
-        KerasParams(layers.Dense, units=5, name='logits', kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.03))]
 
 
 GRIDS = [(2, 1), (2, 2), (4, 1), (2, 3)]
@@ -129,7 +125,7 @@ def test_any_keras_model_can_have_replicas(assert_close):
     assert_close((out.loss, out.gradients), (loss, expected))
 
 
-def test_weights_and_slots_are_spread_over_the_devices_of_their_stage(make_pipe):
+def test_weights_are_spread_over_the_devices_of_their_stage(make_pipe):
     x, y = vectors(16)
     pipe = make_pipe([dense(8, name=f'dense_{index}') for index in range(8)], num_replicas=2, num_partitions=2)
     pipe(x)
