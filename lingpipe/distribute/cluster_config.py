@@ -1,0 +1,202 @@
+"""Which processes make up a cluster, and which of them this one is: read as data from TF_CONFIG or a file.
+
+    {"cluster": {"chief": ["10.0.0.2:2222"], "worker": ["10.0.0.3:2222", "10.0.0.4:2222"]},
+     "task": {"type": "worker", "index": 0}}
+"""
+
+import json
+import os
+import re
+from typing import NamedTuple
+
+from lingpipe import spelling
+
+PIPELINE, MULTI_WORKER, PARAMETER_SERVER = MODES = ('pipeline', 'multi_worker', 'parameter_server')
+JOBS = ('chief', 'worker', 'ps', 'evaluator')
+_JOBS_OF_MODES = {PIPELINE: ('chief', 'worker'), MULTI_WORKER: ('worker',), PARAMETER_SERVER: ('chief', 'worker', 'ps')}
+_KEYS = ('cluster', 'task', 'environment', 'job', 'rpc_layer')  # the last three: services write them, nothing reads them
+_ADDRESS = re.compile(r'([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})', re.ASCII)
+_TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
+
+
+class ClusterConfig(NamedTuple):
+    """The processes of a cluster, and which of them this one is.
+
+    Attributes:
+        jobs: {'chief' | 'worker' | 'ps' | 'evaluator': list of 'host:port'}, those that exist.
+        task_type: the job of this process.
+        task_index: its number in that job, from 0.
+    """
+
+    jobs: dict
+    task_type: str
+    task_index: int
+
+    @property
+    def num_workers(self):
+        """Number of processes of the job 'worker'."""
+        return len(self.jobs.get('worker', ()))
+
+    @property
+    def num_parameter_servers(self):
+        """Number of processes of the job 'ps'."""
+        return len(self.jobs.get('ps', ()))
+
+    @property
+    def address(self):
+        """The 'host:port' that the others know this process by."""
+        return self.jobs[self.task_type][self.task_index]
+
+    @property
+    def task(self):
+        """This process in a word, such as 'worker:1'."""
+        return f'{self.task_type}:{self.task_index}'
+
+    @property
+    def is_chief(self):
+        """Whether this process leads: the chief, or worker 0 of a cluster without one."""
+        return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
+
+    def to_json(self):
+        """Returns the text that TF_CONFIG of this process holds."""
+        return json.dumps({'cluster': self.jobs, 'task': {'type': self.task_type, 'index': self.task_index}})
+
+
+def read(cluster_spec_path=None, environment=os.environ, task=None, mode=None):
+    """Reads a cluster from a file or from TF_CONFIG; nothing in it is evaluated.
+
+    The task is that of the argument, else that of the file, else that of TF_CONFIG: so one file serves all machines.
+
+    Args:
+        cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
+        environment: dict with, perhaps, TF_CONFIG.
+        task: which process this one is, such as 'worker:1', or None.
+        mode: one of MODES, whose jobs must all be there and no others; None: any.
+
+    Returns:
+        `ClusterConfig`.
+
+    Raises:
+        ValueError: the cluster is missing or wrong; the message says where, and what to do.
+    """
+    variable = _parse(environment['TF_CONFIG'], 'TF_CONFIG') if environment.get('TF_CONFIG') else {}
+    source, config = 'TF_CONFIG', variable
+    if cluster_spec_path:
+        source = f'--cluster_spec={cluster_spec_path}'
+        config = _parse(_text_of(cluster_spec_path, source), source)
+    jobs = _jobs(config, source)
+    if mode:
+        _check_mode(jobs, mode, source)
+    if task:
+        return ClusterConfig(jobs, *_checked_task(*_parse_task(task), jobs, f'--task={task}'))
+    for place, settings in ((source, config), ('TF_CONFIG', variable)):
+        if 'task' in settings:
+            return ClusterConfig(jobs, *_checked_task(*_task_fields(settings['task'], place), jobs, place))
+    raise ValueError(f"{source} does not say which process this one is. Give --task=TYPE:INDEX, such as --task=worker:0.")
+
+
+def _text_of(path, source):
+    try:
+        with open(path, encoding='utf-8') as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else 'it is not text in UTF-8'
+        raise ValueError(f'{source} cannot be read ({reason}). Give a JSON file in the form of TF_CONFIG.') from error
+
+
+def _parse(text, source):
+    try:
+        config = json.loads(text, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        reason = 'it is nested too deeply' if isinstance(error, RecursionError) else error
+        raise ValueError(f'{source} is not valid JSON ({reason}). {_expected()}') from error
+    if not isinstance(config, dict):
+        raise ValueError(f'{source} holds {_shown(config)}. {_expected()}')
+    for key in config:
+        if key not in _KEYS:
+            raise ValueError(f'{source} has an unknown entry {_shown(key)}{spelling.did_you_mean(key, _KEYS)}')
+    return config
+
+
+def _without_duplicates(pairs):
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f'a name occurs twice in {_shown(names)}')
+    return dict(pairs)
+
+
+def _expected():
+    return ('Expected is {"cluster": {"chief": ["host:port"], "worker": ["host:port", ...]}, "task": {"type": "worker", '
+            '"index": 0}}; see docs/many_machines.md.')
+
+
+def _jobs(config, source):
+    """Returns the checked {job: list of addresses}."""
+    if 'cluster' not in config:
+        missing = 'is not set and no --cluster_spec=FILE was given' if not config else "has no entry 'cluster'"
+        raise ValueError(f'{source} {missing}, so that the other processes are unknown. {_expected()}')
+    jobs = config['cluster']
+    if not isinstance(jobs, dict) or not jobs:
+        raise ValueError(f"'cluster' of {source} is {_shown(jobs)}. {_expected()}")
+    seen = {}
+    for job, addresses in jobs.items():
+        if job not in JOBS:
+            raise ValueError(f'{source} names an unknown job {_shown(job)}{spelling.did_you_mean(job, JOBS)}')
+        if not isinstance(addresses, list) or not addresses:
+            raise ValueError(f'{source} gives {_shown(addresses)} for {job}. Give a list of addresses, such as ["host:2222"].')
+        for index, address in enumerate(addresses):
+            _check_address(address, f'{job}:{index}', seen, source)
+    if len(jobs.get('chief', ())) > 1:
+        raise ValueError(f'{source} names {len(jobs["chief"])} chiefs. Give one.')
+    return {job: list(addresses) for job, addresses in jobs.items()}
+
+
+def _check_address(address, task, seen, source):
+    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if not match or not 1 <= int(match[2]) <= 65535:
+        raise ValueError(f"{source} gives {_shown(address)} as the address of {task}. Give 'host:port' with a port from 1 to 65535.")
+    other = seen.setdefault(address.lower(), task)
+    if other != task:
+        raise ValueError(f'{source} gives {address} to both {other} and {task}. Give each process a port of its own.')
+
+
+def _check_mode(jobs, mode, source):
+    needed = _JOBS_OF_MODES[mode]
+    for job in needed:
+        if job not in jobs:
+            raise ValueError(f"{source} has no job '{job}', which --cluster={mode} needs. Give {' and '.join(needed)}.")
+    for job in jobs:
+        if job not in (*needed, 'evaluator'):
+            hint = ' The first worker leads there: list it first among the workers.' if (job, mode) == ('chief', MULTI_WORKER) else ''
+            raise ValueError(f"{source} has a job '{job}', which --cluster={mode} does not know. Give {' and '.join(needed)}.{hint}")
+
+
+def _parse_task(task):
+    match = _TASK.fullmatch(task)
+    if not match:
+        raise ValueError(f'--task={task} is not possible. Give TYPE:INDEX, such as --task=worker:0.')
+    return match[1], int(match[2])
+
+
+def _task_fields(task, source):
+    kind, index = (task.get('type'), task.get('index', 0)) if isinstance(task, dict) else (None, None)
+    if isinstance(index, str) and re.fullmatch('[0-9]{1,6}', index):
+        index = int(index)  # some services write it so
+    if not isinstance(kind, str) or type(index) is not int:
+        raise ValueError(f"'task' of {source} is {_shown(task)}. Give {{\"type\": \"worker\", \"index\": 0}}.")
+    return kind, index
+
+
+def _checked_task(kind, index, jobs, source):
+    if kind not in jobs:
+        raise ValueError(f'{source}: the cluster has no job {_shown(kind)}{spelling.did_you_mean(kind, jobs)}')
+    if kind == 'evaluator':
+        raise ValueError(f'{source}: an evaluator takes no part in a cluster. Start it with --mode=eval --follow, without --cluster.')
+    if not 0 <= index < len(jobs[kind]):
+        raise ValueError(f'{source}: there is no {kind}:{index}. Give an index from 0 to {len(jobs[kind]) - 1}, one for each address.')
+    return kind, index
+
+
+def _shown(value):
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + '...'
