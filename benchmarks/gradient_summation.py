@@ -1,10 +1,12 @@
-"""Seconds to sum the gradients of ResNet-50: on virtual devices of this machine as measured, on TPUs by a model of their links.
+"""Seconds to sum the gradients of ResNet-50: measured on devices and processes of this machine, on TPUs by a model of links.
 
     python benchmarks/gradient_summation.py --picture=docs/images/gradient_summation.png
-    python benchmarks/gradient_summation.py --num_devices=                              # the model alone, which takes a second
+    python benchmarks/gradient_summation.py --num_devices= --num_processes=             # the model alone, which takes a second
 
-Weights are spread over the devices as a pipeline spreads them, and the sum of each comes to the device that it lives on. All
-virtual devices share this machine's memory and cores. The methods take turns. The model counts until all chips have all sums.
+Measured are virtual devices of one process, which share its memory, and server processes with one thread each, which send each
+other tensors over the loopback interface as hosts would over a network. All share this machine's cores. Weights are spread over
+the devices as a pipeline spreads them, and the sum of each comes to the device that it lives on. The methods take turns. Before
+that the sums of each are compared with NumPy's. The model counts until all chips have all sums.
 """
 
 import math
@@ -15,6 +17,8 @@ import time
 import common
 import keras
 import line_chart
+import numpy as np
+import server_processes
 import tensorflow as tf
 from absl import app, flags
 
@@ -23,6 +27,7 @@ from lingpipe.layers import resnet
 from lingpipe.planner import accelerators, reduction_time
 
 _NUM_DEVICES = flags.DEFINE_list('num_devices', ['2', '4', '8'], 'Numbers of virtual devices to measure with; empty for none.')
+_NUM_PROCESSES = flags.DEFINE_list('num_processes', ['2', '4'], 'Numbers of server processes to measure with; empty for none.')
 _METHODS = flags.DEFINE_list('methods', ['add', 'ring', 'two_dimensional'], "Values of GPipeLayer's field gradient_sum to measure.")
 _DEPTH = flags.DEFINE_integer('depth', 50, 'Depth of the ResNet whose gradients are summed.')
 _FILTERS = flags.DEFINE_integer('filters', 64, 'Filters of its first group.', lower_bound=1)
@@ -34,9 +39,10 @@ _HOP_MICROSECONDS = flags.DEFINE_float(
 _MODEL_BYTES = flags.DEFINE_integer('model_bytes', 4 * 25_557_032, 'Bytes of the gradients for the model: ResNet-50 in float32.')
 _PICTURE = flags.DEFINE_string('picture', None, "PNG file to draw the model's times into.")
 
+_ROUNDING = 1e-6  # of the largest value of a sum, for each replica
 
-def sums(num_devices):
-    """Measures all methods in turns, after one sum of each that does not count.
+def sums_on_devices(num_devices):
+    """Measures the methods on virtual devices of one process; see `_sums`.
 
     Args:
         num_devices: virtual devices, one a replica.
@@ -45,12 +51,39 @@ def sums(num_devices):
         Dictionary from method to seconds.
     """
     local_devices.use_virtual_devices(num_devices)
-    devices = local_devices.stage_devices(num_devices, 'CPU')
-    functions = {method: _sum_function(method, devices, *_gradients(devices)) for method in _METHODS.value}
-    for function in functions.values():
+    yield from _sums(local_devices.stage_devices(num_devices, 'CPU'))
+
+
+def sums_over_processes(num_processes):
+    """Measures the methods over server processes; see `_sums`.
+
+    Args:
+        num_processes: server processes, one a replica.
+
+    Yields:
+        Dictionary from method to seconds.
+    """
+    with server_processes.devices(num_processes) as devices:
+        yield from _sums(devices)
+
+
+def _sums(devices):
+    """Yields dictionaries from method to seconds: all in turns, after one sum of each that is checked and does not count."""
+    parts, owners = _gradients(devices)
+    expected = [np.sum([part.numpy() for part in replicas], axis=0, dtype='float64') for replicas in zip(*parts)]
+    functions = {method: _sum_function(method, devices, parts, owners) for method in _METHODS.value}
+    for method, function in functions.items():
+        _check(method, _totals(method, devices, parts, owners), expected, len(devices))
         function()
     while True:
         yield {method: _seconds(function) for method, function in functions.items()}
+
+
+def _check(method, totals, expected, num_replicas):
+    for total, right in zip(totals, expected):
+        error = np.abs(total.numpy() - right).max() / np.abs(right).max()
+        if error > _ROUNDING * num_replicas:
+            raise AssertionError(f'{method}: a sum of shape {right.shape} is off by {error:.1e} of its largest value.')
 
 
 def _gradients(devices):
@@ -61,23 +94,32 @@ def _gradients(devices):
         for layer in layers:
             image = layer(image)
     variables = [variable for layer in layers for variable in layer.trainable_variables]
-    return ([_ones(device, variables) for device in devices],
+    return ([_random(device, replica, variables) for replica, device in enumerate(devices)],
             [variable_placement.owner(variable, devices) for variable in variables])
 
 
-def _ones(device, variables):
+def _random(device, replica, variables):
     with tf.device(device):
-        return [tf.ones(variable.shape) for variable in variables]
+        return [tf.random.stateless_normal(variable.shape, [replica, number]) for number, variable in enumerate(variables)]
+
+
+def _totals(method, devices, parts, owners):
+    return tf.function(lambda: gradient_sums.GradientSum(method)(parts, devices, owners), autograph=False)()
 
 
 def _sum_function(method, devices, parts, owners):
     @tf.function(autograph=False)
     def run():
         totals = gradient_sums.GradientSum(method)(parts, devices, owners)
-        # Fetching all of them would copy them; one number of each is enough to wait for.
-        return [tf.reshape(total, [-1])[0] for total in totals]
+        # Fetching all of them would copy them; one number of each is enough to wait for, and one tensor a device to send.
+        return [_first_numbers(owner, [total for total, own in zip(totals, owners) if own == owner]) for owner in set(owners)]
 
     return run
+
+
+def _first_numbers(device, tensors):
+    with tf.device(device):
+        return tf.stack([tf.reshape(tensor, [-1])[0] for tensor in tensors])
 
 
 def _seconds(function):
@@ -87,11 +129,19 @@ def _seconds(function):
     return time.perf_counter() - start
 
 
-def measured_row(num_devices):
-    """Returns a row of the table of what was measured: the devices, then milliseconds of each method."""
-    with common.Process(sums, num_devices) as process:
+def measured_row(sums, count):
+    """Returns a row of a table of what was measured.
+
+    Args:
+        sums: generator function, such as `sums_on_devices`.
+        count: its argument, the number of replicas.
+
+    Returns:
+        List of the number of replicas, then the milliseconds of each method.
+    """
+    with common.Process(sums, count) as process:
         rounds = [process.next() for _ in range(_NUM_ROUNDS.value)]
-    return [num_devices, *(f'{1000 * statistics.median(times[method] for times in rounds):.1f}' for method in _METHODS.value)]
+    return [count, *(f'{1000 * statistics.median(times[method] for times in rounds):.1f}' for method in _METHODS.value)]
 
 
 def predictions():
@@ -119,6 +169,11 @@ def _model_table(pairs):
          for chips, (ring, square) in pairs.items()])
 
 
+def _measured_table(name, sums, counts):
+    return common.markdown_table([name, *(f'{method}, ms' for method in _METHODS.value)],
+                                 [measured_row(sums, int(count)) for count in counts])
+
+
 def _draw(pairs):
     lines = {name: [1000 * pair[index].seconds for pair in pairs.values()] for index, name in enumerate(['ring', '2-D'])}
     pathlib.Path(_PICTURE.value).write_bytes(line_chart.png(
@@ -131,12 +186,12 @@ def main(unused_argv):
         _draw(pairs)
     paragraphs = [_model_table(pairs), f'By the model: {_MODEL_BYTES.value / 1e6:.1f} MB, links of {_ACCELERATOR.value}, '
                   f'{_HOP_MICROSECONDS.value:g} us a step.']
-    if _NUM_DEVICES.value:
-        rows = [measured_row(int(num_devices)) for num_devices in _NUM_DEVICES.value]
-        paragraphs += [
-            common.markdown_table(['virtual devices', *(f'{method}, ms' for method in _METHODS.value)], rows),
-            f'Measured: gradients of ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group; median of '
-            f'{_NUM_ROUNDS.value} sums.']
+    measured = [_measured_table(*arguments) for arguments in (('virtual devices', sums_on_devices, _NUM_DEVICES.value),
+                                                              ('server processes', sums_over_processes, _NUM_PROCESSES.value))
+                if arguments[-1]]
+    if measured:
+        paragraphs += [*measured, f'Measured: gradients of ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first '
+                                  f'group; median of {_NUM_ROUNDS.value} sums.']
     common.report(*paragraphs)
 
 

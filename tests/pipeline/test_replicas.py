@@ -147,3 +147,29 @@ def test_stages_of_all_replicas_compute_on_devices_of_their_own(make_pipe):
              if operation.type == 'PartitionedCall' and '_backward' in operation.get_attr('f').name]
     places = [(operation.get_attr('f').name.split('_backward')[0][-1], operation.device[-1]) for operation in calls]
     assert sorted(places) == [('0', '0')] * 2 + [('0', '2')] * 2 + [('1', '1')] * 2 + [('1', '3')] * 2
+
+
+def test_the_sums_of_a_stage_do_not_wait_for_the_backward_pass_of_stages_before_it(make_pipe):
+    x, y = vectors(16)
+    pipe = make_pipe([dense(3, name=f'dense_{index}') for index in range(4)], num_replicas=2, num_partitions=2,
+                     num_micro_batches=2, gradient_sum='add')
+    pipe(x)
+    step = tf.function(lambda: pipe.value_and_grad(squared_error, x, y).gradients, autograph=False)
+    calls = [operation for operation in step.get_concrete_function().graph.get_operations()
+             if operation.type == 'PartitionedCall']
+    sums = [call for call in calls if '_add_up' in call.get_attr('f').name]
+    backward = {stage: {call for call in calls if f'{stage}_backward' in call.get_attr('f').name} for stage in (0, 1)}
+    assert {call.device[-1] for call in sums} == set('0123')
+    for call in sums:
+        assert (_all_before(call) >= backward[1]) and _all_before(call) & backward[0] == (
+            backward[0] if call.device[-1] in '02' else set())
+
+
+def _all_before(operation):
+    found, ahead = set(), [operation]
+    while ahead:
+        operation = ahead.pop()
+        new = {tensor.op for tensor in operation.inputs} | set(operation.control_inputs)
+        ahead.extend(new - found)
+        found |= new
+    return found
