@@ -79,6 +79,18 @@ class BaseTask:
         """
         del training_input, read
 
+    def report(self, training_input, read):
+        """Shows what the model has learnt, printed once at the end of a training.
+
+        Args:
+            training_input: input that the model was trained on.
+            read: function that gives the value to use for a Keras variable, such as its moving average.
+
+        Returns:
+            A few lines of text; None where there is nothing to show.
+        """
+        del training_input, read
+
     def metric_names(self, targets):
         """Finds out which metrics `loss` returns by tracing it alone, before the first step is built.
 

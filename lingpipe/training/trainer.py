@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lingpipe.distribute import device_kinds, logical_cores, spmd_cores
 from lingpipe.training import (
+    bad_record_report,
     checkpoints,
     core_program,
     errors,
@@ -54,6 +55,7 @@ class Trainer:
         self._checkpointer = checkpoints.Checkpointer(self._logdir.train, self._program, params.train.save_max_to_keep)
         self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1)
         self._step = 0
+        self._num_told_bad_records = 0
 
     def _build(self, devices):
         p, spec, folder = self._params, self._input.input_spec, self._logdir.path
@@ -81,7 +83,12 @@ class Trainer:
             TrainingError: when a loss is not finite, or the log directory fails.
         """
         with self._logdir.lock():
-            return self._run()
+            try:
+                return self._run()
+            finally:
+                told = bad_record_report.text({'Train': self._input, **self._evaluation_inputs})
+                if told:
+                    print(told, flush=True)
 
     def _run(self):
         p = self._params.train
@@ -189,17 +196,27 @@ class Trainer:
         p = self._params
         if p.train.summary_interval_steps and self._step % p.train.summary_interval_steps == 0:
             self._write_curves()
+            self._tell_bad_records()
         if p.eval.interval_steps and self._step % p.eval.interval_steps == 0 and self._step < p.train.max_steps:
             self._evaluate(self._inputs_for_choices(), interrupted)
         if time.monotonic() - self._saved_at >= p.train.save_interval_seconds:
             self._save(self._checkpointer)
             self._saved_at = time.monotonic()
+            self._tell_bad_records()
 
     def _write_curves(self):
+        num_bad_records = bad_record_report.count(self._input)
         self._curves.scalars(self._step, {
             **{name: float(values.mean()) for name, values in self._metrics.items()},
             'learning_rate': float(self._program.learning_rate), 'gradient_norm': self._gradient_norm,
-            f'{self._input.example_name}_per_second': self._rate})
+            f'{self._input.example_name}_per_second': self._rate,
+            **({} if num_bad_records is None else {'bad_records': num_bad_records})})
+
+    def _tell_bad_records(self):
+        num_bad_records = bad_record_report.count(self._input) or 0
+        if num_bad_records > self._num_told_bad_records:
+            self._num_told_bad_records = num_bad_records
+            self._progress.write(f'step {self._step}, bad records so far: {num_bad_records}')
 
     def _non_finite(self):
         step = int(self._program.global_step) + 1
@@ -256,4 +273,10 @@ class Trainer:
             baselines = self._task.baselines(self._params.input, self._evaluation_inputs[name])
             if baselines:
                 print(progress.comparison(name, baselines), flush=True)
+        self._print_report()
         return results
+
+    def _print_report(self):
+        report = self._task.report(self._input, self._program.read)
+        if report is not None:
+            print(report, flush=True)

@@ -1,0 +1,30 @@
+"""Linear regression: the smallest model, of which everybody knows what must come out.
+
+    python run.py --model=params.linear_regression --mode=train --logdir=logs/linear_regression
+"""
+
+import keras
+
+from lingpipe import base_model_params, layers, model_registry
+from lingpipe.input import linear_input
+from lingpipe.models import linear_regression
+
+
+@model_registry.RegisterSingleTaskModel
+class EightWeights(base_model_params.SingleTaskModelParams):
+    """Eight weights and a bias, found again from a thousand noisy examples in seconds."""
+
+    def Train(self):
+        return linear_input.LinearInput.Params().Set(name='linear_train', split='train', num_examples=1000, batch_size=60)
+
+    def Test(self):
+        return linear_input.LinearInput.Params().Set(name='linear_test', split='test', num_examples=250, batch_size=125)
+
+    def Task(self):
+        p = linear_regression.LinearRegression.Params().Set(name='eight_weights')
+        p.body.layers = [layers.KerasParams(keras.layers.Dense, units=1)]
+        p.train.Set(max_steps=400, learning_rate=0.05, summary_interval_steps=20)
+        return p
+
+
+DEFAULT = EightWeights
