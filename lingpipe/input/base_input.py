@@ -24,9 +24,12 @@ class BaseInput:
     Attributes:
         example_name: what an example is called.
         params: the frozen Params, in which the seed is a number.
+        bad_records: dictionary from the name of each record that was skipped so far to what is wrong with it; None where
+            nothing is looked for.
     """
 
     example_name = 'examples'
+    bad_records = None
 
     @classmethod
     def Params(cls):

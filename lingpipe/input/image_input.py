@@ -39,7 +39,7 @@ class ImageInput(base_input.BaseInput):
         num_classes: number of classes, `label_offset` included.
         input_shape: (batch_size, height, width, channels) of the images.
         input_spec: `tf.TensorSpec` of a batch of images.
-        bad_records: dictionary from the name of each record that was skipped so far to what is wrong with it.
+        bad_records: as in `BaseInput`; counted since this object was made, once a record.
     """
 
     example_name = 'images'
@@ -108,7 +108,7 @@ class ImageInput(base_input.BaseInput):
 
     @property
     def bad_records(self):
-        return dict(self._bad_records.reasons)
+        return None if self.params.max_bad_records is None else dict(self._bad_records.reasons)
 
     @base_input.without_autograph
     def training_dataset(self, position=0):

@@ -5,6 +5,7 @@ import re
 import tensorflow as tf
 
 _NO_SPACE = ('No space left on device', 'Disk quota exceeded')
+_TOO_MANY_BAD_RECORDS = 'max_bad_records: '
 _LESS_MEMORY = {'none': 'stage', 'stage': 'layer'}
 
 
@@ -45,6 +46,8 @@ def in_words(error, body_params):
     told = cause(error)
     if any(words in told for words in _NO_SPACE):
         return f'The disk is full ({told}). Free some space, then run the same command again.'
+    if _TOO_MANY_BAD_RECORDS in told:
+        return told[told.index(_TOO_MANY_BAD_RECORDS):].rstrip("']\"")
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return f'A device ran out of memory ({told}). {_save_memory(body_params)}'
     if isinstance(error, tf.errors.CancelledError):

@@ -1,0 +1,86 @@
+"""What a training tells about records that it could not use, on real images of which some are broken."""
+
+import keras
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing import event_accumulator
+
+from lingpipe import base_model_params, layers
+from lingpipe.input import image_input
+from lingpipe.models import image_classifier
+from lingpipe.training import bad_record_report, errors, trainer
+from tests.input import photographs
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+    return photographs.prepare('bad_photographs', tmp_path_factory.mktemp('data'))
+
+
+def photos(data_dir, **fields):
+    defaults = {'dataset': 'bad_photographs', 'augmentation': 'resnet', 'batch_size': 8, 'image_size': 8}
+    return image_input.ImageInput.Params().Set(data_dir=data_dir, **{**defaults, **fields})
+
+
+class TinyPhotographs(base_model_params.SingleTaskModelParams):
+    """A single layer that sorts the photographs."""
+
+    def Train(self):
+        return image_input.ImageInput.Params()
+
+    def Task(self):
+        p = image_classifier.ImageClassifier.Params().Set(name='tiny_photographs')
+        p.body.Set(num_partitions=1, num_micro_batches=1, layers=[
+            layers.KerasParams(keras.layers.Flatten), layers.KerasParams(keras.layers.Dense, units=photographs.NUM_EXAMPLES)])
+        p.train.Set(max_steps=10, steps_per_loop=5, summary_interval_steps=5)
+        return p
+
+
+def train(logdir, train_input, **evaluation_inputs):
+    params = TinyPhotographs().Model()
+    params.Define('input', train_input, 'The input of Train.')
+    return trainer.Trainer(params, evaluation_inputs, str(logdir)).run()
+
+
+def curve(logdir, name):
+    events = event_accumulator.EventAccumulator(str(logdir), size_guidance={'tensors': 0}).Reload()
+    return [(event.step, tf.make_ndarray(event.tensor_proto).item()) for event in events.Tensors(name)]
+
+
+def test_a_training_names_bad_records_and_counts_them_in_a_curve(data_dir, tmp_path, capsys):
+    train(tmp_path, photos(data_dir), Test=photos(data_dir))
+    printed = capsys.readouterr()
+    begin = printed.out.index("Train: 6 bad records of 'bad_photographs'; 100 may be skipped\n")
+    first, *named, rest, test = printed.out[begin:].splitlines()[:8]
+    data = photos(data_dir).Instantiate()
+    list(data.training_dataset().take(5))
+    assert named == [f'  {record}, which {reason}' for record, reason in list(data.bad_records.items())[:5]]
+    assert (rest, test) == ('  and 1 more, named in the log', "Test: 6 bad records of 'bad_photographs'; 100 may be skipped")
+    assert 'step 5, bad records so far: 6' in printed.err
+    assert curve(tmp_path / 'train', 'bad_records') == [(5, 6.0), (10, 6.0)]
+
+
+def test_a_training_without_bad_records_tells_nothing_and_draws_zeros(data_dir, tmp_path, capsys):
+    photographs.prepare('good_photographs', data_dir)
+    train(tmp_path, photos(data_dir, dataset='good_photographs'))
+    printed = capsys.readouterr()
+    assert 'bad record' not in printed.out + printed.err
+    assert curve(tmp_path / 'train', 'bad_records') == [(5, 0.0), (10, 0.0)]
+
+
+def test_too_many_bad_records_end_a_training_in_one_sentence_after_those_that_were_skipped(data_dir, tmp_path, capsys):
+    train_input = photos(data_dir, max_bad_records=2)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        train(tmp_path, train_input)
+    told = errors.in_words(error.value, TinyPhotographs().Task().body)
+    assert told.startswith('max_bad_records: ') and told.endswith('or set max_bad_records higher.')
+    assert "bad records of 'bad_photographs'; 2 may be skipped" in capsys.readouterr().out
+
+
+def test_one_record_is_told_in_the_singular_and_an_input_that_does_not_look_has_no_count(data_dir):
+    data = photos(data_dir, max_bad_records=None).Instantiate()
+    assert bad_record_report.count(data) is None and bad_record_report.text({'Train': data}) == ''
+    data = photos(data_dir).Instantiate()
+    data._bad_records.reasons['record 3 of a'] = 'is empty'
+    assert bad_record_report.text({'Train': data}) == (
+        "Train: 1 bad record of 'bad_photographs'; 100 may be skipped\n  record 3 of a, which is empty")
