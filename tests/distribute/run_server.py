@@ -1,0 +1,31 @@
+"""A server, or the chief of servers, in a process of its own: the tests start it with a TF_CONFIG."""
+
+import os
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
+
+import sys
+
+import tensorflow as tf
+
+from lingpipe.distribute import cluster_config, server
+
+
+def lead(config):
+    tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec({'worker': config.jobs['worker']}))
+    names = [device.name for device in tf.config.list_logical_devices('CPU')]
+    with tf.device(names[-1]):
+        print(f'{names[-1]} computes {tf.Variable(2.).assign_add(3.).numpy()}', flush=True)
+    server.announce_end(config)
+    print('told all', flush=True)
+
+
+if __name__ == '__main__':
+    this = cluster_config.read()
+    if this.is_chief:
+        lead(this)
+    else:
+        try:
+            server.serve(this, num_cpu_devices=2)
+        except RuntimeError as refused:
+            sys.exit(f'Error: {refused}')

@@ -1,0 +1,66 @@
+"""Servers as processes on loopback: they compute, end when told to, and say why they cannot start."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from lingpipe.distribute import cluster_config
+
+PROGRAM = pathlib.Path(__file__).with_name('run_server.py')
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def free_addresses(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
+        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
+
+
+@pytest.fixture(name='start')
+def start_fixture():
+    """Returns a function that starts a task of a cluster of one chief and two workers; what still runs is killed after the test."""
+    chief, *workers = free_addresses(3)
+    jobs = {'chief': [chief], 'worker': workers}
+    with contextlib.ExitStack() as stack:
+        def start(kind, index):
+            text = cluster_config.ClusterConfig(jobs, kind, index).to_json()
+            process = subprocess.Popen(
+                [sys.executable, PROGRAM], env={**os.environ, 'TF_CONFIG': text, 'PYTHONPATH': str(ROOT)}, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            return process
+        start.jobs = jobs
+        yield start
+
+
+def test_servers_compute_and_end_with_the_training(start):
+    workers = [start('worker', index) for index in range(2)]
+    for index, worker in enumerate(workers):
+        assert worker.stdout.readline() == f'worker:{index} serves at {start.jobs["worker"][index]} with 2 CPU devices.\n'
+    out, err = start('chief', 0).communicate(timeout=60)
+    assert out == '/job:worker/replica:0/task:1/device:CPU:1 computes 5.0\ntold all\n', err
+    for index, worker in enumerate(workers):
+        assert worker.wait(timeout=20) == 0
+        assert worker.stdout.read() == f'worker:{index} has ended.\n'
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_server_at_once_and_others_need_not_be_there(start, number):
+    worker = start('worker', 1)
+    assert worker.stdout.readline().startswith('worker:1 serves at ')
+    worker.send_signal(number)
+    assert worker.wait(timeout=10) == 0
+
+
+def test_a_port_that_is_taken_is_named(start):
+    host, _, port = start.jobs['worker'][0].rpartition(':')
+    with socket.create_server((host, int(port))):
+        _, err = start('worker', 0).communicate(timeout=60)
+    assert f'Error: worker:0 cannot serve at port {port} (Address already in use). See which process holds it' in err
