@@ -99,7 +99,7 @@ def ideal_bubble(schedule, recompute):
     if recompute == 'stage':
         recomputed = schedule.backwards() - schedule.backwards_after_own_forward()
         durations.update({action._replace(kind=step_times.RECOMPUTE): seconds[step_times.RECOMPUTE] for action in recomputed})
-    return replay.replay(schedule, durations).bubble_fraction
+    return replay.replay(schedule, [durations]).bubble_fraction
 
 
 def _configurations():

@@ -1,7 +1,7 @@
 """Draws one real step of a pipeline: when each device began and ended each action, stamped inside the graph.
 
     python benchmarks/timeline.py --num_partitions=3 --num_micro_batches=6
-    python benchmarks/timeline.py --layer=wait --schedule=1f1b --picture=timeline.png
+    python benchmarks/timeline.py --layer=wait --schedule=1f1b --num_replicas=2 --picture=timeline.png
 """
 
 import pathlib
@@ -20,7 +20,8 @@ from lingpipe.pipeline import schedule as schedules
 from lingpipe.training import trace, trace_picture
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 3, 'Partitions K, each on a virtual CPU device.', lower_bound=1)
-_NUM_MICRO_BATCHES = flags.DEFINE_integer('num_micro_batches', 6, 'Micro-batches M in the step.', lower_bound=1)
+_NUM_REPLICAS = flags.DEFINE_integer('num_replicas', 1, 'Pipelines R side by side.', lower_bound=1)
+_NUM_MICRO_BATCHES = flags.DEFINE_integer('num_micro_batches', 6, 'Micro-batches M of a pipeline in the step.', lower_bound=1)
 _SCHEDULE = flags.DEFINE_enum(
     'schedule', 'gpipe', sorted(schedules.SCHEDULES.keys() - {'interleaved_1f1b'}), "GPipeLayer's field.")
 _RECOMPUTE = flags.DEFINE_enum('recompute', 'stage', ['none', 'stage'], "GPipeLayer's field.")
@@ -44,7 +45,7 @@ def _build_pipe():
     ends = [len(layers) * (index + 1) for index in range(_NUM_PARTITIONS.value)]
     pipe = gpipe_layer.GPipeLayer.Params().Set(
         name='pipe', layers=layers * _NUM_PARTITIONS.value, num_partitions=_NUM_PARTITIONS.value, partition_by=ends,
-        num_micro_batches=_NUM_MICRO_BATCHES.value, recompute=_RECOMPUTE.value,
+        num_micro_batches=_NUM_MICRO_BATCHES.value, num_replicas=_NUM_REPLICAS.value, recompute=_RECOMPUTE.value,
         schedule=_SCHEDULE.value).Instantiate()
     pipe.build((None, _UNITS.value))
     return pipe
@@ -63,9 +64,14 @@ def measure_step(pipe):
         result = pipe.value_and_grad(lambda targets, outputs: tf.reduce_mean(tf.square(outputs - targets)), x, x)
         return result.gradients, pipe.observer.stamps()
 
-    x = tf.random.stateless_normal([_ROWS.value * _NUM_MICRO_BATCHES.value, _UNITS.value], [1, 2])
+    x = tf.random.stateless_normal([_batch_size(), _UNITS.value], [1, 2])
     runs = [pipe.observer.spans(pipe.schedule, step(x)[1].numpy()) for _ in range(6)][1:]
-    return min((step_times.StepTimes(pipe.schedule, spans) for spans in runs), key=lambda step: step.seconds)
+    return min((step_times.StepTimes(pipe.schedule, spans, num_replicas=_NUM_REPLICAS.value) for spans in runs),
+               key=lambda step: step.seconds)
+
+
+def _batch_size():
+    return _ROWS.value * _NUM_MICRO_BATCHES.value * _NUM_REPLICAS.value
 
 
 def _busy_table(step):
@@ -89,17 +95,18 @@ def _draw_picture(pipe, step):
 
 
 def main(unused_argv):
-    local_devices.use_virtual_devices(_NUM_PARTITIONS.value)
+    local_devices.use_virtual_devices(_NUM_REPLICAS.value * _NUM_PARTITIONS.value)
     pipe = _build_pipe()
     step = measure_step(pipe)
     if _PICTURE.value:
         _draw_picture(pipe, step)
     possible = 1 - pipe.schedule.simulate().bubble_fraction
     common.report(
-        f'One step of {step.seconds * 1000:.0f} ms, {_NUM_PARTITIONS.value} partitions, {_NUM_MICRO_BATCHES.value} micro-batches, '
+        f'One step of {step.seconds * 1000:.0f} ms, {_NUM_REPLICAS.value} x {_NUM_PARTITIONS.value} partitions, '
+        f'{_NUM_MICRO_BATCHES.value} micro-batches each, '
         f"schedule='{_SCHEDULE.value}', recompute='{_RECOMPUTE.value}':",
         f'```\n{step.timeline.draw(_COLUMNS.value)}\n```', _busy_table(step),
-        trace.report([step], _ROWS.value * _NUM_MICRO_BATCHES.value),
+        trace.report([step], _batch_size()),
         f'With equal partitions the schedule lets a device be busy {possible:.0%} of the step.')
 
 

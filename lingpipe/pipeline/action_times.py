@@ -24,10 +24,11 @@ class ActionTimes:
         self._stamps = time_stamps.TimeStamps()
         self._calls = []
 
-    def around(self, action, lay_out, *arguments):
+    def around(self, replica, action, lay_out, *arguments):
         """Lays out a call between two stamps; `executor.Execution` calls this with the call's device in scope.
 
         Args:
+            replica: number of the replica.
             action: the `Action` that the call belongs to.
             lay_out: method of `StageProgram` that returns its results and, last, the call operation, or None.
             *arguments: what to call it with.
@@ -42,7 +43,7 @@ class ActionTimes:
             return [*results, None]
         end = self._stamps.when_computed(operation.outputs[0], operation.device)
         kind = RECOMPUTE if lay_out.__name__ == 'recompute' else action.kind
-        self._calls.append((action._replace(kind=kind), begin, end))
+        self._calls.append(((replica, action._replace(kind=kind)), begin, end))
         with tf.control_dependencies([end]):
             results = _map_tensors(lambda tensor: tf.identity(tensor) if tensor.op is operation else tensor, results)
         return [*results, end.op]
@@ -59,27 +60,35 @@ class ActionTimes:
         do has no call: it takes no time, after the action before it on its device.
 
         Args:
-            schedule: the `Schedule` that was run.
+            schedule: the `Schedule` that each replica ran.
             stamps: value of `stamps()`.
 
         Returns:
             Tuple of `Span`s, with recomputations as actions of their own, in the order of their starts.
         """
-        times = {}
-        for (action, *_), (begin, end) in zip(self._calls, stamps.tolist()):
-            first, _ = times.get(action, (begin, end))
-            times[action] = first, end
-        for actions in schedule.device_actions:
-            _add_actions_without_call(actions, times)
-        spans = [Span(schedule.device_of(action.stage), action, *moments) for action, moments in times.items()]
+        spans = [Span(replica * schedule.num_devices + schedule.device_of(action.stage), action, *moments)
+                 for replica, times in self._times(stamps).items()
+                 for action, moments in _with_actions_without_call(schedule, times).items()]
         return tuple(sorted(spans, key=lambda span: (span.start, span.end, span.device)))
 
+    def _times(self, stamps):
+        """Returns for each replica the dictionary from `Action` to its begin and end."""
+        times = {}
+        for ((replica, action), *_), (begin, end) in zip(self._calls, stamps.tolist()):
+            of_replica = times.setdefault(replica, {})
+            first, _ = of_replica.get(action, (begin, end))
+            of_replica[action] = first, end
+        return times
 
-def _add_actions_without_call(actions, times):
-    moment = min(begin for begin, _ in times.values())
-    for action in actions:
-        _, moment = times.get(action._replace(kind=RECOMPUTE), (moment, moment))
-        _, moment = times.setdefault(action, (moment, moment))
+
+def _with_actions_without_call(schedule, times):
+    times, first = dict(times), min(begin for begin, _ in times.values())
+    for actions in schedule.device_actions:
+        moment = first
+        for action in actions:
+            _, moment = times.get(action._replace(kind=RECOMPUTE), (moment, moment))
+            _, moment = times.setdefault(action, (moment, moment))
+    return times
 
 
 def _tensors_in(nest):

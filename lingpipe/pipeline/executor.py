@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls, device_kinds, logical_cores
+from lingpipe.distribute import across_replicas, device_calls, device_kinds
 from lingpipe.pipeline import boundary, boundary_gradients, positions, stage_program, state_updates
 from lingpipe.pipeline import schedule as schedules
 
@@ -57,8 +57,8 @@ class Execution:
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
         observer: what lays the calls out in this object's place, such as `action_times.ActionTimes`, or None. Its
-            `around(action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last the operation
-            that the device's next call waits for.
+            `around(replica, action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last the
+            operation that the device's next call waits for.
         loss_scale: scalar tensor that all gradients are to be multiplied by, or None.
         first_micro_batch: number of the first of the micro-batches, where other replicas have those before it.
         replica: number of the replica.
@@ -98,7 +98,7 @@ class Execution:
         self._gradients = boundary_gradients.BoundaryGradients()
         self._weight_gradients = [None] * len(stages)
         self._programs = {}
-        self._observer = observer
+        self._observer, self._replica = observer, replica
         self._loss_scale = loss_scale
 
     def run(self, kinds=ALL_KINDS):
@@ -209,7 +209,7 @@ class Execution:
     def _in_turn(self, stage, lay_out, *arguments):
         """Lays out a call on the stage's device, after the one before it there; returns all results but its operation."""
         if self._observer:
-            lay_out = functools.partial(self._observer.around, self._action, lay_out)
+            lay_out = functools.partial(self._observer.around, self._replica, self._action, lay_out)
         with tf.device(stage.device), tf.control_dependencies(self._last.get(stage.device, [])):
             *results, operation = lay_out(*arguments)
         if operation is not None:
@@ -244,7 +244,7 @@ class Execution:
             weights = [self._program(last).total_weight(targets) for each in self.siblings for targets in each._targets]
         with tf.device(device_kinds.for_single_operations(last.device)):
             rows = tf.add_n([tf.cast(each.num_rows, tf.float32) for each in self.siblings])
-            weight, rows = logical_cores.sum_over_replicas(last.device, (tf.add_n(weights), rows))
+            weight, rows = across_replicas.sum_over_replicas(last.device, (tf.add_n(weights), rows))
             return self._scaled(weight / rows)
 
     def _scaled(self, gradient):

@@ -117,6 +117,11 @@ class GPipeLayer(base_layer.BaseLayer):
         return self._stages
 
     @property
+    def replicas(self):
+        """For each replica, the list of its `Stage`s, once built."""
+        return self._replicas
+
+    @property
     def partitions(self):
         """List of `Partition`: which layers went where, and what each costs."""
         devices = [part.device for part in self.stages]
@@ -286,9 +291,9 @@ class GPipeLayer(base_layer.BaseLayer):
         p = self.params
         batch = inputs if targets is None else (inputs, targets)
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
-        validation.validate_batch(batch, count, [part.device for row in self._replicas for part in row])
+        validation.validate_batch(batch, count, [part.device for row in self.replicas for part in row])
         return replicas.execution(
-            self._replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),
+            self.replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),
             [()] * count if targets is None else micro_batches.split_on(self._place_of(-1), targets, count),
             gradient_sums.GradientSum(p.gradient_sum), self._seed_and_step(step, training), training, values,
             recompute=p.recompute, loss=loss, **kwargs)
@@ -296,7 +301,7 @@ class GPipeLayer(base_layer.BaseLayer):
     def _place_of(self, index):
         """Returns where batches are cut for a stage: on its device, or on the host where several devices have the stage."""
         device = self.stages[index].device
-        return device if len(self._replicas) == 1 else device_kinds.host_of(device)
+        return device if len(self.replicas) == 1 else device_kinds.host_of(device)
 
     def _loss_of_targets(self, loss_fn):
         """Returns the loss as the last stage calls it, the same object each time: programs are kept by it."""

@@ -2,7 +2,7 @@
 
 import itertools
 
-from lingpipe.distribute import device_calls, variable_placement
+from lingpipe.distribute import device_calls, variable_placement, workers
 from lingpipe.pipeline import boundary, executor, state_updates, variable_values
 
 
@@ -82,7 +82,7 @@ class Replicas:
         return self._gradient_sum(parts, devices, self._owners[stage])
 
 
-def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, training, values, observer=None, **kwargs):
+def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, training, values, **kwargs):
     """Prepares one mini-batch for its way through the stages of one pipeline, or of several.
 
     Args:
@@ -94,7 +94,6 @@ def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, train
         seed_and_step: int64 tensor `[2]`.
         training: Python boolean.
         values: for each stage its `Variables`, as tensors where the variables live.
-        observer: as in `executor.Execution`, for the first replica.
         **kwargs: passed on to `executor.Execution`.
 
     Returns:
@@ -103,12 +102,13 @@ def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, train
     shares = _shares(len(parts), len(grid))
     if training:
         _check_shares(shares, grid[0])
+    here = workers.current().index
     equal = executor.are_equal([executor.num_rows(boundary.unpack(nest).values) for nest in parts])
     executions = [
         executor.Execution(
             stages, schedule.for_num_micro_batches(stop - start), parts[start:stop], seed_and_step, training,
-            variable_values.bring(stages, training, values), targets=targets[start:stop], first_micro_batch=start,
-            replica=replica, equal_rows=equal, observer=None if start else observer, **kwargs)
+            variable_values.bring(stages, training, values), targets=targets[start:stop],
+            first_micro_batch=here * len(parts) + start, replica=here * len(grid) + replica, equal_rows=equal, **kwargs)
         for replica, (stages, (start, stop)) in enumerate(zip(grid, shares)) if stop > start]
     if len(executions) == 1:
         return executions[0]

@@ -19,15 +19,29 @@ class StepTimes:
         device 1  .. F0 F1 F2 B2 R1 B1 R0 B0 ........... │ .U     U: update
                   start                        end of actions   end
 
+    Replicas stand beneath each other: with K devices a replica, device d of replica r is device r K + d here. Micro-batches
+    are counted in each replica from 0.
+
     Attributes:
-        schedule: `Schedule` that was run.
+        schedule: `Schedule` that each replica ran.
         spans: tuple of `Span`s in the order of their starts.
         updates: for each device the pair (begin, end) of its update; empty where there was none.
+        num_replicas: R.
     """
 
     schedule: object
     spans: tuple
     updates: tuple = ()
+    num_replicas: int = 1
+
+    @property
+    def num_devices(self):
+        """How many devices there are, those of all replicas."""
+        return self.num_replicas * self.schedule.num_devices
+
+    def replica_of(self, device):
+        """Returns the number of the replica that a device belongs to."""
+        return device // self.schedule.num_devices
 
     @property
     def start(self):
@@ -51,13 +65,16 @@ class StepTimes:
 
     @property
     def durations(self):
-        """Dictionary from `Action` to seconds."""
-        return {span.action: span.end - span.start for span in self.spans}
+        """For each replica, the dictionary from `Action` to seconds."""
+        found = [{} for _ in range(self.num_replicas)]
+        for span in self.spans:
+            found[self.replica_of(span.device)][span.action] = span.end - span.start
+        return found
 
     def busy(self, kinds):
         """Returns the seconds that a device works on actions of some kinds, the mean of all devices."""
         total = sum(span.end - span.start for span in self.spans if span.action.kind in kinds)
-        return total / self.schedule.num_devices
+        return total / self.num_devices
 
     @property
     def idle(self):
@@ -72,10 +89,10 @@ class StepTimes:
     @property
     def mean_actions_in_flight(self):
         """How many devices work at once, on average up to the end of the actions."""
-        return self.busy((*COMPUTE, RECOMPUTE)) * self.schedule.num_devices / (self.actions_end - self.start)
+        return self.busy((*COMPUTE, RECOMPUTE)) * self.num_devices / (self.actions_end - self.start)
 
     @property
     def timeline(self):
         """The `Timeline` of the step, in which all that follows the last action counts as update."""
-        ends = [end for _, end in self.updates] or [self.actions_end] * self.schedule.num_devices
+        ends = [end for _, end in self.updates] or [self.actions_end] * self.num_devices
         return Timeline(self.schedule, self.spans, tuple(max(end - self.actions_end, 0.0) for end in ends))

@@ -12,7 +12,7 @@ class Span(NamedTuple):
     """One action's time on its device.
 
     Attributes:
-        device: index of the device.
+        device: index of the device; the devices of several replicas are numbered one replica after the other.
         action: `Action`.
         start: time when it began, in the unit of the costs.
         end: time when it ended.
@@ -37,6 +37,11 @@ class Timeline:
     schedule: object
     spans: tuple
     updates: tuple
+
+    @property
+    def num_devices(self):
+        """How many devices there are, those of all replicas."""
+        return len(self.updates)
 
     @property
     def step_time(self):
@@ -88,9 +93,8 @@ class Timeline:
             Text of as many lines as there are devices.
         """
         columns = num_columns or self._natural_num_columns()
-        width = len(str(self.schedule.num_devices - 1))
-        return '\n'.join(f'device {device:<{width}}  {self._draw_device(device, columns)}'
-                         for device in range(self.schedule.num_devices))
+        width = len(str(self.num_devices - 1))
+        return '\n'.join(f'device {device:<{width}}  {self._draw_device(device, columns)}' for device in range(self.num_devices))
 
     @property
     def _actions_time(self):
@@ -102,7 +106,7 @@ class Timeline:
 
     @property
     def _mean_busy_time(self):
-        return sum(self.busy_times) / self.schedule.num_devices
+        return sum(self.busy_times) / self.num_devices
 
     def _natural_num_columns(self):
         gap = int(self.schedule.num_virtual_stages > 1)

@@ -102,19 +102,27 @@ def report(steps, batch_size, num_cores=None):
     milliseconds = sum(step.seconds for step in steps) / len(steps) * 1000
     rows = [[name, percent] for name, percent in dataclasses.asdict(parts).items()]
     count = '1 step' if len(steps) == 1 else f'{len(steps)} steps, on average'
-    title = (f'{count} of {milliseconds:.1f} ms: {schedule.name}, {schedule.num_stages} partitions on '
-             f'{schedule.num_devices} devices, {schedule.num_micro_batches} micro-batches')
+    replicas = f'{steps[0].num_replicas} replicas of ' if steps[0].num_replicas > 1 else ''
+    title = (f'{count} of {milliseconds:.1f} ms: {schedule.name}, {replicas}{schedule.num_stages} partitions on '
+             f'{steps[0].num_devices} devices, {schedule.num_micro_batches} micro-batches{" each" if replicas else ""}')
     return '\n\n'.join([title, tables.table(['part', '% of the step'], rows),
                         '\n'.join(trace_advice.advice(steps, batch_size, num_cores))])
 
 
 def row_names(body):
-    """Returns for each device of a built pipeline a name such as 'CPU:1, partition 1'."""
-    schedule = body.schedule
-    stages = [[stage for stage in body.stages if schedule.device_of(stage.index) == device]
-              for device in range(schedule.num_devices)]
-    return [f'{inspection.short_device(held[0].device)}, partition{"s" if len(held) > 1 else ""} '
-            + ' '.join(str(stage.index) for stage in held) for held in stages]
+    """Returns for each device of a built pipeline a name such as 'CPU:1, partition 1' or 'CPU:3, replica 1, partition 1'."""
+    several = len(body.replicas) > 1
+    return [_row_name(held, f'replica {replica}, ' if several else '')
+            for replica, stages in enumerate(body.replicas) for held in _stages_of_devices(body.schedule, stages)]
+
+
+def _stages_of_devices(schedule, stages):
+    return [[stage for stage in stages if schedule.device_of(stage.index) == device] for device in range(schedule.num_devices)]
+
+
+def _row_name(held, replica):
+    indices = ' '.join(str(stage.index) for stage in held)
+    return f'{inspection.short_device(held[0].device)}, {replica}partition{"s" if len(held) > 1 else ""} {indices}'
 
 
 def num_shared_cores(body):

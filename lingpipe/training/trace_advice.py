@@ -1,5 +1,6 @@
 """What to change, from what a step's time was spent on."""
 
+import itertools
 import statistics
 
 from lingpipe.pipeline import replay
@@ -43,8 +44,8 @@ def _balance(steps, parts):
 def _work_of_stages(steps):
     """Seconds of all actions of each stage, recomputation included, in all steps."""
     work = [0.0] * steps[0].schedule.num_stages
-    for step in steps:
-        for action, seconds in step.durations.items():
+    for durations in itertools.chain.from_iterable(step.durations for step in steps):
+        for action, seconds in durations.items():
             work[action.stage] += seconds
     return work
 
@@ -68,7 +69,7 @@ def _smaller_bubble(steps, parts, batch_size):
         return None
     for doublings in range(1, _MOST_DOUBLINGS + 1):
         num_micro_batches = schedule.num_micro_batches * 2 ** doublings
-        if num_micro_batches > batch_size:
+        if num_micro_batches * steps[0].num_replicas > batch_size:
             break
         best = num_micro_batches, _bubble_percent(steps, parts, num_micro_batches)
         if best[1] < _LARGE_PERCENT:
@@ -87,7 +88,7 @@ def _bubble_percent(steps, parts, num_micro_batches):
 
 
 def _balanced_idle(schedule, steps):
-    return replay.replay(schedule, trace_breakdown.balanced_durations(schedule, steps)).idle
+    return replay.replay(schedule, [trace_breakdown.balanced_durations(schedule, steps)]).idle
 
 
 def _recompute(parts):
@@ -110,7 +111,7 @@ def _update(parts):
 
 
 def _shared_cores(steps, num_cores):
-    num_devices = steps[0].schedule.num_devices
+    num_devices = steps[0].num_devices
     if num_cores is None or num_cores >= num_devices:
         return None
     in_flight = statistics.fmean(step.mean_actions_in_flight for step in steps)

@@ -17,9 +17,11 @@ class Breakdown:
         compute: forward and backward passes, without recomputation.
         recompute: computing activations again.
         bubble: waiting that the schedule has even where all stages cost the same and nothing takes time to send.
-        imbalance: waiting that is added because actions differ in length, between stages or from one to the next.
+        imbalance: waiting that is added because actions differ in length, between stages, between replicas, or from one to
+            the next.
         transfer: the rest of the waiting: tensors on their way, and actions that could run and did not yet.
-        update: from the end of the last action to the end of the step: gradients averaged, clipped, and applied.
+        update: from the end of the last action to the end of the step: gradients summed over
+            replicas, averaged, clipped, and applied.
     """
 
     compute: float
@@ -49,22 +51,23 @@ def breakdown(step):
         `Breakdown`.
     """
     unequal = min(replay.replay(step.schedule, step.durations).idle, step.idle)
-    bubble = min(replay.replay(step.schedule, balanced_durations(step.schedule, [step])).idle, unequal)
+    bubble = min(replay.replay(step.schedule, [balanced_durations(step.schedule, [step])]).idle, unequal)
     update = step.end - step.actions_end
     parts = (step.busy(COMPUTE), step.busy([RECOMPUTE]), bubble, unequal - bubble, step.idle - unequal, update)
     return Breakdown(*(100 * seconds / step.seconds for seconds in parts))
 
 
 def mean_durations(steps):
-    """Returns for each action the mean duration of its kind in its stage, over micro-batches and steps.
+    """Returns for each action of each replica the mean duration of its kind in its stage, over micro-batches and steps.
 
     Args:
         steps: list of `StepTimes` of one schedule.
 
     Returns:
-        Dictionary from `Action` to seconds.
+        For each replica, the dictionary from `Action` to seconds.
     """
-    return _means(steps, lambda action: (action.kind, action.stage))
+    replicas = zip(*[step.durations for step in steps])
+    return [_means(durations, lambda action: (action.kind, action.stage)) for durations in replicas]
 
 
 def balanced_durations(schedule, steps):
@@ -75,9 +78,10 @@ def balanced_durations(schedule, steps):
         steps: list of `StepTimes`.
 
     Returns:
-        Dictionary from `Action` to seconds. Micro-batches are as large as the measured ones.
+        Dictionary from `Action` to seconds, for every replica. Micro-batches are as large as the measured ones.
     """
-    by_kind = {action.kind: seconds for action, seconds in _means(steps, lambda action: action.kind).items()}
+    measured = [durations for step in steps for durations in step.durations]
+    by_kind = {action.kind: seconds for action, seconds in _means(measured, lambda action: action.kind).items()}
     durations = {action: by_kind[action.kind] for actions in schedule.device_actions for action in actions}
     if RECOMPUTE in by_kind:
         durations.update({action._replace(kind=RECOMPUTE): by_kind[RECOMPUTE]
@@ -85,9 +89,9 @@ def balanced_durations(schedule, steps):
     return durations
 
 
-def _means(steps, group_of):
+def _means(measured, group_of):
     groups = {}
-    for step in steps:
-        for action, seconds in step.durations.items():
+    for durations in measured:
+        for action, seconds in durations.items():
             groups.setdefault(group_of(action), []).append(seconds)
-    return {action: statistics.fmean(groups[group_of(action)]) for action in steps[0].durations}
+    return {action: statistics.fmean(groups[group_of(action)]) for action in measured[0]}

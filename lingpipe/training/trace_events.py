@@ -12,8 +12,8 @@ _MICROSECONDS = 1e6
 def trace_text(steps, row_names, first_step=1):
     """Returns the text of a trace file.
 
-    Each action is a complete event ('X'); its `args` hold `step`, `partition` and `micro_batch`. Times are microseconds since
-    the first action.
+    Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, which is counted in
+    its replica. Times are microseconds since the first action.
 
     Args:
         steps: list of measured `StepTimes`.
@@ -37,10 +37,12 @@ def _events(step, number, origin):
     events = [
         {**_complete(f'{span.action.kind}{span.action.micro_batch}', span.device, span.start, span.end, origin),
          'cat': _NAMES[span.action.kind], 'cname': _COLOURS[span.action.kind],
-         'args': {'step': number, 'partition': span.action.stage, 'micro_batch': span.action.micro_batch}}
+         'args': {'step': number, 'replica': step.replica_of(span.device), 'partition': span.action.stage,
+                  'micro_batch': span.action.micro_batch}}
         for span in step.spans]
     updates = [
-        {**_complete('update', device, begin, end, origin), 'cat': 'update', 'args': {'step': number}}
+        {**_complete('update', device, begin, end, origin), 'cat': 'update',
+         'args': {'step': number, 'replica': step.replica_of(device)}}
         for device, (begin, end) in enumerate(step.updates)]
     return events + updates
 

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lingpipe.distribute import variable_placement
 from lingpipe.pipeline import action_times, time_stamps, variable_values
 from lingpipe.pipeline.step_times import StepTimes
 from lingpipe.training import train_program
@@ -32,8 +33,9 @@ class TraceProgram(train_program.TrainProgram):
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message has NON_FINITE in it.
         """
         stamps, updates = self._traced_function(iterator)
-        schedule = self._task.body.schedule
-        return StepTimes(schedule, self._times.spans(schedule, stamps.numpy()), tuple(map(tuple, updates.numpy().tolist())))
+        body = self._task.body
+        return StepTimes(body.schedule, self._times.spans(body.schedule, stamps.numpy()),
+                         tuple(map(tuple, updates.numpy().tolist())), len(body.replicas))
 
     def _traced_step(self, iterator):
         body = self._task.body
@@ -65,12 +67,22 @@ class TraceProgram(train_program.TrainProgram):
                 return stamps.when_computed(values[0], device)
 
     def _places(self):
-        """Lists for each device of the schedule its name and the trainable variables of its stages, none of them twice."""
+        """Lists for each device of all replicas its name and the trainable variables that it updates, none of them twice."""
         body, seen = self._task.body, set()
-        places = [None] * body.schedule.num_devices
-        for stage in body.stages:
-            device = body.schedule.device_of(stage.index)
-            new = [variable for variable in stage.trainable_variables if id(variable) not in seen]
+        num_devices = body.schedule.num_devices
+        places = [None] * (len(body.replicas) * num_devices)
+        for stages in zip(*body.replicas):
+            devices = [stage.device for stage in stages]
+            new = [variable for variable in stages[0].trainable_variables if id(variable) not in seen]
             seen.update(map(id, new))
-            places[device] = stage.device, (places[device][1] if places[device] else []) + new
+            for replica, variables in enumerate(_of_devices(new, devices)):
+                place = replica * num_devices + body.schedule.device_of(stages[0].index)
+                places[place] = devices[replica], (places[place][1] if places[place] else []) + variables
         return places
+
+
+def _of_devices(variables, devices):
+    """Returns for each of some devices the list of the variables that live there; of equal devices the first has them."""
+    owners = [variable_placement.owner(variable, devices) for variable in variables]
+    places = [devices.index(owner) if owner in devices else 0 for owner in owners]
+    return [[variable for variable, place in zip(variables, places) if place == index] for index in range(len(devices))]

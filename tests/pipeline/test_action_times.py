@@ -50,7 +50,8 @@ def record(pipe, observe=True):
     step()
     gradients, stamps = step()
     spans = pipe.observer.spans(pipe.schedule, stamps.numpy()) if observe else ()
-    return gradients, step_times.StepTimes(pipe.schedule, spans), step.get_concrete_function().graph.as_graph_def()
+    times = step_times.StepTimes(pipe.schedule, spans, num_replicas=len(pipe.replicas))
+    return gradients, times, step.get_concrete_function().graph.as_graph_def()
 
 
 @pytest.fixture(params=[
@@ -114,6 +115,20 @@ def test_devices_work_at_the_same_time_while_they_are_recorded(make_pipe):
 
 def _overlap(one, other):
     return one.start < other.end and other.start < one.end
+
+
+@pytest.mark.parametrize('schedule, num_virtual_stages', [('zb_h1', 1), ('interleaved_1f1b', 2)])
+def test_every_replica_is_recorded_on_devices_of_its_own(schedule, num_virtual_stages, make_pipe):
+    pipe = make_pipe([KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 4, num_replicas=2, num_partitions=2,
+                     num_micro_batches=2, schedule=schedule, num_virtual_stages=num_virtual_stages)
+    pipe.build((None, 4))
+    step = record(pipe)[1]
+    assert step.num_devices == 4
+    for device in range(4):
+        found = [span.action for span in step.spans if span.device == device and span.action.kind != step_times.RECOMPUTE]
+        assert found == list(pipe.schedule.device_actions[device % 2])
+    computing = [span for span in step.spans if span.end > span.start]
+    assert {span.device for span in computing} == set(range(4))
 
 
 def test_without_an_observer_nothing_in_the_graph_reads_the_clock(make_pipe):

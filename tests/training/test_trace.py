@@ -32,6 +32,19 @@ def test_a_trace_records_every_step_and_writes_its_files(tiny, tmp_path, capsys)
     assert [path.name for path in (tmp_path / 'logs').iterdir()] == ['trace']
 
 
+def test_each_replica_has_rows_and_updates_of_its_own(tiny, tmp_path, capsys):
+    params = tiny.params()
+    params.task.body.Set(num_replicas=2)
+    step, = trace.Trace(params, tmp_path / 'logs').run(1)
+    assert {span.device for span in step.spans} == set(range(4))
+    assert len(step.updates) == 4
+    assert all(step.actions_end <= begin <= end for begin, end in step.updates)
+    assert '2 replicas of 2 partitions on 4 devices, 2 micro-batches each' in capsys.readouterr().out
+    events = json.loads((tmp_path / 'logs/trace/trace.json').read_text())['traceEvents']
+    assert [event['args']['name'] for event in events if event['name'] == 'thread_name'] == [
+        f'CPU:{2 * replica + partition}, replica {replica}, partition {partition}' for replica in range(2) for partition in range(2)]
+
+
 def test_a_traced_step_trains_as_any_other(tiny, tmp_path, finished):
     traced = trace.Trace(tiny.params(), tmp_path / 'logs')
     traced.run(finished.trainer._step - 2)

@@ -6,13 +6,13 @@ from lingpipe.pipeline.step_times import RECOMPUTE
 from lingpipe.training import trace_advice
 
 
-def advice(schedule=None, batch_size=64, num_cores=None, recompute=0.0, update=(0.0, 0.0),
+def advice(schedule=None, batch_size=64, num_cores=None, recompute=0.0, update=(0.0, 0.0), num_replicas=1,
            seconds_of=lambda action: 1.0):
     schedule = schedule or schedules.make_schedule('gpipe', 2, 16)
     durations = {action: seconds_of(action) for action in schedule.execution_order()}
     if recompute:
         durations.update({action._replace(kind=RECOMPUTE): recompute for action in schedule.backwards()})
-    return trace_advice.advice([replay.replay(schedule, durations, update)], batch_size, num_cores)
+    return trace_advice.advice([replay.replay(schedule, [durations] * num_replicas, update)], batch_size, num_cores)
 
 
 def test_a_balanced_step_with_a_small_bubble_needs_none():
@@ -26,6 +26,8 @@ def test_the_bubble_of_more_micro_batches_is_foretold():
 
 def test_no_more_micro_batches_than_examples_are_proposed():
     assert advice(schedules.make_schedule('gpipe', 2, 4), batch_size=8) == ['M=4 leaves 20 % bubble: M=8 leaves 11 %.']
+    assert advice(schedules.make_schedule('gpipe', 2, 4), batch_size=16, num_replicas=2) == [
+        'M=4 leaves 20 % bubble: M=8 leaves 11 %.']
     text, = advice(schedules.make_schedule('gpipe', 2, 4), batch_size=4)
     assert text == 'M=4 leaves 20 % bubble: use fewer partitions, a larger batch, or a schedule that waits less, such as zb_h1.'
 
@@ -52,3 +54,5 @@ def test_devices_that_share_cores_are_pointed_out():
     assert advice(num_cores=2) == advice(num_cores=None)
     text, *_ = advice(num_cores=1)
     assert text.startswith('2 virtual devices share 1 processor core, with 1.9 actions in flight on average: ')
+    text, *_ = advice(num_cores=2, num_replicas=2)
+    assert text.startswith('4 virtual devices share 2 processor cores, with 3.8 actions in flight on average: ')
