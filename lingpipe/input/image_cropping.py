@@ -11,6 +11,8 @@ _ASPECT_RATIO_RANGE = (3 / 4, 4 / 3)
 # The part that evaluation keeps; of the released Inception, AmoebaNet and ResNet models.
 _CENTRAL_FRACTION = 0.875
 
+METHODS = ('bilinear', 'bicubic')
+
 
 class Cropping(NamedTuple):
     """A way of cutting out a part of an image; a box is int32 [4]: row, column, height, width.

@@ -68,7 +68,10 @@ def resize(image, image_size, method='bilinear'):
         uint8 [image_size, image_size, channels].
     """
     image = tf.image.resize(image, [image_size, image_size], method=method)
-    return tf.saturate_cast(tf.round(image), tf.uint8)  # bicubic interpolation leaves the range
+    # Bicubic interpolation leaves the range. Pixels are quantised numbers: one operation instead of four.
+    quantised = tf.raw_ops.QuantizeV2(
+        input=image, min_range=0.0, max_range=255.0, T=tf.quint8, mode='MIN_COMBINED', round_mode='HALF_AWAY_FROM_ZERO')
+    return tf.bitcast(quantised.output, tf.uint8)
 
 
 def _decode_jpeg_box(encoded, box, image_width, num_channels):

@@ -9,6 +9,7 @@ from lingpipe.input import (
     base_input,
     data_options,
     image_augmentation,
+    image_cropping,
     image_normalization,
     image_sources,
     tfds_images,
@@ -63,6 +64,9 @@ class ImageInput(base_input.BaseInput):
         p.Define('num_hosts', 1, 'Among how many hosts the split is shared out; batch_size is of one of them.')
         p.Define('host_index', 0, 'Which of the hosts, from 0, reads here.')
         p.Define('fuse_decode_and_crop', True, 'Whether of a JPEG only the part is decoded that is cut out of it.')
+        p.Define(
+            'interpolation', None,
+            "How what is cut out is resized: 'bicubic', or 'bilinear', which takes less time; None: as the augmentation does.")
         p.Define('vectorize', True, 'Whether normalisation and augmentation work on whole batches, not on single images.')
         p.Define(
             'num_parallel_calls', None,
@@ -104,7 +108,12 @@ class ImageInput(base_input.BaseInput):
         num_channels = params.num_channels or self._data.image_shape[-1]
         self.input_shape = (params.batch_size, params.image_size, params.image_size, num_channels)
         self.input_spec = tf.TensorSpec(self.input_shape, tf.float32)
-        self._sources = image_sources.ImageSources(self.params, self._data, self._augmentation.cropping, num_channels)
+        self._sources = image_sources.ImageSources(self.params, self._data, self._cropping, num_channels)
+
+    @property
+    def _cropping(self):
+        cropping, method = self._augmentation.cropping, self.params.interpolation
+        return cropping._replace(method=method) if method else cropping
 
     @property
     def bad_records(self):
@@ -223,6 +232,7 @@ class ImageInput(base_input.BaseInput):
             raise ValueError(
                 f'augmentation: {p.augmentation!r} is not known'
                 f'{spelling.did_you_mean(str(p.augmentation), image_augmentation.AUGMENTATIONS)}')
+        self._check_interpolation()
         if p.num_channels not in (None, 1, 3):
             raise ValueError(
                 f'num_channels: {p.num_channels!r} is not allowed. Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
@@ -234,6 +244,15 @@ class ImageInput(base_input.BaseInput):
             raise ValueError(
                 f'host_index: {p.host_index} is not allowed for num_hosts={p.num_hosts}. Set it to at most {p.num_hosts - 1}.')
         self._check_cache()
+
+    def _check_interpolation(self):
+        p = self.params
+        if p.interpolation not in (None, *image_cropping.METHODS):
+            raise ValueError(
+                f'interpolation: {p.interpolation!r} is not allowed. Choose one of {image_cropping.METHODS}, or None.')
+        if p.interpolation and not image_augmentation.AUGMENTATIONS[p.augmentation].cropping:
+            raise ValueError(f'interpolation: {p.interpolation!r} is for what is cut out, and augmentation '
+                             f"{p.augmentation!r} cuts nothing out. Set it to None, or augmentation to 'resnet', say.")
 
     def _check_cache(self):
         p = self.params

@@ -62,6 +62,13 @@ def test_what_is_kept_in_memory_does_not_matter_where_nothing_is_shuffled(data_d
         assert_equal_examples(found, streamed)
 
 
+def test_bilinear_interpolation_looks_at_the_same_parts_and_changes_their_pixels_little(data_dir, slow_examples):
+    images, *rest = training_examples(data_dir, interpolation='bilinear')
+    assert_equal_examples(rest, slow_examples[1:])
+    assert 0 < np.abs(images - slow_examples[0]).mean() < 0.03  # of a range from -1 to 1
+    np.testing.assert_array_equal(training_examples(data_dir, interpolation='bicubic')[0], slow_examples[0])
+
+
 @pytest.mark.parametrize('augmentation', ['resnet', 'crop_flip'])
 def test_encoded_and_decoded_images_in_memory_come_in_one_order(data_dir, augmentation):
     encoded, decoded = (training_examples(data_dir, augmentation=augmentation, cache=cache) for cache in ('encoded', 'decoded'))
@@ -127,6 +134,8 @@ def test_the_pipeline_has_the_threads_it_asks_for(data_dir):
     ({'num_parallel_calls': 0}, ['num_parallel_calls', '0', 'at least 1']),
     ({'prefetch': -1}, ['prefetch', '-1', 'at least 0']),
     ({'max_bad_records': -1}, ['max_bad_records', '-1', 'at least 0']),
+    ({'interpolation': 'area'}, ['interpolation', 'area', 'bicubic']),
+    ({'interpolation': 'bilinear', 'augmentation': 'none'}, ['interpolation', 'bilinear', 'none', 'cuts nothing out']),
     ({'data_service': 'grpc://host:1', 'cache': 'encoded'}, ['cache', 'encoded', 'data_service']),
 ])
 def test_wrong_fields_are_named_with_what_is_allowed(data_dir, fields, words):
