@@ -15,40 +15,11 @@ if not sys.stderr.isatty():
 from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry
+from lingpipe.command_line import flag_checks, flag_definitions
 from lingpipe.training import startup
 
 FLAGS = flags.FLAGS
-
-flags.DEFINE_string('model', None, "Model: a module of params ('params.amoebanet'), or a class in one ('params.amoebanet.X').")
-flags.DEFINE_enum(
-    'mode', 'train', ['train', 'eval', 'trace', 'export', 'generate', 'inspect_params', 'inspect_model', 'plan', 'list'],
-    'train: train, evaluating as it goes. eval: evaluate a checkpoint. trace: show what the time of a few steps is '
-    'spent on, in a picture and a table. export: write a checkpoint as a plain Keras file and as a SavedModel. '
-    'generate: print what a language model writes after --prompt, or a translation model makes of it. inspect_params: print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, '
-    'partition and device. plan: tell what fits on which devices, and how fast it is. list: print all models.')
-flags.DEFINE_string(
-    'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training goes on from what is there.')
-flags.DEFINE_string('model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4'.")
-flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a line.')
-flags.DEFINE_enum('device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Where partitions go; auto: accelerators, else CPU.')
-flags.DEFINE_string('tpu', None, "With --device=tpu: name of a Cloud TPU, or 'local', the default, for this machine's own.")
-flags.DEFINE_string('checkpoint', None, 'Checkpoint to evaluate, export or generate with; the newest of --logdir otherwise.')
-flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a running training.')
-flags.DEFINE_string('accelerator', None, "With --mode=plan: what to plan for, such as 'v3', 'v5e' or 'a100'.")
-flags.DEFINE_string('device_memory', None, "With --mode=plan: memory of a device, such as '16GiB'; by default the accelerator's.")
-flags.DEFINE_integer('num_devices', None, "With --mode=plan: how many devices num_partitions='auto' may use; by default as many "
-                     'as the model needs.', lower_bound=1)
-flags.DEFINE_bool('compile', False, 'With --mode=plan: also compile what each device would run for a TPU, which need not be there.')
-flags.DEFINE_string('tpu_topology', 'v5e:2x2', "With --mode=plan --compile: the TPUs to compile for, such as 'v3:2x2'.")
-flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
-flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text.')
-flags.DEFINE_integer('num_tokens', 200, 'With --mode=generate, language models: largest number of tokens to go on for.', lower_bound=1)
-flags.DEFINE_float('temperature', 0.8, 'With --mode=generate, language models: the lower, the likelier the text; 0: always the likeliest.')
-flags.DEFINE_integer('top_k', 40, 'With --mode=generate, language models: choose among so many of the likeliest tokens; 0: all.')
-flags.DEFINE_integer('seed', 0, 'With --mode=generate, language models: another seed, another text.')
-_FLAGS_OF_ONE_MODE = {
-    'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
-    'generate': ('prompt', 'num_tokens', 'temperature', 'top_k', 'seed')}
+flags.adopt_module_key_flags(flag_definitions)
 
 
 def _experiment():
@@ -200,12 +171,22 @@ def _run(params, datasets):
 
     from lingpipe.training import errors
     devices = None
-    if FLAGS.mode not in ('inspect_params', 'export', 'plan'):
-        params, devices = _place(params)
     try:
+        if FLAGS.cluster != 'none':
+            from lingpipe.command_line import cluster_modes
+            return cluster_modes.run(params, datasets, FLAGS, _STARTED)
+        if FLAGS.mode not in ('inspect_params', 'export', 'plan'):
+            params, devices = _place(params)
         _MODES[FLAGS.mode](params, datasets, devices)
     except tf.errors.OpError as error:
         raise errors.TrainingError(errors.in_words(error, params.task.body)) from error
+
+
+def _supervise():
+    """Runs this command as a child, as often as is necessary; returns its exit code."""
+    from lingpipe.distribute import supervisor
+    command = [sys.executable, *sys.orig_argv[1:], '--max_restarts=0']
+    return supervisor.Supervisor(command, FLAGS.max_restarts, os.path.join(os.path.expanduser(FLAGS.logdir), 'train')).run()
 
 
 _ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError)
@@ -222,27 +203,9 @@ def main(arguments):
     if FLAGS.mode == 'list':
         startup.import_tensorflow(find_devices=False)
         return _list()
-    if not FLAGS.model:
-        raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
-    if FLAGS.follow and FLAGS.mode != 'eval' or FLAGS.checkpoint and FLAGS.mode not in ('eval', 'export', 'generate'):
-        raise app.UsageError(
-            f'{"--checkpoint is for --mode=eval, export and generate" if FLAGS.checkpoint else "--follow is for --mode=eval"} only. To train from the weights of a '
-            "checkpoint, set train.init_from_checkpoint, as in --model_params_override='train.init_from_checkpoint=PATH'.")
-    if FLAGS.checkpoint and FLAGS.follow:
-        raise app.UsageError('--checkpoint and --follow were both given. Give one of them.')
-    for mode, names in _FLAGS_OF_ONE_MODE.items():
-        for name in names:
-            if FLAGS[name].present and FLAGS.mode != mode:
-                raise app.UsageError(f'--{name} is for --mode={mode} only.')
-    if FLAGS['tpu_topology'].present and not FLAGS.compile:
-        raise app.UsageError('--tpu_topology is for --compile only. Give --compile too.')
-    if FLAGS.tpu and FLAGS.device != 'tpu':
-        raise app.UsageError(f'--tpu={FLAGS.tpu} is for --device=tpu only. Add --device=tpu.')
-    if FLAGS['steps'].present and FLAGS.mode != 'trace':
-        raise app.UsageError('--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '
-                             "--model_params_override='train.max_steps=100'.")
-    if FLAGS.mode in ('train', 'eval', 'trace', 'export', 'generate') and not FLAGS.logdir:
-        raise app.UsageError(f'--logdir is missing: --mode={FLAGS.mode} needs a folder, such as --logdir=logs/my_run.')
+    flag_checks.check(FLAGS)
+    if FLAGS.max_restarts:
+        sys.exit(_supervise())
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))
     from lingpipe.training import errors
     try:
@@ -253,7 +216,8 @@ def main(arguments):
     except _ERRORS_IN_WORDS + (errors.TrainingError,) as error:
         if logging.level_debug():
             raise
-        sys.exit(f'Error: {error}\n(--verbosity=1 shows where.)')
+        print(f'Error: {error}\n(--verbosity=1 shows where.)', file=sys.stderr)
+        sys.exit(errors.exit_code(error))
 
 
 if __name__ == '__main__':

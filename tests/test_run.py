@@ -51,6 +51,12 @@ ERRORS = {
     'a program of cores that is to evaluate': (
         [TINY, '--logdir=x', '--mode=eval', '--device=tpu', "--model_params_override=task.body.tpu_route='logical_cores'"],
         "tpu_route='logical_cores' is for --mode=train only, but --mode=eval was given."),
+    'a cluster without other processes': (
+        [TINY, '--logdir=x', '--cluster=multi_worker'],
+        'TF_CONFIG is not set and no --cluster_spec=FILE was given, so that the other processes are unknown.'),
+    'a file of a cluster that is not there': (
+        [TINY, '--logdir=x', '--cluster=pipeline', '--cluster_spec=none.json', '--task=worker:0'],
+        '--cluster_spec=none.json cannot be read (No such file or directory).'),
     'a training that one program cannot do': (
         [TINY, '--logdir=x', '--device=tpu', "--model_params_override=task.body.tpu_route='spmd'"],
         "train.ema_decay=0.9 does not go with tpu_route='spmd'"),
@@ -77,6 +83,16 @@ USAGE_ERRORS = {
     'steps in a training': (
         [TINY, '--logdir=x', '--steps=5'],
         '--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '),
+    'a file of a cluster and no cluster': (
+        [TINY, '--logdir=x', '--cluster_spec=cluster.json'],
+        '--cluster_spec is for --cluster=pipeline, multi_worker and parameter_server only. Add --cluster.'),
+    'a cluster that evaluates': (
+        [TINY, '--logdir=x', '--mode=eval', '--cluster=multi_worker'], '--cluster=multi_worker is for --mode=train only. For --mode=eval'),
+    'a cluster of TPUs': ([TINY, '--logdir=x', '--cluster=pipeline', '--device=tpu'], '--cluster is for CPUs and GPUs only'),
+    'an update of no parameter server': (
+        [TINY, '--logdir=x', '--cluster=pipeline', '--update=sync'], '--update is for --cluster=parameter_server only.'),
+    'restarts of an evaluation': (
+        [TINY, '--logdir=x', '--mode=eval', '--max_restarts=3'], '--max_restarts is for --mode=train only.'),
     'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list'),
     'no folder': ([TINY], '--logdir is missing: --mode=train needs a folder, such as --logdir=logs/my_run.'),
     'a word that is no flag': (['eval', TINY, '--logdir=x'], "'eval' is not a flag: flags are given as --name=value."),

@@ -4,13 +4,30 @@ import re
 
 import tensorflow as tf
 
+from lingpipe.distribute import exit_codes
+
+EXIT_TRY_AGAIN = exit_codes.TRY_AGAIN
 _NO_SPACE = ('No space left on device', 'Disk quota exceeded')
 _TOO_MANY_BAD_RECORDS = 'max_bad_records: '
+_MENDED_BY_A_RESTART = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
 _LESS_MEMORY = {'none': 'stage', 'stage': 'layer'}
 
 
 class TrainingError(Exception):
     """Something outside the program stopped it: the message says what happened and what to do."""
+
+
+class LostWorkerError(TrainingError):
+    """Another process of the cluster died or hangs: the same command goes on from the newest checkpoint."""
+
+
+def exit_code(error):
+    """Returns what a program that stops at `error` ends with: EXIT_TRY_AGAIN where a restart can mend it, else 1."""
+    while error is not None:
+        if isinstance(error, (LostWorkerError, *_MENDED_BY_A_RESTART)):
+            return EXIT_TRY_AGAIN
+        error = error.__cause__
+    return 1
 
 
 def cause(error):

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from lingpipe.distribute import cluster_config
+from lingpipe.distribute import cluster_config, silent_tasks
 
 PROGRAM = pathlib.Path(__file__).with_name('run_server.py')
 ROOT = pathlib.Path(__file__).parents[2]
@@ -64,3 +64,16 @@ def test_a_port_that_is_taken_is_named(start):
     with socket.create_server((host, int(port))):
         _, err = start('worker', 0).communicate(timeout=60)
     assert f'Error: worker:0 cannot serve at port {port} (Address already in use). See which process holds it' in err
+
+
+def test_a_server_that_is_stopped_or_gone_is_told_from_one_that_answers(start):
+    workers = [start('worker', index) for index in range(2)]
+    for worker in workers:
+        worker.stdout.readline()
+    config = cluster_config.ClusterConfig(start.jobs, 'chief', 0)
+    assert silent_tasks.find(config) == []
+    workers[1].send_signal(signal.SIGSTOP)
+    assert silent_tasks.find(config, seconds=1) == ['worker:1']
+    workers[0].kill()
+    workers[0].wait()
+    assert silent_tasks.find(config, seconds=1) == ['worker:0', 'worker:1']

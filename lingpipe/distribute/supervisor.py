@@ -1,0 +1,104 @@
+"""Starting a training again when it crashed or lost a worker, without a person."""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import threading
+
+from lingpipe.distribute import child_process, exit_codes
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_INDEX = re.compile(r'ckpt-(\d+)\.index')
+_LONGEST_PAUSE = 60  # seconds
+
+
+class Supervisor:
+    """Runs a command as a child, and again when it ends by a fault that a restart can mend.
+
+    Such faults are signals that nobody sent through this process, as when memory ran out, and the exit code TRY_AGAIN. Before the
+    restarts lie pauses of 1, 2, 4, ... seconds; both are counted anew once there is a newer checkpoint than at the last start.
+
+    Args:
+        command: list of words.
+        max_restarts: how often to restart without a newer checkpoint in between.
+        checkpoints: folder of the checkpoints, or None.
+        first_pause: seconds before the first restart.
+    """
+
+    def __init__(self, command, max_restarts, checkpoints=None, first_pause=1.):
+        self._command = command
+        self._max_restarts = max_restarts
+        self._checkpoints = checkpoints
+        self._first_pause = first_pause
+        self._process = None
+        self._is_stopped = threading.Event()
+
+    def run(self):
+        """Returns the exit code of the last child, 128 + number for a signal."""
+        with self._passing_signals_on():
+            restarts, step = 0, self._newest_step()
+            while True:
+                code = self._run_once()
+                newest = self._newest_step()
+                if newest > step:
+                    restarts, step = 0, newest
+                if not _is_temporary(code) or self._is_stopped.is_set():
+                    return child_process.exit_code(code)
+                if restarts == self._max_restarts:
+                    _say(f'The training {child_process.ending(code)}; {restarts} restarts brought no new checkpoint, so it stays so.')
+                    return child_process.exit_code(code)
+                restarts += 1
+                if not self._pause(code, restarts, newest):
+                    return child_process.exit_code(code)
+
+    def _run_once(self):
+        self._process = child_process.start(self._command)
+        try:
+            return self._process.wait()
+        finally:
+            self._process = None
+
+    def _pause(self, code, restarts, newest):
+        """Returns whether nobody has asked to stop meanwhile."""
+        seconds = min(self._first_pause * 2 ** (restarts - 1), _LONGEST_PAUSE)
+        start = f'the checkpoint of step {newest}' if newest >= 0 else 'the beginning'
+        _say(f'The training {child_process.ending(code)}; restart {restarts} of {self._max_restarts} in {seconds:g} s, from {start}.')
+        return not self._is_stopped.wait(seconds)
+
+    def _newest_step(self):
+        """Returns the step of the newest checkpoint, or -1."""
+        steps = [int(match[1]) for match in map(_INDEX.fullmatch, _names_in(self._checkpoints)) if match]
+        return max(steps, default=-1)
+
+    @contextlib.contextmanager
+    def _passing_signals_on(self):
+        previous = {number: signal.signal(number, self._pass_on) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _pass_on(self, number, unused_frame):
+        self._is_stopped.set()
+        if self._process is not None:
+            self._process.send_signal(number)
+
+
+def _is_temporary(code):
+    return code < 0 and -code not in _SIGNALS or code == exit_codes.TRY_AGAIN
+
+
+def _names_in(folder):
+    if not folder:
+        return []
+    if '://' in folder:
+        import tensorflow as tf  # only it reads such folders
+        return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
+def _say(sentence):
+    print(f'[supervisor] {sentence}', file=sys.stderr, flush=True)

@@ -1,0 +1,84 @@
+"""Commands that crash are started again, those that end or are stopped are not; none outlives its supervisor."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+# Appends a line for each start, then does what the line of that number says; 'checkpoint' leaves a newer one behind.
+CHILD = '''
+import os, pathlib, signal, sys, time
+with open('starts', 'a') as file: print(os.getpid(), file=file)
+number = len(open('starts').readlines())
+for word in sys.argv[1:][min(number, len(sys.argv) - 1) - 1].split('+'):
+    if word == 'checkpoint': pathlib.Path(f'ckpt-{number}.index').touch()
+    elif word == 'wait':
+        print('waiting', flush=True); time.sleep(60)
+    elif word.startswith('SIG'): os.kill(os.getpid(), getattr(signal, word))
+    else: sys.exit(int(word))
+'''
+SUPERVISOR = '''
+import sys
+from lingpipe.distribute import supervisor
+code = supervisor.Supervisor([sys.executable, '-c', *sys.argv[2:]], int(sys.argv[1]), '.', first_pause=.01).run()
+assert 'tensorflow' not in sys.modules
+sys.exit(code)
+'''
+
+
+@pytest.fixture(name='start')
+def start_fixture(tmp_path):
+    def start(max_restarts, *script):
+        return subprocess.Popen(
+            [sys.executable, '-c', SUPERVISOR, str(max_restarts), CHILD, *script], cwd=tmp_path, text=True,
+            env={**os.environ, 'PYTHONPATH': str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return start
+
+
+@pytest.mark.parametrize('max_restarts, script, code, starts', [
+    (3, ['0'], 0, 1), (3, ['1'], 1, 1), (3, ['75', '0'], 0, 2), (3, ['SIGKILL', 'SIGSEGV', '75', '0'], 0, 4),
+    (2, ['75'], 75, 3), (1, ['SIGABRT'], 128 + signal.SIGABRT, 2), (3, ['SIGTERM'], 128 + signal.SIGTERM, 1),
+    (1, ['75', 'checkpoint+75', '75', '75'], 75, 3), (1, ['checkpoint+75', 'checkpoint+75', 'checkpoint+SIGKILL', '0'], 0, 4)])
+def test_faults_that_a_restart_can_mend_are_followed_by_one(start, tmp_path, max_restarts, script, code, starts):
+    process = start(max_restarts, *script)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == code, err
+    assert len((tmp_path / 'starts').read_text().splitlines()) == starts
+
+
+def test_each_restart_is_told_in_a_line(start):
+    _, err = start(2, 'SIGKILL', 'checkpoint+75', '75').communicate(timeout=30)
+    assert err.splitlines() == [
+        '[supervisor] The training was ended by SIGKILL; restart 1 of 2 in 0.01 s, from the beginning.',
+        '[supervisor] The training ended with exit code 75; restart 1 of 2 in 0.01 s, from the checkpoint of step 2.',
+        '[supervisor] The training ended with exit code 75; restart 2 of 2 in 0.02 s, from the checkpoint of step 2.',
+        '[supervisor] The training ended with exit code 75; 2 restarts brought no new checkpoint, so it stays so.']
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_signals_are_passed_on_and_end_it(start, tmp_path, number):
+    process = start(3, 'wait')
+    assert process.stdout.readline() == 'waiting\n'
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode in (128 + number, 1)  # Python turns SIGINT into an exception
+    assert len((tmp_path / 'starts').read_text().splitlines()) == 1
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='only Linux kills children with their parent')
+def test_the_child_dies_with_a_supervisor_that_is_killed(start, tmp_path):
+    process = start(3, 'wait')
+    assert process.stdout.readline() == 'waiting\n'
+    process.kill()
+    process.communicate(timeout=30)  # ends when the child, which holds the other end of the pipes, does
+    child = int((tmp_path / 'starts').read_text())
+    for _ in range(100):
+        if not os.path.exists(f'/proc/{child}'):
+            return
+        time.sleep(.1)
+    pytest.fail('The child still runs.')
