@@ -22,8 +22,8 @@ def test_each_configuration_has_a_row_and_a_bar(input_pipeline, tmp_path, capsys
     printed = capsys.readouterr().out
     table, threads = ([line for line in part.splitlines() if line.startswith('| ')][1:]
                       for part in printed.split('\n\n')[-4:-2])
-    assert len(table) == 4 + 2 + 1
-    assert [row.split('|')[1].strip() for row in threads] == ['2']
+    assert len(table) == 4 + 3 + 2 + 2
+    assert [row.split('|')[1].strip() for row in threads] == ['2, encoded images cached', '2, decoded images cached']
     assert table[0].split('|')[3].strip() == '1.00'
     for name in ('input_pipeline.png', 'input_threads.png'):
         assert Image.open(tmp_path / name).size[0] == 760
@@ -31,11 +31,13 @@ def test_each_configuration_has_a_row_and_a_bar(input_pipeline, tmp_path, capsys
 
 def test_each_optimisation_is_one_step_away_from_none_and_from_all(input_pipeline):
     found = input_pipeline.configurations()
-    baseline, together = found['', 'baseline'], found['', 'all together']
-    for name, change in input_pipeline.OPTIMISATIONS.items():
-        for start, (group, other) in {'baseline': ('alone', baseline), 'all together': ('all but', together)}.items():
-            differing = {field for field in other if found[group, name][field] != found['', start][field]}
-            assert differing == set(change)
+    starts = {'alone': 'baseline', **{f'all but, {cache}': f'all, {cache}' for cache in input_pipeline.CACHES}}
+    changes = {**input_pipeline.CACHES, **input_pipeline.OPTIMISATIONS}
+    measured = [(group, name) for group, name in found if group in starts]
+    assert len(measured) == 6 + 4 + 3
+    for group, name in measured:
+        start = found['', starts[group]]
+        assert {field for field in start if found[group, name][field] != start[field]} == set(changes[name])
 
 
 def test_the_measured_fields_are_those_of_the_input(input_pipeline):
