@@ -1,0 +1,172 @@
+"""Starts a whole cluster on this machine, for trying and testing.
+
+    python -m lingpipe.distribute.local_cluster --workers=2 -- run.py --model=params.transformer_lm --logdir=logs/x --cluster=pipeline
+
+Every process runs the same command with its own TF_CONFIG, on free ports of loopback::
+
+    launcher ─┬─> chief        ends the cluster when it ends
+              ├─> worker 0     (with --cluster=multi_worker there is no chief: the cluster ends when all workers have)
+              ├─> worker 1
+              └─> ps 0
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+
+from lingpipe.distribute import child_process, cluster_config, cluster_part, private_network
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_POLL_SECONDS = .05
+_PAUSE_SECONDS = 1  # before a restart
+_SECONDS_TO_STOP = 10
+_ENVIRONMENT = {  # each process gets a share of this machine only
+    'PYTHONUNBUFFERED': '1', 'OMP_NUM_THREADS': '1', 'TF_NUM_INTRAOP_THREADS': '1', 'TF_FORCE_GPU_ALLOW_GROWTH': 'true'}
+
+
+class LocalCluster:
+    """Processes of this machine that make up a cluster.
+
+    Args:
+        parts: list of `cluster_part.Part`.
+        leaders: those of them whose end is the end of the cluster.
+    """
+
+    def __init__(self, parts, leaders):
+        self._parts = parts
+        self._leaders = leaders
+        self._num_signals = 0
+
+    def run(self):
+        """Starts all and waits for the leaders; then stops the others.
+
+        Returns:
+            The exit code: that of the first leader that did not end well, or of a part that failed by itself.
+        """
+        for number in _SIGNALS:
+            signal.signal(number, self._pass_on)
+        try:
+            for part in self._parts:
+                part.start()
+            code = self._wait()
+        finally:
+            self._stop()
+        return child_process.exit_code(code)
+
+    def _wait(self):
+        while any(part.code is None for part in self._leaders):
+            time.sleep(_POLL_SECONDS)
+            for part in [part for part in self._parts if part.poll()]:
+                if part.can_restart():
+                    self._restart(part)
+                elif part.code and not part.is_lost():
+                    cluster_part.say(f'{part.name} failed by itself: the cluster stops.')
+                    return part.code
+        return next((part.code for part in self._leaders if part.code), 0)
+
+    def _restart(self, part):
+        if not self._num_signals:
+            time.sleep(_PAUSE_SECONDS)
+        if not self._num_signals:  # none came meanwhile
+            part.restart()
+
+    def _pass_on(self, number, unused_frame):
+        """Only leaders get the signal: they need the others for what they do before they end. The third kills one that hangs."""
+        self._num_signals += 1
+        for part in self._leaders:
+            part.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
+
+    def _stop(self):
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        running = [part for part in self._parts if part.is_running()]
+        for part in running:
+            part.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + _SECONDS_TO_STOP
+        for part in running:
+            part.stop(max(0, deadline - time.monotonic()))
+
+
+def main(arguments):
+    """Runs a cluster; returns its exit code."""
+    given, command = _parse(arguments)
+    mode = _mode(command)
+    _isolate(given.isolated, command)
+    configs = _configs(_jobs(given.workers, given.ps, mode), mode)
+    if given.log_dir:
+        os.makedirs(given.log_dir, exist_ok=True)
+    environment = _ENVIRONMENT | dict(os.environ)
+    parts = [cluster_part.Part(config, command, environment, given.log_dir, given.restart) for config in configs]
+    leaders = parts if mode == cluster_config.MULTI_WORKER else parts[:1]
+    return LocalCluster(parts, leaders).run()
+
+
+def _parse(arguments):
+    """Returns the launcher's own settings, and the command that each process runs."""
+    parser = argparse.ArgumentParser(
+        prog='python -m lingpipe.distribute.local_cluster', usage='%(prog)s [options] -- run.py ...', description=__doc__.split('\n')[0])
+    parser.add_argument('--workers', type=int, default=2, help='number of workers')
+    parser.add_argument('--ps', type=int, default=0, help='number of parameter servers')
+    parser.add_argument('--restart', type=int, default=0, help='how often to start each process again that was killed or lost another')
+    parser.add_argument('--log_dir', help='folder for a file of the output of each process')
+    parser.add_argument('--isolated', action=argparse.BooleanOptionalAction, default=None, help=(
+        'give the cluster a network of its own, which nobody else can reach and which reaches nothing; '
+        'by default where the system allows it and the command names no gs:// or other remote place'))
+    end = arguments.index('--') if '--' in arguments else len(arguments)
+    given, command = parser.parse_args(arguments[:end]), arguments[end + 1:]
+    if not command:
+        parser.error("the command is missing: end with -- and what each process runs, such as -- run.py --model=...")
+    if given.workers < 1 or given.ps < 0 or given.restart < 0:
+        parser.error(f'--workers={given.workers} --ps={given.ps} --restart={given.restart}: give at least one worker and no negative number.')
+    return given, [sys.executable, *command] if command[0].endswith('.py') else command
+
+
+def _mode(command):
+    """Returns what the command says --cluster is, or None."""
+    words = ' '.join(command).replace('--cluster ', '--cluster=').split()
+    return next((word.partition('=')[2] for word in words if word.startswith('--cluster=')), None)
+
+
+def _jobs(num_workers, num_parameter_servers, mode):
+    numbers = {'chief': 0 if mode == cluster_config.MULTI_WORKER else 1, 'worker': num_workers, 'ps': num_parameter_servers}
+    addresses = iter(_free_addresses(sum(numbers.values())))
+    return {job: [next(addresses) for _ in range(number)] for job, number in numbers.items() if number}
+
+
+def _free_addresses(count):
+    """All ports are taken before any is given back, else two could be the same."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
+        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
+
+
+def _configs(jobs, mode):
+    configs = [cluster_config.ClusterConfig(jobs, job, index) for job in jobs for index in range(len(jobs[job]))]
+    if mode in cluster_config.MODES:
+        cluster_config.read(environment={'TF_CONFIG': configs[0].to_json()}, mode=mode)
+    return configs
+
+
+def _isolate(is_wanted, command):
+    """Enters a private network where that is wanted or does no harm; says so."""
+    if is_wanted is None:
+        is_wanted = not any('://' in word for word in command) and private_network.is_possible()
+    elif is_wanted and not private_network.is_possible():
+        raise ValueError('--isolated: this system allows no network of its own (user namespaces are off). Leave it out, and close the '
+                         'ports in the firewall.')
+    if is_wanted:
+        private_network.enter()
+        cluster_part.say('The cluster has a network of its own: nobody outside reaches it, and it reaches nothing outside, such as '
+                         'gs:// or data to download (--no-isolated for that).')
+
+
+if __name__ == '__main__':
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads the output has gone: so does the cluster
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (ValueError, OSError) as error:
+        sys.exit(f'Error: {error}')
