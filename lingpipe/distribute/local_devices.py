@@ -45,18 +45,20 @@ def has_tpu():
     return bool(tf.config.list_physical_devices('TPU'))
 
 
-def stage_devices(num_stages, kind=None):
+def stage_devices(num_stages, kind=None, process=''):
     """Chooses a device for each stage: accelerators if there are any, else virtual CPUs.
 
     Args:
         num_stages: K, the number of stages.
         kind: 'CPU', 'GPU' or 'TPU'; None takes the best kind that this machine has.
+        process: begin of the names of the devices to choose from, for a process that sees those of others too.
 
     Returns:
         List of K device names. With fewer devices than stages some share one, and a warning says so.
     """
     kinds = [kind] if kind else [*_ACCELERATORS, 'CPU']
-    found = [[device.name for device in tf.config.list_logical_devices(name)] for name in kinds]
+    found = [[device.name for device in tf.config.list_logical_devices(name) if device.name.startswith(process)]
+             for name in kinds]
     devices = next((names for names in found if names), [])
     if not devices:
         raise ValueError(

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls, logical_cores
+from lingpipe.distribute import across_replicas, device_calls
 
 
 class BatchStatistics:
@@ -107,13 +107,13 @@ class BatchStatistics:
 
 
 def _of_all_replicas(statistics, device):
-    count = logical_cores.num_replicas(device)
+    count = across_replicas.num_replicas(device)
     if count == 1:
         return statistics
     with tf.device(device):
-        mean = logical_cores.sum_over_replicas(device, statistics[0]) / count
+        mean = across_replicas.sum_over_replicas(device, statistics[0]) / count
         squares = statistics[1] + tf.square(statistics[0] - mean)
-        return tf.stack([mean, logical_cores.sum_over_replicas(device, squares) / count])
+        return tf.stack([mean, across_replicas.sum_over_replicas(device, squares) / count])
 
 
 def deferred_batch_norms(layers):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls, logical_cores, variable_placement
+from lingpipe.distribute import across_replicas, device_calls, variable_placement
 
 
 class StageGradients(NamedTuple):
@@ -65,7 +65,7 @@ def _finish(device, variables, weights, parts, total_weight):
         return tf.add_n(terms) if terms else tf.zeros([])
 
     def divide_and_regularize(weights, parts, total_weight):
-        sums = logical_cores.sum_over_replicas(device, [_add(list(tensors)) for tensors in parts])
+        sums = across_replicas.sum_over_replicas(device, [_add(list(tensors)) for tensors in parts])
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             regularization = regularize(weights)

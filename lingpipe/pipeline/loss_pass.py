@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls, device_kinds, logical_cores
+from lingpipe.distribute import across_replicas, device_calls, device_kinds
 from lingpipe.pipeline import boundary, gradients, losses, micro_batches, variable_values
 
 
@@ -65,7 +65,7 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, l
 
 
 def _of_all_replicas(sums, device):
-    metrics, added = logical_cores.sum_over_replicas(device, (sums.metrics, sums.losses))
+    metrics, added = across_replicas.sum_over_replicas(device, (sums.metrics, sums.losses))
     return sums._replace(metrics=metrics, losses=added)
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls
+from lingpipe.distribute import across_replicas, device_calls
 from lingpipe.pipeline import variable_values
 
 
@@ -37,8 +37,8 @@ def updates(stages, training, states):
 
     for stage, state in zip(stages, states):
         new = stage.statistics(training).updates(state.statistics, read, stage.device)
-        new += [(variable, value) for variable, value, old in zip(stage.variables(training).state, state.new, state.initial)
-                if value is not old]
+        new += [(variable, across_replicas.agree_on(stage.device, variable.aggregation, old, value))
+                for variable, value, old in zip(stage.variables(training).state, state.new, state.initial) if value is not old]
         changed.update((id(variable), value) for variable, value in new)
         found += new
     return list({id(variable): (variable, changed[id(variable)]) for variable, _ in found}.values())

@@ -89,6 +89,14 @@ class TrainProgram:
     def to_host(self):
         """Brings the host's variables up to what is trained, before they are saved or evaluated; here they always are."""
 
+    def has_to_stop(self, interrupted):
+        """Whether to go on no further; where several programs train together they agree on it.
+
+        Args:
+            interrupted: the `Interruption` of this program.
+        """
+        return bool(interrupted)
+
     def run(self, iterator, num_steps):
         """Trains for some steps; for fewer, but at least one, where `stopping` is set.
 
@@ -112,13 +120,16 @@ class TrainProgram:
         def body(index, unused_going_on, rows):
             row = self._step(next(iterator))
             with tf.control_dependencies([row]):  # whether to stop is asked after the step, not while it runs
-                return index + 1, ~self.stopping.read_value(), rows.write(index, row)
+                return index + 1, ~self._is_to_stop(), rows.write(index, row)
 
         with tf.device('CPU:0'):
             count = tf.cast(num_steps, tf.int32)
             rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=False)
             _, _, rows = tf.while_loop(lambda index, going_on, rows: going_on & (index < count), body, [0, True, rows])
             return tf.ensure_shape(rows.stack(), [None, 1 + len(self._metric_names)])
+
+    def _is_to_stop(self):
+        return self.stopping.read_value()
 
     def _step(self, batch):
         loss_scale = loss_scaling.scale_of(self.optimizer)

@@ -5,7 +5,7 @@ import time
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_kinds, logical_cores, spmd_cores
+from lingpipe.distribute import device_kinds, logical_cores, spmd_cores, workers
 from lingpipe.training import (
     bad_record_report,
     checkpoints,
@@ -21,6 +21,7 @@ from lingpipe.training import (
     summaries,
     train_program,
     validation,
+    worker_program,
 )
 from lingpipe.training import logdir as logdirs
 
@@ -32,8 +33,8 @@ class Trainer:
         params: the experiment's Params with `task`, `train`, `eval` and `input`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
         logdir: folder of the run.
-        devices: list of device names, one a partition, for params that name none; or the `LogicalCores` or `SpmdCores` to train
-            on.
+        devices: list of device names, one a partition, for params that name none; or the `LogicalCores`, `SpmdCores` or
+            `Workers` to train on.
         started: `time.time()` at the start of the program, for the time to the first step.
 
     Raises:
@@ -67,6 +68,9 @@ class Trainer:
         elif isinstance(devices, spmd_cores.SpmdCores):
             self._task = experiment.build_task(p, spec, ['CPU:0'] * devices.num_stages, folder)
             self._program = spmd_train_program.SpmdTrainProgram(self._task, p.train, devices, spec)
+        elif isinstance(devices, workers.Workers):
+            self._task = experiment.build_task(p, spec, devices.devices, folder)
+            self._program = worker_program.WorkerTrainProgram(self._task, p.train, devices)
         else:
             self._task = experiment.build_task(p, spec, devices, folder)
             self._program = train_program.TrainProgram(self._task, p.train)
@@ -101,15 +105,15 @@ class Trainer:
             finally:
                 self._progress.close()
             path = self._save(self._checkpointer)
-            if interrupted and self._step < p.max_steps:
-                print(f'Stopped by {interrupted.signal_name} at step {self._step}; checkpoint {path}. '
+            if self._program.has_to_stop(interrupted) and self._step < p.max_steps:
+                print(f'Stopped by {interrupted.signal_name or "another worker"} at step {self._step}; checkpoint {path}. '
                       'Run the same command again to go on from there.', flush=True)
                 return {}
         return self._finish()
 
     def _train(self, interrupted):
         self._saved_at = time.monotonic()
-        while self._step < self._params.train.max_steps and not interrupted:
+        while self._step < self._params.train.max_steps and not self._program.has_to_stop(interrupted):
             self._train_steps(self._num_steps_to_next_event())
             self._after_steps(interrupted)
 
