@@ -27,12 +27,15 @@ class StepTimes:
         spans: tuple of `Span`s in the order of their starts.
         updates: for each device the pair (begin, end) of its update; empty where there was none.
         num_replicas: R.
+        input_wait: pair (begin, end) of the time in which all devices waited for the batch, before the step; empty where that
+            was not measured.
     """
 
     schedule: object
     spans: tuple
     updates: tuple = ()
     num_replicas: int = 1
+    input_wait: tuple = ()
 
     @property
     def num_devices(self):
@@ -42,6 +45,16 @@ class StepTimes:
     def replica_of(self, device):
         """Returns the number of the replica that a device belongs to."""
         return device // self.schedule.num_devices
+
+    @property
+    def input_seconds(self):
+        """Seconds that were waited for the batch; 0 where that was not measured."""
+        return self.input_wait[1] - self.input_wait[0] if self.input_wait else 0.0
+
+    @property
+    def asked(self):
+        """When the batch was asked for, else the start."""
+        return self.input_wait[0] if self.input_wait else self.start
 
     @property
     def start(self):

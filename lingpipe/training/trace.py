@@ -16,6 +16,7 @@ from lingpipe.training import (
     trace_breakdown,
     trace_events,
     trace_files,
+    trace_input,
     trace_picture,
     trace_program,
     train_program,
@@ -71,16 +72,21 @@ class Trace:
         return steps
 
     def _record(self, num_steps):
-        iterator = iter(self._input.training_dataset())
         try:
-            steps = [self._program.run_traced(iterator) for _ in range(_NUM_STEPS_TO_WARM_UP + num_steps)]
+            # While the first step is built the input gets far ahead; a new iterator has nothing ready.
+            self._program.run_traced(self._iterator_at(0))
+            iterator = self._iterator_at(1)
+            steps = [self._program.run_traced(iterator) for _ in range(1, _NUM_STEPS_TO_WARM_UP + num_steps)]
         except tf.errors.InvalidArgumentError as error:
             if train_program.NON_FINITE not in str(error):
                 raise
             raise errors.TrainingError(
                 f'{train_program.NON_FINITE} Lower the learning rate or set train.clip_gradient_norm_to_value, and trace '
                 'again.') from None
-        return steps[_NUM_STEPS_TO_WARM_UP:]
+        return steps[_NUM_STEPS_TO_WARM_UP - 1:]
+
+    def _iterator_at(self, step):
+        return iter(self._input.training_dataset(step * self._input.params.batch_size))
 
 
 def simulated(steps):
@@ -98,9 +104,9 @@ def report(steps, batch_size, num_cores=None):
         batch_size: examples in a mini-batch.
         num_cores: processor cores that virtual devices share, or None.
     """
-    schedule, parts = steps[0].schedule, trace_breakdown.mean_breakdown(steps)
-    milliseconds = sum(step.seconds for step in steps) / len(steps) * 1000
-    rows = [[name, percent] for name, percent in dataclasses.asdict(parts).items()]
+    schedule, parts = steps[0].schedule, dataclasses.asdict(trace_breakdown.mean_breakdown(steps))
+    milliseconds = statistics.fmean(step.input_seconds + step.seconds for step in steps) * 1000
+    rows = [[name, percent] for name, percent in trace_input.shares(steps, parts).items()]
     count = '1 step' if len(steps) == 1 else f'{len(steps)} steps, on average'
     replicas = f'{steps[0].num_replicas} replicas of ' if steps[0].num_replicas > 1 else ''
     title = (f'{count} of {milliseconds:.1f} ms: {schedule.name}, {replicas}{schedule.num_stages} partitions on '

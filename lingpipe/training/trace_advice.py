@@ -5,7 +5,7 @@ import statistics
 
 from lingpipe.pipeline import replay
 from lingpipe.pipeline import schedule as schedules
-from lingpipe.training import trace_breakdown
+from lingpipe.training import trace_breakdown, trace_input
 
 _LARGE_PERCENT = 10
 _LARGE_RECOMPUTE_PERCENT = 15
@@ -25,8 +25,8 @@ def advice(steps, batch_size, num_cores=None):
         List of texts; never empty.
     """
     parts = trace_breakdown.mean_breakdown(steps)
-    found = [_shared_cores(steps, num_cores), _balance(steps, parts), _bubble(steps, parts, batch_size), _recompute(parts),
-             _transfer(parts), _update(parts)]
+    found = [_shared_cores(steps, num_cores), trace_input.advice(steps), _balance(steps, parts),
+             _bubble(steps, parts, batch_size), _recompute(parts), _transfer(parts), _update(parts)]
     return [text for text in found if text] or ['Nothing stands out: no part of the waiting is large.']
 
 

@@ -13,7 +13,7 @@ def trace_text(steps, row_names, first_step=1):
     """Returns the text of a trace file.
 
     Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, which is counted in
-    its replica. Times are microseconds since the first action.
+    its replica. Times are microseconds since the first batch was asked for.
 
     Args:
         steps: list of measured `StepTimes`.
@@ -24,13 +24,21 @@ def trace_text(steps, row_names, first_step=1):
     for device, name in enumerate(row_names):
         events += [_metadata('thread_name', device, name), _metadata('thread_sort_index', device, device, 'sort_index')]
     for number, step in enumerate(steps, first_step):
-        events += _events(step, number, steps[0].start)
+        events += _events(step, number, steps[0].asked)
+    if any(step.input_wait for step in steps):
+        events += _input_row(steps, len(row_names), first_step)
     lines = ',\n'.join(json.dumps(event) for event in events)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
 
 
 def _metadata(what, device, value, key='name'):
     return {'name': what, 'ph': 'M', 'pid': 0, 'tid': device, 'args': {key: value}}
+
+
+def _input_row(steps, row, first_step):
+    waits = [{**_complete('wait for input', row, *step.input_wait, steps[0].asked), 'cat': 'input', 'args': {'step': number}}
+             for number, step in enumerate(steps, first_step)]
+    return [_metadata('thread_name', row, 'input'), _metadata('thread_sort_index', row, row, 'sort_index'), *waits]
 
 
 def _events(step, number, origin):

@@ -6,10 +6,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from lingpipe.pipeline.step_times import RECOMPUTE
 
-_UPDATE, _WAIT = 'U', '.'
-_COLOURS = {'F': '#7fb2e5', 'B': '#6cc08b', 'W': '#b9a3e3', RECOMPUTE: '#f4c266', _UPDATE: '#9a9a9a', _WAIT: '#eeeeee'}
+_UPDATE, _WAIT, _INPUT = 'U', '.', 'I'
+_COLOURS = {'F': '#7fb2e5', 'B': '#6cc08b', 'W': '#b9a3e3', RECOMPUTE: '#f4c266', _UPDATE: '#9a9a9a', _WAIT: '#eeeeee',
+            _INPUT: '#e58b8b'}
 _LEGEND = {'F': 'forward', 'B': 'backward', 'W': 'weight gradients', RECOMPUTE: 'recompute', _UPDATE: 'update',
-           _WAIT: 'wait'}
+           _WAIT: 'wait', _INPUT: 'wait for input'}
 _INK, _EDGE = '#202020', '#ffffff'
 _MARGIN, _ROW, _GAP, _TITLE = 12, 26, 6, 24
 _FONT_SIZE, _SMALL_FONT_SIZE = 13, 11
@@ -26,7 +27,7 @@ class _Canvas:
         self._pixels_per_second = (self.right - left) / seconds
 
     def x(self, seconds):
-        """Returns the column of a moment, counted from the start of the step."""
+        """Returns the column of a moment, counted from the left end of the rows."""
         return self.left + round(seconds * self._pixels_per_second)
 
     def block(self, kind, start, end, top, label=''):
@@ -55,26 +56,34 @@ def png(panels, row_names, width=1200):
     """
     font = ImageFont.load_default(_FONT_SIZE)
     left = 2 * _MARGIN + round(max(font.getlength(name) for name in row_names))
-    panel_height = _TITLE + len(row_names) * (_ROW + _GAP) + _GAP
-    height = _MARGIN + len(panels) * panel_height + _TITLE + _MARGIN
-    canvas = _Canvas(width, height, left, max(step.seconds for step in panels.values()))
-    for index, (title, step) in enumerate(panels.items()):
-        _panel(canvas, _MARGIN + index * panel_height, title, step, row_names)
+    tops = [_MARGIN]
+    for step in panels.values():
+        tops.append(tops[-1] + _TITLE + (len(row_names) + bool(step.input_wait)) * (_ROW + _GAP) + _GAP)
+    height = tops[-1] + _TITLE + _MARGIN
+    canvas = _Canvas(width, height, left, max(step.end - step.asked for step in panels.values()))
+    for top, (title, step) in zip(tops, panels.items(), strict=False):
+        _panel(canvas, top, title, step, row_names)
+    first = next(iter(panels.values()))
     kinds = {span.action.kind for step in panels.values() for span in step.spans} | {_WAIT}
-    _legend(canvas, height - _MARGIN - _TITLE / 2, kinds | ({_UPDATE} if next(iter(panels.values())).updates else set()))
+    kinds |= {kind for kind, has in ((_UPDATE, first.updates), (_INPUT, first.input_wait)) if has}
+    _legend(canvas, height - _MARGIN - _TITLE / 2, kinds)
     return _png_bytes(canvas.image)
 
 
 def _panel(canvas, top, title, step, row_names):
-    canvas.text(_MARGIN, top + _TITLE / 2, f'{title}: {1000 * step.seconds:.4g} ms')
-    tops = [top + _TITLE + device * (_ROW + _GAP) for device in range(len(row_names))]
-    for name, row in zip(row_names, tops):
+    canvas.text(_MARGIN, top + _TITLE / 2, f'{title}: {1000 * (step.end - step.asked):.4g} ms')
+    names = [*row_names, 'input'] if step.input_wait else row_names
+    tops = [top + _TITLE + device * (_ROW + _GAP) for device in range(len(names))]
+    for name, row in zip(names, tops):
         canvas.text(_MARGIN, row + _ROW / 2, name)
-        canvas.block(_WAIT, 0, step.seconds, row)
+    for row in tops[:len(row_names)]:
+        canvas.block(_WAIT, 0, step.end - step.asked, row)
     for span in step.spans:
-        canvas.block(span.action.kind, span.start - step.start, span.end - step.start, tops[span.device], _label(step, span))
+        canvas.block(span.action.kind, span.start - step.asked, span.end - step.asked, tops[span.device], _label(step, span))
     for row, (begin, end) in zip(tops, step.updates):
-        canvas.block(_UPDATE, begin - step.start, end - step.start, row)
+        canvas.block(_UPDATE, begin - step.asked, end - step.asked, row)
+    if step.input_wait:
+        canvas.block(_INPUT, 0, step.input_seconds, tops[-1])
 
 
 def _label(step, span):

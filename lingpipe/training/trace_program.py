@@ -1,5 +1,7 @@
 """The training step with time stamps."""
 
+import time
+
 import tensorflow as tf
 
 from lingpipe.distribute import variable_placement
@@ -9,7 +11,7 @@ from lingpipe.training import train_program
 
 
 class TraceProgram(train_program.TrainProgram):
-    """A `TrainProgram` that also tells when each device began and ended each action, and its update.
+    """A `TrainProgram` that also tells when each device began and ended each action, and its update, and waited for a batch.
 
     Args:
         task: a `BaseTask` whose body is built.
@@ -32,16 +34,19 @@ class TraceProgram(train_program.TrainProgram):
         Raises:
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message has NON_FINITE in it.
         """
-        stamps, updates = self._traced_function(iterator)
+        asked = time.time()
+        batch = next(iterator)
+        input_wait = asked, time.time()
+        stamps, updates = self._traced_function(batch)
         body = self._task.body
         return StepTimes(body.schedule, self._times.spans(body.schedule, stamps.numpy()),
-                         tuple(map(tuple, updates.numpy().tolist())), len(body.replicas))
+                         tuple(map(tuple, updates.numpy().tolist())), len(body.replicas), input_wait)
 
-    def _traced_step(self, iterator):
+    def _traced_step(self, batch):
         body = self._task.body
         self._times = body.observer = action_times.ActionTimes()
         try:
-            row = self._step(next(iterator))
+            row = self._step(batch)
         finally:
             body.observer = None
         with tf.control_dependencies([row]):

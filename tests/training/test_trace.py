@@ -17,17 +17,18 @@ def test_a_trace_records_every_step_and_writes_its_files(tiny, tmp_path, capsys)
         assert len([span for span in step.spans if span.action.kind != RECOMPUTE]) == 2 * 2 * 2
         assert len(step.updates) == 2
         assert all(step.actions_end <= begin <= end for begin, end in step.updates)
-    assert steps[0].end <= steps[1].start
+    assert steps[0].end <= steps[1].asked
+    assert all(step.asked == step.input_wait[0] <= step.input_wait[1] <= step.start for step in steps)
     printed = capsys.readouterr().out
     assert '2 steps, on average of ' in printed
     lines = [line.split() for line in printed.splitlines()]
     percentages = {line[0]: float(line[1]) for line in lines if len(line) == 2 and line[1][0].isdigit()}
-    assert list(percentages) == ['compute', 'recompute', 'bubble', 'imbalance', 'transfer', 'update']
+    assert list(percentages) == ['input', 'compute', 'recompute', 'bubble', 'imbalance', 'transfer', 'update']
     assert sum(percentages.values()) == pytest.approx(100, abs=0.4)
     events = json.loads((tmp_path / 'logs/trace/trace.json').read_text())['traceEvents']
     assert {event['args']['step'] for event in events if event['ph'] == 'X'} == {3, 4}
     assert {event['args']['name'] for event in events if event['name'] == 'thread_name'} == {
-        'CPU:0, partition 0', 'CPU:1, partition 1'}
+        'CPU:0, partition 0', 'CPU:1, partition 1', 'input'}
     Image.open(io.BytesIO((tmp_path / 'logs/trace/timeline.png').read_bytes())).verify()
     assert [path.name for path in (tmp_path / 'logs').iterdir()] == ['trace']
 
@@ -42,7 +43,23 @@ def test_each_replica_has_rows_and_updates_of_its_own(tiny, tmp_path, capsys):
     assert '2 replicas of 2 partitions on 4 devices, 2 micro-batches each' in capsys.readouterr().out
     events = json.loads((tmp_path / 'logs/trace/trace.json').read_text())['traceEvents']
     assert [event['args']['name'] for event in events if event['name'] == 'thread_name'] == [
-        f'CPU:{2 * replica + partition}, replica {replica}, partition {partition}' for replica in range(2) for partition in range(2)]
+        f'CPU:{2 * replica + partition}, replica {replica}, partition {partition}' for replica in range(2) for partition in range(2)] + [
+            'input']
+
+
+def test_a_slow_input_is_seen_in_every_step_and_told(tiny, tmp_path, capsys):
+    slow, = trace.Trace(tiny.params('StarvedDigits'), tmp_path / 'slow').run(1)
+    printed = capsys.readouterr().out
+    seconds = 0.3  # of each batch, none of which is made ahead
+    assert slow.input_seconds >= seconds
+    percent = next(float(line.split()[1]) for line in printed.splitlines() if line.startswith('input '))
+    assert percent == pytest.approx(100 * slow.input_seconds / (slow.input_seconds + slow.seconds), abs=0.1)
+    assert 'Devices wait for input in ' in printed
+    events = json.loads((tmp_path / 'slow/trace/trace.json').read_text())['traceEvents']
+    wait, = (event for event in events if event['name'] == 'wait for input')
+    assert (wait['tid'], wait['ts'], wait['args']) == (2, 0.0, {'step': 3}) and wait['dur'] >= 1e6 * seconds
+    fast = trace.Trace(tiny.params(), tmp_path / 'fast').run(5)
+    assert min(step.input_seconds for step in fast) < seconds
 
 
 def test_a_traced_step_trains_as_any_other(tiny, tmp_path, finished):

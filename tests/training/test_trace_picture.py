@@ -1,3 +1,4 @@
+import dataclasses
 import io
 
 from PIL import Image
@@ -6,7 +7,8 @@ from lingpipe.pipeline import replay
 from lingpipe.pipeline import schedule as schedules
 from lingpipe.training import trace_picture
 
-FORWARD, BACKWARD, UPDATE, WAIT = (0x7f, 0xb2, 0xe5), (0x6c, 0xc0, 0x8b), (0x9a, 0x9a, 0x9a), (0xee, 0xee, 0xee)
+FORWARD, BACKWARD, UPDATE, WAIT, INPUT = (
+    (0x7f, 0xb2, 0xe5), (0x6c, 0xc0, 0x8b), (0x9a, 0x9a, 0x9a), (0xee, 0xee, 0xee), (0xe5, 0x8b, 0x8b))
 
 
 def test_each_device_has_a_row_coloured_by_what_it_does():
@@ -27,9 +29,19 @@ def test_replicas_have_rows_of_their_own():
     assert rows.index([FORWARD, BACKWARD, WAIT, UPDATE]) < rows.index([FORWARD, BACKWARD, UPDATE])
 
 
+def test_the_wait_for_input_has_a_row_and_the_devices_wait_meanwhile():
+    schedule = schedules.make_schedule('gpipe', 1, 1)
+    step = replay.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)], (0.0, 1.0))
+    waited = dataclasses.replace(step, input_wait=(-1.0, 0.0))
+    image = Image.open(io.BytesIO(trace_picture.png({'measured': waited, 'simulated': step}, ['device 0']))).convert('RGB')
+    rows = [colours_of_blocks(image, y) for y in range(image.height)]
+    order = [rows.index(row) for row in ([WAIT, FORWARD, BACKWARD, UPDATE], [INPUT], [FORWARD, BACKWARD, UPDATE])]
+    assert order == sorted(order)
+
+
 def colours_of_blocks(image, y):
     """Returns what a line of pixels runs through, without the white between blocks, and what is wider than a letter."""
-    known, colours, widths = (FORWARD, BACKWARD, UPDATE, WAIT), [], []
+    known, colours, widths = (FORWARD, BACKWARD, UPDATE, WAIT, INPUT), [], []
     for x in range(image.width):
         colour = image.getpixel((x, y))
         if colour in known and colours and colours[-1] == colour:

@@ -1,5 +1,7 @@
 """A model that trains in a second, for the tests of the trainer; also the model that they run `run.py` with."""
 
+import time
+
 import keras
 import tensorflow as tf
 
@@ -8,6 +10,7 @@ from lingpipe.input import image_input
 from lingpipe.models import image_classifier
 
 POISONED_STEP = 6
+SLOW_SECONDS = 0.3
 
 
 class PoisonedInput(image_input.ImageInput):
@@ -21,6 +24,20 @@ class PoisonedInput(image_input.ImageInput):
             return images * tf.where(index + first == POISONED_STEP, float('nan'), 1.0), labels, weights
 
         return super().training_dataset(position).enumerate().map(poison)
+
+
+class SlowInput(image_input.ImageInput):
+    """Every batch takes its time, and none is made ahead."""
+
+    def training_dataset(self, position=0):
+        def wait(labels):
+            time.sleep(SLOW_SECONDS)
+            return labels
+
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = False
+        return super().training_dataset(position).map(lambda images, labels, weights: (
+            images, tf.ensure_shape(tf.numpy_function(wait, [labels], tf.int32), labels.shape), weights)).with_options(options)
 
 
 @model_registry.RegisterSingleTaskModel
@@ -57,6 +74,13 @@ class PoisonedDigits(TinyDigits):
     """TinyDigits, with a batch that is not finite."""
 
     INPUT = PoisonedInput
+
+
+@model_registry.RegisterSingleTaskModel
+class StarvedDigits(TinyDigits):
+    """TinyDigits, with an input that is waited for."""
+
+    INPUT = SlowInput
 
 
 class Greedy(keras.layers.Layer):
