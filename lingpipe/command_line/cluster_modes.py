@@ -44,7 +44,12 @@ def _train_pipeline(params, datasets, given, config, started):
 
 
 def _train_as_worker(params, datasets, given, config, started):
-    raise NotImplementedError('--cluster=multi_worker cannot train yet. Leave --cluster out to train on this machine.')
+    from lingpipe.distribute import watchdog
+    from lingpipe.training import worker_training
+    with worker_training.losses_in_words(), watchdog.Watchdog(given.step_timeout_seconds, config) as dog:
+        kind = None if given.device == 'auto' else given.device.upper()
+        params, workers = worker_training.join(params, config, kind, dog)
+        worker_training.train(params, datasets, given.logdir, workers, started)
 
 
 def _train_with_parameter_servers(params, datasets, given, config, started):

@@ -69,7 +69,7 @@ def announce_end(config):
 
 def _start(config, num_cpu_devices, use_gpus):
     port = int(config.address.rpartition(':')[2])
-    _check_port(config, port)
+    check_port(config)
     devices = {'CPU': num_cpu_devices} | ({} if use_gpus else {'GPU': 0})
     settings = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=max(2, num_cpu_devices), device_count=devices)
@@ -80,8 +80,13 @@ def _start(config, num_cpu_devices, use_gpus):
         raise RuntimeError(_port_in_words(config, port, str(error).splitlines()[0])) from error
 
 
-def _check_port(config, port):
-    """TensorFlow only says 'Could not start gRPC server'."""
+def check_port(config):
+    """Raises RuntimeError where a server could not listen; TensorFlow only says 'Could not start gRPC server'.
+
+    Args:
+        config: `ClusterConfig`.
+    """
+    port = int(config.address.rpartition(':')[2])
     everywhere = {'family': socket.AF_INET6, 'dualstack_ipv6': True} if socket.has_dualstack_ipv6() else {}
     try:
         socket.create_server(('', port), **everywhere).close()

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.distribute import device_kinds, local_devices
+from lingpipe.distribute import device_kinds, local_devices, watchdog
 
 _BYTES_OF_PACK = 2**25
 _FIRST_GROUP = 2**29  # beyond those of the strategy and of `layers.replica_sums`
@@ -51,17 +51,19 @@ class Workers:
 
     Args:
         config: `cluster_config.ClusterConfig` whose task is a worker.
+        dog: `watchdog.Watchdog` that watches steps; None: steps may take as long as they like.
 
     Attributes:
         count: W, the number of workers.
         index: the number of this one.
         devices: list of the names of this worker's devices, one a partition of each of its replicas, once chosen.
+        watchdog: `watchdog.Watchdog`.
     """
 
-    def __init__(self, config):
+    def __init__(self, config, dog=None):
         addresses = config.jobs['worker']
         self.count, self.index = len(addresses), config.task_index
-        self.devices = None
+        self.devices, self.watchdog = None, dog or watchdog.Watchdog(0)
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({'worker': addresses}), task_type='worker', task_id=self.index, num_accelerators={},
             rpc_layer='grpc')
@@ -75,9 +77,9 @@ class Workers:
         """Whether this worker writes checkpoints and curves, and evaluates."""
         return self.index == 0
 
-    def choose_devices(self, num_stages, kind=None):
-        """Sets `devices`: see `local_devices.stage_devices`."""
-        self.devices = local_devices.stage_devices(num_stages, kind, f'/job:worker/replica:0/task:{self.index}')
+    def choose_devices(self, num_stages, kind=None, names=None):
+        """Sets `devices`: to some names, or else as `local_devices.stage_devices` chooses among those of this worker."""
+        self.devices = names or local_devices.stage_devices(num_stages, kind, f'/job:worker/replica:0/task:{self.index}')
 
     @contextlib.contextmanager
     def active(self):

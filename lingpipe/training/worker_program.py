@@ -43,7 +43,9 @@ class WorkerTrainProgram(train_program.TrainProgram):
 
     def run(self, iterator, num_steps):
         """Trains for as many steps as the chief is to: sums meet by their place in a loop, which must be the same one."""
-        return super().run(iterator, int(self._of_chief(tf.constant(num_steps, tf.int64))))
+        num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
+        with self._workers.watchdog.watch(num_steps):  # not while the chief writes or evaluates
+            return super().run(iterator, num_steps)
 
     def _step(self, batch):
         with self._workers.active():
