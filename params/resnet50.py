@@ -54,7 +54,7 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
     """What all trainings on ImageNet have in common: the network, its precision and its input.
 
     Convolutions and the activations between them are bfloat16; weights, the statistics of batch norm, the loss, sums of
-    gradients and the optimizer are float32. A micro-batch of 128 images is what batch norm normalises over.
+    gradients and the optimizer are float32. Batch norm normalises over a micro-batch, of as many replicas as share statistics.
     """
 
     NUM_TRAINING_EXAMPLES = 1_281_167
@@ -62,6 +62,8 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
     MICRO_BATCH_SIZE = 128
     EVALUATION_BATCH_SIZE = 1024
     NUM_PARTITIONS = 1
+    NUM_REPLICAS = 1
+    BATCH_NORM_GROUP_SIZE = 1
     LABEL_SMOOTHING = 0.1
 
     def _Input(self, split, batch_size):
@@ -90,8 +92,9 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
         p = image_classifier.ImageClassifier.Params().Set(
             name='resnet50', label_smoothing=self.LABEL_SMOOTHING, dtype_policy='mixed_bfloat16')
         p.body.Set(
-            num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.BATCH_SIZE // self.MICRO_BATCH_SIZE, schedule='1f1b',
-            recompute='layer', layers=resnet.resnet_layers(50, num_classes=1000))
+            num_partitions=self.NUM_PARTITIONS, num_replicas=self.NUM_REPLICAS,
+            num_micro_batches=self.BATCH_SIZE // (self.NUM_REPLICAS * self.MICRO_BATCH_SIZE), schedule='1f1b', recompute='layer',
+            layers=resnet.resnet_layers(50, num_classes=1000, batch_norm_group_size=self.BATCH_NORM_GROUP_SIZE))
         p.train.max_steps = self._MaxSteps()
         self._SetTraining(p.train)
         p.eval.Set(interval_steps=round(4 * self._StepsPerEpoch()))
@@ -202,7 +205,7 @@ class ResNet50MLPerf16384(_MLPerf):
 
 @model_registry.RegisterSingleTaskModel
 class ResNet50MLPerf32768(_MLPerf):
-    """Batch 32,768: 512 to 2,048 cores, 72 to 76 epochs to the target on the most."""
+    """Batch 32,768: 512 to 2,048 cores, 72 to 76 epochs to the target on the most; here on any number of devices."""
 
     BATCH_SIZE = 32_768
     LEARNING_RATE = 31.2
@@ -210,6 +213,31 @@ class ResNet50MLPerf32768(_MLPerf):
     MAX_STEPS = 2983
     WEIGHT_DECAY = 1e-4
     EPSILON = 1e-5
+
+
+@model_registry.RegisterSingleTaskModel
+class ResNet50MLPerf32768Cores512(ResNet50MLPerf32768):
+    """A replica on each of 512 cores, 64 images a core."""
+
+    NUM_REPLICAS = 512
+    MICRO_BATCH_SIZE = 64
+
+
+@model_registry.RegisterSingleTaskModel
+class ResNet50MLPerf32768Cores1024(ResNet50MLPerf32768):
+    """A replica on each of 1,024 cores, 32 images a core."""
+
+    NUM_REPLICAS = 1024
+    MICRO_BATCH_SIZE = 32
+
+
+@model_registry.RegisterSingleTaskModel
+class ResNet50MLPerf32768Cores2048(ResNet50MLPerf32768):
+    """A replica on each of 2,048 cores, 16 images a core; batch norm normalises over the 128 of eight cores."""
+
+    NUM_REPLICAS = 2048
+    MICRO_BATCH_SIZE = 16
+    BATCH_NORM_GROUP_SIZE = 8
 
 
 DEFAULT = ResNet50Digits

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from lingpipe import model_registry, optimizers
 from lingpipe.pipeline import analysis
+from lingpipe.training import experiment, train_program
 from lingpipe.training import optimizer as training_optimizers
 from params import resnet50
 
@@ -16,7 +17,11 @@ SGD = {'ResNet50Batch1024': (1024, 113_854), 'ResNet50Batch4096': (4096, 28_464)
 LARS = {
     'ResNet50Batch8192': (8192, 14_232, 10.0, 5, 1e-4, 0.0), 'ResNet50Batch16384': (16_384, 7116, 25.0, 5, 1e-4, 0.0),
     'ResNet50Batch32768': (32_768, 3558, 32.0, 14, 1e-4, 0.0), 'ResNet50MLPerf4096': (4096, 22_536, 10.0, 5, 2e-4, 0.0),
-    'ResNet50MLPerf16384': (16_384, 5634, 25.0, 5, 2e-4, 0.0), 'ResNet50MLPerf32768': (32_768, 2983, 31.2, 25, 1e-4, 1e-5)}
+    'ResNet50MLPerf16384': (16_384, 5634, 25.0, 5, 2e-4, 0.0),
+    **{f'ResNet50MLPerf32768{cores}': (32_768, 2983, 31.2, 25, 1e-4, 1e-5) for cores in ('', 'Cores512', 'Cores1024', 'Cores2048')}}
+# Replicas, images of each, replicas that share statistics; others have one replica of 128 images at a time.
+REPLICAS = {f'ResNet50MLPerf32768Cores{cores}': (cores, images, group)
+            for cores, images, group in ((512, 64, 1), (1024, 32, 1), (2048, 16, 8))}
 PUBLISHED = [*SGD, *LARS]
 NAMES = ['ResNet50Digits', *PUBLISHED]
 
@@ -47,7 +52,7 @@ def test_params_read_back_from_their_text(name):
 def test_task_optimizer_and_inputs_can_be_instantiated(name):
     params = params_of(name)
     task = params.task.Copy()
-    task.body.Set(devices=[f'CPU:{index}' for index in range(task.body.num_partitions)])
+    task.body.Set(devices=[f'CPU:{index}' for index in range(task.body.num_partitions)] * task.body.num_replicas)
     names = [layer.name for layer in task.Instantiate().body.stack]
     assert (names[0], names[-1], len(set(names))) == ('stem', 'head', 18)
     optimizer = training_optimizers.build_optimizer(params.train, [keras.Variable([1.0])])
@@ -59,7 +64,7 @@ def test_task_optimizer_and_inputs_can_be_instantiated(name):
 
 
 def test_the_network_is_the_published_one():
-    networks = [params_of(name).task.body.layers for name in PUBLISHED]
+    networks = [params_of(name).task.body.layers for name in PUBLISHED if name not in REPLICAS]
     assert all(network == networks[0] for network in networks)
     described = analysis.analyse_layers(networks[0], tf.TensorSpec([1, 224, 224, 3]))
     assert sum(layer.num_parameters for layer in described) == 25_557_032
@@ -70,10 +75,18 @@ def test_batches_images_and_precision(name):
     params = params_of(name)
     assert params.input.batch_size == {**SGD, **LARS}[name][0]
     assert (params.input.image_size, params.input.augmentation, params.input.label_offset) == (224, 'resnet', 0)
-    assert params.input.batch_size / params.task.body.num_micro_batches == 128
+    num_replicas, micro_batch_size, _ = REPLICAS.get(name, (1, 128, 1))
+    assert params.task.body.num_replicas == num_replicas
+    assert params.input.batch_size == num_replicas * params.task.body.num_micro_batches * micro_batch_size
     assert (params.task.body.schedule, params.task.body.recompute) == ('1f1b', 'layer')  # memory does not grow with the batch
     assert params.task.dtype_policy == 'mixed_bfloat16'
     assert params.train.max_steps == {**SGD, **LARS}[name][1]
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_as_many_replicas_share_statistics_as_published(name):
+    *blocks, _ = params_of(name).task.body.layers
+    assert {block.batch_norm_group_size for block in blocks} == {REPLICAS[name][2] if name in REPLICAS else 1}
 
 
 @pytest.mark.parametrize('name', SGD)
@@ -100,3 +113,26 @@ def test_large_batches_train_with_lars(name):
         rate, max_steps, 2.0, 1e-4)
     assert schedule.warmup_steps == pytest.approx(warmup_epochs * IMAGENET / batch_size)
     assert (params.train.l2_regularizer_weight, params.task.label_smoothing) == (0.0, 0.1)
+
+
+def first_step(num_partitions):
+    """Trains the default model, two of its blocks, for one step; returns the `StepResult`, and the weights by name."""
+    params = params_of('ResNet50Digits')
+    params.input.Set(batch_size=16)
+    kept = ('stem', 'group_0_block_0', 'group_1_block_0', 'head')
+    params.task.body.Set(
+        num_partitions=num_partitions, layers=[layer for layer in params.task.body.layers if layer.name in kept])
+    params.train.lr_schedule.Set(initial_learning_rate=0.1, warmup_steps=0)
+    source = experiment.build_input(params.input)
+    task = experiment.build_task(params, source.input_spec)
+    program = train_program.TrainProgram(task, params.train)
+    result = program.run(program.iterate(source.training_dataset()), 1)
+    return result, {name: variable.numpy() for name, variable in program.named_variables.items()}
+
+
+def test_the_default_takes_the_same_first_step_with_any_number_of_partitions(assert_close):
+    result, weights = first_step(1)
+    for num_partitions in (2, 3):
+        other, found = first_step(num_partitions)
+        assert_close(other, result)
+        assert_close(found, weights)
