@@ -157,6 +157,7 @@ def outcomes(command_line):
         'interrupted': lambda: interrupted_training(command_line),
         'no memory': lambda: command_line.run(GREEDY, '--logdir=greedy', '--model_params_override=task.body.num_partitions=1'),
         'no memory in a pipeline': lambda: command_line.run(GREEDY, '--logdir=greedy_pipeline'),
+        'killed': lambda: killed_training(command_line),
         'two trainings': lambda: two_trainings(command_line),
         'inspect_model': lambda: inspected_model(command_line),
         'list': lambda: command_line.run('--mode=list'),
@@ -177,6 +178,16 @@ def trained_on_a_full_disk(command_line):
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (10 * 1024, 10 * 1024))  # stands for the space that is left
     out, err = process.communicate()
     return Outcome(process.returncode, out, err)
+
+
+def killed_training(command_line):
+    """A training that is killed in the middle, and may start once more by itself."""
+    process, seen = command_line.start_and_await_first_step(
+        TINY, '--logdir=killed', '--max_restarts=1', '--model_params_override=train.max_steps=200')
+    child, = pathlib.Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+    out, err = process.communicate()
+    return Outcome(process.returncode, out, seen + err)
 
 
 def two_trainings(command_line):
@@ -290,6 +301,14 @@ def test_a_second_training_in_one_folder_is_refused_until_the_first_has_ended_ev
     assert f'\nError: --logdir=shared is in use by another training (process {pid} on ' in '\n' + refused.err
     assert 'Traceback' not in refused.err
     assert allowed.code == 0
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='finds the child as Linux tells it')
+def test_a_training_that_is_killed_goes_on_by_itself_to_its_end(outcomes):
+    outcome = outcomes['killed']()
+    assert outcome.code == 0
+    assert '[supervisor] The training was ended by SIGKILL; restart 1 of 1 in 1 s, from the ' in outcome.err
+    assert outcome.err.count('First step after') == 2
 
 
 def test_a_first_training_writes_its_progress_and_nothing_else(outcomes):

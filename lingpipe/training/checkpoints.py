@@ -127,7 +127,7 @@ def latest_checkpoint(directory):
     A checkpoint whose files somebody has deleted does not count.
 
     Raises:
-        TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged.
+        TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged, or names others.
     """
     complete = [path for path in _listed_checkpoints(directory) if _files_of(path)]
     present = sorted((name.removesuffix('.index') for name in _names_in(directory) if _INDEX.fullmatch(name)), key=step_of)
@@ -144,7 +144,13 @@ def _listed_checkpoints(directory):
         state = tf.train.get_checkpoint_state(str(directory))
     except ValueError:
         return []
-    return [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
+    listed = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
+    for path in listed:
+        if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):  # training would delete it as too old
+            raise errors.TrainingError(
+                f"The file 'checkpoint' in {directory} names {path}, which lies elsewhere: LingPipe never writes that. Delete the "
+                'line, or choose another --logdir; nothing was changed.')
+    return listed
 
 
 def _files_of(path):
