@@ -1,11 +1,12 @@
 """Training an experiment from wherever it stands to its last step."""
 
+import functools
 import math
 import time
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_kinds, logical_cores, spmd_cores, workers
+from lingpipe.distribute import device_kinds, logical_cores, parameter_servers, spmd_cores, workers
 from lingpipe.training import (
     bad_record_report,
     checkpoints,
@@ -17,6 +18,7 @@ from lingpipe.training import (
     interruption,
     planning,
     progress,
+    server_programs,
     spmd_train_program,
     summaries,
     train_program,
@@ -33,8 +35,8 @@ class Trainer:
         params: the experiment's Params with `task`, `train`, `eval` and `input`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
         logdir: folder of the run.
-        devices: list of device names, one a partition, for params that name none; or the `LogicalCores`, `SpmdCores` or
-            `Workers` to train on.
+        devices: list of device names, one a partition, for params that name none; or the `LogicalCores`, `SpmdCores`,
+            `Workers` or `ParameterServers` to train on.
         started: `time.time()` at the start of the program, for the time to the first step.
 
     Raises:
@@ -71,6 +73,11 @@ class Trainer:
         elif isinstance(devices, workers.Workers):
             self._task = experiment.build_task(p, spec, devices.devices, folder)
             self._program = worker_program.WorkerTrainProgram(self._task, p.train, devices)
+        elif isinstance(devices, parameter_servers.ParameterServers):
+            with devices.creating():
+                self._task = experiment.build_task(p, spec, devices.devices, folder)
+            targets = self._input.TargetSpec(self._input.params)
+            self._program = server_programs.make(self._task, p.train, devices, (spec, *targets))
         else:
             self._task = experiment.build_task(p, spec, devices, folder)
             self._program = train_program.TrainProgram(self._task, p.train)
@@ -125,7 +132,7 @@ class Trainer:
         elif self._params.train.init_from_checkpoint:
             self._start_from(self._params.train.init_from_checkpoint)
         self._program.to_cores()
-        self._step = int(self._program.global_step)
+        self._step = self._step_of_events = int(self._program.global_step)
         dataset = self._input.training_dataset(self._step * self._batch_size)
         self._iterator = self._program.iterate(dataset)
         _, *targets = dataset.element_spec
@@ -162,8 +169,13 @@ class Trainer:
         return sum(part.num_parameters for part in self._program.partitions)
 
     def _save(self, checkpointer):
-        self._program.to_host()
+        self._to_host()
         return checkpointer.save()
+
+    def _to_host(self):
+        """Steps that were under way without anybody waiting for them have ended then, and count."""
+        self._program.to_host()
+        self._step = int(self._program.global_step)
 
     def _num_steps_to_next_event(self):
         p, step = self._params, self._step
@@ -198,10 +210,12 @@ class Trainer:
 
     def _after_steps(self, interrupted):
         p = self._params
-        if p.train.summary_interval_steps and self._step % p.train.summary_interval_steps == 0:
+        passed = functools.partial(_has_passed, self._step_of_events, self._step)
+        self._step_of_events = self._step
+        if passed(p.train.summary_interval_steps):
             self._write_curves()
             self._tell_bad_records()
-        if p.eval.interval_steps and self._step % p.eval.interval_steps == 0 and self._step < p.train.max_steps:
+        if passed(p.eval.interval_steps) and self._step < p.train.max_steps:
             self._evaluate(self._inputs_for_choices(), interrupted)
         if time.monotonic() - self._saved_at >= p.train.save_interval_seconds:
             self._save(self._checkpointer)
@@ -237,7 +251,7 @@ class Trainer:
 
     def _evaluate(self, inputs, interrupted=False, decode=False):
         results = {}
-        self._program.to_host()
+        self._to_host()
         for name, data in inputs.items():
             metrics = self._evaluator.run(data.evaluation_dataset(), interrupted, decode)
             if metrics is None:
@@ -284,3 +298,8 @@ class Trainer:
         report = self._task.report(self._input, self._program.read)
         if report is not None:
             print(report, flush=True)
+
+
+def _has_passed(before, after, interval):
+    """Whether a multiple of `interval` lies after the step `before`, up to `after`; 0 has none."""
+    return bool(interval) and after // interval > before // interval

@@ -1,0 +1,92 @@
+"""Parameter servers: weights live on some processes of a cluster, others compute gradients for them."""
+
+import contextlib
+
+import tensorflow as tf
+
+from lingpipe.distribute import remote_calls, silent_tasks
+
+MODES = ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
+
+
+class ParameterServers:
+    """A cluster of one chief, workers and servers, as the chief sees it.
+
+    ::
+
+                     batches                     weights
+        chief ─────────────────> worker 0 <──────────────── server 0: some of the variables, and their slots
+              ─────────────────> worker 1 ────────────────> server 1: the others
+                                             gradients
+
+    Each variable lies as a whole on one server, the one that has the fewest bytes of them when it is made; a Keras variable
+    cannot be cut. (A `variable_partitioner` would make `ShardedVariable`s, which Keras does not take.)
+
+    Make it before TensorFlow has done anything else in the process but setting virtual devices up. It waits until all tasks
+    of the cluster are there.
+
+    Args:
+        config: `cluster_config.ClusterConfig` whose task is the chief.
+        update: 'async' or 'sync', one of MODES.
+        max_staleness: gradients that are staler than so many updates are dropped; None: no limit.
+        timeout_seconds: after so long without an answer of any worker the training ends; 0: never.
+
+    Attributes:
+        update: as given.
+        max_staleness: as given.
+        timeout_seconds: as given.
+        num_workers: W.
+        names: list of the names of the servers' devices.
+        devices: list of the names of the devices of any worker, one a partition of each of its replicas, once chosen.
+
+    Raises:
+        ValueError: `max_staleness` cannot be.
+    """
+
+    def __init__(self, config, update=ASYNCHRONOUS, max_staleness=None, timeout_seconds=0.0):
+        _check(update, max_staleness)
+        self.update, self.max_staleness, self.timeout_seconds = update, max_staleness, timeout_seconds
+        self._config = config
+        self.num_workers = config.num_workers
+        self.devices = None
+        cluster = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec(config.jobs), task_type=config.task_type, task_id=config.task_index, rpc_layer='grpc')
+        strategy = tf.distribute.ParameterServerStrategy(cluster)
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self.names = [f'/job:ps/replica:0/task:{index}/device:CPU:0' for index in range(config.num_parameter_servers)]
+        self._num_bytes = dict.fromkeys(self.names, 0)
+
+    @contextlib.contextmanager
+    def creating(self):
+        """Makes the servers the home of the variables that are created inside."""
+        def create(next_creator, **arguments):
+            name = min(self.names, key=self._num_bytes.get)
+            with tf.device(name):
+                variable = next_creator(**arguments)
+            self._num_bytes[name] += variable.dtype.size * variable.shape.num_elements()
+            return variable
+
+        with tf.variable_creator_scope(create):
+            yield
+
+    def silent_tasks(self):
+        """Returns the list of the tasks that do not answer, such as 'worker:1'."""
+        return silent_tasks.find(self._config)
+
+    def calls(self, function):
+        """Returns the `RemoteCalls` of a function, up to two of them for each worker at a time.
+
+        Args:
+            function: `tf.function` traced for its arguments.
+        """
+        return remote_calls.RemoteCalls(self._coordinator, function, 2 * self.num_workers)
+
+
+def _check(update, max_staleness):
+    if update not in MODES:
+        raise ValueError(f'update={update!r} is not possible. Choose one of {MODES}.')
+    if max_staleness is not None and update == SYNCHRONOUS:
+        raise ValueError(f'max_staleness={max_staleness} is for asynchronous updates: no gradient is stale in synchronous ones. '
+                         "Leave it out, or choose update='async'.")
+    if max_staleness is not None and max_staleness < 0:
+        raise ValueError(f'max_staleness={max_staleness} is not possible. Give a number of updates from 0, or None for no limit.')

@@ -1,0 +1,88 @@
+"""Training steps whose weights live on parameter servers: what asynchronous and synchronous updates share."""
+
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.optimizers import device_placement
+from lingpipe.training import errors, train_program
+
+_POLL_SECONDS = 0.5
+
+
+class ServerProgram(train_program.TrainProgram):
+    """A `TrainProgram` whose step is spread over workers and servers.
+
+    The chief reads the batches and hands them out, so that the data and their order are those of one machine, and inputs may
+    run any Python code. Steps are counted on a server by `assign_add`, which loses no count. (Keras's own counter of updates is
+    read, changed and written, and so loses some; it gets the number of steps before each checkpoint.)
+
+    Args:
+        task: a `BaseTask` whose body is built with its variables on the servers.
+        train_params: the Params of training.
+        servers: the `ParameterServers`.
+        batch_spec: nest of `tf.TensorSpec` `[batch, ...]` of a training batch.
+
+    Raises:
+        ValueError: layers compute in float16.
+    """
+
+    def __init__(self, task, train_params, servers, batch_spec):
+        if task.body.computes_in_float16:
+            raise ValueError("dtype_policy='mixed_float16' does not go with parameter servers: the scale of the loss would depend on "
+                             "who comes first. Set it to 'mixed_bfloat16' or 'float32'.")
+        super().__init__(task, train_params)
+        self._servers, self._batch_spec = servers, batch_spec
+        with tf.device(servers.names[0]):
+            self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
+        self._calls = servers.calls(self._traced(tf.nest.flatten(batch_spec)))
+
+    def _traced(self, batch_specs):
+        """Returns the concrete function that workers run, of tensors of these specs `[batch, ...]`."""
+        raise NotImplementedError
+
+    def _packed(self, tensors):
+        return tf.nest.pack_sequence_as(self._batch_spec, tensors)
+
+    @property
+    def learning_rate(self):
+        return self._learning_rate(self.global_step.read_value())
+
+    def _learning_rate(self, step):
+        rate = self.optimizer._learning_rate
+        return tf.cast(rate(step) if callable(rate) else rate.value, tf.float32)
+
+    @property
+    def partitions(self):
+        return [part._replace(device=f'{tf.DeviceSpec.from_string(part.device).device_type}:'
+                              f'{tf.DeviceSpec.from_string(part.device).device_index} of {self._servers.num_workers} workers')
+                for part in super().partitions]
+
+    def to_host(self):
+        self.optimizer.iterations.assign(self.global_step.read_value())
+
+    def _apply(self, gradients, step):
+        """Lays out the optimizer's arithmetic, each variable's on its server; what it adds to a weight is never lost."""
+        device_placement.apply_values(self.optimizer, gradients, self._trainable, self._learning_rate(step), step)
+
+    def _next_answer(self):
+        """Returns the next answer of a worker.
+
+        Raises:
+            LostWorkerError: none came in time.
+        """
+        limit, begin = self._servers.timeout_seconds, time.monotonic()
+        while (answer := self._calls.next_answer(_POLL_SECONDS)) is None:
+            if limit and time.monotonic() - begin > limit:
+                raise errors.LostWorkerError(
+                    f'No worker ended a step in {limit:g} s (--step_timeout_seconds); no answer comes from '
+                    f'{", ".join(self._servers.silent_tasks()) or "none of them, though all can be reached"}. Start what has died '
+                    'again, and run the same command: training goes on from its newest checkpoint.')
+        return answer
+
+    def _result(self, rows):
+        """Makes a `StepResult` of rows as the step returns them: gradient norm, then the metrics."""
+        rows = np.stack(rows)
+        metrics = {name: tf.constant(column) for name, column in zip(self._metric_names, rows[:, 1:].T)}
+        return train_program.StepResult(len(rows), tf.constant(rows[-1, 0]), metrics)

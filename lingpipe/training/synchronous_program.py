@@ -1,0 +1,129 @@
+"""Synchronous updates: all workers compute on their share of a batch, and the servers apply the mean once."""
+
+import tensorflow as tf
+
+from lingpipe.distribute import share_slots
+from lingpipe.optimizers import device_functions
+from lingpipe.pipeline import batch_statistics, variable_values
+from lingpipe.training import server_program, train_program
+
+_WEIGHT = 'weight_of_share'
+
+
+class SynchronousProgram(server_program.ServerProgram):
+    """A `ServerProgram` whose every step is that of one machine with the whole batch.
+
+    ::
+
+        batch ─┬─> share 0 ─> any worker ─> gradients ─┐
+               ├─> share 1 ─> any worker ─> gradients ─┼─> places on the servers ─> mean by weight ─> finite? clip, apply, count
+               └─> share 2 ─> any worker ─> gradients ─┘
+
+    Each share counts by the weights of its examples, and moving statistics are those of the whole batch: the step equals that of
+    one machine with W times as many micro-batches. (Random numbers depend on step and micro-batch: the shares draw the same.) A
+    worker that dies has its share computed again by another, which changes nothing.
+
+    Args:
+        As `ServerProgram`.
+
+    Raises:
+        ValueError: the workers do not divide the batch, or as `ServerProgram`.
+    """
+
+    def __init__(self, task, train_params, servers, batch_spec):
+        sizes = {spec.shape[0] for spec in tf.nest.flatten(batch_spec)}
+        if any(size is None or size % servers.num_workers for size in sizes):
+            raise ValueError(f'input.batch_size={max(sizes)} cannot be shared out among {servers.num_workers} workers. Set it to a '
+                             f'multiple of {servers.num_workers}.')
+        self._rows_of_share = max(sizes) // servers.num_workers
+        super().__init__(task, train_params, servers, batch_spec)
+        self._means = device_functions.DeviceFunctions(_weighted_means)
+        self._squares = device_functions.DeviceFunctions(_half_squares)
+        self._apply_function = tf.function(self._apply_shares, autograph=False)
+
+    def run(self, iterator, num_steps):
+        rows = []
+        while len(rows) < num_steps and not (rows and self.stopping.numpy()):
+            rows.append(self._step_of_all(next(iterator)))
+        return self._result(rows)
+
+    def _step_of_all(self, batch):
+        tensors, count = tf.nest.flatten(batch), self._servers.num_workers
+        for share in range(count):
+            rows = slice(share * self._rows_of_share, (share + 1) * self._rows_of_share)
+            self._calls.call((tf.constant(share), *[tensor[rows] for tensor in tensors]))
+        shares = sorted((self._next_answer() for _ in range(count)), key=lambda row: row[0])
+        return self._apply_function(tf.stack([row[1:] for row in shares])).numpy()
+
+    def _traced(self, tensor_specs):
+        floating = {id(variable): variable for variable in [*self._trainable, *self.named_variables.values()]
+                    if tf.as_dtype(variable.dtype).is_floating}
+        self._slots = share_slots.ShareSlots(floating.values(), self._servers.num_workers)
+        specs = [tf.TensorSpec([self._rows_of_share, *spec.shape[1:]], spec.dtype) for spec in tensor_specs]
+        return tf.function(self._share, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32), *specs)
+
+    def _share(self, share, *tensors):
+        """Lays out the work on a share: a row of its number, its weight, and the metrics."""
+        images, *targets = self._packed(tensors)
+        out = self._task.body.value_and_grad(
+            self._weighted_loss, images, tuple(targets), step=self.global_step.read_value(), assign_state=False)
+        for variable, gradient in zip(self._trainable, out.gradients):
+            self._slots.put(share, variable, gradient)
+        updates = [(variable, value) for variable, value in out.state_updates if tf.as_dtype(variable.dtype).is_floating]
+        self._updated = [variable for variable, _ in updates]
+        for variable, value in updates:
+            self._slots.put(share, variable, value)
+        metrics = dict(out.metrics)
+        weight = metrics.pop(_WEIGHT)
+        self._metric_names = ['loss', *metrics]
+        return tf.stack([tf.cast(share, tf.float32), weight, out.loss, *metrics.values()])
+
+    def _weighted_loss(self, targets, outputs):
+        """The task's loss, and by how much this share counts (for equal numbers of micro-batches)."""
+        metrics = self._task.loss(targets, outputs)
+        return {**metrics, _WEIGHT: (metrics['loss'][1], 1.0)}
+
+    def _apply_shares(self, rows):
+        """Lays out what happens when all shares are there; `rows` is `[shares, 1 + metrics]`, the weight first."""
+        weights = tf.math.divide_no_nan(rows[:, 0], tf.reduce_sum(rows[:, 0]))
+        metrics = tf.linalg.matvec(rows[:, 1:], weights, transpose_a=True)
+        gradients = self._means(self._trainable, (self._slots.shares(self._trainable),), (weights,))
+        norm = tf.sqrt(2.0 * tf.add_n(self._squares(self._trainable, (gradients,))))
+        check = tf.debugging.Assert(tf.reduce_all(tf.math.is_finite(metrics)) & tf.math.is_finite(norm), [train_program.NON_FINITE])
+        with tf.control_dependencies([check]):
+            step = self.global_step.read_value()
+            self._apply(self._clip(gradients, norm), step)
+            variable_values.assign(self._new_state(weights))
+            if self.average:
+                self.average.update(step)
+            self.global_step.assign_add(1)
+        return tf.concat([[norm], metrics], 0)
+
+    def _new_state(self, weights):
+        """Returns pairs (variable, new value)."""
+        shares = {id(variable): share for variable, share in zip(self._updated, self._slots.shares(self._updated))}
+        means = {id(variable): mean for variable, mean in zip(
+            self._updated, self._means(self._updated, (list(shares.values()),), (weights,)))}
+        for norm in batch_statistics.deferred_batch_norms(self._task.body.stack):
+            mean, variance = id(norm.moving_mean), id(norm.moving_variance)
+            with tf.device(norm.moving_variance.value.device):
+                means[variance] += _between(shares[mean], weights, norm.momentum)
+        return [(variable, means[id(variable)]) for variable in self._updated]
+
+
+def _between(moved_means, weights, momentum):
+    """Returns what the variance of a batch has beyond the mean of its shares' variances, as it enters the moving variance.
+
+    A share's statistic enters a moving average with the factor (1 - momentum), so means that moved apart by d come of statistics
+    that are apart by d / (1 - momentum).
+    """
+    centre = tf.tensordot(weights, moved_means, 1)
+    return tf.tensordot(weights, tf.square(moved_means - centre), 1) / max(1.0 - momentum, 1e-12)
+
+
+def _weighted_means(unused_variables, shares, weights):
+    return [tf.tensordot(tf.cast(weights, share.dtype), share, 1) for share in shares]
+
+
+def _half_squares(unused_variables, gradients):
+    return [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
