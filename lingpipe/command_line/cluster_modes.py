@@ -8,7 +8,7 @@
 
 import math
 
-from lingpipe.distribute import cluster_config, server
+from lingpipe.distribute import cluster_config, exposure, server
 
 
 def run(params, datasets, given, started):
@@ -21,6 +21,7 @@ def run(params, datasets, given, started):
         started: time at which the program started, as `time.time()` gives it.
     """
     config = cluster_config.read(given.cluster_spec, task=given.task, mode=given.cluster)
+    exposure.warn_about_addresses(config)
     if given.cluster == cluster_config.MULTI_WORKER:
         _train_as_worker(params, datasets, given, config, started)
     elif not config.is_chief:

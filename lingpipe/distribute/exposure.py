@@ -35,7 +35,7 @@ def warning(config, interfaces):
         return f'{_listed(public)}: an address of the public Internet. {_DANGER}Use addresses of a private network. {_ADVICE}'
     if outside:
         return f'{_listed(outside)}: an address that is not only of this machine. {_DANGER}{_ADVICE}'
-    if [name for name in interfaces if name != 'lo']:
+    if config.is_chief and [name for name in interfaces if name != 'lo']:  # said once
         return (f'{config.address} is an address of this machine only, but TensorFlow listens on its other networks too. {_DANGER}'
                 'Close the port in the firewall, or start the cluster by lingpipe.distribute.local_cluster, which gives it a '
                 'network of its own where it can; see docs/many_machines.md.')

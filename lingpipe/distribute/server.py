@@ -16,8 +16,6 @@ import time
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.distribute import exposure
-
 _END = 'lingpipe_training_has_ended'
 _SECONDS_TO_TELL = 5
 _SECONDS_TO_LEAVE = 1  # in which the chief closes its session: that of a server that is gone cannot be closed
@@ -41,7 +39,6 @@ def serve(config, num_cpu_devices=1, use_gpus=True):
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *unused: ended.set())
     server = _start(config, num_cpu_devices, use_gpus)
-    exposure.warn_about_addresses(config)
     print(f'{config.task} serves at {config.address} with {num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}.', flush=True)
     threading.Thread(target=_await_end, args=(config, server.target, ended), name='end', daemon=True).start()
     ended.wait()
