@@ -133,25 +133,8 @@ class Workers:
         copy()
 
     def rows_of_worker(self, dataset):
-        """Returns a dataset of this worker's share of each batch; every worker reads all rows.
-
-        Args:
-            dataset: `tf.data.Dataset` of nests of tensors `[batch, ...]`, the same on every worker.
-
-        Raises:
-            ValueError: the workers do not divide the batch.
-        """
-        sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
-        if None in sizes or any(size % self.count for size in sizes):
-            raise ValueError(
-                f'input.batch_size: a batch has {sorted(map(str, sizes))} rows for {self.count} workers, and each must get as many. '
-                f'Set it to a multiple of {self.count}.')
-
-        def rows(tensor):
-            size = tensor.shape[0] // self.count
-            return tensor[self.index * size:(self.index + 1) * size]
-
-        return dataset.map(lambda *batch: tf.nest.map_structure(rows, batch))
+        """Returns a dataset of this worker's share of each batch; see `rows_of`."""
+        return rows_of(dataset, self.index, self.count)
 
     def check_same(self, text):
         """Compares a text over all workers.
@@ -203,18 +186,40 @@ class Workers:
         return self._tokens[device].handle
 
 
+def rows_of(dataset, index, count):
+    """Returns a dataset of a worker's share of each batch; every worker reads all rows.
+
+    Args:
+        dataset: `tf.data.Dataset` of tuples of nests of tensors `[batch, ...]`, the same on every worker.
+        index: number of the worker.
+        count: number of workers.
+
+    Raises:
+        ValueError: the workers do not divide the batch.
+    """
+    sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
+    if None in sizes or any(size % count for size in sizes):
+        raise ValueError(f'input.batch_size: a batch has {", ".join(sorted(map(str, sizes)))} rows for {count} workers, and each must '
+                         f'get as many. Set it to a multiple of {count}.')
+
+    def rows(tensor):
+        size = tensor.shape[0] // count
+        return tensor[index * size:(index + 1) * size]
+
+    return dataset.map(lambda *batch: tf.nest.map_structure(rows, batch))
+
+
 def _packs(tensors):
     """Returns lists of the places of tensors that go together: of one type, and not too large a copy."""
-    packs, sizes = [], {}
+    packs, open_packs = [], {}
     for place, tensor in enumerate(tensors):
         size = tensor.dtype.size * math.prod(tensor.shape)
-        pack = next((pack for pack in packs if tensors[pack[0]].dtype == tensor.dtype
-                     and sizes[id(pack)] + size <= _BYTES_OF_PACK), None)
-        if pack is None:
-            pack = []
+        pack, num_bytes = open_packs.get(tensor.dtype, (None, 0))
+        if pack is None or num_bytes + size > _BYTES_OF_PACK:
+            pack, num_bytes = [], 0
             packs.append(pack)
         pack.append(place)
-        sizes[id(pack)] = sizes.get(id(pack), 0) + size
+        open_packs[tensor.dtype] = pack, num_bytes + size
     return packs
 
 

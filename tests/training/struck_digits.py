@@ -1,0 +1,48 @@
+"""A tiny model on which a signal strikes the process that reads a certain batch, once.
+
+STRIKE='7 SIGKILL FILE' in the environment: batch 7 of the training, which signal, and what is there once it was sent.
+"""
+
+import os
+import pathlib
+import signal
+
+import tensorflow as tf
+import tiny_digits
+
+from lingpipe import model_registry
+from lingpipe.input import image_input
+
+
+class StruckInput(image_input.ImageInput):
+    """Training batches one of which brings a signal."""
+
+    def training_dataset(self, position=0):
+        first = position // self.params.batch_size + 1
+
+        def strike(index, batch):
+            images, labels, weights = batch
+            shape = labels.shape
+            labels = tf.numpy_function(_strike, [index + first, labels], tf.int32)
+            return images, tf.ensure_shape(labels, shape), weights
+
+        return super().training_dataset(position).enumerate().map(strike)
+
+
+def _strike(step, labels):
+    if 'STRIKE' in os.environ:
+        at, name, file = os.environ['STRIKE'].split()
+        if step == int(at) and not pathlib.Path(file).exists():
+            pathlib.Path(file).touch()
+            os.kill(os.getpid(), signal.Signals[name])
+    return labels
+
+
+@model_registry.RegisterSingleTaskModel
+class StruckDigits(tiny_digits.TinyDigits):
+    """TinyDigits, with everything that workers have to agree on: batch norm, drop-out, clipping, averages."""
+
+    INPUT = StruckInput
+
+
+DEFAULT = StruckDigits

@@ -1,0 +1,148 @@
+"""Two workers on loopback, as processes of their own: TensorFlow cannot leave a cluster."""
+
+import contextlib
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from lingpipe.distribute import cluster_config, workers
+from lingpipe.training import errors, worker_training
+
+HERE = pathlib.Path(__file__).parent
+_SECONDS = 240  # a cluster takes eight on an idle machine
+
+
+def _addresses(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
+        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
+
+
+class Cluster:
+    """Runs run.py as two workers."""
+
+    def __init__(self, folder, data_dir):
+        self.folder = folder
+        self._environment = {
+            **os.environ, 'TFDS_DATA_DIR': data_dir, 'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
+
+    def start(self, *flags, of_each=({}, {}), flags_of_each=((), ())):
+        """Returns the two processes; `of_each`: for each worker what its environment has besides."""
+        addresses = _addresses(2)
+        processes = []
+        for index in range(2):
+            config = cluster_config.ClusterConfig({'worker': addresses}, 'worker', index)
+            processes.append(subprocess.Popen(
+                [sys.executable, HERE / 'run_worker.py', '--model=struck_digits', f'--logdir={self.folder}', '--cluster=multi_worker',
+                 *flags, *flags_of_each[index]],
+                env={**self._environment, 'TF_CONFIG': config.to_json(), **of_each[index]}, text=True, process_group=0,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        return processes
+
+    def run(self, *flags, **of_each):
+        """Returns for each worker its exit code and what it printed."""
+        processes = self.start(*flags, **of_each)
+        try:
+            printed = [process.communicate(timeout=_SECONDS)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        return [process.returncode for process in processes], printed
+
+
+@pytest.fixture(scope='module', name='data_dir')
+def data_dir_fixture(tiny):
+    tiny.evaluation_inputs()['Test'].Instantiate()  # prepares the data
+    return tiny._data_dir
+
+
+@pytest.fixture(scope='module')
+def undisturbed(tmp_path_factory, data_dir):
+    """A training of two workers, of two partitions each; not to be changed."""
+    cluster = Cluster(tmp_path_factory.mktemp('undisturbed'), data_dir)
+    codes, printed = cluster.run('--model_params_override=train.save_interval_seconds=0',
+                                 of_each=({}, {'WEIGHTS': str(cluster.folder / 'weights.npz')}))
+    assert codes == [0, 0], printed
+    return cluster, printed
+
+
+def test_workers_train_what_one_machine_trains_on_the_whole_batch_and_have_the_same_weights_bit_for_bit(
+        undisturbed, tiny, tmp_path, stored, assert_close):
+    cluster, printed = undisturbed
+    assert re.search(r'Final Test after 12 steps: loss \d', printed[0])
+    assert printed[1].rstrip().endswith('worker:1 stopped after step 12, and with it all workers.')
+    tiny.train(tmp_path, task__body__num_micro_batches=4)
+    of_chief = stored(cluster.folder / 'train/ckpt-12')
+    assert_close(of_chief, stored(tmp_path / 'train/ckpt-12'))
+    of_chief = {name: value for name, value in of_chief.items() if name.startswith('model/')}
+    with np.load(cluster.folder / 'weights.npz') as weights:
+        of_worker = {f"model/{name.replace('|', '/')}/.ATTRIBUTES/VARIABLE_VALUE": weights[name] for name in weights}
+    assert of_chief.keys() == of_worker.keys()
+    assert not [name for name, value in of_chief.items() if value.tobytes() != of_worker[name].tobytes()]
+
+
+def test_a_signal_to_one_worker_stops_all_after_the_same_step_and_after_a_kill_training_goes_on_by_itself_bit_for_bit(
+        undisturbed, data_dir, tmp_path, assert_same_checkpoint):
+    cluster = Cluster(tmp_path, data_dir)
+    codes, printed = cluster.run(of_each=({}, {'STRIKE': f'5 SIGTERM {tmp_path}/terminated'}))
+    assert codes == [0, 0], printed
+    stopped, = re.findall(r'Stopped by another worker at step (\d+); checkpoint', printed[0])
+    assert f'worker:1 stopped by SIGTERM after step {stopped}, and with it all workers.' in printed[1]
+    assert 1 <= int(stopped) < 12
+
+    codes, printed = cluster.run('--max_restarts=5', of_each=({}, {'STRIKE': f'11 SIGKILL {tmp_path}/killed'}))
+    assert codes == [0, 0], printed
+    assert 'The training was ended by SIGKILL; restart 1 of 5' in printed[1]
+    assert f'The training ended with exit code {errors.EXIT_TRY_AGAIN}; restart 1 of 5' in printed[0]
+    assert f'going on from step {stopped}' in printed[0]
+    assert_same_checkpoint(tmp_path / 'train/ckpt-12', undisturbed[0].folder / 'train/ckpt-12')
+
+
+def test_a_worker_that_hangs_is_noticed_and_the_others_say_that_a_restart_mends_it(data_dir, tmp_path):
+    struck = tmp_path / 'struck'
+    chief, hanging = Cluster(tmp_path, data_dir).start(
+        '--model_params_override=train.max_steps=100000', of_each=({}, {'STRIKE': f'50 SIGSTOP {struck}'}))
+    try:
+        while not struck.exists() and chief.poll() is None:
+            time.sleep(0.1)
+        printed, _ = chief.communicate(timeout=60)
+    finally:
+        for process in (chief, hanging):
+            process.kill()
+    assert chief.returncode == errors.EXIT_TRY_AGAIN, printed
+    assert 'Another worker was lost, or a device of this one failed' in printed
+
+
+def test_workers_with_other_params_are_told_so(data_dir, tmp_path):
+    codes, printed = Cluster(tmp_path, data_dir).run(flags_of_each=((), ('--model_params_override=train.max_steps=13',)))
+    assert codes == [1, 1]
+    for text in printed:
+        assert 'worker:1 was started with other params, devices or input than worker:0. Start the same command' in text
+    assert not (tmp_path / 'train').exists()
+
+
+def test_layers_that_would_be_measured_are_refused_before_anybody_waits(tiny):
+    config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 0)
+    with pytest.raises(ValueError, match="partition_by='time' measures layers on each worker, which may then cut the model differently"):
+        worker_training.join(tiny.params(task__body__partition_by='time'), config)
+
+
+def test_workers_read_shares_of_a_batch_in_the_order_of_its_rows(tiny):
+    dataset = tiny.params().input.Instantiate().training_dataset()
+    images = next(iter(dataset))[0].numpy()
+    shares = [next(iter(workers.rows_of(dataset, index, 4)))[0].numpy() for index in range(4)]
+    assert [share.shape[0] for share in shares] == [8] * 4
+    np.testing.assert_array_equal(np.concatenate(shares), images)
+
+
+def test_a_batch_that_the_workers_do_not_divide_is_refused(tiny):
+    dataset = tiny.params().input.Instantiate().training_dataset()
+    with pytest.raises(ValueError, match='input.batch_size: a batch has 32 rows for 3 workers, .* Set it to a multiple of 3.'):
+        workers.rows_of(dataset, 0, 3)
