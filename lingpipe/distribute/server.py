@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 _END = 'lingpipe_training_has_ended'
+_SECONDS_TO_NOTICE = .2
 _SECONDS_TO_TELL = 5
 _SECONDS_TO_LEAVE = 1  # in which the chief closes its session: that of a server that is gone cannot be closed
 
@@ -41,7 +42,8 @@ def serve(config, num_cpu_devices=1, use_gpus=True):
     server = _start(config, num_cpu_devices, use_gpus)
     print(f'{config.task} serves at {config.address} with {num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}.', flush=True)
     threading.Thread(target=_await_end, args=(config, server.target, ended), name='end', daemon=True).start()
-    ended.wait()
+    while not ended.wait(_SECONDS_TO_NOTICE):  # a signal just before a wait would be noticed after it only
+        pass
     print(f'{config.task} has ended.', flush=True)
     sys.stderr.flush()
     os._exit(0)

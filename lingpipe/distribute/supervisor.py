@@ -6,11 +6,13 @@ import re
 import signal
 import sys
 import threading
+import time
 
 from lingpipe.distribute import child_process, exit_codes
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _INDEX = re.compile(r'ckpt-(\d+)\.index')
+_POLL_SECONDS = .2
 _LONGEST_PAUSE = 60  # seconds
 
 
@@ -56,7 +58,9 @@ class Supervisor:
     def _run_once(self):
         self._process = child_process.start(self._command)
         try:
-            return self._process.wait()
+            while self._process.poll() is None:  # a signal just before a wait would be noticed after it only
+                time.sleep(_POLL_SECONDS)
+            return self._process.returncode
         finally:
             self._process = None
 

@@ -44,10 +44,10 @@ def test_servers_compute_and_end_with_the_training(start):
     workers = [start('worker', index) for index in range(2)]
     for index, worker in enumerate(workers):
         assert worker.stdout.readline() == f'worker:{index} serves at {start.jobs["worker"][index]} with 2 CPU devices.\n'
-    out, err = start('chief', 0).communicate(timeout=60)
+    out, err = start('chief', 0).communicate(timeout=120)
     assert out == '/job:worker/replica:0/task:1/device:CPU:1 computes 5.0\ntold all\n', err
     for index, worker in enumerate(workers):
-        assert worker.wait(timeout=20) == 0
+        assert worker.wait(timeout=60) == 0
         assert worker.stdout.read() == f'worker:{index} has ended.\n'
 
 
@@ -56,13 +56,13 @@ def test_a_signal_ends_a_server_at_once_and_others_need_not_be_there(start, numb
     worker = start('worker', 1)
     assert worker.stdout.readline().startswith('worker:1 serves at ')
     worker.send_signal(number)
-    assert worker.wait(timeout=10) == 0
+    assert worker.wait(timeout=60) == 0
 
 
 def test_a_port_that_is_taken_is_named(start):
     host, _, port = start.jobs['worker'][0].rpartition(':')
     with socket.create_server((host, int(port))):
-        _, err = start('worker', 0).communicate(timeout=60)
+        _, err = start('worker', 0).communicate(timeout=120)
     assert f'Error: worker:0 cannot serve at port {port} (Address already in use). See which process holds it' in err
 
 
