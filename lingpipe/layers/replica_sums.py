@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-_MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10
+MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10  # more of them would share keys, and with these their sums
 
 _local = threading.local()
 _calls, _stages = itertools.count(1), itertools.count(1)
@@ -62,7 +62,7 @@ def sum_over_group(tensor, group_size):
         Tensor of the same shape; `tensor` itself where there is one replica.
 
     Raises:
-        ValueError: the groups do not come out even, or XLA compiles the stage.
+        ValueError: the groups do not come out even, there are too many of them, or XLA compiles the stage.
     """
     replica = _current()
     if replica is None or group_size == 1:
@@ -75,6 +75,11 @@ def sum_over_group(tensor, group_size):
         raise ValueError(
             f'group_size={group_size} does not divide num_replicas={replica.num_replicas}: groups of replicas must be equal. Set it '
             f'to one of {[size for size in range(1, replica.num_replicas + 1) if replica.num_replicas % size == 0]}.')
+    num_groups = replica.num_replicas // group_size
+    if num_groups > _MOST_GROUPS:
+        raise ValueError(
+            f'group_size={group_size} with num_replicas={replica.num_replicas} makes {num_groups} groups, and {_MOST_GROUPS} are the '
+            f'most whose sums can be told apart. Set group_size to {-(-replica.num_replicas // _MOST_GROUPS)} or more.')
     keys = [_key(replica) for _ in range(2)]
     groups = _groups.setdefault((replica.stage, group_size), len(_groups) + 1)
     group = tf.cast(groups * _MOST_GROUPS + replica.index // group_size, tf.int32)
@@ -88,7 +93,7 @@ def sum_over_group(tensor, group_size):
 
 def _key(replica):
     """Every sum of a step has a key of its own, the same in all replicas."""
-    return tf.cast(next(_calls) * _MOST_MICRO_BATCHES + replica.micro_batch, tf.int32)
+    return tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32)
 
 
 def _all_reduce(tensor, group_size, group, key):

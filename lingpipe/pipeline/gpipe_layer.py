@@ -291,7 +291,7 @@ class GPipeLayer(base_layer.BaseLayer):
         p = self.params
         batch = inputs if targets is None else (inputs, targets)
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
-        validation.validate_batch(batch, count, [part.device for row in self.replicas for part in row])
+        validation.validate_batch(batch, count, p, [part.device for row in self.replicas for part in row])
         return replicas.execution(
             self.replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),
             [()] * count if targets is None else micro_batches.split_on(self._place_of(-1), targets, count),

@@ -3,6 +3,7 @@
 import itertools
 
 from lingpipe.distribute import device_calls, variable_placement, workers
+from lingpipe.layers import replica_sums
 from lingpipe.pipeline import boundary, executor, state_updates, variable_values
 
 
@@ -125,6 +126,10 @@ def _check_shares(shares, stages):
         raise ValueError(
             f'A batch gives some replicas {counts[0]} and others {counts[-1]} micro-batches, but layers such as {waiting[0]!r} share '
             'statistics between replicas and would wait for ever. Make the batch at least num_replicas * num_micro_batches large.')
+    if counts[-1] > replica_sums.MOST_MICRO_BATCHES and waiting:
+        raise ValueError(
+            f'num_micro_batches={counts[-1]} is too many where layers such as {waiting[0]!r} share statistics between replicas: '
+            f'{replica_sums.MOST_MICRO_BATCHES} are the most whose sums can be told apart. Set it to that or less.')
 
 
 def _shares(num_micro_batches, num_replicas):

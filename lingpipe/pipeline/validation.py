@@ -70,12 +70,13 @@ def make_schedule(p):
     return schedules.make_schedule(p.schedule, p.num_partitions, p.num_micro_batches, p.num_virtual_stages)
 
 
-def validate_batch(batch, num_micro_batches, devices):
+def validate_batch(batch, count, p, devices):
     """Raises ValueError when a batch would give programs of several shapes on devices that are compiled for one.
 
     Args:
         batch: nest of tensors `[batch, ...]` and Nones.
-        num_micro_batches: M.
+        count: number of micro-batches that the batch gives, in all replicas.
+        p: `GPipeLayer.Params()`.
         devices: names of the devices of the stages.
     """
     compiled = next((device for device in devices if device_kinds.has_static_shapes_only(device)), None)
@@ -83,11 +84,13 @@ def validate_batch(batch, num_micro_batches, devices):
         return
     for leaf in tf.nest.flatten(batch):
         shape = tf.TensorShape([]) if leaf is None else tf.TensorShape(leaf.shape)
-        if not shape.is_fully_defined() or shape.rank and shape[0] % num_micro_batches:
+        if not shape.is_fully_defined() or shape.rank and shape[0] % count:
+            times = f'num_replicas={p.num_replicas} times ' if p.num_replicas > 1 else ''
             raise ValueError(
-                f'A batch has a tensor of shape {tuple(shape)} for num_micro_batches={num_micro_batches} on {compiled}, where '
-                'programs are compiled for one shape: every size must be known, and the number of rows a multiple of '
-                'num_micro_batches. Set the batch size to such a multiple, and drop_remainder=True in the input pipeline.')
+                f'A batch has a tensor of shape {tuple(shape)} for {times}num_micro_batches={p.num_micro_batches} on {compiled}, '
+                'where programs are compiled for one shape: every size must be known, and the number of rows a multiple of '
+                f'{p.num_replicas * p.num_micro_batches}. Set the batch size to such a multiple, and drop_remainder=True in the '
+                'input pipeline.')
 
 
 def _check_memory_fields(p):

@@ -92,10 +92,11 @@ def test_random_numbers_are_those_of_compiled_partitions_elsewhere():
     assert_close(actual, expected)
 
 
-def dense_pipe(num_micro_batches=4):
+def dense_pipe(num_micro_batches=4, **fields):
     layers = [KerasParams(keras.layers.Dense, units=3) for _ in range(2)]
     return gpipe_layer.GPipeLayer.Params().Set(
-        name='pipe', layers=layers, num_partitions=2, num_micro_batches=num_micro_batches, devices=STAGES).Instantiate()
+        name='pipe', layers=layers, num_partitions=2, num_micro_batches=num_micro_batches,
+        **{'devices': STAGES, **fields}).Instantiate()
 
 
 @pytest.mark.parametrize('rows', [6, None])
@@ -106,6 +107,15 @@ def test_a_batch_that_micro_batches_do_not_divide_is_refused(rows):
         call = tf.function(lambda x: pipe(x, training=True), autograph=False)
         with pytest.raises(ValueError, match=r'num_micro_batches=4 on CPU:1.*multiple.*drop_remainder=True'):
             call.get_concrete_function(tf.TensorSpec([rows, 3]))
+
+
+def test_replicas_and_micro_batches_are_told_apart_where_they_do_not_divide_a_batch():
+    devices = [*STAGES, 'CPU:3', 'CPU:4']
+    with device_kinds.pretend_tpus(devices):
+        pipe = dense_pipe(num_replicas=2, devices=devices)
+        pipe.build((None, 3))
+        with pytest.raises(ValueError, match=r'num_replicas=2 times num_micro_batches=4 on CPU:1.* a multiple of 8\.'):
+            pipe(tf.ones([12, 3]), training=True)
 
 
 def test_a_pipeline_that_is_called_as_a_layer_has_the_same_gradients():

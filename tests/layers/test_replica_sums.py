@@ -1,3 +1,4 @@
+import pytest
 import tensorflow as tf
 
 from lingpipe.layers import replica_sums
@@ -13,3 +14,9 @@ def test_sums_have_no_timeout_which_would_leave_sleeping_threads_behind():
     graph = tf.function(share, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int64)).graph
     (operation,) = [each for each in graph.get_operations() if each.type == 'CollectiveReduceV2']
     assert operation.get_attr('timeout_seconds') == 0
+
+
+def test_more_groups_than_can_be_told_apart_are_refused():
+    with replica_sums.working_for(replica_sums.Replica(2050, 1, tf.constant(0, tf.int64), tf.constant(0, tf.int64), False)):
+        with pytest.raises(ValueError, match='makes 1025 groups, and 1024 are the most .* Set group_size to 3 or more'):
+            replica_sums.sum_over_group(tf.ones([1]), 2)

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from lingpipe.layers import batch_normalization
+from lingpipe.layers import batch_normalization, replica_sums
 from lingpipe.layers.keras_params import KerasParams
 from tests.pipeline.small_stacks import cross_entropy, dense, images_and_labels
 
@@ -56,6 +56,18 @@ def test_replicas_with_other_numbers_of_micro_batches_are_refused_before_one_wai
     pipe = make_pipe(stack(2), num_replicas=2, num_micro_batches=2)
     with pytest.raises(ValueError, match="some replicas 1 and others 2 micro-batches, but layers such as 'norm_0'"):
         pipe.value_and_grad(cross_entropy, x, y)
+
+
+def test_more_micro_batches_than_sums_can_be_told_apart_are_refused(make_pipe, monkeypatch):
+    monkeypatch.setattr(replica_sums, 'MOST_MICRO_BATCHES', 3)
+    x, y = images_and_labels(8)
+    for group_size in (1, 2):
+        pipe = make_pipe(stack(group_size), num_replicas=2, num_micro_batches=4)
+        if group_size == 1:
+            pipe.value_and_grad(cross_entropy, x, y)
+            continue
+        with pytest.raises(ValueError, match="num_micro_batches=4 is too many where layers such as 'norm_0'.* 3 are the most"):
+            pipe.value_and_grad(cross_entropy, x, y)
 
 
 def test_functions_that_xla_compiles_are_refused(make_pipe):
