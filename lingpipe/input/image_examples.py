@@ -16,7 +16,7 @@ import tensorflow as tf
 from lingpipe.input import data_options
 
 # Images that are worked on in one call. More cost less a call; fewer share out better among threads.
-_ROWS_PER_CALL = 16
+_ROWS_PER_CALL = 32
 
 
 class MemoryExamples:
