@@ -10,6 +10,7 @@ from lingpipe.training import errors, variables
 
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 _INDEX = re.compile(r'ckpt-\d+\.index')
+_ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')  # else each worker of a cluster writes on its own disk
 _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
@@ -55,7 +56,7 @@ class Checkpointer:
         if newest and step_of(newest) == step:
             return newest
         try:
-            return self._manager.save(checkpoint_number=step)
+            return self._manager.save(checkpoint_number=step, options=_ON_THIS_MACHINE)
         except (tf.errors.OpError, OSError) as error:
             earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
             raise errors.TrainingError(
@@ -227,7 +228,7 @@ def _check_matches(path, state, partial=False):
 
 def _read(checkpoint, path):
     try:
-        checkpoint.read(str(path)).assert_existing_objects_matched().expect_partial()
+        checkpoint.read(str(path), options=_ON_THIS_MACHINE).assert_existing_objects_matched().expect_partial()
     except (tf.errors.OpError, ValueError, AssertionError, IndexError) as error:
         raise _damaged(path, error) from error
 

@@ -9,7 +9,9 @@ from lingpipe.distribute import exit_codes
 EXIT_TRY_AGAIN = exit_codes.TRY_AGAIN
 _NO_SPACE = ('No space left on device', 'Disk quota exceeded')
 _TOO_MANY_BAD_RECORDS = 'max_bad_records: '
-_MENDED_BY_A_RESTART = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
+_REMOTE_TASK = re.compile(r'/job:(\w+)/replica:\d+/task:(\d+)')
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
+_OTHER_PROCESS = 'Unable to find a context_id matching'  # it answers where a worker was, and knows nothing of this program
 _LESS_MEMORY = {'none': 'stage', 'stage': 'layer'}
 
 
@@ -24,7 +26,7 @@ class LostWorkerError(TrainingError):
 def exit_code(error):
     """Returns what a program that stops at `error` ends with: EXIT_TRY_AGAIN where a restart can mend it, else 1."""
     while error is not None:
-        if isinstance(error, (LostWorkerError, *_MENDED_BY_A_RESTART)):
+        if isinstance(error, LostWorkerError) or is_lost_machine(error):
             return EXIT_TRY_AGAIN
         error = error.__cause__
     return 1
@@ -35,8 +37,8 @@ def cause(error):
 
     The message of an error in a graph says before it where that was built, and lists it once for each device.
     """
-    text = re.sub(r'\{\{.*?\}\}|\[Op:.*?\]( name:)?|/job:localhost/replica:0/task:0/device:', '', str(error))
-    root = re.search(r'^ *\(0\) [A-Z_]+: *(.+)', text, re.MULTILINE)
+    text = re.sub(r'\{\{.*?\}\}|\[Op:.*?\]( name:)?|/job:(localhost|chief)/replica:0/task:0/device:', '', str(error))
+    root = re.search(r'grpc_message:"(.+?)"', text) or re.search(r'^ *\(0\) [A-Z_]+: *(.+)', text, re.MULTILINE)
     lines = [line.strip() for line in text.strip().splitlines()]
     if root:
         lines = [root[1]]
@@ -67,11 +69,25 @@ def in_words(error, body_params):
         return told[told.index(_TOO_MANY_BAD_RECORDS):].rstrip("']\"")
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return f'A device ran out of memory ({told}). {_save_memory(body_params)}'
+    if is_lost_machine(error):
+        return (f'{_machine(error)} was lost in the middle of a step ({told}). Start it again, where nothing does so by itself, and '
+                'run the same command here too: a training goes on from its newest checkpoint. With --max_restarts=10 both happens '
+                'by itself.')
     if isinstance(error, tf.errors.CancelledError):
         return ('A device failed in the middle of a step; the lines above that begin with W say why (if there are none, set '
                 f'TF_CPP_MIN_LOG_LEVEL=1 and run again). If it ran out of memory: {_save_memory(body_params)}')
     return (f'TensorFlow stopped with {type(error).__name__}: {told}. If the cause lies outside, such as a machine that was '
             'lost, run the same command again: a training goes on from its newest checkpoint.')
+
+
+def is_lost_machine(error):
+    """Whether an error says that another machine, or its program, is gone: starting again can mend it."""
+    return isinstance(error, _LOST) or _OTHER_PROCESS in str(error)
+
+
+def _machine(error):
+    task = _REMOTE_TASK.search(str(error))
+    return f'{task[1].capitalize()} {task[2]}' if task else 'Another machine'
 
 
 def _save_memory(body_params):

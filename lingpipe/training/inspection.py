@@ -1,5 +1,7 @@
 """What a model consists of and where its parts go, told before anything is allocated."""
 
+import re
+
 import tensorflow as tf
 
 from lingpipe.pipeline import analysis, balancing, validation
@@ -79,8 +81,9 @@ def _cost_columns(title, costs):
 
 
 def short_device(device):
-    """Returns 'CPU:1' for '/job:localhost/replica:0/task:0/device:CPU:1', and keeps what else matters."""
-    return device.replace('/job:localhost/replica:0/task:0', '').replace('/device:', '/').lstrip('/')
+    """Returns 'CPU:1' for a device of this machine, 'worker:0/CPU:1' for one of a cluster's worker."""
+    here = re.sub('^/job:(localhost|chief)/replica:0/task:0', '', device)
+    return re.sub(r'^/job:(\w+)/replica:0/task:(\d+)', r'\1:\2', here).replace('/device:', '/').lstrip('/')
 
 
 def _span(names):

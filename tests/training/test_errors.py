@@ -80,3 +80,24 @@ def test_a_device_that_was_only_cancelled_is_not_blamed():
 def test_other_errors_are_told_with_what_they_are():
     told = words(failure(fails_in_a_function))
     assert told.startswith("TensorFlow stopped with UnknownError: KeyError: 'no entry'. If the cause lies outside, ")
+
+
+_OF_A_WORKER = """Graph execution error:
+
+Socket closed
+Additional GRPC error information from remote target /job:worker/replica:0/task:1/device:CPU:0 while calling /tensorflow.eager.EagerService/RunComponentFunction:
+:UNKNOWN:Error received from peer  {grpc_status:14, grpc_message:"Socket closed"} [Op:__inference__steps_2478]"""
+
+
+def test_a_lost_worker_is_named_with_what_to_do():
+    error = tf.errors.UnavailableError(None, None, _OF_A_WORKER)
+    assert errors.is_lost_machine(error)
+    assert words(error).startswith('Worker 1 was lost in the middle of a step (Socket closed). Start it again')
+
+
+@pytest.mark.parametrize('error, is_lost', [
+    (tf.errors.AbortedError(None, None, 'x'), True), (tf.errors.DeadlineExceededError(None, None, 'x'), True),
+    (tf.errors.InvalidArgumentError(None, None, 'Unable to find a context_id matching the specified one (7)'), True),
+    (tf.errors.InvalidArgumentError(None, None, 'a shape'), False), (tf.errors.ResourceExhaustedError(None, None, 'x'), False)])
+def test_only_what_a_restart_can_mend_counts_as_a_lost_machine(error, is_lost):
+    assert errors.is_lost_machine(error) == is_lost

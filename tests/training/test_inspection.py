@@ -33,7 +33,7 @@ def test_every_layer_is_told_with_shape_parameters_flops_partition_and_device(bo
     assert told[2] == ['first', 'Conv2D', '(8,', '8,', '4)', '40', f'{first / 1e6:.1f}', '0', 'GPU:0']
     assert told[3][:3] == ['flatten_1', 'Flatten', '(256,)']
     assert told[4] == [
-        'dense_2', 'Dense', '(10,)', '2,570', f'{dense / 1e6:.1f}', '1', 'job:worker/replica:0/task:1/GPU:3']
+        'dense_2', 'Dense', '(10,)', '2,570', f'{dense / 1e6:.1f}', '1', 'worker:1/GPU:3']
     assert told[-1][:3] == ['2,610', 'parameters,', '0.000']
 
 
