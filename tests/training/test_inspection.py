@@ -42,7 +42,7 @@ def test_every_partition_is_told_with_its_layers_and_share(body_params):
     told = rows(text.split('\n\n')[1])
     first, second = 64 * 4 * 19, 10 * 513
     assert told[2] == ['0', 'GPU:0', 'first', '1', '40', '0.0', f'{2 * first / (first + second):.2f}']
-    assert told[3] == ['1', 'job:worker/replica:0/task:1/GPU:3', 'flatten_1', '..', 'dense_2', '2', '2,570', '0.0',
+    assert told[3] == ['1', 'worker:1/GPU:3', 'flatten_1', '..', 'dense_2', '2', '2,570', '0.0',
                        f'{2 * second / (first + second):.2f}']
 
 
