@@ -1,12 +1,9 @@
-"""A process that lends its devices to a cluster: it computes what the chief sends it, until the training has ended.
-
-    chief                                     worker or parameter server
-    ... steps ... ──────────────────────────> serve(): devices of /job:worker/task:0
-    announce_end() ──> queue of the server ─> returns
-"""
+"""A process that lends its devices to a cluster: it computes what the chief sends it, until the training has ended."""
 
 import contextlib
+import math
 import os
+import queue
 import signal
 import socket
 import sys
@@ -14,19 +11,21 @@ import threading
 import time
 
 import tensorflow as tf
-from absl import logging
 
-_END = 'lingpipe_training_has_ended'
+from lingpipe.distribute import messages
+
+_ENDED, _SIGNAL = range(2)
 _SECONDS_TO_NOTICE = .2
-_SECONDS_TO_TELL = 5
 _SECONDS_TO_LEAVE = 1  # in which the chief closes its session: that of a server that is gone cannot be closed
+_SECONDS_TO_FINISH = 25  # Kubernetes and Google Cloud kill a process 30 s after they have asked it to stop
 
 
 def serve(config, num_cpu_devices=1, use_gpus=True):
     """Lends the devices of this process to the cluster until the training has ended, or SIGTERM or SIGINT arrives.
 
-    Then the process ends at once, with exit code 0: TensorFlow cannot stop a server otherwise. Each CPU device does its work on
-    one thread, as virtual devices do.
+    The signal is handed on to the chief, who ends the step, writes a checkpoint, and ends the training; without a chief, after
+    25 seconds, or at a second signal the process ends all the same. It does so at once, with exit code 0: TensorFlow cannot stop
+    a server otherwise. Each CPU device does its work on one thread, as virtual devices do.
 
     Args:
         config: `ClusterConfig`; its task is a worker or a parameter server.
@@ -36,34 +35,27 @@ def serve(config, num_cpu_devices=1, use_gpus=True):
     Raises:
         RuntimeError: the port is taken; the message says what to do.
     """
-    ended = threading.Event()
+    events = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *unused: ended.set())
+        signal.signal(number, lambda *unused: events.put(_SIGNAL))
     server = _start(config, num_cpu_devices, use_gpus)
     print(f'{config.task} serves at {config.address} with {num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}.', flush=True)
-    threading.Thread(target=_await_end, args=(config, server.target, ended), name='end', daemon=True).start()
-    while not ended.wait(_SECONDS_TO_NOTICE):  # a signal just before a wait would be noticed after it only
-        pass
+    threading.Thread(target=_await_end, args=(config, server.target, events), name='end', daemon=True).start()
+    if _next(events) == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
+        print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
+        _next(events, _SECONDS_TO_FINISH)
     print(f'{config.task} has ended.', flush=True)
     sys.stderr.flush()
     os._exit(0)
 
 
-def announce_end(config):
-    """Tells all workers and parameter servers that the training has ended, so that they end too.
-
-    One that does not listen any more is left alone, after 5 seconds at most.
-
-    Args:
-        config: `ClusterConfig` of the chief.
-    """
-    tasks = [(job, index) for job in ('worker', 'ps') for index in range(len(config.jobs.get(job, ())))]
-    threads = [threading.Thread(target=_tell, args=(config, *task), daemon=True) for task in tasks]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + _SECONDS_TO_TELL
-    for thread in threads:
-        thread.join(max(0, deadline - time.monotonic()))
+def _next(events, seconds=math.inf):
+    """Returns the next event, None after so many seconds; a signal just before a wait would be noticed after it only."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(queue.Empty):
+            return events.get(timeout=_SECONDS_TO_NOTICE)
+    return None
 
 
 def _start(config, num_cpu_devices, use_gpus):
@@ -98,31 +90,8 @@ def _port_in_words(config, port, reason):
             'that, or give this task another port in the cluster of every process (--cluster_spec or TF_CONFIG).')
 
 
-def _await_end(config, target, ended):
+def _await_end(config, target, events):
     with contextlib.suppress(tf.errors.OpError):
-        with _session(config.task_type, config.task_index, target) as (session, queue):
-            session.run(queue.dequeue())
+        messages.wait_for(config, messages.ENDED, target)
         time.sleep(_SECONDS_TO_LEAVE)
-        ended.set()
-
-
-def _tell(config, job, index):
-    try:
-        with _session(job, index, f'grpc://{config.jobs[job][index]}') as (session, queue):
-            session.run(queue.enqueue(True))
-    except tf.errors.OpError as error:
-        logging.info('%s:%d was not told that the training has ended: %s', job, index, error)
-
-
-@contextlib.contextmanager
-def _session(job, index, target):
-    """Opens a session at one server, and there the queue that the end is announced through.
-
-    Sessions share their queues on a server; eager code has its own. The filter keeps the session from waiting for other servers.
-    """
-    device = f'/job:{job}/task:{index}'
-    settings = tf.compat.v1.ConfigProto(device_filters=[device])
-    with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
-        queue = tf.queue.FIFOQueue(1, tf.bool, shapes=[()], shared_name=_END)
-        with tf.compat.v1.Session(target, config=settings) as session:
-            yield session, queue
+        events.put(_ENDED)

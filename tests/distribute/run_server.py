@@ -4,11 +4,12 @@ import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
 
+import queue
 import sys
 
 import tensorflow as tf
 
-from lingpipe.distribute import cluster_config, server
+from lingpipe.distribute import cluster_config, messages, server
 
 
 def lead(config):
@@ -16,7 +17,12 @@ def lead(config):
     names = [device.name for device in tf.config.list_logical_devices('CPU')]
     with tf.device(names[-1]):
         print(f'{names[-1]} computes {tf.Variable(2.).assign_add(3.).numpy()}', flush=True)
-    server.announce_end(config)
+    if 'until_asked_to_stop' in sys.argv:
+        asked = queue.SimpleQueue()
+        messages.listen(config, messages.STOP, asked.put)
+        print('listening', flush=True)
+        print(f'{asked.get()} asks to stop', flush=True)
+    messages.send_to_all(config, messages.ENDED)
     print('told all', flush=True)
 
 

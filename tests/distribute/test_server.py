@@ -28,10 +28,10 @@ def start_fixture():
     chief, *workers = free_addresses(3)
     jobs = {'chief': [chief], 'worker': workers}
     with contextlib.ExitStack() as stack:
-        def start(kind, index):
+        def start(kind, index, *arguments):
             text = cluster_config.ClusterConfig(jobs, kind, index).to_json()
             process = subprocess.Popen(
-                [sys.executable, PROGRAM], env={**os.environ, 'TF_CONFIG': text, 'PYTHONPATH': str(ROOT)}, text=True,
+                [sys.executable, PROGRAM, *arguments], env={**os.environ, 'TF_CONFIG': text, 'PYTHONPATH': str(ROOT)}, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             stack.callback(process.communicate)
             stack.callback(process.kill)
@@ -77,3 +77,19 @@ def test_a_server_that_is_stopped_or_gone_is_told_from_one_that_answers(start):
     workers[0].kill()
     workers[0].wait()
     assert silent_tasks.find(config, seconds=1) == ['worker:0', 'worker:1']
+
+
+def test_a_signal_to_a_worker_reaches_the_chief_which_then_ends_all(start):
+    workers = [start('worker', index) for index in range(2)]
+    killed, chief = start('chief', 0, 'until_asked_to_stop'), start('chief', 0, 'until_asked_to_stop')
+    for leader in (killed, chief):  # both have reached all workers
+        for line in leader.stdout:
+            if line == 'listening\n':
+                break
+    killed.kill()
+    killed.wait()
+    workers[1].send_signal(signal.SIGTERM)
+    assert chief.stdout.read() == 'worker:1 asks to stop\ntold all\n', chief.stderr.read()
+    for worker in workers:
+        assert worker.wait(timeout=20) == 0
+    assert 'worker:1 was asked to stop, and has told the chief.' in workers[1].stdout.read()

@@ -1,0 +1,118 @@
+"""Words between the processes of a cluster, through queues that their servers hold.
+
+    chief                                   worker or parameter server
+    send_to_all(ENDED) ───────────────────> wait_for(ENDED)        the training has ended
+    listen(STOP) <───────────────────────── ask_chief(STOP)        this machine is about to be taken away
+"""
+
+import contextlib
+import threading
+import time
+
+import tensorflow as tf
+from absl import logging
+
+ENDED = 'lingpipe_training_has_ended'
+STOP = 'lingpipe_stop_was_asked_for'
+_SECONDS_TO_TELL = 5
+_SECONDS_TO_LISTEN = 1
+_SECONDS_BETWEEN_LOOKS = 0.05
+
+
+def send_to_all(config, word):
+    """Says a word to all workers and parameter servers.
+
+    One that does not listen any more is left alone, after 5 seconds at most.
+
+    Args:
+        config: `ClusterConfig` of the chief.
+        word: ENDED or STOP.
+    """
+    threads = [_start(_send, config, *task, word) for task in _servers(config)]
+    deadline = time.monotonic() + _SECONDS_TO_TELL
+    for thread in threads:
+        thread.join(max(0, deadline - time.monotonic()))
+
+
+def listen(config, word, heard):
+    """Calls a function, from another thread, for each worker or parameter server that says a word.
+
+    Args:
+        config: `ClusterConfig` of the chief.
+        word: ENDED or STOP.
+        heard: function of the name of the task, such as 'worker:1'.
+    """
+    def hear(job, index):
+        with contextlib.suppress(tf.errors.OpError):  # gone; whoever needs it will notice
+            _receive(word, job, index, f'grpc://{config.jobs[job][index]}')
+            heard(f'{job}:{index}')
+
+    for task in _servers(config):
+        _start(hear, *task)
+
+
+def wait_for(config, word, target):
+    """Waits until the chief says a word to the server of this process.
+
+    Args:
+        config: `ClusterConfig`.
+        word: ENDED or STOP.
+        target: what TensorFlow calls the server.
+    """
+    _receive(word, config.task_type, config.task_index, target)
+
+
+def ask_chief(config, word, target):
+    """Says a word to the chief.
+
+    Args:
+        config: `ClusterConfig`.
+        word: ENDED or STOP.
+        target: what TensorFlow calls the server of this process.
+
+    Returns:
+        Whether a chief listens.
+    """
+    with _session(word, config.task_type, config.task_index, target) as (session, queue):
+        session.run(queue.enqueue(True))
+        size, deadline = queue.size(), time.monotonic() + _SECONDS_TO_LISTEN
+        while (is_unheard := bool(session.run(size))) and time.monotonic() < deadline:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    return not is_unheard
+
+
+def _servers(config):
+    return [(job, index) for job in ('worker', 'ps') for index in range(len(config.jobs.get(job, ())))]
+
+
+def _start(function, *arguments):
+    thread = threading.Thread(target=function, args=arguments, name='messages', daemon=True)
+    thread.start()
+    return thread
+
+
+def _send(config, job, index, word):
+    try:
+        with _session(word, job, index, f'grpc://{config.jobs[job][index]}') as (session, queue):
+            session.run(queue.enqueue(True))
+    except tf.errors.OpError as error:
+        logging.info('%s:%d was not told %s: %s', job, index, word, error)
+
+
+def _receive(word, job, index, target):
+    with _session(word, job, index, target) as (session, queue):
+        session.run(queue.dequeue())
+
+
+@contextlib.contextmanager
+def _session(word, job, index, target):
+    """Opens a session at one server, and there the queue of a word.
+
+    Sessions share their queues on a server; eager code has its own. The filter keeps the session from waiting for other servers.
+    """
+    device = f'/job:{job}/task:{index}'
+    settings = tf.compat.v1.ConfigProto(device_filters=[device])
+    with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
+        queue = tf.queue.FIFOQueue(1, tf.bool, shapes=[()], shared_name=word)
+        with tf.compat.v1.Session(target, config=settings) as session:
+            yield session, queue
