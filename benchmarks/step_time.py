@@ -18,9 +18,9 @@ from lingpipe.pipeline import schedule as schedules
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K, each on a device of one core.')
 _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure.")
-_SCHEDULES = flags.DEFINE_list('schedules', ['gpipe'], "Values of GPipeLayer's field to measure.")
+SCHEDULES = flags.DEFINE_list('schedules', ['gpipe'], "Values of GPipeLayer's field to measure.")
 _JIT_COMPILE = flags.DEFINE_list('jit_compile', ['false'], "Values of GPipeLayer's field to measure: false, true.")
-_NUM_STEPS = flags.DEFINE_integer('num_steps', 20, 'Measured steps of each; medians count.', lower_bound=1)
+NUM_STEPS = flags.DEFINE_integer('num_steps', 20, 'Measured steps of each; medians count.', lower_bound=1)
 
 # A backward pass does twice the work of the forward pass; a split one half of it by inputs, half by weights.
 _BACKWARD, _WEIGHT = 1.0, 1.0
@@ -30,28 +30,37 @@ def plain_steps(num_micro_batches):
     """Measures the layers without a pipeline.
 
     Yields:
-        `_measure`'s values.
+        What `measure` does.
     """
     problem = models.problem()
     pipe = models.build_pipe(problem)
-    yield from _measure(models.plain_step(problem, pipe, num_micro_batches), problem, pipe)
+    yield from measure(models.plain_step(problem, pipe, num_micro_batches), problem, pipe)
 
 
 def pipeline_steps(schedule, recompute, jit_compile):
     """Measures the pipeline.
 
     Yields:
-        `_measure`'s values.
+        What `measure` does.
     """
     local_devices.use_virtual_devices(_NUM_PARTITIONS.value)
     problem = models.problem()
     pipe = models.build_pipe(
         problem, num_partitions=_NUM_PARTITIONS.value, schedule=schedule, recompute=recompute, jit_compile=jit_compile)
-    yield from _measure(models.pipeline_step(problem, pipe), problem, pipe)
+    yield from measure(models.pipeline_step(problem, pipe), problem, pipe)
 
 
-def _measure(step, problem, pipe):
-    """Yields a dictionary of what need be measured only once, then the seconds of one step after the other."""
+def measure(step, problem, pipe):
+    """Measures a step.
+
+    Args:
+        step: function of a batch that gives the loss.
+        problem: `models.Problem`.
+        pipe: built `GPipeLayer`.
+
+    Yields:
+        A dictionary of what need be measured only once, then the seconds of one step after the other.
+    """
     loss = float(step(problem.x, problem.y_true))
     common.reset_allocator_peak()
     step(problem.x, problem.y_true)
@@ -86,7 +95,7 @@ def _configurations():
         (f'plain layers, {num_micro_batches} micro-batches', False, plain_steps, [num_micro_batches], 1),
         *[(f"{num_partitions} partitions, {schedule}, recompute='{recompute}'" + (', XLA' if jit_compile == 'true' else ''),
            True, pipeline_steps, [schedule, recompute, jit_compile == 'true'], num_partitions)
-          for schedule in _SCHEDULES.value for recompute in _RECOMPUTE.value for jit_compile in _JIT_COMPILE.value]]
+          for schedule in SCHEDULES.value for recompute in _RECOMPUTE.value for jit_compile in _JIT_COMPILE.value]]
 
 
 def _run(configurations):
@@ -94,7 +103,7 @@ def _run(configurations):
         processes = [stack.enter_context(common.Process(function, *arguments, num_cores=num_cores))
                      for *_, function, arguments, num_cores in configurations]
         once = [process.next() for process in processes]
-        turns = [[process.next() for process in processes] for _ in range(_NUM_STEPS.value)]
+        turns = [[process.next() for process in processes] for _ in range(NUM_STEPS.value)]
     return once, [statistics.median(seconds) for seconds in zip(*turns)]
 
 
