@@ -7,8 +7,8 @@ import tensorflow as tf
 _NUM_TRIES = 20
 
 
-def offsets(devices):
-    """Measures what to subtract from a time that a device tells, to get this machine's.
+class Clocks:
+    """Measures clocks when they are first asked for.
 
     A machine is asked for its time again and again. The answer that came back fastest counts, and is taken for given half way
     between question and answer, as in NTP (RFC 5905, section 8)::
@@ -18,14 +18,29 @@ def offsets(devices):
         there                time there
 
     Args:
-        devices: list of device names.
-
-    Returns:
-        List of seconds, one a device; 0 for those of this machine.
+        ask: function of the name of a device that returns its machine's time in seconds since 1970; None: TensorFlow does.
     """
-    hosts = [_host(device) for device in devices]
-    found = {host: _offset(host) for host in set(hosts) - {None}}
-    return [found.get(host, 0.0) for host in hosts]
+
+    def __init__(self, ask=None):
+        self._ask = ask or _time_of
+        self._offsets = {}
+
+    def offset(self, device):
+        """Returns what to subtract from a time that a device tells, to get this machine's; 0 for devices of this machine.
+
+        Args:
+            device: name of the device.
+        """
+        host = _host(device)
+        if host not in self._offsets:
+            self._offsets[host] = 0.0 if host is None else min(self._try(host) for _ in range(_NUM_TRIES))[1]
+        return self._offsets[host]
+
+    def _try(self, host):
+        asked = time.time()
+        told = self._ask(host)
+        answered = time.time()
+        return answered - asked, told - (asked + answered) / 2
 
 
 def _host(device):
@@ -35,18 +50,6 @@ def _host(device):
     return None if is_here else spec.replace(device_type='CPU', device_index=0).to_string()
 
 
-def _offset(host):
-    @tf.function(autograph=False)
-    def ask():
-        with tf.device(host):
-            return tf.timestamp()
-
-    ask()
-    return min(_try(ask) for _ in range(_NUM_TRIES))[1]
-
-
-def _try(ask):
-    asked = time.time()
-    told = float(ask())
-    answered = time.time()
-    return answered - asked, told - (asked + answered) / 2
+def _time_of(host):
+    with tf.device(host):
+        return float(tf.timestamp())

@@ -18,9 +18,13 @@ class ActionTimes:
                                         └─────────> results ──> other devices
 
     Make one for each graph that is traced.
+
+    Args:
+        clock_offset: function of a device's name that returns how far its clock is ahead of this machine's, in seconds.
     """
 
-    def __init__(self):
+    def __init__(self, clock_offset=lambda device: 0.0):
+        self._clock_offset = clock_offset
         self._stamps = time_stamps.TimeStamps()
         self._calls = []
 
@@ -74,7 +78,8 @@ class ActionTimes:
     def _times(self, stamps):
         """Returns for each replica the dictionary from `Action` to its begin and end."""
         times = {}
-        for ((replica, action), *_), (begin, end) in zip(self._calls, stamps.tolist()):
+        for ((replica, action), _, stamp), moments in zip(self._calls, stamps.tolist()):
+            begin, end = (moment - self._clock_offset(stamp.device) for moment in moments)
             of_replica = times.setdefault(replica, {})
             first, _ = of_replica.get(action, (begin, end))
             of_replica[action] = first, end

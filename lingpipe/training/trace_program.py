@@ -4,7 +4,7 @@ import time
 
 import tensorflow as tf
 
-from lingpipe.distribute import variable_placement
+from lingpipe.distribute import clocks, variable_placement
 from lingpipe.pipeline import action_times, time_stamps, variable_values
 from lingpipe.pipeline.step_times import StepTimes
 from lingpipe.training import train_program
@@ -20,6 +20,7 @@ class TraceProgram(train_program.TrainProgram):
 
     def __init__(self, task, train_params):
         super().__init__(task, train_params)
+        self._clocks = clocks.Clocks()
         self._traced_function = tf.function(self._traced_step, autograph=False)
 
     def run_traced(self, iterator):
@@ -29,7 +30,7 @@ class TraceProgram(train_program.TrainProgram):
             iterator: iterator of batches of one static shape, as for `run`.
 
         Returns:
-            `StepTimes` in seconds since 1970.
+            `StepTimes` in seconds since 1970, by this machine's clock.
 
         Raises:
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message has NON_FINITE in it.
@@ -39,12 +40,14 @@ class TraceProgram(train_program.TrainProgram):
         input_wait = asked, time.time()
         stamps, updates = self._traced_function(batch)
         body = self._task.body
-        return StepTimes(body.schedule, self._times.spans(body.schedule, stamps.numpy()),
-                         tuple(map(tuple, updates.numpy().tolist())), len(body.replicas), input_wait)
+        offsets = [self._clocks.offset(device) for device, _ in self._places()]
+        updates = [tuple(moment - offset for moment in moments) for moments, offset in zip(updates.numpy().tolist(), offsets)]
+        return StepTimes(body.schedule, self._times.spans(body.schedule, stamps.numpy()), tuple(updates), len(body.replicas),
+                         input_wait)
 
     def _traced_step(self, batch):
         body = self._task.body
-        self._times = body.observer = action_times.ActionTimes()
+        self._times = body.observer = action_times.ActionTimes(self._clocks.offset)
         try:
             row = self._step(batch)
         finally:
