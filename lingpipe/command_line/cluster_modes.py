@@ -6,9 +6,11 @@
     multi_worker                         trains
 """
 
+import contextlib
 import math
 
-from lingpipe.distribute import cluster_config, exposure, server
+from lingpipe.distribute import chief, cluster_config, exposure, local_devices, messages, remote_devices, server
+from lingpipe.training import errors
 
 
 def run(params, datasets, given, started):
@@ -27,9 +29,21 @@ def run(params, datasets, given, started):
     elif not config.is_chief:
         server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), given.device != 'cpu')
     else:
-        train = {cluster_config.PIPELINE: _train_pipeline, cluster_config.PARAMETER_SERVER: _train_with_parameter_servers}
-        train[given.cluster](params, datasets, given, config, started)
-        server.announce_end(config)
+        train = _train_pipeline if given.cluster == cluster_config.PIPELINE else _train_with_parameter_servers
+        with _ending_servers(config):
+            train(params, datasets, given, config, started)
+
+
+@contextlib.contextmanager
+def _ending_servers(config):
+    """At its end, in good order or not, the training ends the servers too, unless it is to be started again."""
+    try:
+        yield
+    except Exception as error:
+        if errors.exit_code(error) != errors.EXIT_TRY_AGAIN:
+            messages.send_to_all(config, messages.ENDED)
+        raise
+    messages.send_to_all(config, messages.ENDED)
 
 
 def _num_cpu_devices(body, config, mode):
@@ -41,7 +55,28 @@ def _num_cpu_devices(body, config, mode):
 
 
 def _train_pipeline(params, datasets, given, config, started):
-    raise NotImplementedError('--cluster=pipeline cannot train yet. Leave --cluster out to train on this machine.')
+    from lingpipe.training import trace, trainer
+    params, devices = _place_on_workers(params, given, config)
+    if given.mode == 'trace':
+        trace.Trace(params, given.logdir, devices).run(given.steps)
+    else:
+        leader = chief.Chief(config, given.step_timeout_seconds)
+        trainer.Trainer(params, datasets, given.logdir, devices, started, leader).run()
+
+
+def _place_on_workers(params, given, config):
+    """Returns the params with numbers in the place of 'auto', and a list of device names, one for each stage."""
+    from lingpipe.planner import resolution
+    from lingpipe.training import planning
+    resolution.validate(params.task.body)
+    local_devices.configure_graph_optimizer()
+    local_devices.use_virtual_devices(1)
+    remote_devices.connect(config)
+    params = planning.resolved(params, remote_devices.count(), on_cpu=True)
+    body = params.task.body
+    kind = None if given.device == 'auto' else given.device.upper()
+    return params, body.devices or local_devices.stage_devices(
+        body.num_replicas * body.num_partitions, kind, remote_devices.PROCESSES)
 
 
 def _train_as_worker(params, datasets, given, config, started):

@@ -26,7 +26,7 @@ class LostWorkerError(TrainingError):
 def exit_code(error):
     """Returns what a program that stops at `error` ends with: EXIT_TRY_AGAIN where a restart can mend it, else 1."""
     while error is not None:
-        if isinstance(error, LostWorkerError) or is_lost_machine(error):
+        if isinstance(error, (LostWorkerError, ConnectionError)) or is_lost_machine(error):
             return EXIT_TRY_AGAIN
         error = error.__cause__
     return 1

@@ -22,13 +22,14 @@ class Evaluator:
         self._can_decode = not device_kinds.has_static_shapes_only(task.body.stages[0].device)  # a text grows step by step
         self._function = tf.function(self._batch, autograph=False)
 
-    def run(self, dataset, interrupted=False, decode=False):
+    def run(self, dataset, interrupted=False, decode=False, on_batch=lambda: None):
         """Computes the metrics over all examples, each weighted by its weight.
 
         Args:
             dataset: finite `tf.data.Dataset` of (images, labels, weights), all batches of one shape.
             interrupted: object that becomes true when somebody wants the program to stop.
             decode: whether to compute the task's `decoding_metrics` too, where the devices can.
+            on_batch: function to call after each batch.
 
         Returns:
             Dictionary from name to mean, as floats; None where it was interrupted.
@@ -38,6 +39,7 @@ class Evaluator:
             if interrupted:
                 return None
             sums.append(self._function(batch, decode and self._can_decode))
+            on_batch()
         totals = tf.nest.map_structure(lambda *parts: float(sum(float(part) for part in parts)), *sums)
         return {name: total / weight if weight else 0.0 for name, (total, weight) in totals.items()}
 

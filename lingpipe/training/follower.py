@@ -38,7 +38,7 @@ class Follower:
         iterator = self._program.iterate(self._input.training_dataset(self._step * self._input.params.batch_size))
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted:
             self._train(iterator, interrupted)
-        by = f' by {interrupted.signal_name}' if interrupted else ''
+        by = f' by {interrupted.reason}' if interrupted else ''
         print(f'worker:{self._workers.index} stopped{by} after step {self._step}, and with it all workers.', flush=True)
 
     def _train(self, iterator, interrupted):

@@ -11,15 +11,24 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Interruption:
     """Whether somebody has asked the program to stop.
 
+    Args:
+        stop: function to call when somebody does.
+
     Attributes:
-        signal_name: name of the signal, or None.
+        reason: name of the signal, or what else asked; or None.
     """
 
-    def __init__(self):
-        self.signal_name = None
+    def __init__(self, stop=lambda: None):
+        self._stop = stop
+        self.reason = None
 
     def __bool__(self):
-        return self.signal_name is not None
+        return self.reason is not None
+
+    def ask(self, reason):
+        """Asks the program to stop, from any thread."""
+        self.reason = self.reason or reason
+        self._stop()
 
 
 @contextlib.contextmanager
@@ -38,11 +47,11 @@ def catch_signals(stop=lambda: None):
     Yields:
         `Interruption`.
     """
-    interruption = Interruption()
+    interruption = Interruption(stop)
     previous = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def note(number, unused_frame):
-        interruption.signal_name = signal.Signals(number).name
+        interruption.reason = signal.Signals(number).name
         signal.signal(number, previous[number])
 
     with _watch(stop):

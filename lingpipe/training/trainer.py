@@ -6,6 +6,7 @@ import time
 
 import tensorflow as tf
 
+from lingpipe.distribute import chief as chiefs
 from lingpipe.distribute import device_kinds, logical_cores, parameter_servers, spmd_cores, workers
 from lingpipe.training import (
     bad_record_report,
@@ -38,16 +39,18 @@ class Trainer:
         devices: list of device names, one a partition, for params that name none; or the `LogicalCores`, `SpmdCores`,
             `Workers` or `ParameterServers` to train on.
         started: `time.time()` at the start of the program, for the time to the first step.
+        chief: `chief.Chief` of the cluster that the devices are of, or None.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
         TrainingError: the log directory cannot be written to, is damaged, or is in use by another training.
     """
 
-    def __init__(self, params, evaluation_inputs, logdir, devices=None, started=None):
+    def __init__(self, params, evaluation_inputs, logdir, devices=None, started=None, chief=None):
         validation.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._started = started or time.time()
+        self._chief = chief or chiefs.Alone()
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.create()
         with self._logdir.lock():
@@ -105,7 +108,8 @@ class Trainer:
         p = self._params.train
         self._begin()
         self._program.stopping.assign(False)
-        with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted:
+        with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
+                self._chief.minding(interrupted.ask):
             self._progress = progress.Progress(p.max_steps, self._step, self._batch_size, self._input.example_name)
             try:
                 self._train(interrupted)
@@ -113,7 +117,7 @@ class Trainer:
                 self._progress.close()
             path = self._save(self._checkpointer)
             if self._program.has_to_stop(interrupted) and self._step < p.max_steps:
-                print(f'Stopped by {interrupted.signal_name or "another worker"} at step {self._step}; checkpoint {path}. '
+                print(f'Stopped by {interrupted.reason or "another worker"} at step {self._step}; checkpoint {path}. '
                       'Run the same command again to go on from there.', flush=True)
                 return {}
         return self._finish()
@@ -170,7 +174,8 @@ class Trainer:
 
     def _save(self, checkpointer):
         self._to_host()
-        return checkpointer.save()
+        with self._chief.watch():
+            return checkpointer.save()
 
     def _to_host(self):
         """Steps that were under way without anybody waiting for them have ended then, and count."""
@@ -191,7 +196,8 @@ class Trainer:
     def _train_steps(self, num_steps):
         begin = time.monotonic()
         try:
-            result = self._program.run(self._iterator, num_steps)
+            with self._chief.watch(num_steps):
+                result = self._program.run(self._iterator, num_steps)
             self._metrics = {name: values.numpy() for name, values in result.metrics.items()}
         except tf.errors.InvalidArgumentError as error:
             if train_program.NON_FINITE not in str(error):
@@ -253,7 +259,8 @@ class Trainer:
         results = {}
         self._to_host()
         for name, data in inputs.items():
-            metrics = self._evaluator.run(data.evaluation_dataset(), interrupted, decode)
+            with self._chief.watch():
+                metrics = self._evaluator.run(data.evaluation_dataset(), interrupted, decode, self._chief.beat)
             if metrics is None:
                 return {}  # the checkpoint is more urgent
             results[name] = metrics

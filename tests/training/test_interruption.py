@@ -15,7 +15,7 @@ def test_the_first_signal_is_noted_and_nothing_else_happens(number):
         assert not interrupted
         os.kill(os.getpid(), number)
         assert interrupted
-        assert interrupted.signal_name == number.name
+        assert interrupted.reason == number.name
 
 
 def test_what_must_happen_at_once_happens_while_the_main_thread_waits_in_tensorflow():
@@ -33,7 +33,7 @@ def test_what_must_happen_at_once_happens_while_the_main_thread_waits_in_tensorf
         assert waiting()  # true because of stop(): the handler in this thread must wait until TensorFlow returns
         timer.join()
         assert noted == [False]
-        assert interrupted.signal_name == 'SIGTERM'
+        assert interrupted.reason == 'SIGTERM'
 
 
 def test_other_signals_stop_nothing():
@@ -60,7 +60,7 @@ def test_a_second_one_has_its_usual_effect():
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-        assert interrupted.signal_name == 'SIGINT'
+        assert interrupted.reason == 'SIGINT'
 
 
 @pytest.mark.parametrize('signalled', [False, True])

@@ -1,0 +1,50 @@
+"""What the program that leads a cluster minds while it trains."""
+
+import contextlib
+
+from lingpipe.distribute import messages, watchdog
+
+
+class Alone:
+    """What there is to mind without a cluster: nothing."""
+
+    def minding(self, unused_ask_to_stop):
+        return contextlib.nullcontext()
+
+    def watch(self, unused_num_steps=1):
+        return contextlib.nullcontext()
+
+    def beat(self):
+        pass
+
+
+class Chief:
+    """Minds machines that are about to be taken away, and work that never ends.
+
+    Args:
+        config: `ClusterConfig` of the chief.
+        step_timeout_seconds: how long a step may take; 0: as long as it wants.
+    """
+
+    def __init__(self, config, step_timeout_seconds):
+        self._config = config
+        self._watchdog = watchdog.Watchdog(step_timeout_seconds, config)
+
+    @contextlib.contextmanager
+    def minding(self, ask_to_stop):
+        """Inside this scope servers that get a signal are heard, and work inside `watch` is watched.
+
+        Args:
+            ask_to_stop: function of the reason, which is called from another thread.
+        """
+        messages.listen(self._config, messages.STOP, lambda task: ask_to_stop(f'a signal to {task}'))
+        with self._watchdog:
+            yield
+
+    def watch(self, num_steps=1):
+        """Returns the scope of some steps; see `Watchdog`."""
+        return self._watchdog.watch(num_steps)
+
+    def beat(self):
+        """Says that the work inside `watch` goes on."""
+        self._watchdog.beat()
