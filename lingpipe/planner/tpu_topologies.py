@@ -16,6 +16,19 @@ def memory(topology):
     return int(_HBM_GIB[topology.split(':')[0]] * 2**30)
 
 
+def mesh(topology):
+    """Returns the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on such a system.
+
+    To TensorFlow a chip of v4 is one core, although the compiler takes it for two devices.
+
+    Args:
+        topology: one that `check` lets pass.
+    """
+    kind, sizes = topology.split(':')
+    sizes = [int(size) for size in sizes.split('x')]
+    return [*sizes, *[1] * (3 - len(sizes)), 2 if kind in ('v2', 'v3') else 1]
+
+
 def check(topology, num_devices=1):
     """Raises ValueError where a topology is not known, or has fewer devices than are wanted.
 

@@ -4,9 +4,10 @@ import functools
 
 import tensorflow as tf
 
+from lingpipe.distribute import tpu_placement
 from lingpipe.layers import unallocated
 from lingpipe.planner import compiled_stages, spmd_program, stage_calls, tpu_compiler, tpu_topologies
-from lingpipe.training import experiment, optimizer, tables
+from lingpipe.training import experiment, optimizer, tables, tpu_routes
 
 _MIB = 2**20
 _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
@@ -15,7 +16,8 @@ _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
 def compiled_report(planned, topology, cache_dir=None):
     """Compiles what the devices of a plan would run, with nothing allocated.
 
-    With tpu_route='spmd' that is one program for all of them, else the functions of each.
+    With tpu_route='spmd' that is one program for all of them, else the functions of each. 'auto' is what a training on a system
+    of that topology takes. The one program is that of a single replica, which has the whole batch.
 
     Args:
         planned: `planning.Planned` of the params of an experiment.
@@ -23,21 +25,38 @@ def compiled_report(planned, topology, cache_dir=None):
         cache_dir: folder that keeps what was compiled, or None.
 
     Returns:
-        Text that puts the planner's and the compiler's figures side by side.
+        Text that says which route was compiled, and puts the planner's and the compiler's figures side by side.
 
     Raises:
         ValueError: the topology is unknown, micro-batches differ in size, or the layers are not enough alike.
         TpuCompileError: the compiler is not installed, or failed.
     """
-    is_one_program = planned.params.task.body.tpu_route == 'spmd'
-    tpu_topologies.check(topology, planned.params.task.body.num_partitions if is_one_program else 1)
+    tpu_topologies.check(topology)
+    params, sentence = _route(planned.params, topology)
+    is_one_program = params.task.body.tpu_route == tpu_placement.SPMD
+    tpu_topologies.check(topology, params.task.body.num_partitions if is_one_program else 1)
     with tpu_compiler.TpuCompiler(cache_dir) as compiler:
-        if is_one_program:
-            try:
-                return report_of_program(planned.plan, compile_program(planned.params, compiler, topology), topology)
-            except tpu_compiler.OutOfTpuMemory as error:
-                return f'One program for all cores, by the TPU compiler: {error}'
-        return report(planned.plan, compile_plan(planned, compiler, topology), topology)
+        compiled = (_report_of_one_program(planned.plan, params, compiler, topology) if is_one_program
+                    else report(planned.plan, compile_plan(planned, compiler, topology), topology))
+    return f'{sentence}\n\n{compiled}'
+
+
+def _route(params, topology):
+    """Returns params without 'auto' for the route, and a sentence that says what is compiled."""
+    route = params.task.body.tpu_route
+    if route == 'auto':
+        return tpu_routes.choice(params, tpu_topologies.mesh(topology))
+    if route == tpu_placement.LOGICAL_CORES:
+        return params, (f'tpu_route={route!r}: its program cannot be compiled without a TPU. The figures are those of '
+                        "tpu_route='stage_programs'.")
+    return params, f'tpu_route={route!r}.'
+
+
+def _report_of_one_program(plan, params, compiler, topology):
+    try:
+        return report_of_program(plan, compile_program(params, compiler, topology), topology)
+    except tpu_compiler.OutOfTpuMemory as error:
+        return f'One program for all cores, by the TPU compiler: {error}'
 
 
 def compile_plan(planned, compiler, topology, fast=False):

@@ -44,13 +44,24 @@ def resolved(params, mode, mesh):
         return _with_spmd(params, mesh)
     if route != _AUTO or mode != 'train':
         return params
+    chosen, sentence = choice(params, mesh)
+    print(sentence, flush=True)
+    return chosen
+
+
+def choice(params, mesh):
+    """Returns params with the route that training takes in the place of 'auto', and a sentence that says which and why.
+
+    Args:
+        params: the experiment's Params, with numbers of partitions and micro-batches and tpu_route='auto'.
+        mesh: sizes of the system `[x, y, z, cores of a chip]`.
+    """
     try:
         chosen, reason = _with_spmd(params, mesh), 'One program for all cores.'
     except ValueError as error:
         chosen, reason = params.Copy(), f"'spmd' would not do: {error}"
         chosen.task.body.tpu_route = _STAGE_PROGRAMS
-    print(f"'auto': tpu_route={chosen.task.body.tpu_route!r}. {reason}", flush=True)
-    return chosen
+    return chosen, f"'auto': tpu_route={chosen.task.body.tpu_route!r}. {reason}"
 
 
 def _with_spmd(params, mesh):

@@ -113,3 +113,8 @@ def test_without_the_packages_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
     with pytest.raises(tpu_compiler.TpuCompileError, match=r"jaxlib and libtpu cannot be imported. Run pip install 'lingpipe\[tpu-compile\]'"):
         tpu_compiler.TpuCompiler()
+
+
+@pytest.mark.parametrize('topology, mesh', [('v3:2x2', [2, 2, 1, 2]), ('v5e:2x4', [2, 4, 1, 1]), ('v4:2x2x1', [2, 2, 1, 1])])
+def test_a_topology_is_the_mesh_that_tensorflow_finds_there(topology, mesh):
+    assert tpu_topologies.mesh(topology) == mesh

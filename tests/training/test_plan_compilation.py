@@ -1,3 +1,4 @@
+import contextlib
 import importlib.util
 
 import pytest
@@ -19,8 +20,8 @@ def params():
 @pytest.mark.skipif(importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
 def test_one_program_for_all_cores_is_compiled_and_reported(params, tmp_path):
     report = plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:2x2', tmp_path)
-    assert 'it fits on cores of v5e:2x2' in report
-    header, _, row = [line.split('  ') for line in report.splitlines()[:3]]
+    assert report.startswith("tpu_route='spmd'.\n\n") and 'it fits on cores of v5e:2x2' in report
+    header, _, row = [line.split('  ') for line in report.splitlines()[2:5]]
     cells = dict(zip(filter(None, map(str.strip, header)), filter(None, map(str.strip, row))))
     assert int(cells['collective-permute']) > 0
     assert float(cells['compiled MiB']) == pytest.approx(float(cells['weights, slots, batch']) + float(cells['temporaries']), abs=0.2)
@@ -38,3 +39,21 @@ def test_the_functions_are_those_of_one_replica_with_its_share_of_the_batch(para
     plan_compilation.compile_plan(planning.plan(params, 'v5e'), None, 'v5e:2x2')
     forward = [call.operation for call in steps[0].calls if call.name == 'forward']
     assert [{tensor.shape[0] for tensor in operation.inputs if tensor.dtype == 'int32'} for operation in forward][0] == {2}
+
+
+@pytest.mark.parametrize('route, changes, compiled, sentence', [
+    ('auto', {}, 'spmd', "'auto': tpu_route='spmd'. One program for all cores."),
+    ('auto', {'schedule': '1f1b'}, 'stage_programs', "'auto': tpu_route='stage_programs'. 'spmd' would not do: schedule='1f1b'"),
+    ('stage_programs', {}, 'stage_programs', "tpu_route='stage_programs'."),
+    ('logical_cores', {}, 'stage_programs', "tpu_route='logical_cores': its program cannot be compiled without a TPU."),
+])
+def test_the_route_of_a_training_is_compiled_and_told(route, changes, compiled, sentence, params, monkeypatch):
+    params.task.body.Set(tpu_route=route, **changes)
+    monkeypatch.setattr(plan_compilation.tpu_compiler, 'TpuCompiler', lambda cache_dir: contextlib.nullcontext())
+    monkeypatch.setattr(plan_compilation, 'compile_program', lambda params, *unused: params.task.body.tpu_route)
+    monkeypatch.setattr(plan_compilation, 'report_of_program', lambda plan, program, topology: program)
+    monkeypatch.setattr(plan_compilation, 'compile_plan', lambda *unused: 'stage_programs')
+    monkeypatch.setattr(plan_compilation, 'report', lambda plan, devices, topology: devices)
+    told, found = plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:2x2').split('\n\n')
+    assert found == compiled
+    assert told.startswith(sentence)
