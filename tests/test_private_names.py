@@ -1,0 +1,135 @@
+"""Names of TensorFlow, Keras and TFDS that LingPipe uses although they are not public: each must still be there.
+
+They are read from the source, so that a new use is looked up too: imports of private modules; names with an underscore in front
+that LingPipe does not give itself; and methods with such names that it gives but never calls, which replace those of a base class.
+"""
+
+import ast
+import collections
+import importlib
+import os
+import pathlib
+from typing import NamedTuple
+
+import keras
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from lingpipe import hyperparams
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_PRIVATE_MODULES = ('tensorflow.python', 'tensorflow.compiler', 'tensorflow.core', 'keras.src')
+_WITHOUT_TENSORFLOW = {pathlib.Path('lingpipe/planner/tpu_compile_worker.py')}  # runs in a process of its own, on jaxlib alone
+
+
+def _trees():
+    paths = [path.relative_to(_ROOT) for path in sorted((_ROOT / 'lingpipe').rglob('*.py'))]
+    return {path: ast.parse((_ROOT / path).read_text('utf-8')) for path in paths if path not in _WITHOUT_TENSORFLOW}
+
+
+def _uses(names_in):
+    """Returns for each name that `names_in` finds in a node of the source the text of the places where it stands."""
+    found = collections.defaultdict(list)
+    for path, tree in _trees().items():
+        for node in ast.walk(tree):
+            for name in names_in(node):
+                found[name].append(f'{path}:{node.lineno}')
+    return {name: ', '.join(places) for name, places in found.items()}
+
+
+def _imports(node):
+    if isinstance(node, ast.Import):
+        return [(alias.name, None) for alias in node.names if alias.name.startswith(_PRIVATE_MODULES)]
+    if isinstance(node, ast.ImportFrom) and (node.module or '').startswith(_PRIVATE_MODULES):
+        return [(node.module, alias.name) for alias in node.names]
+    return []
+
+
+def _attributes(node):
+    return [node.attr] if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_private(node.attr) else []
+
+
+def _read_by_name(node):
+    """Names of attributes that may be missing, as in getattr(tensor, '_keras_mask', None)."""
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'getattr'
+    return [node.args[1].value] if is_call and isinstance(node.args[1], ast.Constant) else []
+
+
+def _set_on_others(node):
+    """Names of attributes that replace those of objects which are not LingPipe's."""
+    is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_private(node.attr)
+    return [node.attr] if is_set and isinstance(node.value, ast.Name) and node.value.id in ('optimizer', 'layer', 'model', 'variable') else []
+
+
+def _given(node):
+    """Names that LingPipe gives to functions, classes, variables and attributes."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store):
+        return [node.attr if isinstance(node, ast.Attribute) else node.id]
+    return []
+
+
+def _methods(node):
+    if not isinstance(node, ast.ClassDef):
+        return []
+    return [part.name for part in node.body if isinstance(part, ast.FunctionDef) and _is_private(part.name)]
+
+
+def _is_private(name):
+    return name.startswith('_') and not name.startswith('__')
+
+
+class _Record(NamedTuple):
+    """A named tuple, whose methods have an underscore in front too."""
+
+    field: int
+
+
+@pytest.fixture(scope='module')
+def owners():
+    """One object of every kind that LingPipe asks for private names."""
+    inputs = keras.Input([2])
+    model = keras.Model(inputs, keras.layers.BatchNormalization()(inputs))
+    model.compile(keras.optimizers.SGD(use_ema=True), 'mse')
+    model.optimizer.build(model.trainable_variables)
+    graph = tf.function(lambda: tf.constant(1)).get_concrete_function().graph
+    return [model, *model.layers, model.optimizer, model.trainable_variables[0], graph, tfds.core.GeneratorBasedBuilder, os, _Record(0),
+            hyperparams.Params()]
+
+
+_IMPORTS, _ATTRIBUTES, _SET, _GIVEN, _METHODS = map(_uses, (_imports, _attributes, _set_on_others, _given, _methods))
+_ADDED = {'_device_placement'}  # what LingPipe adds to objects of Keras
+_GIVEN_TOO = {'_learning_rate', '_get_variable_index', '_compile_loss'}  # Keras's, and names of LingPipe's own besides
+
+
+@pytest.mark.parametrize('module, name', sorted(_IMPORTS))
+def test_private_modules_can_be_imported(module, name):
+    try:
+        found = importlib.import_module(module)
+        assert name is None or hasattr(found, name) or importlib.import_module(f'{module}.{name}')
+    except ImportError as error:
+        pytest.fail(f'{error}; used by {_IMPORTS[module, name]}')
+
+
+@pytest.mark.parametrize('name', sorted(_ATTRIBUTES.keys() - _GIVEN.keys()))
+def test_private_attributes_exist(name, owners):
+    assert any(hasattr(owner, name) for owner in owners), f'{name} is gone from the library that had it; used by {_ATTRIBUTES[name]}'
+
+
+@pytest.mark.parametrize('name', sorted(_SET.keys() - _ADDED | _GIVEN_TOO))
+def test_private_attributes_that_are_replaced_or_named_alike_exist(name, owners):
+    places = _SET.get(name) or _ATTRIBUTES.get(name) or _GIVEN.get(name)
+    assert any(hasattr(owner, name) for owner in owners), f'{name} is gone from Keras; used by {places}'
+
+
+def test_masks_are_where_they_are_read():
+    masked = keras.layers.Masking()(tf.zeros([1, 2, 3]))
+    assert masked._keras_mask.shape == (1, 2), f'Keras keeps masks elsewhere; read by {_uses(_read_by_name)["_keras_mask"]}'
+
+
+@pytest.mark.parametrize('name', sorted(_METHODS.keys() - _ATTRIBUTES.keys()))
+def test_private_methods_that_are_replaced_exist(name, owners):
+    assert any(hasattr(owner, name) for owner in owners), (
+        f'{name} replaces nothing of a library any more, which then calls something else; given by {_METHODS[name]}')
