@@ -16,10 +16,12 @@ from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry
 from lingpipe.command_line import flag_checks, flag_definitions
+from lingpipe.distribute import heartbeat
 from lingpipe.training import startup
 
 FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(flag_definitions)
+_LONGEST_SILENCE_SECONDS = 60
 
 
 def _experiment():
@@ -186,7 +188,9 @@ def _supervise():
     """Runs this command as a child, as often as is necessary; returns its exit code."""
     from lingpipe.distribute import supervisor
     command = [sys.executable, *sys.orig_argv[1:], '--max_restarts=0']
-    return supervisor.Supervisor(command, FLAGS.max_restarts, os.path.join(os.path.expanduser(FLAGS.logdir), 'train')).run()
+    checkpoints = os.path.join(os.path.expanduser(FLAGS.logdir), 'train')
+    silence_seconds = min(FLAGS.step_timeout_seconds, _LONGEST_SILENCE_SECONDS)
+    return supervisor.Supervisor(command, FLAGS.max_restarts, checkpoints, silence_seconds=silence_seconds).run()
 
 
 _ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError)
@@ -208,6 +212,7 @@ def main(arguments):
         sys.exit(_supervise())
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))
     from lingpipe.training import errors
+    heartbeat.beat_for_parent()
     try:
         params, datasets = _experiment()
         _run(params, datasets)

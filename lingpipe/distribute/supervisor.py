@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from lingpipe.distribute import child_process, exit_codes
+from lingpipe.distribute import child_process, exit_codes, heartbeat
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _INDEX = re.compile(r'ckpt-(\d+)\.index')
@@ -27,13 +27,15 @@ class Supervisor:
         max_restarts: how often to restart without a newer checkpoint in between.
         checkpoints: folder of the checkpoints, or None.
         first_pause: seconds before the first restart.
+        silence_seconds: a child that has begun to give signs of life is killed after so long without one; 0: never.
     """
 
-    def __init__(self, command, max_restarts, checkpoints=None, first_pause=1.):
+    def __init__(self, command, max_restarts, checkpoints=None, first_pause=1., silence_seconds=0):
         self._command = command
         self._max_restarts = max_restarts
         self._checkpoints = checkpoints
         self._first_pause = first_pause
+        self._silence_seconds = silence_seconds
         self._process = None
         self._is_stopped = threading.Event()
 
@@ -56,13 +58,19 @@ class Supervisor:
                     return child_process.exit_code(code)
 
     def _run_once(self):
-        self._process = child_process.start(self._command)
+        pulse = heartbeat.Pulse()
+        self._process = child_process.start(self._command, **pulse.options)
         try:
             while self._process.poll() is None:  # a signal just before a wait would be noticed after it only
+                if self._silence_seconds and pulse.is_missing(self._silence_seconds):
+                    _say(f'The training gave no sign of life for {self._silence_seconds:g} s and is killed.')
+                    self._process.kill()
+                    self._process.wait()
                 time.sleep(_POLL_SECONDS)
             return self._process.returncode
         finally:
             self._process = None
+            pulse.close()
 
     def _pause(self, code, restarts, newest):
         """Returns whether nobody has asked to stop meanwhile."""

@@ -17,6 +17,9 @@ with open('starts', 'a') as file: print(os.getpid(), file=file)
 number = len(open('starts').readlines())
 for word in sys.argv[1:][min(number, len(sys.argv) - 1) - 1].split('+'):
     if word == 'checkpoint': pathlib.Path(f'ckpt-{number}.index').touch()
+    elif word == 'beat':
+        from lingpipe.distribute import heartbeat
+        heartbeat.beat_for_parent(); time.sleep(2)
     elif word == 'wait':
         print('waiting', flush=True); time.sleep(60)
     elif word.startswith('SIG'): os.kill(os.getpid(), getattr(signal, word))
@@ -25,7 +28,7 @@ for word in sys.argv[1:][min(number, len(sys.argv) - 1) - 1].split('+'):
 SUPERVISOR = '''
 import sys
 from lingpipe.distribute import supervisor
-code = supervisor.Supervisor([sys.executable, '-c', *sys.argv[2:]], int(sys.argv[1]), '.', first_pause=.01).run()
+code = supervisor.Supervisor([sys.executable, '-c', *sys.argv[2:]], int(sys.argv[1]), '.', first_pause=.01, silence_seconds=5).run()
 assert 'tensorflow' not in sys.modules
 sys.exit(code)
 '''
@@ -58,6 +61,14 @@ def test_each_restart_is_told_in_a_line(start):
         '[supervisor] The training ended with exit code 75; restart 1 of 2 in 0.01 s, from the checkpoint of step 2.',
         '[supervisor] The training ended with exit code 75; restart 2 of 2 in 0.02 s, from the checkpoint of step 2.',
         '[supervisor] The training ended with exit code 75; 2 restarts brought no new checkpoint, so it stays so.']
+
+
+def test_a_child_that_is_stopped_is_killed_and_started_again(start, tmp_path):
+    _, err = start(1, 'beat+SIGSTOP', 'beat+0').communicate(timeout=60)
+    assert err.splitlines() == [
+        '[supervisor] The training gave no sign of life for 5 s and is killed.',
+        '[supervisor] The training was ended by SIGKILL; restart 1 of 1 in 0.01 s, from the beginning.']
+    assert len((tmp_path / 'starts').read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
