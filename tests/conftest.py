@@ -1,5 +1,6 @@
 """Eight virtual CPU devices for every test, and arithmetic that does not depend on how operations were fused."""
 
+import gc
 import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -27,3 +28,10 @@ def assert_close(actual, expected, tolerance=1e-5):
 @pytest.fixture(name='assert_close')
 def assert_close_fixture():
     return assert_close
+
+
+@pytest.fixture(scope='module', autouse=True)
+def garbage_is_looked_for_among_objects_of_this_module_only():
+    """Else every collection also walks through all of TensorFlow, and through all graphs that tests before have left."""
+    gc.collect()
+    gc.freeze()

@@ -104,7 +104,7 @@ def test_the_dtype_policy_of_the_caller_holds(calls):
     assert calls[0][0][0].dtype == tf.bfloat16
 
 
-def test_weights_of_one_layer_at_a_time_exist(monkeypatch):
+def test_weights_of_one_layer_at_a_time_exist(monkeypatch, calls):
     alive, most = [], []
     build_layer = analysis.build_layer
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
+from lingpipe.input import image_sources
 from lingpipe.training import trainer
 
 
@@ -42,6 +43,7 @@ class TinyRuns:
 
     def __init__(self, data_dir):
         self._data_dir = data_dir
+        self.images_in_memory = {}
 
     def params(self, model='TinyDigits', **overrides):
         """Returns the params of an experiment; `overrides` have '__' for '.', as in `train__max_steps=5`."""
@@ -64,6 +66,22 @@ class TinyRuns:
 @pytest.fixture(scope='session')
 def tiny(tmp_path_factory):
     return TinyRuns(str(tmp_path_factory.mktemp('data')))
+
+
+@pytest.fixture(scope='module', autouse=True)
+def images_are_loaded_once(tiny):
+    """What trainings keep in memory is kept for all of them: to load it again is a quarter of what a tiny one takes."""
+    load, known = image_sources.ImageSources._kept.func, tiny.images_in_memory
+
+    def kept(self):
+        key = (self._data.folder, str(self._data._split), self._cache, self._size, str(self._cropping), str(self._params))
+        if key not in known:
+            known[key] = load(self)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_sources.ImageSources, '_kept', property(kept))
+        yield
 
 
 @pytest.fixture(scope='session')

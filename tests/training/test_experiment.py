@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from lingpipe.pipeline import layer_profile
@@ -11,20 +12,26 @@ from lingpipe.training import experiment, inspection
 SPEC = tf.TensorSpec([32, 8, 8, 1])
 
 
-def test_a_cut_by_time_keeps_its_times_in_the_log_directory_and_measures_once(tiny, tmp_path, monkeypatch):
-    run = tiny.trainer(tmp_path / 'logs', task__body__partition_by='time')
-    assert all(part.seconds > 0 for part in run._task.body.partitions)
-    entries = json.loads((tmp_path / 'logs/layer_times.json').read_text())
+@pytest.fixture(scope='module')
+def by_time(tiny, tmp_path_factory):
+    """Folder and task of a trainer whose pipeline is cut by measured time."""
+    folder = tmp_path_factory.mktemp('by_time') / 'logs'
+    return folder, tiny.trainer(folder, task__body__partition_by='time', task__body__memory_limit=1e9)._task
+
+
+def test_a_cut_by_time_keeps_its_times_in_the_log_directory_and_measures_once(by_time, tiny, monkeypatch):
+    folder, task = by_time
+    assert all(part.seconds > 0 for part in task.body.partitions)
+    entries = json.loads((folder / 'layer_times.json').read_text())
     assert len(entries) == 5
     monkeypatch.setattr(layer_profile, '_profile', None)  # nothing is measured again
-    again = tiny.trainer(tmp_path / 'logs', task__body__partition_by='time')
-    assert again._task.body.partitions == run._task.body.partitions
+    again = tiny.trainer(folder, task__body__partition_by='time', task__body__memory_limit=1e9)
+    assert again._task.body.partitions == task.body.partitions
 
 
-def test_measuring_leaves_the_initial_weights_as_they_are(tiny, tmp_path):
+def test_measuring_leaves_the_initial_weights_as_they_are(by_time, tiny):
     plain = experiment.build_task(tiny.params(task__body__partition_by=[2, 5]), SPEC)
-    by_time = experiment.build_task(tiny.params(task__body__partition_by='time'), SPEC, logdir=str(tmp_path))
-    for one, other in zip(plain.body.trainable_variables, by_time.body.trainable_variables, strict=True):
+    for one, other in zip(plain.body.trainable_variables, by_time[1].body.trainable_variables, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
@@ -41,9 +48,8 @@ def test_a_memory_limit_counts_the_slots_of_the_optimizer_and_the_moving_average
     assert experiment.body_params(tiny.params()).num_optimizer_slots is None
 
 
-def test_the_table_tells_measured_milliseconds_and_estimated_megabytes(tiny, tmp_path):
-    body = experiment.build_task(
-        tiny.params(task__body__partition_by='time', task__body__memory_limit=1e9), SPEC, logdir=str(tmp_path)).body
+def test_the_table_tells_measured_milliseconds_and_estimated_megabytes(by_time):
+    body = by_time[1].body
     header, _, *rows = inspection.partition_summary(body.partitions).splitlines()
     assert header.endswith('MFLOPs  of mean  ms a micro-batch  of mean  MB by estimate')
     for row, part in zip(rows, body.partitions, strict=True):
