@@ -13,6 +13,8 @@ from lingpipe.distribute import cluster_config, messages, server
 
 
 def lead(config):
+    while silent_tasks.find(config):  # TensorFlow gives up connecting to servers that start later
+        pass
     tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec({'worker': config.jobs['worker']}))
     names = [device.name for device in tf.config.list_logical_devices('CPU')]
     with tf.device(names[-1]):
