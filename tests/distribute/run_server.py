@@ -9,11 +9,11 @@ import sys
 
 import tensorflow as tf
 
-from lingpipe.distribute import cluster_config, messages, server
+from lingpipe.distribute import cluster_config, server, silent_tasks
 
 
 def lead(config):
-    while silent_tasks.find(config):  # TensorFlow gives up connecting to servers that start later
+    while silent_tasks.find(config):  # they may start later
         pass
     tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec({'worker': config.jobs['worker']}))
     names = [device.name for device in tf.config.list_logical_devices('CPU')]
