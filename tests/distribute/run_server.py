@@ -9,7 +9,7 @@ import sys
 
 import tensorflow as tf
 
-from lingpipe.distribute import cluster_config, server, silent_tasks
+from lingpipe.distribute import cluster_config, messages, server, silent_tasks
 
 
 def lead(config):
