@@ -1,6 +1,8 @@
 """Benchmarks as modules: several of them define flags of one name, so none stays imported after its test."""
 
 import importlib
+import json
+import os
 import pathlib
 import sys
 
@@ -30,3 +32,60 @@ def load_benchmark(monkeypatch):
     for name in set(sys.modules) - modules:
         if str(getattr(sys.modules[name], '__file__', None)).startswith(str(_FOLDER)):
             del sys.modules[name]
+
+
+class _ProcessHere:
+    """Stands in for `common.Process`: the generator works in this process, where TensorFlow is there already."""
+
+    def __init__(self, function, *arguments, num_cores=None):
+        self._values = function(*arguments)
+
+    def ask(self):
+        pass
+
+    def answer(self):
+        return json.loads(json.dumps(next(self._values)))
+
+    next = answer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self._values.close()
+
+
+@pytest.fixture
+def run_benchmark(load_benchmark, monkeypatch, capsys):
+    """Returns a function that runs a benchmark here, with all that has a process of its own, and gives what it printed.
+
+    `test_benchmarks.py` runs commands, and benchmarks with processes of their own.
+    """
+    cores = os.sched_getaffinity(0)
+
+    def run(name, *arguments):
+        module = load_benchmark(name, *arguments)
+        common = sys.modules['common']
+        monkeypatch.setattr(common, 'Process', _ProcessHere)
+        # The allocator counts only with oneDNN, which tests do without.
+        monkeypatch.setattr(common, 'reset_allocator_peak', lambda: None)
+        monkeypatch.setattr(common, 'allocator_mib', lambda statistic: 0.0)
+        module.main([])
+        printed = capsys.readouterr().out
+        assert 'Machine: ' in printed
+        return printed
+
+    yield run
+    os.sched_setaffinity(0, cores)
+
+
+@pytest.fixture(scope='session')
+def table():
+    """Function that returns the rows of the only Markdown table in a text as dictionaries."""
+
+    def read(text):
+        header, _, *rows = [[cell.strip() for cell in line.strip('|').split('|')]
+                            for line in text.splitlines() if line.startswith('|')]
+        return [dict(zip(header, row)) for row in rows]
+
+    return read

@@ -1,29 +1,12 @@
 """The bubble's benchmark at its smallest size, and what it expects of equal partitions against the papers' formulas."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2', '--num_micro_batches=2',
          '--num_steps=2', '--milliseconds=1']
 
 
-def _run(*arguments):
-    """Runs the benchmark from the project root; returns the rows of its table as dictionaries, and all its text."""
-    environment = {key: value for key, value in os.environ.items() if key not in ('PYTHONPATH', 'TF_ENABLE_ONEDNN_OPTS')}
-    finished = subprocess.run([sys.executable, 'benchmarks/bubble.py', *_TINY, *arguments], cwd=_ROOT, env=environment,
-                              capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    lines = [[cell.strip() for cell in line.strip('|').split('|')]
-             for line in finished.stdout.splitlines() if line.startswith('|')]
-    return [dict(zip(lines[0], cells)) for cells in lines[2:]], finished.stdout
-
-
-def test_a_row_compares_the_same_step_measured_and_simulated():
+def test_a_row_compares_the_same_step_measured_and_simulated(run_benchmark, table):
     """Equal partitions by hand: F and R take 1, B takes 2, and the B that directly follows its own F recomputes nothing.
 
     ::
@@ -31,7 +14,8 @@ def test_a_row_compares_the_same_step_measured_and_simulated():
         device 0  F0F1......B1--R0B0--        3 of 10 idle
         device 1  ..F0F1B1--R0B0--....        3 of 10 idle
     """
-    (row,), text = _run('--schedules=gpipe', '--recompute=stage', '--waiting_partitions=')
+    text = run_benchmark('bubble', *_TINY, '--schedules=gpipe', '--recompute=stage', '--waiting_partitions=')
+    row, = table(text)
     assert [row[name] for name in ('layers', 'K', 'schedule', 'recompute')] == ['decoder', '2', 'gpipe', 'stage']
     measured, simulated, own_times = (float(row[f'{name} %']) for name in ('measured', 'simulated', 'own times'))
     assert 0 <= own_times <= measured < 100
@@ -41,9 +25,10 @@ def test_a_row_compares_the_same_step_measured_and_simulated():
     assert f'differ by {abs(float(row["points"])):.1f} percentage points at most' in text
 
 
-def test_devices_that_wait_are_compared_with_the_bubbles_of_the_papers():
+def test_devices_that_wait_are_compared_with_the_bubbles_of_the_papers(run_benchmark, table):
     """Over ideal, 1 / (V M) for the interleaved schedule (arXiv 2104.04473, section 2.2), 1 / 3 M for ZB-H1 (2401.10241)."""
-    rows, _ = _run('--schedules=interleaved_1f1b,zb_h1', '--recompute=', '--waiting_partitions=2')
+    rows = table(run_benchmark(
+        'bubble', *_TINY, '--schedules=interleaved_1f1b,zb_h1', '--recompute=', '--waiting_partitions=2'))
     assert [(row['layers'], row['schedule'], row['equal %']) for row in rows] == [
         ('waiting', 'interleaved_1f1b', f'{100 * (1 / 4) / (1 + 1 / 4):.1f}'),
         ('waiting', 'zb_h1', f'{100 * (1 / 6) / (1 + 1 / 6):.1f}')]

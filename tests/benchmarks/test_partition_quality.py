@@ -1,9 +1,6 @@
 """The benchmark of partition rules at its smallest size, and the figures that its documentation shows of the fixed profile."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -12,16 +9,12 @@ _TINY = ['--rows=2', '--num_cells=2', '--reduction_size=8', '--image_size=16', '
          '--vocabulary=10', '--num_partitions=2,3,4']
 
 
-@pytest.fixture(scope='module')
-def printed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('times')
-    environment = {key: value for key, value in os.environ.items() if key not in ('PYTHONPATH', 'TF_ENABLE_ONEDNN_OPTS')}
-    finished = subprocess.run(
-        [sys.executable, 'benchmarks/partition_quality.py', *_TINY, f'--cache_dir={folder}'], cwd=_ROOT, env=environment,
-        capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    assert (folder / 'layer_times.json').exists()
-    return finished.stdout
+@pytest.fixture
+def fixed(load_benchmark):
+    """The rows of the fixed profile, for which nothing need be measured."""
+    module = load_benchmark('partition_quality')
+    return {num_partitions: list(map(str, module._row('fixed', module._FIXED_MILLISECONDS, num_partitions)[2:]))
+            for num_partitions in (2, 3, 4)}
 
 
 def rows(text, profile):
@@ -30,23 +23,25 @@ def rows(text, profile):
     return {int(cells[1]): cells[2:] for cells in lines if cells[0] == profile}
 
 
-def test_heaviest_parts_of_the_fixed_profile_are_the_published_ones(printed):
+def test_heaviest_parts_of_the_fixed_profile_are_the_published_ones(fixed):
     """Measured with torchgpipe and Lingvo themselves: 539, 451, 359 and 528, 362, 451 with an empty first part."""
-    found = rows(printed, 'fixed')
-    heaviest = {num_partitions: [float(cell.split()[0]) for cell in cells[1:4]] for num_partitions, cells in found.items()}
+    heaviest = {num_partitions: [float(cell.split()[0]) for cell in cells[1:4]] for num_partitions, cells in fixed.items()}
     assert heaviest == {2: [528, 539, 528], 3: [359, 451, 362], 4: [267, 359, 451]}
-    assert found[4][4:] == ['1 2 3 4', '2 2 2 4', '0 3 3 4']
+    assert fixed[4][4:] == ['1 2 3 4', '2 2 2 4', '0 3 3 4']
 
 
-@pytest.mark.parametrize('profile', ['AmoebaNet-D', 'decoder'])
-def test_the_exact_cut_of_a_measured_profile_is_never_the_worse_one(printed, profile):
-    found = rows(printed, profile)
-    assert set(found) == {2, 3, 4}
-    for cells in found.values():
-        exact, *others = [float(cell.split()[0]) for cell in cells[1:4]]
-        assert all(exact <= other for other in others)
+def test_the_exact_cut_of_a_measured_profile_is_never_the_worse_one(run_benchmark, fixed, tmp_path):
+    printed = run_benchmark('partition_quality', *_TINY, f'--cache_dir={tmp_path}')
+    assert (tmp_path / 'layer_times.json').exists()
+    assert rows(printed, 'fixed') == fixed
+    for profile in ('AmoebaNet-D', 'decoder'):
+        found = rows(printed, profile)
+        assert set(found) == {2, 3, 4}
+        for cells in found.values():
+            exact, *others = [float(cell.split()[0]) for cell in cells[1:4]]
+            assert all(exact <= other for other in others)
 
 
-def test_the_documentation_shows_the_same_figures_of_the_fixed_profile(printed):
+def test_the_documentation_shows_the_same_figures_of_the_fixed_profile(fixed):
     shown = rows((_ROOT / 'docs/balancing.md').read_text(encoding='utf-8'), 'fixed')
-    assert shown.items() >= rows(printed, 'fixed').items()
+    assert shown.items() >= fixed.items()

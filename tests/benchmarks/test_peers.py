@@ -1,17 +1,16 @@
 """The comparison with PyTorch's pipelines, with an interpreter that only pretends to have PyTorch: its table, and its sentences."""
 
+import functools
 import importlib
 import json
-import os
 import pathlib
 import stat
-import subprocess
 import sys
 
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_TINY = ['--num_steps=3', '--num_blocks=4', '--width=8', '--sequence_length=4', '--batch_size=4', '--num_micro_batches=2',
+_TINY = ['--num_steps=3', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=4', '--num_micro_batches=2',
          '--schedules=1f1b']
 _NOTHING = '{"torch": null, "torchgpipe": null}'
 _TORCH = '{"torch": "9.8", "torchgpipe": null}'
@@ -50,39 +49,29 @@ def fake_python(tmp_path):
 
 
 @pytest.fixture
-def torch_process(monkeypatch):
+def torch_process(load_benchmark, monkeypatch):
     """Returns the module that talks to the peers' processes."""
-    for folder in ('benchmarks', 'benchmarks/peers'):
-        monkeypatch.syspath_prepend(_ROOT / folder)
-    return importlib.import_module('torch_process')
+    monkeypatch.setattr(sys, 'path', [*sys.path, str(_ROOT / 'benchmarks/peers')])
+    return load_benchmark('torch_process')
 
 
-def _run(*arguments):
-    environment = {key: value for key, value in os.environ.items() if key not in ('PYTHONPATH', 'TF_ENABLE_ONEDNN_OPTS')}
-    return subprocess.run([sys.executable, 'benchmarks/peers/step_time.py', *_TINY, *arguments], cwd=_ROOT, env=environment,
-                          capture_output=True, text=True)
+@pytest.fixture
+def compare(torch_process, run_benchmark):
+    """Returns a function that runs the whole comparison; what it prints is its value."""
+    return functools.partial(run_benchmark, 'peers.step_time', *_TINY)
 
 
-def _rows(text):
-    lines = [[cell.strip() for cell in line.strip('|').split('|')] for line in text.splitlines() if line.startswith('|')]
-    header, _, *rows = lines
-    return [dict(zip(header, row)) for row in rows]
-
-
-def test_without_pytorch_lingpipe_is_measured_alone_and_a_sentence_says_what_to_install(fake_python):
+def test_without_pytorch_lingpipe_is_measured_alone_and_a_sentence_says_what_to_install(compare, table, fake_python):
     python = fake_python(_NOTHING)
-    finished = _run(f'--torch_python={python}', '--recompute=none')
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    assert [(row['configuration'], row['recompute']) for row in _rows(finished.stdout)] == [
+    text = compare(f'--torch_python={python}', '--recompute=none')
+    assert [(row['configuration'], row['recompute']) for row in table(text)] == [
         ('plain TensorFlow', 'none'), ('plain TensorFlow', 'none'), ('LingPipe, 1f1b', 'none')]
-    assert f'`{python} -m pip install torch torchgpipe`' in finished.stdout
-    assert 'Machine: ' in finished.stdout
+    assert f'`{python} -m pip install torch torchgpipe`' in text
 
 
-def test_peers_stand_beside_the_best_row_of_the_same_recompute_mode(fake_python):
-    finished = _run(f'--torch_python={fake_python(_BOTH)}')
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    rows = _rows(finished.stdout)
+def test_peers_stand_beside_the_best_row_of_the_same_recompute_mode(compare, table, fake_python):
+    text = compare(f'--torch_python={fake_python(_BOTH)}')
+    rows = table(text)
     own = {row['recompute']: float(row['seconds']) for row in rows if row['configuration'].startswith('LingPipe')}
     peers = [row for row in rows if row['configuration'].startswith(('torch', 'plain PyTorch'))]
     assert len(peers) == 2 + 7 + 3
@@ -93,8 +82,8 @@ def test_peers_stand_beside_the_best_row_of_the_same_recompute_mode(fake_python)
         assert float(row['throughput']) == pytest.approx(own[row['recompute']] / float(row['seconds']), abs=0.006)
     assert [row['throughput'] for row in rows if row['configuration'].startswith('LingPipe')] == ['1.00', '1.00']
     assert "Not measured: torch pipelining, ScheduleGPipe, recompute 'stage' (exit status 1: RuntimeError: no such schedule)."\
-        in finished.stdout
-    assert 'PyTorch 9.8, torchgpipe 7.6.' in finished.stdout
+        in text
+    assert 'PyTorch 9.8, torchgpipe 7.6.' in text
 
 
 def test_torchgpipe_alone_may_be_missing(torch_process, fake_python):
