@@ -89,10 +89,10 @@ def test_output_shapes_of_each_unit_of_d_18_256():
     assert shapes[-1] == (None, 1001)
 
 
-@pytest.mark.parametrize('genotype, last_channels', [('A', 4 * 64), ('B', 4 * 64), ('C', 5 * 64), ('D', 4 * 64)])
-@pytest.mark.parametrize('image_size, sizes', [
-    (224, [111, 56, 28, 14, 7]), (299, [149, 75, 38, 19, 10]), (331, [165, 83, 42, 21, 11]),
-    (480, [239, 120, 60, 30, 15])])
+@pytest.mark.parametrize('genotype, last_channels, image_size, sizes', [
+    ('A', 4 * 64, 331, [165, 83, 42, 21, 11]), ('B', 4 * 64, 480, [239, 120, 60, 30, 15]),
+    ('C', 5 * 64, 331, [165, 83, 42, 21, 11]), ('D', 4 * 64, 224, [111, 56, 28, 14, 7]),
+    ('D', 4 * 64, 299, [149, 75, 38, 19, 10])])
 def test_sizes_at_published_image_sizes(genotype, last_channels, image_size, sizes):
     layers, shapes = build_unallocated((None, image_size, image_size, 3), genotype=genotype, num_cells=3,
                                        reduction_size=16, use_auxiliary_head=False)
