@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls, device_kinds
+from lingpipe.distribute import device_calls, device_kinds, workers
 from lingpipe.layers import replica_sums, training_step
 from lingpipe.pipeline import batch_statistics, boundary, stage_program
 
@@ -120,9 +120,10 @@ class Stage:
             index: int64 scalar tensor, the number of the replica.
             micro_batch: int64 scalar tensor, the number of the micro-batch in it.
         """
-        if self._num_replicas == 1:
+        num_replicas = self._num_replicas * workers.current().count
+        if num_replicas == 1:
             return None
-        return replica_sums.Replica(self._num_replicas, self._replica_sums, index, micro_batch, self.jit_compile)
+        return replica_sums.Replica(num_replicas, self._replica_sums, index, micro_batch, self.jit_compile)
 
     def trainability(self):
         """Returns what is not frozen now: another answer than before makes programs and layouts out of date."""

@@ -50,11 +50,17 @@ class WorkerTrainProgram(train_program.TrainProgram):
     def _step(self, batch):
         with self._workers.active():
             with tf.device('CPU:0'):
-                votes = self._workers.sum('CPU:0', tf.cast(self.stopping.read_value(), tf.int32))
+                self._votes = self._workers.sum('CPU:0', tf.cast(self.stopping.read_value(), tf.int32))
             row = super()._step(batch)
             with tf.device('CPU:0'), tf.control_dependencies([row]):
-                self._agreed.assign(votes > 0)
+                self._agreed.assign(self._votes > 0)
                 return tf.identity(row)
+
+    def _value_and_grad(self, batch, step, loss_scale=None):
+        """Hands out the loss when all sums of the step have ended: one that is not finite ends the step on every worker by itself."""
+        out, metrics = super()._value_and_grad(batch, step, loss_scale)
+        with tf.device('CPU:0'), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
+            return out._replace(loss=tf.identity(out.loss)), metrics
 
     def _is_to_stop(self):
         return self._agreed.read_value()

@@ -6,7 +6,7 @@ import sys
 
 import tensorflow as tf
 
-from lingpipe.distribute import exposure, local_devices, server, workers
+from lingpipe.distribute import local_devices, server, workers
 from lingpipe.planner import resolution
 from lingpipe.training import errors, follower, planning, trainer
 
@@ -40,7 +40,6 @@ def join(params, config, kind=None, dog=None):
     if on_cpu:
         local_devices.use_virtual_devices(num_devices)
     server.check_port(config)
-    exposure.warn_about_addresses(config)
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
     joined = workers.Workers(config, dog)
     params = planning.resolved(params, num_devices, on_cpu)

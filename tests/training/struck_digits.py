@@ -10,8 +10,9 @@ import signal
 import tensorflow as tf
 import tiny_digits
 
-from lingpipe import model_registry
+from lingpipe import layers, model_registry
 from lingpipe.input import image_input
+from lingpipe.layers import batch_normalization
 
 
 class StruckInput(image_input.ImageInput):
@@ -40,9 +41,14 @@ def _strike(step, labels):
 
 @model_registry.RegisterSingleTaskModel
 class StruckDigits(tiny_digits.TinyDigits):
-    """TinyDigits, with everything that workers have to agree on: batch norm, drop-out, clipping, averages."""
+    """TinyDigits, with everything that workers have to agree on: batch norm of groups of two, drop-out, clipping, averages."""
 
     INPUT = StruckInput
+
+    def Task(self):
+        p = super().Task()
+        p.body.layers[2] = layers.KerasParams(batch_normalization.BatchNormalization, group_size=2, momentum=0.9)
+        return p
 
 
 DEFAULT = StruckDigits

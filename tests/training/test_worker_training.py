@@ -7,13 +7,14 @@ import re
 import socket
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
+from lingpipe import layers
 from lingpipe.distribute import cluster_config, workers
-from lingpipe.training import errors, worker_training
+from lingpipe.layers import batch_normalization
+from lingpipe.training import errors, trainer, worker_training
 
 HERE = pathlib.Path(__file__).parent
 _SECONDS = 240  # a cluster takes eight on an idle machine
@@ -78,7 +79,9 @@ def test_workers_train_what_one_machine_trains_on_the_whole_batch_and_have_the_s
     cluster, printed = undisturbed
     assert re.search(r'Final Test after 12 steps: loss \d', printed[0])
     assert printed[1].rstrip().endswith('worker:1 stopped after step 12, and with it all workers.')
-    tiny.train(tmp_path, task__body__num_micro_batches=4)
+    params = tiny.params(task__body__num_replicas=2)
+    params.task.body.layers[2] = layers.KerasParams(batch_normalization.BatchNormalization, group_size=2, momentum=0.9)
+    trainer.Trainer(params, tiny.evaluation_inputs(), tmp_path).run()
     of_chief = stored(cluster.folder / 'train/ckpt-12')
     assert_close(of_chief, stored(tmp_path / 'train/ckpt-12'))
     of_chief = {name: value for name, value in of_chief.items() if name.startswith('model/')}
@@ -106,13 +109,9 @@ def test_a_signal_to_one_worker_stops_all_after_the_same_step_and_after_a_kill_t
 
 
 def test_a_worker_that_hangs_is_noticed_and_the_others_say_that_a_restart_mends_it(data_dir, tmp_path):
-    struck = tmp_path / 'struck'
-    chief, hanging = Cluster(tmp_path, data_dir).start(
-        '--model_params_override=train.max_steps=100000', of_each=({}, {'STRIKE': f'50 SIGSTOP {struck}'}))
+    chief, hanging = Cluster(tmp_path, data_dir).start(of_each=({}, {'STRIKE': f'7 SIGSTOP {tmp_path}/stopped'}))
     try:
-        while not struck.exists() and chief.poll() is None:
-            time.sleep(0.1)
-        printed, _ = chief.communicate(timeout=60)
+        printed, _ = chief.communicate(timeout=_SECONDS)
     finally:
         for process in (chief, hanging):
             process.kill()
