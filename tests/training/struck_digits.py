@@ -1,6 +1,7 @@
-"""A tiny model on which a signal strikes the process that reads a certain batch, once.
+"""A tiny model on which signals strike the process that reads a certain batch, or another one, once each.
 
-STRIKE='7 SIGKILL FILE' in the environment: batch 7 of the training, which signal, and what is there once it was sent.
+STRIKE='7 SIGKILL FILE; 9 SIGTERM FILE PID' in the environment: batch 7 of the training, which signal, what is there once it was
+sent, and perhaps a file with the number of the process to strike.
 """
 
 import os
@@ -31,11 +32,11 @@ class StruckInput(image_input.ImageInput):
 
 
 def _strike(step, labels):
-    if 'STRIKE' in os.environ:
-        at, name, file = os.environ['STRIKE'].split()
+    for strike in filter(None, os.environ.get('STRIKE', '').split(';')):
+        at, name, file, *pid = strike.split()
         if step == int(at) and not pathlib.Path(file).exists():
             pathlib.Path(file).touch()
-            os.kill(os.getpid(), signal.Signals[name])
+            os.kill(int(pathlib.Path(*pid).read_text()) if pid else os.getpid(), signal.Signals[name])
     return labels
 
 

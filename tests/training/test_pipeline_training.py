@@ -1,0 +1,55 @@
+"""A chief and two workers on loopback, as processes of their own, whatever happens to them."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+_SECONDS = 400  # an idle machine takes a tenth of it
+
+
+@pytest.fixture(name='run')
+def run_fixture(tmp_path, tiny):
+    tiny.evaluation_inputs()['Test'].Instantiate()  # prepares the data
+
+    environment = {**os.environ, 'PYTHONPATH': str(HERE.parents[1]), 'PIDS': str(tmp_path), 'TFDS_DATA_DIR': tiny._data_dir,
+                   'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1'}
+
+    def run(*flags, of_cluster=True, strikes=()):
+        """Returns what the processes, or one without a cluster, printed; `strikes`: 'BATCH SIGNAL TASK'."""
+        strikes = [f'{batch} {name} {tmp_path}/struck_{batch} {tmp_path}/{task}' for batch, name, task in map(str.split, strikes)]
+        launcher = ['-m', 'lingpipe.distribute.local_cluster', '--workers=2', '--'] if of_cluster else []
+        done = subprocess.run(
+            [sys.executable, *launcher, str(HERE / 'run_in_cluster.py'), '--model=struck_digits', *flags],
+            env={**environment, 'STRIKE': ';'.join(strikes)}, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=_SECONDS)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    return run
+
+
+def test_stages_on_workers_survive_what_befalls_the_processes_and_end_with_the_weights_of_one_machine(
+        run, tmp_path, assert_same_checkpoint):
+    """Where the log directory is a relative path, only the chief's own disk is the right one: workers have no such folder."""
+    steps = 'train.max_steps=28; train.save_interval_seconds=0'
+    printed = run('--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}', '--max_restarts=5', '--step_timeout_seconds=20', strikes=[
+        '6 SIGKILL worker:1', '12 SIGKILL chief:0', '17 SIGSTOP worker:0', '26 SIGTERM worker:1'])
+    assert 'Error: Worker 1 was lost in the middle of a step (' in printed
+    assert re.search(r'\[worker 1\] \[supervisor\] The training was ended by SIGKILL; restart 1 of 5', printed)
+    assert re.search(r'\[chief\] \[supervisor\] The training was ended by SIGKILL; restart 1 of 5', printed)
+    assert '[worker 0] [supervisor] The training gave no sign of life for 20 s and is killed.' in printed
+    assert '[worker 1] worker:1 was asked to stop, and has told the chief.' in printed
+    step, = re.findall(r'Stopped by a signal to worker:1 at step (\d+); checkpoint', printed)
+    assert int(step) < 28
+    assert '[worker 0] worker:0 has ended.' in printed
+
+    printed = run('--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}')
+    assert f'going on from step {step}' in printed
+    assert 'worker:1/CPU:0' in printed
+    run('--logdir=alone', f'--model_params_override={steps}', of_cluster=False)
+    assert_same_checkpoint(tmp_path / 'cluster/train/ckpt-28', tmp_path / 'alone/train/ckpt-28')
