@@ -2,31 +2,22 @@
 
 import copy
 import functools
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from lingpipe.distribute import across_replicas, device_calls, device_kinds
-from lingpipe.pipeline import boundary, boundary_gradients, positions, stage_program, state_updates
+from lingpipe.pipeline import (
+    boundary,
+    boundary_gradients,
+    micro_batches,
+    positions,
+    stage_program,
+    state_updates,
+    step_sums,
+)
 from lingpipe.pipeline import schedule as schedules
 
 ALL_KINDS = (schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)
-
-
-class Sums(NamedTuple):
-    """What a run of the pipeline leaves behind, still in sums over the mini-batch.
-
-    Attributes:
-        metrics: dictionary from name to (sum, weight), on the last stage.
-        losses: for each stage whose layers add losses, the pair (sum, rows).
-        weight_gradients: for each stage, the list of gradient sums of its weights.
-        input_gradients: for each micro-batch, the list of gradients of its floating-point inputs; empty where not asked for.
-    """
-
-    metrics: dict
-    losses: list
-    weight_gradients: list
-    input_gradients: list
 
 
 class Execution:
@@ -48,7 +39,7 @@ class Execution:
     Args:
         stages: list of `Stage`s.
         schedule: the `Schedule` to run.
-        micro_batches: list of nests of tensors `[micro_batch, ...]`, the inputs of the pipeline.
+        parts: list of nests of tensors `[micro_batch, ...]`, the inputs of the pipeline.
         seed_and_step: int64 tensor `[2]`.
         training: Python boolean.
         values: for each stage its `Variables`, as tensors.
@@ -71,19 +62,19 @@ class Execution:
         num_rows: rows of the micro-batches together: an integer where it is known, else a tensor.
     """
 
-    def __init__(self, stages, schedule, micro_batches, seed_and_step, training, values, recompute='stage', targets=None,
+    def __init__(self, stages, schedule, parts, seed_and_step, training, values, recompute='stage', targets=None,
                  loss=None, input_gradients_needed=False, observer=None, loss_scale=None, first_micro_batch=0,
                  replica=0, equal_rows=None):
         self.stages = stages
         self._schedule = schedule
-        inputs = [boundary.unpack(nest) for nest in micro_batches]
-        rows = [num_rows(parts.values) for parts in inputs]
-        self._equal_rows = are_equal(rows) if equal_rows is None else equal_rows
+        inputs = [boundary.unpack(nest) for nest in parts]
+        rows = [micro_batches.num_rows(each.values) for each in inputs]
+        self._equal_rows = micro_batches.are_equal(rows) if equal_rows is None else equal_rows
         self.num_rows = sum(rows)
         self.siblings = [self]
-        self._outputs = {(-1, m): parts for m, parts in enumerate(inputs)}
-        self._structures = {-1: boundary.structure_of(micro_batches[0])}
-        self._targets = targets or [()] * len(micro_batches)
+        self._outputs = {(-1, m): each for m, each in enumerate(inputs)}
+        self._structures = {-1: boundary.structure_of(parts[0])}
+        self._targets = targets or [()] * len(parts)
         self._loss = loss
         self._positions = positions.Positions(seed_and_step, rows, stages[0].device, first_micro_batch, replica)
         self.training = training
@@ -123,12 +114,12 @@ class Execution:
 
     @property
     def sums(self):
-        """The `Sums` of all actions run so far."""
+        """The `step_sums.Sums` of all actions run so far."""
         last = self.stages[-1].device
-        metrics = device_calls.call(last, add_up, self._metrics)
-        losses = [device_calls.call(last, add_up, parts) for parts in self._losses.values()]
+        metrics = device_calls.call(last, step_sums.add_up, self._metrics)
+        losses = [device_calls.call(last, step_sums.add_up, parts) for parts in self._losses.values()]
         inputs = [self._take_gradients(-1, m) if self._input_gradients_needed else [] for m in range(self.num_micro_batches)]
-        return Sums(metrics, losses, self._weight_gradients, inputs)
+        return step_sums.Sums(metrics, losses, self._weight_gradients, inputs)
 
     def fork(self):
         """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
@@ -298,7 +289,7 @@ class Execution:
             is_last = self._is_last(stage)
             inputs, sources = self._inputs(stage, m)
             structure = self._structures[stage.index - 1] if stage.sources is None else boundary.list_structure(len(sources))
-            inputs, targets = _specs((inputs, self._targets[m] if is_last else ()), self._equal_rows)
+            inputs, targets = micro_batches.specs((inputs, self._targets[m] if is_last else ()), self._equal_rows)
             program = stage.program(
                 inputs, structure, targets, self._loss if is_last else None, self.training, self._by_layer)
             self._programs[stage.index] = program
@@ -309,29 +300,3 @@ class Execution:
 def _zero_statistics(stage, training):
     spec = stage.statistics(training).spec
     return device_calls.call(stage.device, lambda: tf.zeros(spec.shape, spec.dtype))
-
-
-def are_equal(rows):
-    """Says whether micro-batches have one number of rows, known now.
-
-    Args:
-        rows: list of integers, or tensors where the number is not known.
-    """
-    return all(isinstance(count, int) and count == rows[0] for count in rows)
-
-
-def add_up(parts):
-    """Adds in one order always; tf.add_n takes the order in which it can save memory."""
-    return tf.nest.map_structure(lambda *values: tf.reduce_sum(tf.stack(values), 0), *parts) if parts else {}
-
-
-def num_rows(values):
-    """Returns the number of rows: a Python integer where it is known, else a tensor."""
-    tensor = values[0]
-    return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
-
-
-def _specs(nest, equal):
-    """Specs of a micro-batch; where their sizes differ the number of rows is left open, so that one trace serves all."""
-    return tf.nest.map_structure(
-        lambda tensor: tf.TensorSpec(tensor.shape if equal else [None, *tensor.shape[1:]], tensor.dtype), nest)

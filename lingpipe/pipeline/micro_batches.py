@@ -50,6 +50,32 @@ def join(micro_batches):
     return tf.nest.map_structure(_join_leaves, *micro_batches)
 
 
+def are_equal(rows):
+    """Says whether micro-batches have one number of rows, known now.
+
+    Args:
+        rows: list of integers, or tensors where the number is not known.
+    """
+    return all(isinstance(count, int) and count == rows[0] for count in rows)
+
+
+def num_rows(values):
+    """Returns the number of rows: a Python integer where it is known, else a tensor."""
+    tensor = values[0]
+    return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
+
+
+def specs(nest, equal):
+    """Returns the specs of a micro-batch; where sizes differ the number of rows is left open, so that one trace serves all.
+
+    Args:
+        nest: nest of tensors `[micro_batch, ...]`.
+        equal: whether all micro-batches have one number of rows.
+    """
+    return tf.nest.map_structure(
+        lambda tensor: tf.TensorSpec(tensor.shape if equal else [None, *tensor.shape[1:]], tensor.dtype), nest)
+
+
 def _to_tensor(leaf):
     return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
 

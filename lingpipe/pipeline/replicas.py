@@ -4,7 +4,7 @@ import itertools
 
 from lingpipe.distribute import device_calls, variable_placement, workers
 from lingpipe.layers import replica_sums
-from lingpipe.pipeline import boundary, executor, state_updates, variable_values
+from lingpipe.pipeline import boundary, executor, micro_batches, state_updates, step_sums, variable_values
 
 
 class Replicas:
@@ -48,14 +48,14 @@ class Replicas:
 
     @property
     def sums(self):
-        """The `executor.Sums` of all actions run so far, over all replicas."""
+        """The `step_sums.Sums` of all actions run so far, over all replicas."""
         parts = [execution.sums for execution in self._executions]
         last = self._executions[0].stages[-1].device
-        metrics = device_calls.call(last, executor.add_up, [part.metrics for part in parts])
-        losses = [device_calls.call(last, executor.add_up, list(pairs)) for pairs in zip(*[part.losses for part in parts])]
+        metrics = device_calls.call(last, step_sums.add_up, [part.metrics for part in parts])
+        losses = [device_calls.call(last, step_sums.add_up, list(pairs)) for pairs in zip(*[part.losses for part in parts])]
         weight_gradients = [self._sum_weight_gradients(stage, [part.weight_gradients[stage] for part in parts])
                             for stage in range(len(self._owners))]
-        return executor.Sums(metrics, losses, weight_gradients, [nest for part in parts for nest in part.input_gradients])
+        return step_sums.Sums(metrics, losses, weight_gradients, [nest for part in parts for nest in part.input_gradients])
 
     def fork(self):
         """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
@@ -104,7 +104,7 @@ def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, train
     if training:
         _check_shares(shares, grid[0])
     here = workers.current().index
-    equal = executor.are_equal([executor.num_rows(boundary.unpack(nest).values) for nest in parts])
+    equal = micro_batches.are_equal([micro_batches.num_rows(boundary.unpack(nest).values) for nest in parts])
     executions = [
         executor.Execution(
             stages, schedule.for_num_micro_batches(stop - start), parts[start:stop], seed_and_step, training,
