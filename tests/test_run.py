@@ -91,6 +91,9 @@ USAGE_ERRORS = {
     'a cluster of TPUs': ([TINY, '--logdir=x', '--cluster=pipeline', '--device=tpu'], '--cluster is for CPUs and GPUs only'),
     'an update of no parameter server': (
         [TINY, '--logdir=x', '--cluster=pipeline', '--update=sync'], '--update is for --cluster=parameter_server only.'),
+    'a limit of staleness where nothing is stale': (
+        [TINY, '--logdir=x', '--cluster=parameter_server', '--update=sync', '--max_staleness=3'],
+        '--max_staleness is for --cluster=parameter_server --update=async only'),
     'restarts of an evaluation': (
         [TINY, '--logdir=x', '--mode=eval', '--max_restarts=3'], '--max_restarts is for --mode=train only.'),
     'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list'),

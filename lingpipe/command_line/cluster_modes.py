@@ -89,4 +89,7 @@ def _train_as_worker(params, datasets, given, config, started):
 
 
 def _train_with_parameter_servers(params, datasets, given, config, started):
-    raise NotImplementedError('--cluster=parameter_server cannot train yet. Leave --cluster out to train on this machine.')
+    from lingpipe.training import server_training
+    kind = None if given.device == 'auto' else given.device.upper()
+    params, servers = server_training.join(params, config, given.update, given.max_staleness, given.step_timeout_seconds, kind)
+    server_training.train(params, datasets, given.logdir, servers, started)

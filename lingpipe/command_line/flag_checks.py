@@ -68,3 +68,5 @@ def _check_cluster(given):
         raise app.UsageError('--cluster is for CPUs and GPUs only: --device=tpu reaches all hosts of a TPU by itself. Give one of them.')
     if given['update'].present and given.cluster != 'parameter_server':
         raise app.UsageError('--update is for --cluster=parameter_server only. Add --cluster=parameter_server.')
+    if given['max_staleness'].present and (given.cluster, given.update) != ('parameter_server', 'async'):
+        raise app.UsageError('--max_staleness is for --cluster=parameter_server --update=async only: elsewhere no gradient is stale.')

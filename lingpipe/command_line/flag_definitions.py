@@ -37,6 +37,9 @@ flags.DEFINE_string(
     'cluster_spec', None, 'With --cluster: file in the form of TF_CONFIG that names all processes; by default TF_CONFIG itself.')
 flags.DEFINE_string('task', None, "With --cluster: which process this one is, such as 'worker:1'; by default as the cluster spec says.")
 flags.DEFINE_enum('update', 'async', ['async', 'sync'], 'With --cluster=parameter_server: whether workers wait for each other in every step.')
+flags.DEFINE_integer(
+    'max_staleness', None, 'With --cluster=parameter_server --update=async: gradients are dropped that are staler than so many updates of '
+    'others; by default none is.', lower_bound=0)
 flags.DEFINE_float(
     'step_timeout_seconds', 600., 'With --cluster: after so long without the end of a step a worker counts as lost; 0: never.', lower_bound=0.)
 flags.DEFINE_integer(

@@ -56,6 +56,30 @@ class ParameterServers:
         self.names = [f'/job:ps/replica:0/task:{index}/device:CPU:0' for index in range(config.num_parameter_servers)]
         self._num_bytes = dict.fromkeys(self.names, 0)
 
+    def choose_devices(self, body_params, kind=None):
+        """Chooses where stages are, on every worker and, for evaluation, on the chief: `devices`.
+
+        Args:
+            body_params: `GPipeLayer.Params()`.
+            kind: 'CPU' or 'GPU'; None: GPUs where the chief and all workers have some.
+
+        Raises:
+            ValueError: not all have GPUs.
+        """
+        p = body_params
+        num_gpus = self._num_of_each('GPU')
+        if kind == 'GPU' and not num_gpus:
+            raise ValueError('--device=gpu: the chief and all workers must have a GPU. Give --device=cpu, or leave it out.')
+        kind, count = ('GPU', num_gpus) if num_gpus and kind != 'CPU' else ('CPU', self._num_of_each('CPU'))
+        self.devices = p.devices or [f'{kind}:{index % count}' for index in range(p.num_replicas * p.num_partitions)]
+
+    def _num_of_each(self, kind):
+        """Returns how many devices of a kind the chief and every worker have at least."""
+        tasks = [('chief', 0), *(('worker', index) for index in range(self.num_workers))]
+        found = [(spec.job, spec.task) for spec in (
+            tf.DeviceSpec.from_string(device.name) for device in tf.config.list_logical_devices(kind))]
+        return min(map(found.count, tasks))
+
     @contextlib.contextmanager
     def creating(self):
         """Makes the servers the home of the variables that are created inside."""
