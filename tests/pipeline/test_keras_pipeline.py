@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.pipeline import gpipe_layer
+from lingpipe.pipeline import gpipe_layer, layer_profile
 
 layers = keras.layers
 from_keras = gpipe_layer.GPipeLayer.from_keras
@@ -95,9 +95,11 @@ CASES = {
                np.ones([4, 3], 'float32'))}
 
 
-@pytest.mark.parametrize('case', CASES)
-@pytest.mark.parametrize('schedule, recompute', [
-    ('gpipe', 'stage'), ('1f1b', 'layer'), ('zb_h1', 'none')])
+@pytest.mark.parametrize('case, schedule, recompute', [
+    ('u_net', 'gpipe', 'stage'), ('u_net', '1f1b', 'layer'), ('u_net', 'zb_h1', 'none'),
+    ('two_towers', '1f1b', 'layer'), ('two_towers', 'zb_h1', 'none'),
+    ('tied_embedding', 'gpipe', 'stage'), ('tied_embedding', 'zb_h1', 'none'),
+    ('masked', 'gpipe', 'stage'), ('masked', '1f1b', 'layer')])
 def test_loss_gradients_and_outputs_are_those_of_the_model(case, schedule, recompute, assert_close):
     keras.utils.set_random_seed(0)
     make_model, x, y = CASES[case]
@@ -141,16 +143,15 @@ def test_a_skip_goes_straight_from_maker_to_reader():
     assert all(len(stage.sources) <= 2 for stage in pipe.stages)
 
 
-@pytest.mark.parametrize('name, size, num_partitions', [
-    ('ResNet50', 32, 4), ('MobileNetV2', 32, 3), ('EfficientNetB0', 32, 3), ('InceptionV3', 75, 2)])
-def test_applications_give_the_outputs_and_gradients_of_the_model(name, size, num_partitions, assert_close):
+@pytest.mark.parametrize('name, num_partitions', [('ResNet50', 4), ('EfficientNetB0', 3)])
+def test_applications_give_the_outputs_and_gradients_of_the_model(name, num_partitions, assert_close):
     keras.utils.set_random_seed(0)
-    model = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=5)
+    model = getattr(keras.applications, name)(weights=None, input_shape=(32, 32, 3), classes=5)
     for layer in model._flatten_layers():
         layer.trainable = not isinstance(layer, layers.BatchNormalization) and layer.trainable
         if isinstance(layer, layers.Dropout):
             layer.rate = 0.0
-    x, y = images(size, 2), np.array([1, 3])
+    x, y = images(32, 2), np.array([1, 3])
 
     def cross_entropy(labels, probabilities):
         return tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, probabilities))
@@ -168,7 +169,7 @@ def uneven():
     class Slow(layers.Layer):
         def call(self, inputs):
             return tf.map_fn(lambda row: tf.while_loop(
-                lambda step, row: step < 200, lambda step, row: (step + 1, tf.tanh(row)), (0, row))[1], inputs)
+                lambda step, row: step < 100, lambda step, row: (step + 1, tf.tanh(row)), (0, row))[1], inputs)
 
     inputs = keras.Input([4])
     hidden = inputs
@@ -178,7 +179,9 @@ def uneven():
 
 
 @pytest.mark.parametrize('case', ['tied_embedding', 'masked'])
-def test_a_cut_by_measured_time_gives_the_loss_of_the_model(case, assert_close, tmp_path):
+def test_a_cut_by_measured_time_gives_the_loss_of_the_model(case, assert_close, tmp_path, monkeypatch):
+    monkeypatch.setattr(layer_profile, '_LEAST_RUNS', 1)
+    monkeypatch.setattr(layer_profile, '_LEAST_SECONDS', 0.0)
     keras.utils.set_random_seed(0)
     make_model, x, y = CASES[case]
     model = make_model()
@@ -192,7 +195,7 @@ def test_a_cut_by_measured_time_gives_the_loss_of_the_model(case, assert_close, 
 
 
 def test_measured_time_moves_the_cut_to_what_is_slow():
-    pipe = from_keras(uneven(), num_partitions=2, partition_by='time', batch_size=16)
+    pipe = from_keras(uneven(), num_partitions=2, partition_by='time', batch_size=4)
     assert pipe.partitions[1].layer_names[0] == 'slow'
 
 
