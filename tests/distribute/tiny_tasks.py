@@ -9,11 +9,12 @@ from lingpipe.models import image_classifier, language_model
 
 
 def amoebanet_task(dropout_rate=0.0):
-    """Returns the params of AmoebaNet-D(3, 8), and a batch of images `[8, 16, 16, 1]` with labels and weights `[8]`."""
+    """Returns the params of AmoebaNet-D(2, 8) up to its first cell, and images `[8, 16, 16, 1]` with labels and weights `[8]`."""
     p = image_classifier.ImageClassifier.Params().Set(name='tiny_amoebanet', label_smoothing=0.1)
-    p.body.layers = amoebanet.amoebanet_layers(
-        'D', num_cells=3, reduction_size=8, num_classes=10, use_auxiliary_head=False, dropout_rate=dropout_rate,
+    *units, head = amoebanet.amoebanet_layers(
+        'D', num_cells=2, reduction_size=8, num_classes=10, use_auxiliary_head=False, dropout_rate=dropout_rate,
         drop_path_final_keep_prob=1.0 - dropout_rate, batch_norm_momentum=0.9)
+    p.body.layers = [*units[:5], head]  # the stem, three cells that halve the image, and one that does not
     random = np.random.default_rng(0)
     batch = random.normal(size=(8, 16, 16, 1)), random.integers(0, 10, 8), np.ones(8)
     return _configured(p), _tensors(batch)
