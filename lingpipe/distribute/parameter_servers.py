@@ -19,8 +19,9 @@ class ParameterServers:
               ─────────────────> worker 1 ────────────────> server 1: the others
                                              gradients
 
-    Each variable lies as a whole on one server, the one that has the fewest bytes of them when it is made; a Keras variable
-    cannot be cut. (A `variable_partitioner` would make `ShardedVariable`s, which Keras does not take.)
+    Each variable lies as a whole on one server, the one that has the fewest bytes of them when it is made. (The strategy's own
+    `variable_partitioner` would cut large ones into `ShardedVariable`s. Keras layers can use these, but Keras optimizers keep whole
+    slots for them, on one server, and they have no device on which a step could read them.)
 
     Make it before TensorFlow has done anything else in the process but setting virtual devices up. It waits until all tasks
     of the cluster are there.

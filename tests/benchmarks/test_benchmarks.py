@@ -82,3 +82,12 @@ def test_mixed_precision_has_a_row_for_each_model_and_policy():
         '--model_params_override=train.max_steps=2'))
     assert [(row['model'], row['dtype_policy']) for row in rows] == [('params.amoebanet', 'mixed_bfloat16')]
     assert 'accuracy' in rows[0]['final Test']
+
+
+def test_sync_vs_async_has_a_row_for_each_number_of_workers_and_one_with_a_slow_worker(tmp_path):
+    picture = tmp_path / 'loss.png'
+    text = _run('sync_vs_async', '--modes=async', '--num_workers=1', '--seconds=0.5', '--pause_milliseconds=1',
+                f'--loss_picture={picture}')
+    lines = [line for line in text.splitlines() if line.startswith('| async')]
+    assert len(lines) == 2 and '1 workers, one of which takes 4 times as long:' in text
+    assert picture.stat().st_size > 1000

@@ -1,0 +1,56 @@
+"""Workers and parameter servers as processes of this machine, each in a folder of its own."""
+
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+
+import common  # noqa: F401
+
+from lingpipe.distribute import child_process, cluster_config
+
+_PROGRAM = 'from lingpipe.distribute import cluster_config, server; server.serve(cluster_config.read(), use_gpus=False)'
+
+
+@contextlib.contextmanager
+def running(num_workers, num_servers, files):
+    """Starts servers on loopback and ends them when the block ends, or this process does.
+
+    Args:
+        num_workers: number of workers.
+        num_servers: number of parameter servers; may be 0.
+        files: list of {file name: text}, what is in the folder of each worker.
+
+    Yields:
+        `cluster_config.ClusterConfig` of the chief.
+    """
+    names = [('worker', index) for index in range(num_workers)] + [('ps', index) for index in range(num_servers)]
+    chief, *addresses = _free_addresses(1 + len(names))
+    jobs = {'chief': [chief]}
+    for (job, _), address in zip(names, addresses):
+        jobs.setdefault(job, []).append(address)
+    with contextlib.ExitStack() as stack:
+        for job, index in names:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            for name, text in files[index].items() if job == 'worker' else ():
+                pathlib.Path(folder, name).write_text(text)
+            process = _start(cluster_config.ClusterConfig(jobs, job, index), folder)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield cluster_config.ClusterConfig(jobs, 'chief', 0)
+
+
+def _start(config, folder):
+    environment = {**os.environ, 'TF_CONFIG': config.to_json(), 'PYTHONPATH': os.pathsep.join(sys.path[1:])}
+    return child_process.start([sys.executable, '-c', _PROGRAM], cwd=folder, env=environment, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+
+
+def _free_addresses(count):
+    """All ports are taken before any is given back, else two could be the same."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
+        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
