@@ -140,7 +140,7 @@ def with_losses_of_layers():
         layers.Dense(8, activation='gelu', kernel_regularizer='l1'), layers.Dense(3, activity_regularizer='l1')])
 
 
-@pytest.mark.parametrize('schedule', SCHEDULES)
+@pytest.mark.parametrize('schedule', ['gpipe', 'zb_h1'])
 def test_losses_of_layers_count_in_training_and_evaluation(schedule):
     plain, pipelined = pair(with_losses_of_layers, schedule=schedule, **{'num_partitions': 2, **SCHEDULES[schedule]})
     assert_same_training(plain, pipelined, *data(10), lambda: {'optimizer': 'sgd', 'loss': cross_entropy()})
@@ -183,7 +183,7 @@ def two_taggers():
     left, right = keras.Input([6], dtype='int32', name='left'), keras.Input([4], dtype='int32', name='right')
     embedding = layers.Embedding(9, 5, mask_zero=True)
     near = layers.Dense(3, name='near')(layers.Dense(5, activation='tanh')(embedding(left)))
-    far = layers.Dense(3, name='far')(layers.LSTM(4, return_sequences=True)(embedding(right)))
+    far = layers.Dense(3, name='far')(layers.Dense(4, activation='gelu')(embedding(right)))
     return keras.Model({'left': left, 'right': right}, {
         'near': near, 'far': far, 'whole': layers.Dense(2, name='whole')(layers.GlobalAveragePooling1D()(far))})
 

@@ -82,8 +82,8 @@ def test_random_numbers_are_those_of_every_compiled_pipeline(assert_close):
     check_equal(pipe, pipeline, cross_entropy, *tokens(), assert_close)
 
 
-@pytest.mark.parametrize('recompute', ['stage', 'layer'])
-@pytest.mark.parametrize('num_stages, num_micro_batches', [(1, 1), (1, 4), (2, 1), (2, 4), (4, 2)])
+@pytest.mark.parametrize('num_stages, num_micro_batches, recompute', [
+    (1, 1, 'stage'), (1, 4, 'layer'), (2, 1, 'layer'), (2, 4, 'stage'), (4, 2, 'stage'), (4, 2, 'layer')])
 def test_gradients_equal_those_of_one_device(num_stages, num_micro_batches, recompute, assert_close):
     layers = [KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 4
     pipe, run = build(layers, tf.TensorSpec([8, 4], tf.float32))
