@@ -23,7 +23,7 @@ class RemoteCalls:
         self.num_under_way = 0
         self._values, self._answers = queue.Queue(), queue.Queue()
         for index in range(limit):
-            threading.Thread(target=self._wait, name=f'remote call {index}', daemon=True).start()
+            threading.Thread(target=_fetch, args=(self._values, self._answers), name=f'remote call {index}', daemon=True).start()
 
     def call(self, arguments):
         """Sends a call off.
@@ -59,10 +59,13 @@ class RemoteCalls:
             raise error
         return answer
 
-    def _wait(self):
-        while True:
-            value = self._values.get()
-            try:
-                self._answers.put((value.fetch(), None))
-            except Exception as error:  # which the thread that asks gets to see
-                self._answers.put((None, error))
+
+def _fetch(values, answers):
+    """Runs in a thread, which must not keep the function from being forgotten while its servers still run."""
+    while True:
+        value = values.get()
+        try:
+            answers.put((value.fetch(), None))
+        except Exception as error:  # which the thread that asks gets to see
+            answers.put((None, error))
+        del value

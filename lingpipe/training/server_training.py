@@ -1,6 +1,7 @@
 """Training with parameter servers: joining the cluster, and what an error means."""
 
 import contextlib
+import gc
 import math
 import sys
 
@@ -60,6 +61,7 @@ def train(params, evaluation_inputs, logdir, servers, started=None):
     """
     with losses_in_words(servers):
         trainer.Trainer(params, evaluation_inputs, logdir, servers, started).run()
+    gc.collect()  # what workers and servers know of functions is removed while they are still there
 
 
 @contextlib.contextmanager
