@@ -16,9 +16,10 @@ from tests.pipeline.small_stacks import (
 layers = keras.layers
 
 
-@pytest.mark.parametrize('num_micro_batches, recompute', [
-    (1, 'stage'), (2, 'none'), (2, 'stage'), (2, 'layer'), (4, 'none'), (8, 'stage'), (8, 'layer')])
-@pytest.mark.parametrize('num_partitions', [1, 3, 4])
+@pytest.mark.parametrize('num_partitions, num_micro_batches, recompute', [
+    (1, 1, 'none'), (1, 2, 'stage'), (1, 4, 'layer'), (1, 8, 'none'),
+    (3, 1, 'stage'), (3, 2, 'layer'), (3, 4, 'none'), (3, 8, 'stage'),
+    (4, 1, 'layer'), (4, 2, 'none'), (4, 4, 'stage'), (4, 8, 'layer')])
 def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels()
     pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=num_micro_batches,
@@ -36,8 +37,8 @@ def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, rec
         assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-@pytest.mark.parametrize('num_rows, num_micro_batches', [(10, 4), (7, 3), (3, 4), (1, 2)])
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('num_rows, num_micro_batches, recompute', [
+    (10, 4, 'none'), (7, 3, 'stage'), (10, 4, 'layer'), (3, 4, 'none'), (1, 2, 'stage'), (3, 4, 'layer')])
 def test_uneven_and_small_batches(num_rows, num_micro_batches, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels(num_rows)
     pipe = make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=num_micro_batches, recompute=recompute)
@@ -120,8 +121,8 @@ class Join(layers.Layer):
         return tf.concat(tf.nest.flatten(inputs), -1)
 
 
-@pytest.mark.parametrize('ends', [[5], [1, 2, 3, 5], [1, 2, 4, 5]])
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('ends, recompute', [
+    ([5], 'layer'), ([1, 2, 3, 5], 'none'), ([1, 2, 3, 5], 'stage'), ([1, 2, 4, 5], 'stage'), ([1, 2, 4, 5], 'layer')])
 def test_a_nest_crosses_the_boundaries(ends, recompute, make_pipe, PlainStack, assert_close):
     x, y = vectors()
     stack = [KerasParams(Fork, units=4), KerasParams(Twist, units=6), KerasParams(Twist, units=2), KerasParams(Join), dense(3)]
@@ -360,9 +361,8 @@ class Penalty(layers.Layer):
         return inputs + 1.0
 
 
-@pytest.mark.parametrize('num_partitions', [1, 3])
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
-@pytest.mark.parametrize('weighted', [False, True])
+@pytest.mark.parametrize('num_partitions, recompute, weighted', [
+    (1, 'none', False), (1, 'stage', True), (1, 'layer', False), (3, 'none', True), (3, 'stage', False), (3, 'layer', True)])
 def test_losses_of_layers_count_as_means_over_the_rows(num_partitions, recompute, weighted, make_pipe, assert_close):
     x, y = vectors()
     stack = [dense(4, name='first', activity_regularizer='l2'), KerasParams(Penalty, name='penalty'), dense(3, name='last')]
