@@ -52,4 +52,11 @@ class StruckDigits(tiny_digits.TinyDigits):
         return p
 
 
+@model_registry.RegisterSingleTaskModel
+class StruckTinyDigits(tiny_digits.TinyDigits):
+    """TinyDigits as it is."""
+
+    INPUT = StruckInput
+
+
 DEFAULT = StruckDigits

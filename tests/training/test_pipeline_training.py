@@ -24,7 +24,7 @@ def run_fixture(tmp_path, tiny):
         strikes = [f'{batch} {name} {tmp_path}/struck_{batch} {tmp_path}/{task}' for batch, name, task in map(str.split, strikes)]
         launcher = ['-m', 'lingpipe.distribute.local_cluster', '--workers=2', '--'] if of_cluster else []
         done = subprocess.run(
-            [sys.executable, *launcher, str(HERE / 'run_in_cluster.py'), '--model=struck_digits', *flags],
+            [sys.executable, *launcher, str(HERE / 'run_in_cluster.py'), '--model=struck_digits.StruckTinyDigits', *flags],
             env={**environment, 'STRIKE': ';'.join(strikes)}, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, timeout=_SECONDS)
         assert done.returncode == 0, done.stdout
@@ -33,12 +33,13 @@ def run_fixture(tmp_path, tiny):
     return run
 
 
-def test_stages_on_workers_survive_what_befalls_the_processes_and_end_with_the_weights_of_one_machine(
-        run, tmp_path, assert_same_checkpoint):
+def test_stages_on_workers_survive_what_befalls_the_processes_and_compute_what_one_machine_does(
+        run, tmp_path, stored, assert_close, assert_same_checkpoint):
     """Where the log directory is a relative path, only the chief's own disk is the right one: workers have no such folder."""
     steps = 'train.max_steps=28; train.save_interval_seconds=0'
-    printed = run('--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}', '--max_restarts=5', '--step_timeout_seconds=20', strikes=[
-        '6 SIGKILL worker:1', '12 SIGKILL chief:0', '17 SIGSTOP worker:0', '26 SIGTERM worker:1'])
+    printed = run(
+        '--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}', '--max_restarts=5', '--step_timeout_seconds=20',
+        strikes=['6 SIGKILL worker:1', '12 SIGKILL chief:0', '17 SIGSTOP worker:0', '26 SIGTERM worker:1'])
     assert 'Error: Worker 1 was lost in the middle of a step (' in printed
     assert re.search(r'\[worker 1\] \[supervisor\] The training was ended by SIGKILL; restart 1 of 5', printed)
     assert re.search(r'\[chief\] \[supervisor\] The training was ended by SIGKILL; restart 1 of 5', printed)
@@ -48,8 +49,11 @@ def test_stages_on_workers_survive_what_befalls_the_processes_and_end_with_the_w
     assert int(step) < 28
     assert '[worker 0] worker:0 has ended.' in printed
 
-    printed = run('--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}')
-    assert f'going on from step {step}' in printed
-    assert 'worker:1/CPU:0' in printed
-    run('--logdir=alone', f'--model_params_override={steps}', of_cluster=False)
-    assert_same_checkpoint(tmp_path / 'cluster/train/ckpt-28', tmp_path / 'alone/train/ckpt-28')
+    run('--logdir=alone', f'--model_params_override={steps}; train.steps_per_loop=1; train.save_max_to_keep=28', of_cluster=False)
+    assert_same_checkpoint(tmp_path / f'cluster/train/ckpt-{step}', tmp_path / f'alone/train/ckpt-{step}')
+
+    replicas = 'task.body.num_replicas=2; task.body.num_micro_batches=1'
+    printed = run('--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}; {replicas}')
+    assert f'2 replicas of 1 micro-batches, going on from step {step}' in printed
+    assert all(f'worker:{worker}/CPU:{device}' in printed for worker, device in ((0, 0), (0, 1)))
+    assert_close(stored(tmp_path / 'cluster/train/ckpt-28'), stored(tmp_path / 'alone/train/ckpt-28'))
