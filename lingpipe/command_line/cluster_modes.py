@@ -6,11 +6,17 @@
     multi_worker                         trains
 """
 
+import atexit
 import contextlib
 import math
+import os
+import sys
+import time
 
 from lingpipe.distribute import chief, cluster_config, exposure, local_devices, messages, remote_devices, server
 from lingpipe.training import errors
+
+_SECONDS_FOR_OTHERS = 1
 
 
 def run(params, datasets, given, started):
@@ -82,10 +88,27 @@ def _place_on_workers(params, given, config):
 def _train_as_worker(params, datasets, given, config, started):
     from lingpipe.distribute import watchdog
     from lingpipe.training import worker_training
-    with worker_training.losses_in_words(), watchdog.Watchdog(given.step_timeout_seconds, config) as dog:
+    with _ending_though_others_wait(), worker_training.losses_in_words(), watchdog.Watchdog(given.step_timeout_seconds, config) as dog:
         kind = None if given.device == 'auto' else given.device.upper()
         params, workers = worker_training.join(params, config, kind, dog)
         worker_training.train(params, datasets, given.logdir, workers, started)
+
+
+@contextlib.contextmanager
+def _ending_though_others_wait():
+    """After an error of this worker alone TensorFlow would wait at the end of the program for others, who wait for this one."""
+    try:
+        yield
+    except Exception as error:
+        atexit.register(_end, errors.exit_code(error))
+        raise
+
+
+def _end(code):
+    time.sleep(_SECONDS_FOR_OTHERS)  # those who end by the same error say so first
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _train_with_parameter_servers(params, datasets, given, config, started):

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -117,6 +118,19 @@ def test_a_worker_that_hangs_is_noticed_and_the_others_say_that_a_restart_mends_
             process.kill()
     assert chief.returncode == errors.EXIT_TRY_AGAIN, printed
     assert 'Another worker was lost, or a device of this one failed' in printed
+
+
+def test_a_chief_whose_disk_is_full_ends_in_words_and_does_not_wait_for_the_others_who_end_too(data_dir, tmp_path):
+    chief, other = Cluster(tmp_path, data_dir).start()
+    try:
+        resource.prlimit(chief.pid, resource.RLIMIT_FSIZE, (1024, 1024))  # stands for the space that is left
+        printed, _ = chief.communicate(timeout=_SECONDS)
+        other.communicate(timeout=_SECONDS)
+    finally:
+        for process in (chief, other):
+            process.kill()
+    assert 'Free some space or choose another --logdir, then run the same command again.' in printed
+    assert [chief.returncode, other.returncode] == [1, errors.EXIT_TRY_AGAIN], printed
 
 
 def test_workers_with_other_params_are_told_so(data_dir, tmp_path):
