@@ -66,7 +66,7 @@ def _train_pipeline(params, datasets, given, config, started):
     if given.mode == 'trace':
         trace.Trace(params, given.logdir, devices).run(given.steps)
     else:
-        leader = chief.Chief(config, given.step_timeout_seconds)
+        leader = chief.Chief(config, 'worker', given.step_timeout_seconds)
         trainer.Trainer(params, datasets, given.logdir, devices, started, leader).run()
 
 
@@ -115,4 +115,5 @@ def _train_with_parameter_servers(params, datasets, given, config, started):
     from lingpipe.training import server_training
     kind = None if given.device == 'auto' else given.device.upper()
     params, servers = server_training.join(params, config, given.update, given.max_staleness, given.step_timeout_seconds, kind)
-    server_training.train(params, datasets, given.logdir, servers, started)
+    leader = chief.Chief(config, 'ps', given.step_timeout_seconds)
+    server_training.train(params, datasets, given.logdir, servers, started, leader)

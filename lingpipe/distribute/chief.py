@@ -23,21 +23,22 @@ class Chief:
 
     Args:
         config: `ClusterConfig` of the chief.
+        needed_job: the job without any of whose tasks training cannot go on, 'worker' or 'ps'.
         step_timeout_seconds: how long a step may take; 0: as long as it wants.
     """
 
-    def __init__(self, config, step_timeout_seconds):
-        self._config = config
+    def __init__(self, config, needed_job, step_timeout_seconds=0):
+        self._config, self._needed_job = config, needed_job
         self._watchdog = watchdog.Watchdog(step_timeout_seconds, config)
 
     @contextlib.contextmanager
     def minding(self, ask_to_stop):
-        """Inside this scope servers that get a signal are heard, and work inside `watch` is watched.
+        """Inside this scope needed servers that get a signal are heard, and work inside `watch` is watched.
 
         Args:
             ask_to_stop: function of the reason, which is called from another thread.
         """
-        messages.listen(self._config, messages.STOP, lambda task: ask_to_stop(f'a signal to {task}'))
+        messages.listen(self._config, messages.STOP, (self._needed_job,), lambda task: ask_to_stop(f'a signal to {task}'))
         with self._watchdog:
             yield
 

@@ -34,12 +34,13 @@ def send_to_all(config, word):
         thread.join(max(0, deadline - time.monotonic()))
 
 
-def listen(config, word, heard):
-    """Calls a function, from another thread, for each worker or parameter server that says a word.
+def listen(config, word, jobs, heard):
+    """Calls a function, from another thread, for each server that says a word.
 
     Args:
         config: `ClusterConfig` of the chief.
         word: ENDED or STOP.
+        jobs: to whom to listen, of 'worker' and 'ps'.
         heard: function of the name of the task, such as 'worker:1'.
     """
     def hear(job, index):
@@ -47,7 +48,7 @@ def listen(config, word, heard):
             _receive(word, job, index, f'grpc://{config.jobs[job][index]}')
             heard(f'{job}:{index}')
 
-    for task in _servers(config):
+    for task in _servers(config, jobs):
         _start(hear, *task)
 
 
@@ -81,8 +82,8 @@ def ask_chief(config, word, target):
     return not is_unheard
 
 
-def _servers(config):
-    return [(job, index) for job in ('worker', 'ps') for index in range(len(config.jobs.get(job, ())))]
+def _servers(config, jobs=('worker', 'ps')):
+    return [(job, index) for job in jobs for index in range(len(config.jobs.get(job, ())))]
 
 
 def _start(function, *arguments):

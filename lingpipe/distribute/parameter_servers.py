@@ -1,6 +1,7 @@
 """Parameter servers: weights live on some processes of a cluster, others compute gradients for them."""
 
 import contextlib
+import ctypes
 
 import tensorflow as tf
 
@@ -53,7 +54,7 @@ class ParameterServers:
         cluster = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(config.jobs), task_type=config.task_type, task_id=config.task_index, rpc_layer='grpc')
         strategy = tf.distribute.ParameterServerStrategy(cluster)
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._coordinator = _immortal(tf.distribute.coordinator.ClusterCoordinator(strategy))
         self.names = [f'/job:ps/replica:0/task:{index}/device:CPU:0' for index in range(config.num_parameter_servers)]
         self._num_bytes = dict.fromkeys(self.names, 0)
 
@@ -105,6 +106,12 @@ class ParameterServers:
             function: `tf.function` traced for its arguments.
         """
         return remote_calls.RemoteCalls(self._coordinator, function, 2 * self.num_workers)
+
+
+def _immortal(coordinator):
+    """Keeps Python from destroying a coordinator when the program ends: it would wait until every lost worker is back."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coordinator))
+    return coordinator
 
 
 def _check(update, max_staleness):

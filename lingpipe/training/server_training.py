@@ -45,7 +45,7 @@ def join(params, config, update, max_staleness=None, timeout_seconds=0.0, kind=N
     return params, servers
 
 
-def train(params, evaluation_inputs, logdir, servers, started=None):
+def train(params, evaluation_inputs, logdir, servers, started=None, chief=None):
     """Trains up to the last step, or until a signal asks to stop.
 
     Args:
@@ -54,13 +54,14 @@ def train(params, evaluation_inputs, logdir, servers, started=None):
         logdir: folder of the run, on the chief's disk.
         servers: the `ParameterServers`, with devices.
         started: `time.time()` at the start of the program.
+        chief: `chief.Chief` of the cluster, or None.
 
     Raises:
         LostWorkerError: a server was lost, or all workers.
         TrainingError, ValueError: as `trainer.Trainer`.
     """
     with losses_in_words(servers):
-        trainer.Trainer(params, evaluation_inputs, logdir, servers, started).run()
+        trainer.Trainer(params, evaluation_inputs, logdir, servers, started, chief).run()
     gc.collect()  # what workers and servers know of functions is removed while they are still there
 
 

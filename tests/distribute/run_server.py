@@ -21,7 +21,7 @@ def lead(config):
         print(f'{names[-1]} computes {tf.Variable(2.).assign_add(3.).numpy()}', flush=True)
     if 'until_asked_to_stop' in sys.argv:
         asked = queue.SimpleQueue()
-        messages.listen(config, messages.STOP, asked.put)
+        messages.listen(config, messages.STOP, ('worker',), asked.put)
         print('listening', flush=True)
         print(f'{asked.get()} asks to stop', flush=True)
     messages.send_to_all(config, messages.ENDED)
