@@ -132,7 +132,6 @@ def main():
     folder, trial = sys.argv[1:]
     results = globals()[trial](cluster, servers, folder)
     pathlib.Path(folder, 'results.json').write_text(json.dumps(results))
-    os._exit(0)
 
 
 if __name__ == '__main__':
