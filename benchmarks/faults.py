@@ -107,7 +107,7 @@ class Outcome:
             return [noticed, '-', self._lost(training.checkpoints()[-1], None), f'ends with exit code {training.exit_code()}']
         restarts = training.starts(self._first)
         if not restarts:
-            return [noticed, f'{self._longest_gap():.1f}', 0, 'goes on without a pause']
+            return [noticed, f'{self._longest_gap():.1f}', 0, 'goes on with the others']
         number, step = restarts[-1]
         return [noticed, f'{training.lines[self._goes_on][0] - self._moment:.1f}', self._lost(step, number), 'goes on']
 
