@@ -8,6 +8,7 @@ import resource
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -121,8 +122,10 @@ def test_a_worker_that_hangs_is_noticed_and_the_others_say_that_a_restart_mends_
 
 
 def test_a_chief_whose_disk_is_full_ends_in_words_and_does_not_wait_for_the_others_who_end_too(data_dir, tmp_path):
-    chief, other = Cluster(tmp_path, data_dir).start()
+    chief, other = Cluster(tmp_path, data_dir).start('--model_params_override=train.max_steps=100000; train.save_interval_seconds=0')
     try:
+        while chief.poll() is None and not (tmp_path / 'train/checkpoint').exists():
+            time.sleep(0.05)
         resource.prlimit(chief.pid, resource.RLIMIT_FSIZE, (1024, 1024))  # stands for the space that is left
         printed, _ = chief.communicate(timeout=_SECONDS)
         other.communicate(timeout=_SECONDS)
