@@ -17,6 +17,11 @@ import tensorflow as tf
 tf.config.list_logical_devices()  # from now on they stay eight, whatever a page or a program under test asks for
 
 
+def pytest_xdist_auto_num_workers():
+    """One process more than there are cores: some tests wait for other processes for most of their time."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def assert_close(actual, expected, tolerance=1e-5):
     """Asserts that nests of tensors are equal up to `tolerance` of the largest value of each tensor."""
     tf.nest.assert_same_structure(actual, expected)
