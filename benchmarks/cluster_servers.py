@@ -3,7 +3,6 @@
 import contextlib
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ def running(num_workers, num_servers, files):
         `cluster_config.ClusterConfig` of the chief.
     """
     names = [('worker', index) for index in range(num_workers)] + [('ps', index) for index in range(num_servers)]
-    chief, *addresses = _free_addresses(1 + len(names))
+    chief, *addresses = cluster_config.free_addresses(1 + len(names))
     jobs = {'chief': [chief]}
     for (job, _), address in zip(names, addresses):
         jobs.setdefault(job, []).append(address)
@@ -47,10 +46,3 @@ def _start(config, folder):
     environment = {**os.environ, 'TF_CONFIG': config.to_json(), 'PYTHONPATH': os.pathsep.join(sys.path[1:])}
     return child_process.start([sys.executable, '-c', _PROGRAM], cwd=folder, env=environment, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
-
-
-def _free_addresses(count):
-    """All ports are taken before any is given back, else two could be the same."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
-        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]

@@ -1,10 +1,11 @@
 """TensorFlow servers in processes of their own on this machine, as hosts of a cluster would run them, each on one thread."""
 
 import contextlib
-import socket
 
 import common
 import tensorflow as tf
+
+from lingpipe.distribute import cluster_config
 
 _JOB = 'worker'
 
@@ -29,7 +30,7 @@ def devices(num_processes):
     Raises:
         ProcessDied: a server could not start; the message says why.
     """
-    addresses = _free_addresses(num_processes)
+    addresses = cluster_config.free_addresses(num_processes)
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(common.Process(serve, addresses, task)) for task in range(num_processes)]
         for process in processes:
@@ -55,12 +56,3 @@ def serve(addresses, task):
     server = tf.distribute.Server(tf.train.ClusterSpec({_JOB: addresses}), job_name=_JOB, task_index=task, config=config)
     while True:
         yield server.target
-
-
-def _free_addresses(count):
-    """All ports are taken before any is given back, else two could be the same."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(('127.0.0.1', 0))
-        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]

@@ -60,6 +60,11 @@ def _num_cpu_devices(body, config, mode):
     return math.ceil(num_stages / config.num_workers) if mode == cluster_config.PIPELINE else num_stages
 
 
+def _kind(given):
+    """Returns the kind of devices that --device names, None where it leaves that open."""
+    return None if given.device == 'auto' else given.device.upper()
+
+
 def _train_pipeline(params, datasets, given, config, started):
     from lingpipe.training import trace, trainer
     params, devices = _place_on_workers(params, given, config)
@@ -80,17 +85,15 @@ def _place_on_workers(params, given, config):
     remote_devices.connect(config)
     params = planning.resolved(params, remote_devices.count(), on_cpu=True)
     body = params.task.body
-    kind = None if given.device == 'auto' else given.device.upper()
     return params, body.devices or local_devices.stage_devices(
-        body.num_replicas * body.num_partitions, kind, remote_devices.PROCESSES)
+        body.num_replicas * body.num_partitions, _kind(given), remote_devices.PROCESSES)
 
 
 def _train_as_worker(params, datasets, given, config, started):
     from lingpipe.distribute import watchdog
     from lingpipe.training import worker_training
     with _ending_though_others_wait(), worker_training.losses_in_words(), watchdog.Watchdog(given.step_timeout_seconds, config) as dog:
-        kind = None if given.device == 'auto' else given.device.upper()
-        params, workers = worker_training.join(params, config, kind, dog)
+        params, workers = worker_training.join(params, config, _kind(given), dog)
         worker_training.train(params, datasets, given.logdir, workers, started)
 
 
@@ -113,7 +116,7 @@ def _end(code):
 
 def _train_with_parameter_servers(params, datasets, given, config, started):
     from lingpipe.training import server_training
-    kind = None if given.device == 'auto' else given.device.upper()
-    params, servers = server_training.join(params, config, given.update, given.max_staleness, given.step_timeout_seconds, kind)
+    params, servers = server_training.join(
+        params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given))
     leader = chief.Chief(config, 'ps', given.step_timeout_seconds)
     server_training.train(params, datasets, given.logdir, servers, started, leader)

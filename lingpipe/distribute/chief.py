@@ -27,7 +27,7 @@ class Chief:
         step_timeout_seconds: how long a step may take; 0: as long as it wants.
     """
 
-    def __init__(self, config, needed_job, step_timeout_seconds=0):
+    def __init__(self, config, needed_job, step_timeout_seconds):
         self._config, self._needed_job = config, needed_job
         self._watchdog = watchdog.Watchdog(step_timeout_seconds, config)
 

@@ -4,9 +4,11 @@
      "task": {"type": "worker", "index": 0}}
 """
 
+import contextlib
 import json
 import os
 import re
+import socket
 from typing import NamedTuple
 
 from lingpipe import spelling
@@ -57,6 +59,10 @@ class ClusterConfig(NamedTuple):
         """Whether this process leads: the chief, or worker 0 of a cluster without one."""
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
+    def tasks(self, *jobs):
+        """Returns the list of pairs (job, index) of all processes of some jobs."""
+        return [(job, index) for job in jobs for index in range(len(self.jobs.get(job, ())))]
+
     def to_json(self):
         """Returns the text that TF_CONFIG of this process holds."""
         return json.dumps({'cluster': self.jobs, 'task': {'type': self.task_type, 'index': self.task_index}})
@@ -93,6 +99,19 @@ def read(cluster_spec_path=None, environment=os.environ, task=None, mode=None):
         if 'task' in settings:
             return ClusterConfig(jobs, *_checked_task(*_task_fields(settings['task'], place), jobs, place))
     raise ValueError(f"{source} does not say which process this one is. Give --task=TYPE:INDEX, such as --task=worker:0.")
+
+
+def free_addresses(count):
+    """Returns a list of so many addresses of loopback whose ports are free.
+
+    All ports are taken before any is given back, else two could be the same.
+
+    Args:
+        count: number of addresses.
+    """
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
+        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
 
 
 def _text_of(path, source):

@@ -11,10 +11,8 @@ Every process runs the same command with its own TF_CONFIG, on free ports of loo
 """
 
 import argparse
-import contextlib
 import os
 import signal
-import socket
 import sys
 import time
 
@@ -133,15 +131,8 @@ def _mode(command):
 
 def _jobs(num_workers, num_parameter_servers, mode):
     numbers = {'chief': 0 if mode == cluster_config.MULTI_WORKER else 1, 'worker': num_workers, 'ps': num_parameter_servers}
-    addresses = iter(_free_addresses(sum(numbers.values())))
+    addresses = iter(cluster_config.free_addresses(sum(numbers.values())))
     return {job: [next(addresses) for _ in range(number)] for job, number in numbers.items() if number}
-
-
-def _free_addresses(count):
-    """All ports are taken before any is given back, else two could be the same."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
-        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
 
 
 def _configs(jobs, mode):

@@ -28,7 +28,7 @@ def send_to_all(config, word):
         config: `ClusterConfig` of the chief.
         word: ENDED or STOP.
     """
-    threads = [_start(_send, config, *task, word) for task in _servers(config)]
+    threads = [_start(_send, config, *task, word) for task in config.tasks('worker', 'ps')]
     deadline = time.monotonic() + _SECONDS_TO_TELL
     for thread in threads:
         thread.join(max(0, deadline - time.monotonic()))
@@ -48,7 +48,7 @@ def listen(config, word, jobs, heard):
             _receive(word, job, index, f'grpc://{config.jobs[job][index]}')
             heard(f'{job}:{index}')
 
-    for task in _servers(config, jobs):
+    for task in config.tasks(*jobs):
         _start(hear, *task)
 
 
@@ -80,10 +80,6 @@ def ask_chief(config, word, target):
         while (is_unheard := bool(session.run(size))) and time.monotonic() < deadline:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
     return not is_unheard
-
-
-def _servers(config, jobs=('worker', 'ps')):
-    return [(job, index) for job in jobs for index in range(len(config.jobs.get(job, ())))]
 
 
 def _start(function, *arguments):

@@ -17,8 +17,7 @@ def find(config, seconds=_SECONDS):
     Returns:
         List of those that do not answer, such as 'worker:1'.
     """
-    others = [(job, index) for job in ('chief', 'worker', 'ps') for index in range(len(config.jobs.get(job, ())))]
-    others = [task for task in others if task != (config.task_type, config.task_index)]
+    others = [task for task in config.tasks('chief', 'worker', 'ps') if task != (config.task_type, config.task_index)]
     answers = {}
     threads = [threading.Thread(target=_ask, args=(config, *task, seconds, answers), daemon=True) for task in others]
     for thread in threads:

@@ -16,16 +16,10 @@ PROGRAM = pathlib.Path(__file__).with_name('run_server.py')
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def free_addresses(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
-        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
-
-
 @pytest.fixture(name='start')
 def start_fixture():
     """Returns a function that starts a task of a cluster of one chief and two workers; what still runs is killed after the test."""
-    chief, *workers = free_addresses(3)
+    chief, *workers = cluster_config.free_addresses(3)
     jobs = {'chief': [chief], 'worker': workers}
     with contextlib.ExitStack() as stack:
         def start(kind, index, *arguments):

@@ -11,7 +11,6 @@ import io
 import json
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -32,9 +31,7 @@ class Cluster:
     """A chief, which is this process, two workers and two servers."""
 
     def __init__(self):
-        with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(5)]
-            chief, *others = [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
+        chief, *others = cluster_config.free_addresses(5)
         self._jobs = {'chief': [chief], 'worker': others[:2], 'ps': others[2:]}
         self._processes = {(job, index): self._start(job, index) for job in ('worker', 'ps') for index in range(2)}
         self.config = cluster_config.ClusterConfig(self._jobs, 'chief', 0)

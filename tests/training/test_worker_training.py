@@ -1,11 +1,9 @@
 """Two workers on loopback, as processes of their own: TensorFlow cannot leave a cluster."""
 
-import contextlib
 import os
 import pathlib
 import re
 import resource
-import socket
 import subprocess
 import sys
 import time
@@ -22,12 +20,6 @@ HERE = pathlib.Path(__file__).parent
 _SECONDS = 240  # a cluster takes eight on an idle machine
 
 
-def _addresses(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
-        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
-
-
 class Cluster:
     """Runs run.py as two workers."""
 
@@ -38,7 +30,7 @@ class Cluster:
 
     def start(self, *flags, of_each=({}, {}), flags_of_each=((), ())):
         """Returns the two processes; `of_each`: for each worker what its environment has besides."""
-        addresses = _addresses(2)
+        addresses = cluster_config.free_addresses(2)
         processes = []
         for index in range(2):
             config = cluster_config.ClusterConfig({'worker': addresses}, 'worker', index)
