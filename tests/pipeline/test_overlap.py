@@ -1,6 +1,7 @@
-"""Devices work at the same time: seen from when actions begin and end, never from how long they take."""
+"""Devices work at the same time: actions that wait for each other all go on, however slow the machine is."""
 
-import itertools
+import collections
+import threading
 import time
 
 import keras
@@ -14,11 +15,53 @@ layers = keras.layers
 
 NUM_MICRO_BATCHES = 6
 X, Y = np.ones((12, 4), np.float32), np.ones((12, 4), np.float32)
-STAMPS = []
 
 
-class Slow(layers.Layer):
-    """Passes its inputs on after a while, in both directions, and stamps when it began and ended."""
+class Meetings:
+    """The m-th action of the stage that works ahead and the (m - 1)-th of the other one wait for each other.
+
+        ahead    0 | 1 | 2 | 3          Where the devices take turns, nobody comes: the first who has
+        behind       | 0 | 1 | 2 | 3    waited in vain lets all others go on without waiting.
+
+    Args:
+        ahead: the stage that works ahead in each direction: {'F': 0, 'B': 1}; {}: nobody waits.
+        patience: seconds until somebody who waits gives up; only a test that fails takes as long.
+    """
+
+    def __init__(self, ahead, patience=60.):
+        self.actions = []
+        self.num_met = collections.Counter()
+        self._ahead = ahead
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._turns = collections.Counter()
+        self._barriers = collections.defaultdict(lambda: threading.Barrier(2))
+
+    def attend(self, direction, stage):
+        with self._lock:
+            self.actions.append((direction, stage, 'begins'))
+            meeting = self._turns[direction, stage] + (stage != self._ahead.get(direction))
+            self._turns[direction, stage] += 1
+            barrier = self._barriers[direction, meeting]
+        if direction in self._ahead and 0 < meeting < NUM_MICRO_BATCHES:
+            self._wait(barrier, direction)
+        time.sleep(0.005)  # so that an action that begins too early is seen
+        self.actions.append((direction, stage, 'ends'))
+
+    def _wait(self, barrier, direction):
+        try:
+            barrier.wait(self._patience)
+        except threading.BrokenBarrierError:
+            self._patience = 0.
+        else:
+            with self._lock:
+                self.num_met[direction] += 1
+
+
+class Attending(layers.Layer):
+    """Passes its inputs on, in both directions, and attends the meetings that its class holds at the moment."""
+
+    meetings = Meetings({})
 
     def __init__(self, stage, side_effect='none', **kwargs):
         super().__init__(**kwargs)
@@ -35,21 +78,24 @@ class Slow(layers.Layer):
             inputs += tf.random.uniform(tf.shape(inputs))
 
         @tf.custom_gradient
-        def slow(x):
-            return self._wait(x, 'F'), lambda upstream: self._wait(upstream, 'B')
+        def attended(x):
+            return self._attend(x, 'F'), lambda upstream: self._attend(upstream, 'B')
 
-        return slow(inputs)
+        return attended(inputs)
 
-    def _wait(self, x, kind):
-        def wait(value):
-            begin = time.monotonic()
-            time.sleep(0.05)
-            STAMPS.append((kind, self.stage, begin, time.monotonic()))
+    def _attend(self, x, direction):
+        def attend(value):
+            Attending.meetings.attend(direction, self.stage)
             return value
 
-        waited = tf.numpy_function(wait, [x], x.dtype)
-        waited.set_shape(x.shape)
-        return waited
+        attended = tf.numpy_function(attend, [x], x.dtype)
+        attended.set_shape(x.shape)
+        return attended
+
+
+def attending_stack(side_effect='none'):
+    return [KerasParams(layers.Dense, units=4), KerasParams(Attending, stage=0, side_effect=side_effect),
+            KerasParams(layers.Dense, units=4), KerasParams(Attending, stage=1, side_effect=side_effect)]
 
 
 def squared_error(y_true, outputs):
@@ -79,43 +125,33 @@ def steps_in_a_loop(pipe):
     steps()
 
 
-def intervals(kind, stage):
-    """Returns (begin, end) of the actions of a stage, in the order in which they began."""
-    found = sorted((begin, end) for one, other, begin, end in STAMPS if (one, other) == (kind, stage))
-    assert len(found) == NUM_MICRO_BATCHES
-    return found
+@pytest.fixture(name='hold_meetings')
+def hold_meetings_fixture(monkeypatch):
+    def hold_meetings(ahead):
+        meetings = Meetings(ahead)
+        monkeypatch.setattr(Attending, 'meetings', meetings)
+        return meetings
 
-
-def num_overlapping(ahead, behind):
-    """In how many pairs the stage that is ahead already works on micro-batch m + 1 while the other still works on m."""
-    return sum(begin < other_end and other_begin < end
-               for (begin, end), (other_begin, other_end) in zip(ahead[1:], behind[:-1]))
+    return hold_meetings
 
 
 @pytest.mark.parametrize('run, recompute, side_effect', [
     (value_and_grad, 'stage', 'none'), (value_and_grad, 'none', 'none'), (value_and_grad, 'stage', 'print'),
     (value_and_grad, 'stage', 'assert'), (value_and_grad, 'none', 'random'), (call_under_a_tape, 'stage', 'print'),
     (steps_in_a_loop, 'stage', 'print')])
-def test_two_devices_work_at_the_same_time(run, recompute, side_effect, make_pipe):
-    stack = [KerasParams(layers.Dense, units=4), KerasParams(Slow, stage=0, side_effect=side_effect),
-             KerasParams(layers.Dense, units=4), KerasParams(Slow, stage=1, side_effect=side_effect)]
-    pipe = make_pipe(stack, num_partitions=2, partition_by=[2, 4], num_micro_batches=NUM_MICRO_BATCHES, recompute=recompute)
-    run(pipe)  # the first call of a function takes long
-    STAMPS.clear()
+def test_two_devices_work_at_the_same_time(run, recompute, side_effect, make_pipe, hold_meetings):
+    pipe = make_pipe(attending_stack(side_effect), num_partitions=2, partition_by=[2, 4],
+                     num_micro_batches=NUM_MICRO_BATCHES, recompute=recompute)
+    meetings = hold_meetings(ahead={'F': 0, 'B': 1})
     run(pipe)
-    num_pairs = NUM_MICRO_BATCHES - 1
-    assert num_overlapping(intervals('F', 0), intervals('F', 1)) > num_pairs / 2
-    assert num_overlapping(intervals('B', 1), intervals('B', 0)) > num_pairs / 2
+    assert meetings.num_met == {'F': 2 * (NUM_MICRO_BATCHES - 1), 'B': 2 * (NUM_MICRO_BATCHES - 1)}
 
 
-def test_one_device_runs_one_action_at_a_time_in_the_order_of_the_schedule(make_pipe):
-    stack = [KerasParams(Slow, stage=0), KerasParams(layers.Dense, units=4), KerasParams(Slow, stage=1)]
-    pipe = make_pipe(stack, num_partitions=2, partition_by=[1, 3], num_micro_batches=NUM_MICRO_BATCHES)
-    pipe(X)
-    STAMPS.clear()
+def test_one_device_runs_one_action_at_a_time_in_the_order_of_the_schedule(make_pipe, hold_meetings):
+    pipe = make_pipe(attending_stack(), num_partitions=2, partition_by=[2, 4], num_micro_batches=NUM_MICRO_BATCHES)
+    meetings = hold_meetings(ahead={})
     pipe.value_and_grad(squared_error, X, Y)
     for stage in range(2):
-        forward = intervals('F', stage)
-        own = sorted((begin, end) for _, other, begin, end in STAMPS if other == stage)
-        assert own[:NUM_MICRO_BATCHES] == forward
-        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(own))
+        own = [(direction, event) for direction, other, event in meetings.actions if other == stage]
+        assert own == [(direction, event) for direction in 'FB' for _ in range(NUM_MICRO_BATCHES)
+                       for event in ('begins', 'ends')]
