@@ -1,28 +1,62 @@
-"""Trainings with real servers on loopback; the chief is a process of its own too, since TensorFlow cannot forget a cluster."""
+"""Trainings with servers on loopback; the chief is a process of its own too, since TensorFlow cannot forget a cluster."""
 
+import contextlib
 import json
 import pathlib
 import re
-import subprocess
-import sys
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lingpipe.distribute import cluster_config, parameter_servers
+from tests.distribute import forked_programs
 
 PROGRAM = pathlib.Path(__file__).with_name('train_with_servers.py')
 
 
+class Cluster:
+    """A chief, two workers and two servers."""
+
+    def __init__(self, stack, folder, trial):
+        chief, *others = cluster_config.free_addresses(5)
+        self._jobs = {'chief': [chief], 'worker': others[:2], 'ps': others[2:]}
+        self._stack = stack
+        self._processes = {(job, index): self._start(job, index) for job in ('worker', 'ps') for index in range(2)}
+        self.chief = self._start('chief', 0, folder, trial)
+
+    def _start(self, job, index, *words):
+        config = cluster_config.ClusterConfig(self._jobs, job, index)
+        process = forked_programs.ForkedProgram([PROGRAM, *words], {'TF_CONFIG': config.to_json()})
+        self._stack.callback(process.kill)
+        return process
+
+    def kill_after_steps(self, job, index, logdir):
+        """Kills a task when the first checkpoint is there, and starts it again where it was a worker."""
+        while self.chief.poll() is None and not (logdir / 'train/checkpoint').exists():
+            time.sleep(0.05)
+        self._processes[job, index].kill()
+        self._processes[job, index].wait()
+        if job == 'worker':
+            self._processes[job, index] = self._start(job, index)
+
+
+@pytest.fixture(name='start')
+def start_fixture(tmp_path):
+    with contextlib.ExitStack() as stack:
+        yield lambda trial: Cluster(stack, tmp_path, trial)
+
+
 @pytest.fixture(name='results_of')
-def results_of_fixture(tmp_path):
-    def run(trial):
-        result = subprocess.run([sys.executable, PROGRAM, tmp_path, trial], capture_output=True, text=True, timeout=300)
-        assert result.returncode == 0, result.stderr[-2000:]
+def results_of_fixture(start, tmp_path):
+    def results_of(cluster):
+        cluster = start(cluster) if isinstance(cluster, str) else cluster
+        _, err = cluster.chief.communicate(timeout=300)
+        assert cluster.chief.returncode == 0, err[-2000:]
         return json.loads((tmp_path / 'results.json').read_text())
 
-    return run
+    return results_of
 
 
 def newest_values(logdir):
@@ -41,7 +75,7 @@ def test_true_weights_are_found_and_no_step_loses_its_count(results_of, tmp_path
     for name in ('async', 'sync', 'limited'):
         assert largest_difference(texts[name]) < 0.02, texts[name]
         values = newest_values(tmp_path / name)
-        assert values['global_step'] == values['optimizer/SGD/0000'] == 200  # the second is the optimizer's own count
+        assert values['global_step'] == values['optimizer/SGD/0000'] == 100  # the second is the optimizer's own count
     assert re.search(r'staleness [\d.]+, staleness_max [01].0000', texts['async'])
     assert re.search(r'staleness 0.0000, staleness_max 0.0000, dropped \d+.0000', texts['limited'])
 
@@ -56,8 +90,12 @@ def test_synchronous_steps_are_those_of_one_machine_whose_checkpoints_they_share
     assert 'Final Test after 9 steps' in texts[4] and newest_values(tmp_path / 'sync')['global_step'] == 9
 
 
-def test_training_outlives_a_worker_and_ends_in_words_with_a_server(results_of, tmp_path):
-    texts = results_of('faults')
+def test_training_outlives_a_worker_and_ends_in_words_with_a_server(start, results_of, tmp_path):
+    cluster = start('faults')
+    for task in (('worker', 1), ('ps', 0)):
+        assert cluster.chief.stdout.readline() == f'{task[0]}\n'
+        cluster.kill_after_steps(*task, tmp_path / task[0])
+    texts = results_of(cluster)
     steps = int(re.search(r'Final Test after (\d+) steps', texts['worker'])[1])
     assert 800 <= steps <= 802  # what was under way is done again: at least once
     assert largest_difference(texts['worker']) < 0.02

@@ -1,19 +1,16 @@
 """Servers as processes on loopback: they compute, end when told to, and say why they cannot start."""
 
 import contextlib
-import os
 import pathlib
 import signal
 import socket
-import subprocess
-import sys
 
 import pytest
 
 from lingpipe.distribute import cluster_config, silent_tasks
+from tests.distribute import forked_programs
 
 PROGRAM = pathlib.Path(__file__).with_name('run_server.py')
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(name='start')
@@ -24,9 +21,7 @@ def start_fixture():
     with contextlib.ExitStack() as stack:
         def start(kind, index, *arguments):
             text = cluster_config.ClusterConfig(jobs, kind, index).to_json()
-            process = subprocess.Popen(
-                [sys.executable, PROGRAM, *arguments], env={**os.environ, 'TF_CONFIG': text, 'PYTHONPATH': str(ROOT)}, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process = forked_programs.ForkedProgram([PROGRAM, *arguments], {'TF_CONFIG': text})
             stack.callback(process.communicate)
             stack.callback(process.kill)
             return process
@@ -83,7 +78,7 @@ def test_a_signal_to_a_worker_reaches_the_chief_which_then_ends_all(start):
     killed.kill()
     killed.wait()
     workers[1].send_signal(signal.SIGTERM)
-    assert chief.stdout.read() == 'worker:1 asks to stop\ntold all\n', chief.stderr.read()
+    assert chief.communicate(timeout=120)[0] == 'worker:1 asks to stop\ntold all\n'
     for worker in workers:
         assert worker.wait(timeout=20) == 0
     assert 'worker:1 was asked to stop, and has told the chief.' in workers[1].stdout.read()

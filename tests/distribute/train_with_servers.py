@@ -1,20 +1,12 @@
-"""A small cluster of servers on loopback, and trainings in it, in processes of their own: the tests start it with a folder
-and the name of one of the functions at the end."""
-
-import os
-
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-os.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'
+"""Trainings in a small cluster of servers on loopback: the tests start it with the TF_CONFIG of a server, or with that of the chief,
+a folder and the name of one of the functions at the end."""
 
 import contextlib
 import io
 import json
 import pathlib
 import shutil
-import subprocess
 import sys
-import threading
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
@@ -22,35 +14,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 from absl import logging
 from training import tiny_digits
 
-from lingpipe.distribute import child_process, cluster_config, local_devices, parameter_servers, server
+from lingpipe.distribute import cluster_config, local_devices, parameter_servers, server
 from lingpipe.training import errors, server_training, trainer
 from params import linear_regression
-
-
-class Cluster:
-    """A chief, which is this process, two workers and two servers."""
-
-    def __init__(self):
-        chief, *others = cluster_config.free_addresses(5)
-        self._jobs = {'chief': [chief], 'worker': others[:2], 'ps': others[2:]}
-        self._processes = {(job, index): self._start(job, index) for job in ('worker', 'ps') for index in range(2)}
-        self.config = cluster_config.ClusterConfig(self._jobs, 'chief', 0)
-
-    def _start(self, job, index):
-        config = cluster_config.ClusterConfig(self._jobs, job, index)
-        return child_process.start(
-            [sys.executable, __file__], env={**os.environ, 'TF_CONFIG': config.to_json()}, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL)
-
-    def kill_after_steps(self, task, logdir):
-        """Kills a task when the first checkpoint is there, and starts it again where it was a worker."""
-        while not pathlib.Path(logdir, 'train/checkpoint').exists():
-            time.sleep(0.05)
-        self._processes[task].kill()
-        self._processes[task].wait()
-        if task[0] == 'worker':
-            self._processes[task] = self._start(*task)
-            self._processes[task].wait()  # it ends with the thread that started it
 
 
 def train(experiment, logdir, servers, **overrides):
@@ -90,14 +56,14 @@ class TwiceAsManyMicroBatches(Digits):
     NUM_MICRO_BATCHES = 4
 
 
-def find_true_weights(cluster, servers, folder):
+def find_true_weights(servers, folder):
     texts = {}
     for name, servers.update, servers.max_staleness in (('async', 'async', None), ('sync', 'sync', None), ('limited', 'async', 0)):
-        texts[name] = train(linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=200)
+        texts[name] = train(linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=100)
     return texts
 
 
-def digits(cluster, servers, folder):
+def digits(servers, folder):
     """Steps in sync, of which the third goes on from a checkpoint; then more on this machine alone; the same here only; more, async."""
     servers.update, servers.max_staleness = 'sync', None
     texts = [train(Digits(), f'{folder}/sync', servers, max_steps=steps) for steps in (2, 3)]
@@ -109,25 +75,24 @@ def digits(cluster, servers, folder):
     return texts
 
 
-def faults(cluster, servers, folder):
-    """A worker is killed and comes back; then a server is killed."""
+def faults(servers, folder):
+    """Tells in which folder it trains: the tests kill a worker in the first, which comes back, and a server in the second."""
     servers.update, texts = 'async', {}
-    for name, task in (('worker', ('worker', 1)), ('ps', ('ps', 0))):
-        threading.Thread(target=cluster.kill_after_steps, args=(task, f'{folder}/{name}'), daemon=True).start()
+    for name in ('worker', 'ps'):
+        print(name, flush=True)
         texts[name] = train(linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=800, save_interval_seconds=0.5)
     return texts
 
 
 def main():
-    config = cluster_config.read() if 'TF_CONFIG' in os.environ else None
-    if config:
+    config = cluster_config.read()
+    if not config.is_chief:
         return server.serve(config, num_cpu_devices=2)
     local_devices.use_virtual_devices(2)
-    cluster = Cluster()
-    servers = parameter_servers.ParameterServers(cluster.config, timeout_seconds=60)
+    servers = parameter_servers.ParameterServers(config, timeout_seconds=60)
     logging.set_verbosity(logging.FATAL)
     folder, trial = sys.argv[1:]
-    results = globals()[trial](cluster, servers, folder)
+    results = globals()[trial](servers, folder)
     pathlib.Path(folder, 'results.json').write_text(json.dumps(results))
 
 
