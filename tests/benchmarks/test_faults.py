@@ -1,28 +1,32 @@
-"""Real trainings on loopback, struck once at most; seconds are not judged."""
+"""A real training on loopback, struck once; seconds are not judged."""
 
-import pathlib
-import subprocess
-import sys
-
-_ROOT = pathlib.Path(__file__).parents[2]
+import pytest
 
 
-def _rows(name, *arguments):
-    """Returns the rows of a benchmark's table as lists of cells."""
-    finished = subprocess.run(
-        [sys.executable, f'benchmarks/{name}.py', *arguments], cwd=_ROOT, capture_output=True, text=True, timeout=400)
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    lines = [line for line in finished.stdout.splitlines() if line.startswith('|')]
-    return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines[2:]]
+@pytest.fixture
+def results(load_benchmark, table, monkeypatch, tmp_path, capsys):
+    """The rows that both benchmarks print of one training: `faults` strikes it, and `soak` ends it when it has gone on."""
+    faults = load_benchmark('faults', '--clusters=pipeline', '--faults=chief killed')
+    soak = load_benchmark('soak', '--cluster=pipeline', '--minutes=0')
+    training = faults.struck_training.StruckTraining('pipeline', tmp_path / 'struck', max_restarts=20, step_timeout_seconds=60)
+    monkeypatch.setattr(faults.struck_training, 'StruckTraining', lambda *unused: training)
+    rows = faults._rows('pipeline', ['chief killed'])
+    row = next(rows)
+    monkeypatch.setattr(training, 'start', lambda: None)
+    soak.main([])
+    rows.close()
+    soaked, = table(capsys.readouterr().out)
+    monkeypatch.setattr(faults, '_rows', lambda cluster, names: [row])
+    faults.main([])
+    struck, = table(capsys.readouterr().out)
+    return struck, soaked
 
 
-def test_a_fault_is_told_with_what_follows_it():
-    killed, = _rows('faults', '--clusters=pipeline', '--faults=chief killed')
-    assert killed[:2] == ['pipeline', 'chief killed'] and killed[5] == 'goes on'
-    assert 0 < float(killed[2]) < float(killed[3])
-
-
-def test_a_soak_without_a_kill_ends_with_the_bits_of_an_undisturbed_training():
-    (cluster, minutes, kills, restarts, _, lost, left, weights), = _rows('soak', '--cluster=pipeline', '--minutes=0')
-    assert [cluster, minutes, kills, restarts, lost, left] == ['pipeline', '0', '0', '0', '0', '0']
-    assert weights == 'right: the same bits as an undisturbed training'
+def test_a_fault_is_told_with_what_follows_it_and_the_weights_are_those_of_an_undisturbed_training(results):
+    struck, soaked = results
+    assert [struck[name] for name in ('--cluster', 'fault', 'what the training does')] == ['pipeline', 'chief killed', 'goes on']
+    assert 0 < float(struck['noticed after s']) < float(struck['steps go on after s'])
+    assert [soaked[name] for name in ('--cluster', 'minutes', 'kills', 'processes left')] == ['pipeline', '0', '0', '0']
+    assert int(soaked['restarts']) >= 1
+    assert int(soaked['steps lost']) >= int(struck['steps lost'])
+    assert soaked['weights'] == 'right: the same bits as an undisturbed training'
