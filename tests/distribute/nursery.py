@@ -68,7 +68,8 @@ def _start(command, env=None, pass_fds=(), **options):
             os.closerange(start + 1, end)  # also what `subprocess` waits for
         _become(command, environment)
 
-    return subprocess.Popen(command, process_group=0, pass_fds=pass_fds, preexec_fn=run, **options)
+    return subprocess.Popen(  # Python ignores some signals from its start on
+        command, process_group=0, pass_fds=pass_fds, preexec_fn=run, restore_signals=False, **options)
 
 
 def _become(command, environment):

@@ -1,12 +1,11 @@
-"""A chief and two workers on loopback, as processes of their own, whatever happens to them."""
+"""A chief and two workers on loopback, whatever happens to them."""
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+
+from tests.distribute import forked_programs
 
 HERE = pathlib.Path(__file__).parent
 _SECONDS = 400  # an idle machine takes a tenth of it
@@ -16,19 +15,18 @@ _SECONDS = 400  # an idle machine takes a tenth of it
 def run_fixture(tmp_path, tiny):
     tiny.evaluation_inputs()['Test'].Instantiate()  # prepares the data
 
-    environment = {**os.environ, 'PYTHONPATH': str(HERE.parents[1]), 'PIDS': str(tmp_path), 'TFDS_DATA_DIR': tiny._data_dir,
-                   'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1'}
-
     def run(*flags, of_cluster=True, strikes=()):
         """Returns what the processes, or one without a cluster, printed; `strikes`: 'BATCH SIGNAL TASK'."""
         strikes = [f'{batch} {name} {tmp_path}/struck_{batch} {tmp_path}/{task}' for batch, name, task in map(str.split, strikes)]
+        environment = {'PIDS': str(tmp_path), 'STRIKE': ';'.join(strikes), 'TFDS_DATA_DIR': tiny._data_dir,
+                       'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1'}
         launcher = ['-m', 'lingpipe.distribute.local_cluster', '--workers=2', '--'] if of_cluster else []
-        done = subprocess.run(
-            [sys.executable, *launcher, str(HERE / 'run_in_cluster.py'), '--model=struck_digits.StruckTinyDigits', *flags],
-            env={**environment, 'STRIKE': ';'.join(strikes)}, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, timeout=_SECONDS)
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        program = forked_programs.ForkedProgram(
+            [*launcher, HERE / 'run_in_cluster.py', '--model=struck_digits.StruckTinyDigits', *flags], environment, tmp_path,
+            has_one_output=True)
+        printed, _ = program.communicate(timeout=_SECONDS)
+        assert program.returncode == 0, printed
+        return printed
 
     return run
 

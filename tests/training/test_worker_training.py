@@ -15,30 +15,37 @@ from lingpipe import layers
 from lingpipe.distribute import cluster_config, workers
 from lingpipe.layers import batch_normalization
 from lingpipe.training import errors, trainer, worker_training
+from tests.distribute import forked_programs
 
 HERE = pathlib.Path(__file__).parent
 _SECONDS = 240  # a cluster takes eight on an idle machine
 
 
+def _fork(words, environment):
+    return forked_programs.ForkedProgram(words, environment, has_one_output=True)
+
+
+def _execute(words, environment):
+    return subprocess.Popen([sys.executable, *words], env=os.environ | environment, text=True, process_group=0,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
 class Cluster:
-    """Runs run.py as two workers."""
+    """Runs run.py as two workers, which are forked where they need not be started as a person starts them."""
 
     def __init__(self, folder, data_dir):
         self.folder = folder
-        self._environment = {
-            **os.environ, 'TFDS_DATA_DIR': data_dir, 'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
+        self._environment = {'TFDS_DATA_DIR': data_dir, 'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
 
-    def start(self, *flags, of_each=({}, {}), flags_of_each=((), ())):
+    def start(self, *flags, of_each=({}, {}), flags_of_each=((), ()), start_of_each=(_fork, _fork)):
         """Returns the two processes; `of_each`: for each worker what its environment has besides."""
         addresses = cluster_config.free_addresses(2)
         processes = []
         for index in range(2):
             config = cluster_config.ClusterConfig({'worker': addresses}, 'worker', index)
-            processes.append(subprocess.Popen(
-                [sys.executable, HERE / 'run_worker.py', '--model=struck_digits', f'--logdir={self.folder}', '--cluster=multi_worker',
-                 *flags, *flags_of_each[index]],
-                env={**self._environment, 'TF_CONFIG': config.to_json(), **of_each[index]}, text=True, process_group=0,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+            processes.append(start_of_each[index](
+                [str(HERE / 'run_worker.py'), '--model=struck_digits', f'--logdir={self.folder}', '--cluster=multi_worker',
+                 *flags, *flags_of_each[index]], {**self._environment, 'TF_CONFIG': config.to_json(), **of_each[index]}))
         return processes
 
     def run(self, *flags, **of_each):
@@ -60,10 +67,10 @@ def data_dir_fixture(tiny):
 
 @pytest.fixture(scope='module')
 def undisturbed(tmp_path_factory, data_dir):
-    """A training of two workers, of two partitions each; not to be changed."""
+    """A training of two workers, of two partitions each; not to be changed. Sets have other orders in the one that is executed."""
     cluster = Cluster(tmp_path_factory.mktemp('undisturbed'), data_dir)
     codes, printed = cluster.run('--model_params_override=train.save_interval_seconds=0',
-                                 of_each=({}, {'WEIGHTS': str(cluster.folder / 'weights.npz')}))
+                                 of_each=({}, {'WEIGHTS': str(cluster.folder / 'weights.npz')}), start_of_each=(_fork, _execute))
     assert codes == [0, 0], printed
     return cluster, printed
 
