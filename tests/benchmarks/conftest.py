@@ -10,6 +10,8 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
+from tests.benchmarks import forked_process
+
 _FOLDER = pathlib.Path(__file__).parents[2] / 'benchmarks'
 
 
@@ -32,6 +34,24 @@ def load_benchmark(monkeypatch):
     for name in set(sys.modules) - modules:
         if str(getattr(sys.modules[name], '__file__', None)).startswith(str(_FOLDER)):
             del sys.modules[name]
+
+
+@pytest.fixture(scope='session')
+def fork_server():
+    with forked_process.ForkServer() as server:
+        yield server
+
+
+@pytest.fixture
+def load_forking(load_benchmark, fork_server, monkeypatch):
+    """Returns what `load_benchmark` does, for a benchmark whose processes are forked (`forked_process.py`)."""
+
+    def load(name, *arguments):
+        module = load_benchmark(name, *arguments)
+        monkeypatch.setattr(sys.modules['common'], 'subprocess', fork_server.subprocess)
+        return module
+
+    return load
 
 
 class _ProcessHere:

@@ -23,16 +23,10 @@ def _run(name, *arguments):
 
 
 @pytest.fixture
-def with_allocator(monkeypatch):
-    """Lets processes use oneDNN, without which TensorFlow's allocator counts nothing."""
-    monkeypatch.delenv('TF_ENABLE_ONEDNN_OPTS')
-
-
-@pytest.fixture
-def run_main(load_benchmark, capsys):
+def run_main(load_forking, capsys):
     """Returns a function that runs a benchmark's `main`, whose measurements have processes of their own; gives what it printed."""
     def run(name, *arguments):
-        load_benchmark(name, *arguments).main([])
+        load_forking(name, *arguments).main([])
         return capsys.readouterr().out
 
     return run
@@ -44,13 +38,19 @@ def test_pipeline_overhead_has_a_row_for_each_size(run_benchmark, table):
     assert 'Goal at K=8, M=64: built in 20 s, 100 µs an action, or less: not measured.' in text
 
 
-def test_the_command_step_time_compares_the_same_computation_in_every_row(table, tmp_path):
+def test_a_command_prints_and_writes_what_a_process_of_its_own_measured(table, tmp_path):
     report = tmp_path / 'report.md'
-    text = _run(
-        'step_time', '--model=decoder', '--num_blocks=2', '--width=32', '--sequence_length=8', '--batch_size=4',
-        '--num_micro_batches=2', '--num_steps=1', f'--output={report}')
+    text = _run('memory_curves', '--model=decoder', '--num_blocks=1', '--width=8', '--sequence_length=4', '--num_partitions=1',
+                '--counts=1', '--schedules=gpipe', '--recompute=none', f'--output={report}')
     assert report.read_text() == text
-    whole, micro_batched, kept, recomputed = table(text)
+    row, = table(text)
+    assert (row['schedule'], row['recompute']) == ('gpipe', 'none') and float(row['M=1']) >= 0
+
+
+def test_step_time_compares_the_same_computation_in_every_row(run_main, table):
+    whole, micro_batched, kept, recomputed = table(run_main(
+        'step_time', '--model=decoder', '--num_blocks=2', '--width=32', '--sequence_length=8', '--batch_size=4',
+        '--num_micro_batches=2', '--num_steps=1'))
     assert whole['configuration'] == 'plain layers, whole batch'
     assert kept['configuration'] == "2 partitions, gpipe, recompute='none'"
     assert recomputed['configuration'] == "2 partitions, gpipe, recompute='stage'"
@@ -72,14 +72,14 @@ def test_amoebanet_is_measured_without_chance_and_with_a_loss_for_each_example(l
     np.testing.assert_array_equal(*losses)
 
 
-def test_memory_curves_grow_with_gpipe_and_not_with_1f1b(with_allocator, run_main, table):
+def test_memory_curves_grow_with_gpipe_and_not_with_1f1b(run_main, table):
     rows = table(run_main('memory_curves', '--model=decoder', '--num_blocks=2', '--width=64', '--sequence_length=64',
                            '--counts=2,8', '--schedules=gpipe,1f1b', '--recompute=none'))
     growth = {row['schedule']: float(row['M=8']) / float(row['M=2']) for row in rows}
     assert growth['gpipe'] > 1.5 * growth['1f1b']
 
 
-def test_fits_in_memory_says_how_each_configuration_ended(with_allocator, run_main, table):
+def test_fits_in_memory_says_how_each_configuration_ended(run_main, table):
     rows = table(run_main('fits_in_memory', '--image_size=8', '--batch_size=8', '--num_layers=2', '--num_micro_batches=2',
                            '--num_steps=2', '--cap_mib=4000'))
     assert [row['cap'] for row in rows] == ['none', '4000 MiB', '4000 MiB', '4000 MiB']
@@ -106,10 +106,16 @@ def test_mixed_precision_has_a_row_for_each_model_and_policy(run_main, table, mo
     assert 'accuracy' in rows[0]['final Test']
 
 
-def test_sync_vs_async_has_a_row_for_each_number_of_workers_and_one_with_a_slow_worker(tmp_path):
+def test_sync_vs_async_has_a_row_for_each_number_of_workers_and_one_with_a_slow_worker(load_forking, monkeypatch, capsys, tmp_path):
     picture = tmp_path / 'loss.png'
-    text = _run('sync_vs_async', '--modes=async', '--num_workers=1', '--seconds=0.5', '--pause_milliseconds=1',
-                f'--loss_picture={picture}')
+    benchmark = load_forking('sync_vs_async', '--modes=async', '--num_workers=1', '--seconds=0.5', '--pause_milliseconds=1',
+                             f'--loss_picture={picture}')
+    slow, trained = benchmark._measured('async', 1, True), []
+    monkeypatch.setattr(benchmark, '_measured', lambda *training: trained.append(training) or slow)
+    benchmark.main([])
+    text = capsys.readouterr().out
     lines = [line for line in text.splitlines() if line.startswith('| async')]
     assert len(lines) == 2 and '1 workers, one of which takes 4 times as long:' in text
+    assert trained == [('async', 1, False), ('async', 1, True)]
+    assert np.isfinite(slow['losses']).all() and len(slow['losses']) == len(slow['seconds']) > 0
     assert picture.stat().st_size > 1000

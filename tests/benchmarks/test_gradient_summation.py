@@ -9,8 +9,8 @@ def _rows(text):
     return [[cell.strip() for cell in line.strip('|').split('|')] for line in text.splitlines() if line.startswith('|')]
 
 
-def test_every_method_has_a_time_on_devices_and_over_server_processes(load_benchmark, capsys):
-    load_benchmark('gradient_summation', '--num_devices=2', '--num_processes=2', '--depth=10', '--filters=1', '--num_rounds=1').main([])
+def test_every_method_has_a_time_on_devices_and_over_server_processes(load_forking, capsys):
+    load_forking('gradient_summation', '--num_devices=2', '--num_processes=2', '--depth=10', '--filters=1', '--num_rounds=1').main([])
     measured = _rows(capsys.readouterr().out)[-6:]
     for title, table in (('virtual devices', measured[:3]), ('server processes', measured[3:])):
         assert table[0] == [title, 'add, ms', 'ring, ms', 'two_dimensional, ms']

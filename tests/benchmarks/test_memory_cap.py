@@ -71,8 +71,8 @@ def test_a_cap_that_is_too_little_for_one_block_is_named(recorded, monkeypatch):
         memory_cap.measure(memory_cap.Trials('none', (0.0, 0.0)), 0, 3)
 
 
-def test_a_process_trains_below_its_limit_and_dies_above(load_benchmark):
-    memory_cap = load_benchmark('memory_cap', *_TINY)
+def test_a_process_trains_below_its_limit_and_dies_above(load_forking):
+    memory_cap = load_forking('memory_cap', *_TINY)
     plain = memory_cap.Configuration(0, 'none')
     found = memory_cap._run_process(plain, 1, [3], 4000, 0)
     assert found['parameters'] == 256 * 8 + 12 * 8**2 + 13 * 8 + 8 * 256 + 256
