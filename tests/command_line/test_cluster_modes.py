@@ -1,15 +1,14 @@
-"""What a process does by its task: here those that serve, started as a person starts them."""
+"""What a process does by its task: here those that serve."""
 
 import contextlib
 import json
-import os
 import pathlib
 import signal
 import socket
-import subprocess
-import sys
 
 import pytest
+
+from tests.distribute import forked_programs
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -25,11 +24,9 @@ def start_fixture(tmp_path):
         def start(cluster, task):
             needed = {job: jobs[job] for job in (jobs if cluster == 'parameter_server' else ('chief', 'worker'))}
             (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': needed}))
-            process = subprocess.Popen(
-                [sys.executable, ROOT / 'run.py', '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}',
-                 '--cluster_spec=cluster.json', f'--task={task}'],
-                cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env={**os.environ, 'PYTHONPATH': str(ROOT / 'tests/training')})
+            process = forked_programs.ForkedProgram(
+                [ROOT / 'run.py', '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}', '--cluster_spec=cluster.json',
+                 f'--task={task}'], {'PYTHONPATH': str(ROOT / 'tests/training')}, tmp_path)
             stack.callback(process.communicate)
             stack.callback(process.kill)
             return process, needed

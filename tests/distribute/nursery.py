@@ -99,7 +99,8 @@ def _exit_code(words):
             sys.argv = words[1:]
             runpy.run_module(words[1], run_name='__main__', alter_sys=True)
         else:
-            sys.argv, sys.path[0] = words, os.path.dirname(words[0])
+            sys.argv = words
+            sys.path[:1] = [os.path.dirname(words[0]), *os.environ['PYTHONPATH'].split(os.pathsep)]
             runpy.run_path(words[0], run_name='__main__')
     except SystemExit as end:
         if isinstance(end.code, str):

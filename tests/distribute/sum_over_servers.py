@@ -1,14 +1,13 @@
-"""Sums tensors over two server processes by every method: `python -m tests.distribute.sum_over_servers`, prints JSON.
+"""Sums tensors over two workers by every method, and prints JSON; or is one of the workers, by TF_CONFIG.
 
-A process of its own, since TensorFlow cannot forget a cluster. The folder of the benchmarks is on its path.
+A process of its own, since TensorFlow cannot forget a cluster.
 """
 
 import json
 
-import server_processes
 import tensorflow as tf
 
-from lingpipe.distribute import gradient_sums
+from lingpipe.distribute import cluster_config, gradient_sums, messages, remote_devices, server
 
 SHAPES = [[3, 5], [7], [], [2, 2, 2]]
 
@@ -23,14 +22,20 @@ def sums(method, parts, devices, owners):
     return [(total.device, total.numpy().tolist()) for total in totals]
 
 
-def main():
-    with server_processes.devices(2) as devices:
-        parts = [parts_of(device, replica) for replica, device in enumerate(devices)]
-        owners = [devices[place % 2] for place in range(len(SHAPES))]
-        print(json.dumps({
-            'owners': owners, 'parts': [[tensor.numpy().tolist() for tensor in tensors] for tensors in parts],
-            'sums': {method: sums(method, parts, devices, owners) for method in ('auto', 'add', 'ring', 'two_dimensional')}}))
+def lead(config):
+    remote_devices.connect(config)
+    devices = [f'/job:worker/replica:0/task:{task}/device:CPU:0' for task in range(2)]
+    parts = [parts_of(device, replica) for replica, device in enumerate(devices)]
+    owners = [devices[place % 2] for place in range(len(SHAPES))]
+    print(json.dumps({
+        'owners': owners, 'parts': [[tensor.numpy().tolist() for tensor in tensors] for tensors in parts],
+        'sums': {method: sums(method, parts, devices, owners) for method in ('auto', 'add', 'ring', 'two_dimensional')}}))
+    messages.send_to_all(config, messages.ENDED)
 
 
 if __name__ == '__main__':
-    main()
+    this = cluster_config.read()
+    if this.is_chief:
+        lead(this)
+    else:
+        server.serve(this)

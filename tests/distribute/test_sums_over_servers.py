@@ -1,21 +1,28 @@
 """Replicas of other processes: their sums, and where these are."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 
-_ROOT = pathlib.Path(__file__).parents[2]
+from lingpipe.distribute import cluster_config
+from tests.distribute import forked_programs
+
+PROGRAM = pathlib.Path(__file__).with_name('sum_over_servers.py')
 
 
 def test_sums_over_server_processes_are_exact_and_on_their_owners(assert_close):
-    environment = {**os.environ, 'PYTHONPATH': str(_ROOT / 'benchmarks')}
-    found = json.loads(subprocess.run(
-        [sys.executable, '-m', 'tests.distribute.sum_over_servers'], check=True, stdout=subprocess.PIPE, cwd=_ROOT,
-        env=environment).stdout)
+    chief, *workers = cluster_config.free_addresses(3)
+    jobs = {'chief': [chief], 'worker': workers}
+    configs = [cluster_config.ClusterConfig(jobs, *task) for task in (('worker', 0), ('worker', 1), ('chief', 0))]
+    *servers, leader = [forked_programs.ForkedProgram([PROGRAM], {'TF_CONFIG': config.to_json()}) for config in configs]
+    try:
+        printed, errors = leader.communicate(timeout=120)
+    finally:
+        for server in servers:
+            server.kill()
+    assert leader.returncode == 0, errors
+    found = json.loads(printed)
     expected = [np.add(*pair) for pair in zip(*found['parts'])]
     for totals in found['sums'].values():
         devices, values = zip(*totals)
