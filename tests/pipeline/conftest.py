@@ -7,18 +7,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.pipeline import gpipe_layer
+from lingpipe.pipeline import batch_specs, gpipe_layer
 
 
 class PlainStack:
     """The layers of a pipeline without the pipeline, with a copy of its weights.
 
     Args:
-        pipe: a built `GPipeLayer`.
+        pipe: a `GPipeLayer`; one that has no weights yet is built, without a graph for a call that nobody looks at.
         inputs: nest of tensors `[batch, ...]` to build the layers with.
     """
 
     def __init__(self, pipe, inputs):
+        if not pipe.built:
+            pipe.build_from_specs(batch_specs.of_tensors(inputs))
         self.layers = [params.Instantiate() for params in pipe.params.layers]
         self(inputs)
         for layer, pipelined in zip(self.layers, pipe.stack):

@@ -17,14 +17,11 @@ layers = keras.layers
 
 
 @pytest.mark.parametrize('num_partitions, num_micro_batches, recompute', [
-    (1, 1, 'none'), (1, 2, 'stage'), (1, 4, 'layer'), (1, 8, 'none'),
-    (3, 1, 'stage'), (3, 2, 'layer'), (3, 4, 'none'), (3, 8, 'stage'),
-    (4, 1, 'layer'), (4, 2, 'none'), (4, 4, 'stage'), (4, 8, 'layer')])
+    (1, 1, 'none'), (1, 4, 'layer'), (3, 2, 'stage'), (3, 8, 'none'), (4, 1, 'stage'), (4, 4, 'layer')])
 def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels()
     pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=num_micro_batches,
                      recompute=recompute, partition_by='params')
-    pipe(x)
     plain = PlainStack(pipe, x)
     optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
     for _ in range(2):
@@ -38,11 +35,10 @@ def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, rec
 
 
 @pytest.mark.parametrize('num_rows, num_micro_batches, recompute', [
-    (10, 4, 'none'), (7, 3, 'stage'), (10, 4, 'layer'), (3, 4, 'none'), (1, 2, 'stage'), (3, 4, 'layer')])
+    (10, 4, 'layer'), (7, 3, 'none'), (3, 4, 'stage'), (1, 2, 'layer')])
 def test_uneven_and_small_batches(num_rows, num_micro_batches, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels(num_rows)
-    pipe = make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=num_micro_batches, recompute=recompute)
-    pipe(x)
+    pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=num_micro_batches, recompute=recompute)
     plain = PlainStack(pipe, x)
     out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
     loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, num_micro_batches)
@@ -51,22 +47,24 @@ def test_uneven_and_small_batches(num_rows, num_micro_batches, recompute, make_p
 
 
 def test_one_pipeline_takes_batches_of_any_size(make_pipe, PlainStack, assert_close):
-    pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=4)
-    for num_rows in (8, 6, 2, 8):
+    pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=2)
+    for num_rows in (4, 3, 1, 4):
         x, y = images_and_labels(num_rows)
-        pipe(x)
         plain = PlainStack(pipe, x)
+        assert_close(pipe(x), plain(x))
         out = pipe.value_and_grad(cross_entropy, x, y)
-        loss, gradients, _ = plain.value_and_grad(cross_entropy, x, y, 4)
+        loss, gradients, _ = plain.value_and_grad(cross_entropy, x, y, 2)
         assert_close((out.loss, out.gradients), (loss, gradients))
 
 
-@pytest.mark.parametrize('num_partitions', [1, 3])
-@pytest.mark.parametrize('num_rows', [8, 6])
+@pytest.mark.parametrize('num_partitions, num_rows', [(1, 4), (3, 3)])
 def test_evaluation_equals_the_plain_layers_and_changes_nothing(num_partitions, num_rows, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels(num_rows)
-    pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=4)
-    pipe.value_and_grad(cross_entropy, x, y)  # so that the moving statistics say something
+    pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=2)
+    pipe.build(x.shape)
+    for norm in (pipe.stack[1], pipe.stack[4]):
+        norm.moving_mean.assign_add(0.2 * tf.ones_like(norm.moving_mean))
+        norm.moving_variance.assign_add(0.5 * tf.ones_like(norm.moving_variance))
     before = [weight.numpy() for weight in pipe.weights]
     plain = PlainStack(pipe, x)
     assert_close(pipe(x, training=False), plain(x))
@@ -78,7 +76,6 @@ def test_evaluation_equals_the_plain_layers_and_changes_nothing(num_partitions, 
 def test_evaluation_reads_the_values_that_it_is_told_to(make_pipe, PlainStack, assert_close):
     x, y = images_and_labels()
     pipe = make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=2)
-    pipe(x)
     plain = PlainStack(pipe, x)
     for weight in plain.weights:
         weight.assign(0.5 * weight)
@@ -121,15 +118,13 @@ class Join(layers.Layer):
         return tf.concat(tf.nest.flatten(inputs), -1)
 
 
-@pytest.mark.parametrize('ends, recompute', [
-    ([5], 'layer'), ([1, 2, 3, 5], 'none'), ([1, 2, 3, 5], 'stage'), ([1, 2, 4, 5], 'stage'), ([1, 2, 4, 5], 'layer')])
+@pytest.mark.parametrize('ends, recompute', [([5], 'stage'), ([1, 2, 3, 5], 'none'), ([1, 2, 4, 5], 'layer')])
 def test_a_nest_crosses_the_boundaries(ends, recompute, make_pipe, PlainStack, assert_close):
     x, y = vectors()
     stack = [KerasParams(Fork, units=4), KerasParams(Twist, units=6), KerasParams(Twist, units=2), KerasParams(Join), dense(3)]
-    pipe = make_pipe(stack, num_partitions=len(ends), partition_by=ends, num_micro_batches=4, recompute=recompute)
-    pipe(x)
+    pipe = make_pipe(stack, num_partitions=len(ends), partition_by=ends, num_micro_batches=2, recompute=recompute)
+    expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 2)
     out = pipe.value_and_grad(squared_error, x, y, return_outputs=True)
-    expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 4)
     assert_close((out.loss, out.gradients, out.outputs), expected)
 
 
@@ -143,21 +138,21 @@ def test_nests_at_both_ends(num_partitions, make_pipe, PlainStack, assert_close)
 
     stack = [KerasParams(Twist, units=4), KerasParams(Twist, units=4), KerasParams(Twist, units=3)]
     pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
-    pipe(inputs)
+    plain = PlainStack(pipe, inputs)
+    expected = plain.value_and_grad(loss, inputs, targets, 2)
     out = pipe.value_and_grad(loss, inputs, targets, return_outputs=True)
-    expected = PlainStack(pipe, inputs).value_and_grad(loss, inputs, targets, 2)
     assert_close((out.loss, out.gradients, out.outputs), expected)
+    assert_close(pipe(inputs), plain(inputs))
 
 
-@pytest.mark.parametrize('num_partitions', [1, 2, 3])
+@pytest.mark.parametrize('num_partitions', [1, 3])
 def test_integer_inputs(num_partitions, make_pipe, PlainStack, assert_close):
     tokens = np.random.default_rng(2).integers(0, 11, (8, 4))
     _, y = vectors()
     stack = [KerasParams(layers.Embedding, input_dim=11, output_dim=6), KerasParams(layers.LSTM, units=5), dense(3)]
-    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=4)
-    pipe(tokens)
+    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
+    expected = PlainStack(pipe, tokens).value_and_grad(squared_error, tokens, y, 2)
     out = pipe.value_and_grad(squared_error, tokens, y, return_outputs=True)
-    expected = PlainStack(pipe, tokens).value_and_grad(squared_error, tokens, y, 4)
     assert_close((out.loss, out.gradients, out.outputs), expected)
 
 
@@ -172,21 +167,18 @@ class Search(layers.Layer):
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_loops_and_conditions_inside_a_stage(recompute, make_pipe, PlainStack, assert_close):
     x, y = vectors()
-    pipe = make_pipe([dense(4), KerasParams(Search), dense(3)], num_partitions=3, num_micro_batches=4, recompute=recompute)
-    pipe(x)
+    pipe = make_pipe([dense(4), KerasParams(Search), dense(3)], num_partitions=2, num_micro_batches=2, recompute=recompute)
+    expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 2)
     out = pipe.value_and_grad(squared_error, x, y)
-    expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 4)
     assert_close((out.loss, out.gradients), expected[:2])
 
 
-@pytest.mark.parametrize('num_partitions', [1, 4])
-def test_frozen_layers_keep_their_weights_and_statistics(num_partitions, make_pipe, PlainStack, assert_close):
+def test_frozen_layers_keep_their_weights_and_statistics(make_pipe, PlainStack, assert_close):
     x, y = images_and_labels()
     stack = convolutional_layers()
     stack[0].trainable = stack[1].trainable = False
     stack[6].Set(trainable=False)
-    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
-    pipe(x)
+    pipe = make_pipe(stack, num_partitions=4, num_micro_batches=2)
     plain = PlainStack(pipe, x)
     out = pipe.value_and_grad(cross_entropy, x, y)
     loss, gradients, _ = plain.value_and_grad(cross_entropy, x, y, 2)
@@ -196,11 +188,9 @@ def test_frozen_layers_keep_their_weights_and_statistics(num_partitions, make_pi
     np.testing.assert_array_equal(pipe.stack[1].moving_mean, np.zeros(4))
 
 
-@pytest.mark.parametrize('num_partitions', [1, 2])
-def test_a_layer_may_be_frozen_and_thawed_between_steps(num_partitions, make_pipe, PlainStack, assert_close):
+def test_a_layer_may_be_frozen_and_thawed_between_steps(make_pipe, PlainStack, assert_close):
     x, y = images_and_labels()
-    pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=2)
-    pipe(x)
+    pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=2)
     plain = PlainStack(pipe, x)
     for frozen in (False, True, False):
         for stack in (pipe.stack, plain.layers):
@@ -211,8 +201,7 @@ def test_a_layer_may_be_frozen_and_thawed_between_steps(num_partitions, make_pip
         assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-@pytest.mark.parametrize('num_partitions', [1, 3])
-@pytest.mark.parametrize('num_rows', [8, 7])
+@pytest.mark.parametrize('num_partitions, num_rows', [(1, 7), (3, 8)])
 def test_weight_regularisers_count_once_a_step(num_partitions, num_rows, make_pipe, assert_close):
     x, y = vectors(num_rows)
     regularizer = KerasParams(keras.regularizers.L2, l2=0.5)
@@ -244,7 +233,6 @@ class Mixed(layers.Layer):
 def test_training_reaches_layers_inside_of_layers(make_pipe, PlainStack, assert_close):
     x, y = vectors()
     pipe = make_pipe([dense(4), KerasParams(Mixed), dense(3)], num_partitions=2, num_micro_batches=2)
-    pipe(x)
     plain = keras.Sequential(PlainStack(pipe, x).layers)
     out = pipe.value_and_grad(squared_error, x, y, return_outputs=True)
     assert_close(out.outputs, tf.concat([plain(x[:4], training=True), plain(x[4:], training=True)], 0))
@@ -255,19 +243,19 @@ def test_results_do_not_depend_on_the_number_of_micro_batches(make_pipe, assert_
     x, y = vectors()
 
     def run(num_micro_batches):
-        pipe = make_pipe([dense(4, activation='relu'), dense(4), dense(3)], num_partitions=3, num_micro_batches=num_micro_batches)
+        pipe = make_pipe([dense(4, activation='relu'), dense(4), dense(3)], num_partitions=2, num_micro_batches=num_micro_batches)
         return pipe.value_and_grad(squared_error, x, y, return_outputs=True)
 
     expected = run(1)
-    for num_micro_batches in (2, 3, 8):
+    for num_micro_batches in (2, 3):
         out = run(num_micro_batches)
         assert_close((out.loss, out.gradients, out.outputs), (expected.loss, expected.gradients, expected.outputs))
 
 
 def test_state_updates_may_be_left_to_the_caller(make_pipe, assert_close):
     x, y = images_and_labels()
-    pipe, other = [make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=2) for _ in range(2)]
-    pipe(x)
+    pipe, other = [make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=2) for _ in range(2)]
+    pipe.build(x.shape)
 
     @tf.function(autograph=False)
     def step(assigns):
@@ -344,11 +332,10 @@ def test_prints_inside_a_stage_come_once_a_micro_batch_and_not_again_in_recomput
     assert sorted((tmp_path / 'log').read_text().split()) == ['first'] * 4 + ['second'] * 4
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
-def test_an_assertion_inside_a_stage_stops_the_step(recompute, make_pipe, tmp_path):
+def test_an_assertion_inside_a_stage_stops_the_step(make_pipe, tmp_path):
     x, y = vectors()
     stack = [dense(3), KerasParams(Talkative, log=str(tmp_path / 'log'), limit=-1e9), dense(3)]
-    pipe = make_pipe(stack, num_partitions=3, num_micro_batches=2, recompute=recompute)
+    pipe = make_pipe(stack, num_partitions=3, num_micro_batches=2)
     with pytest.raises(tf.errors.OpError):
         pipe.value_and_grad(squared_error, x, y)
 
@@ -362,7 +349,7 @@ class Penalty(layers.Layer):
 
 
 @pytest.mark.parametrize('num_partitions, recompute, weighted', [
-    (1, 'none', False), (1, 'stage', True), (1, 'layer', False), (3, 'none', True), (3, 'stage', False), (3, 'layer', True)])
+    (1, 'stage', True), (3, 'none', False), (3, 'layer', True)])
 def test_losses_of_layers_count_as_means_over_the_rows(num_partitions, recompute, weighted, make_pipe, assert_close):
     x, y = vectors()
     stack = [dense(4, name='first', activity_regularizer='l2'), KerasParams(Penalty, name='penalty'), dense(3, name='last')]
