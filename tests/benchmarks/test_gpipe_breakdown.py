@@ -47,7 +47,7 @@ def test_what_sending_and_updating_take_is_shown_where_bandwidth_is_finite(load_
     assert sum(dataclasses.astuple(found)) == pytest.approx(100)
 
 
-def test_measured_shares_add_up_without_the_update(load_benchmark):
-    shares = load_benchmark('gpipe_breakdown', *_TINY)._measured()
+def test_measured_shares_add_up_without_the_update(load_forking):
+    shares = load_forking('gpipe_breakdown', *_TINY)._measured()
     assert shares.pop('update') == 'not measured'
     assert sum(map(float, shares.values())) == pytest.approx(100, abs=0.3)

@@ -61,7 +61,21 @@ def compare(torch_process, run_benchmark):
     return functools.partial(run_benchmark, 'peers.step_time', *_TINY)
 
 
-def test_without_pytorch_lingpipe_is_measured_alone_and_a_sentence_says_what_to_install(compare, table, fake_python):
+@pytest.fixture
+def own_steps_are_made_up(torch_process, monkeypatch):
+    """LingPipe's side is not measured."""
+    def steps(*unused):
+        yield {'loss': 1.5, 'num_micro_batches': 2}
+        while True:
+            yield 0.5
+
+    lingpipe_step = importlib.import_module('lingpipe_step')
+    for name in ('write_problem', 'plain_steps', 'pipeline_steps'):
+        monkeypatch.setattr(lingpipe_step, name, steps)
+
+
+def test_without_pytorch_lingpipe_is_measured_alone_and_a_sentence_says_what_to_install(
+        own_steps_are_made_up, compare, table, fake_python):
     python = fake_python(_NOTHING)
     text = compare(f'--torch_python={python}', '--recompute=none')
     assert [(row['configuration'], row['recompute']) for row in table(text)] == [
