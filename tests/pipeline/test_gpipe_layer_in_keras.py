@@ -42,13 +42,11 @@ def plain_input_gradients(plain, x, y, rows):
 
 
 @pytest.mark.parametrize('num_partitions, num_rows, recompute, in_function', [
-    (1, 8, 'none', False), (1, 8, 'stage', True), (2, 8, 'stage', False), (4, 8, 'none', True), (4, 8, 'stage', True),
-    (3, 10, 'none', False), (3, 10, 'stage', True), (2, 3, 'stage', False)])
+    (1, 8, 'none', True), (4, 8, 'stage', False), (3, 10, 'none', False), (2, 3, 'stage', True)])
 def test_gradients_under_a_tape_equal_the_plain_layers(
         num_partitions, num_rows, recompute, in_function, make_pipe, PlainStack, assert_close, micro_batch_rows):
     x, y = vectors(num_rows)
     pipe = make_pipe(layers_with_norm(), num_partitions=num_partitions, num_micro_batches=4, recompute=recompute)
-    pipe(x)
     plain = PlainStack(pipe, x)
     function = tf.function(differentiate, autograph=False) if in_function else differentiate
     loss, gradients = function(pipe, tf.constant(x), tf.constant(y))
@@ -60,7 +58,6 @@ def test_gradients_under_a_tape_equal_the_plain_layers(
 def test_a_call_in_training_updates_batch_norm_once(make_pipe, PlainStack, assert_close):
     x, y = vectors()
     pipe = make_pipe(layers_with_norm(), num_partitions=3, num_micro_batches=4)
-    pipe(x)
     plain = PlainStack(pipe, x)
     pipe(x, training=True)
     plain.value_and_grad(mean_squared_error, x, y, 4)
@@ -72,11 +69,10 @@ def test_gradients_of_integer_inputs_are_left_out(num_partitions, make_pipe, Pla
     tokens, (_, y) = np.random.default_rng(2).integers(0, 11, (8, 4)), vectors()
     stack = [KerasParams(layers.Embedding, input_dim=11, output_dim=6), KerasParams(layers.GlobalAveragePooling1D), dense(3)]
     pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
-    pipe(tokens)
+    expected = PlainStack(pipe, tokens).value_and_grad(mean_squared_error, tokens, y, 2)[1]
     with tf.GradientTape() as tape:
         loss = mean_squared_error(y, pipe(tokens, training=True))
     gradients = tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])
-    _, expected, _ = PlainStack(pipe, tokens).value_and_grad(mean_squared_error, tokens, y, 2)
     assert_close(gradients, expected)
 
 
@@ -105,7 +101,7 @@ def test_nests_and_integers_at_the_outputs(make_pipe, assert_close):
 def test_one_tape_may_be_asked_more_than_once_in_a_function(make_pipe, assert_close):
     x, _ = vectors()
     pipe = make_pipe(layers_with_norm()[:1] + [dense(3)], num_partitions=2, num_micro_batches=2)
-    pipe(x)
+    pipe.build(x.shape)
 
     @tf.function(autograph=False)
     def differentiate_twice(x):
@@ -140,7 +136,7 @@ def test_fit_equals_fit_of_the_plain_layers(make_pipe, PlainStack, assert_close)
     x, _ = vectors(14)
     y = np.random.default_rng(3).normal(size=(14, 2)).astype('float32')
     stack = [dense(6, activation='tanh'), dense(4, kernel_regularizer='l2'), dense(3)]
-    pipe = make_pipe(stack, num_partitions=3, num_micro_batches=4)
+    pipe = make_pipe(stack, num_partitions=3, num_micro_batches=2)
     model = functional_model(pipe)
     plain = functional_model(keras.Sequential(PlainStack(pipe, x).layers))
     histories = []
@@ -157,20 +153,19 @@ def test_fit_trains_batch_norm_in_training_mode(make_pipe, PlainStack, assert_cl
     """One micro-batch: then the moving averages are those of Keras."""
     x, y = vectors(12)
     pipe = make_pipe(layers_with_norm(), num_partitions=2, num_micro_batches=1)
-    pipe(x)
-    models = [keras.Sequential([pipe]), keras.Sequential(PlainStack(pipe, x).layers)]
+    plain = PlainStack(pipe, x)
+    models = [keras.Sequential([pipe]), keras.Sequential(plain.layers)]
     for model in models:
         model.compile(keras.optimizers.SGD(0.05), 'mse')
         model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0)
     assert_close([w.numpy() for w in models[0].weights], [w.numpy() for w in models[1].weights])
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('recompute', ['none', 'layer'])
 def test_a_batch_of_unknown_size_may_be_smaller_than_the_number_of_micro_batches(
         recompute, make_pipe, PlainStack, assert_close):
     x, y = vectors(10)
-    pipe = make_pipe(layers_with_norm(), num_partitions=3, num_micro_batches=4, recompute=recompute)
-    pipe(x)
+    pipe = make_pipe(layers_with_norm(), num_partitions=2, num_micro_batches=4, recompute=recompute)
     plain = PlainStack(pipe, x)
     step = tf.function(
         lambda x, y: pipe.value_and_grad(mean_squared_error, x, y),

@@ -34,15 +34,14 @@ def cross_entropy(labels, logits):
 def trained(make_pipe, num_partitions, policy='mixed_bfloat16', **fields):
     keras.utils.set_random_seed(1)
     x, y = images_and_labels()
-    pipe = make_pipe(stack(), num_partitions=num_partitions, num_micro_batches=4, dtype_policy=policy, random_seed=0,
+    pipe = make_pipe(stack(), num_partitions=num_partitions, num_micro_batches=2, dtype_policy=policy, random_seed=0,
                      **{'schedule': '1f1b', **fields})
-    pipe(x)
+    pipe.build(x.shape)
     return pipe, pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
 
 
 @pytest.mark.parametrize('schedule, recompute, num_partitions', [
-    ('gpipe', 'none', 2), ('gpipe', 'stage', 4), ('1f1b', 'none', 4), ('1f1b', 'stage', 2), ('zb_h1', 'none', 2),
-    ('zb_h1', 'stage', 4)])
+    ('gpipe', 'stage', 4), ('1f1b', 'none', 4), ('zb_h1', 'stage', 2)])
 def test_bfloat16_gives_the_same_bits_for_every_number_of_partitions(schedule, recompute, num_partitions, make_pipe):
     pipe, one = trained(make_pipe, 1, schedule=schedule, recompute=recompute)
     other_pipe, other = trained(make_pipe, num_partitions, schedule=schedule, recompute=recompute)
@@ -96,9 +95,8 @@ def test_a_saved_pipeline_keeps_its_policy(make_pipe):
     assert keras.saving.deserialize_keras_object(config).stack[0].compute_dtype == 'bfloat16'
 
 
-@pytest.mark.parametrize('num_partitions', [1, 3])
-def test_a_scaled_loss_leaves_the_gradients_as_they_are(num_partitions, make_pipe, assert_close):
-    pipe, plain = trained(make_pipe, num_partitions, 'float32')
+def test_a_scaled_loss_leaves_the_gradients_as_they_are(make_pipe, assert_close):
+    pipe, plain = trained(make_pipe, 3, 'float32')
     x, y = images_and_labels()
     scaled = pipe.value_and_grad(cross_entropy, x, y, loss_scale=1024.0)
     assert_close((scaled.loss, scaled.gradients), (plain.loss, plain.gradients))
@@ -108,7 +106,7 @@ def test_small_gradients_survive_float16_only_with_a_scaled_loss(make_pipe):
     pipe = make_pipe([KerasParams(layers.Dense, units=4), KerasParams(layers.Dense, units=1)], num_partitions=2,
                      dtype_policy='mixed_float16')
     x = np.ones([2, 3], 'float32')
-    pipe(x)
+    pipe.build(x.shape)
 
     def tiny(unused_targets, outputs):
         return outputs[:, 0] * 1e-9

@@ -25,18 +25,14 @@ def eight_layers():
     ('1f1b', 'layer', {'num_partitions': 2, 'num_micro_batches': 1}),
     ('1f1b', 'stage', {'num_partitions': 2, 'num_micro_batches': 8}),
     ('1f1b', 'layer', {'num_partitions': 4, 'num_micro_batches': 4}),
-    ('zb_h1', 'none', {'num_partitions': 1, 'num_micro_batches': 2}),
-    ('zb_h1', 'stage', {'num_partitions': 2, 'num_micro_batches': 8}),
+    ('zb_h1', 'stage', {'num_partitions': 2, 'num_micro_batches': 4}),
     ('zb_h1', 'none', {'num_partitions': 4, 'num_micro_batches': 4}),
     ('interleaved_1f1b', 'layer', {'num_partitions': 2, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
-    ('interleaved_1f1b', 'stage', {'num_partitions': 2, 'num_micro_batches': 2, 'num_virtual_stages': 4}),
-    ('interleaved_1f1b', 'layer', {'num_partitions': 1, 'num_micro_batches': 3, 'num_virtual_stages': 3}),
-    (OWN_ORDER, 'stage', {'num_partitions': 2, 'num_micro_batches': 2}),
+    ('interleaved_1f1b', 'stage', {'num_partitions': 1, 'num_micro_batches': 3, 'num_virtual_stages': 3}),
     (OWN_ORDER, 'layer', {'num_partitions': 2, 'num_micro_batches': 2})])
 def test_training_equals_the_plain_layers(schedule, fields, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels()
     pipe = make_pipe(eight_layers(), schedule=schedule, recompute=recompute, partition_by='params', **fields)
-    pipe(x)
     plain = PlainStack(pipe, x)
     out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
     loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, fields['num_micro_batches'])
@@ -44,14 +40,13 @@ def test_training_equals_the_plain_layers(schedule, fields, recompute, make_pipe
     assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-@pytest.mark.parametrize('schedule, num_virtual_stages', [('1f1b', 1), ('zb_h1', 1), ('interleaved_1f1b', 2)])
-@pytest.mark.parametrize('num_rows', [7, 2])
+@pytest.mark.parametrize('schedule, num_virtual_stages, num_rows', [
+    ('1f1b', 1, 7), ('zb_h1', 1, 7), ('zb_h1', 1, 2), ('interleaved_1f1b', 2, 2)])
 def test_batches_of_other_sizes_equal_the_plain_layers(
         schedule, num_virtual_stages, num_rows, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels(num_rows)
     pipe = make_pipe(eight_layers(), schedule=schedule, num_virtual_stages=num_virtual_stages, num_partitions=2,
                      num_micro_batches=4)
-    pipe(x)
     plain = PlainStack(pipe, x)
     out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
     loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, 4)
@@ -59,17 +54,16 @@ def test_batches_of_other_sizes_equal_the_plain_layers(
     assert_close(pipe(x), plain(x))
 
 
-@pytest.mark.parametrize('schedule, num_virtual_stages', [('1f1b', 1), ('zb_h1', 1), ('interleaved_1f1b', 2)])
+@pytest.mark.parametrize('schedule, num_virtual_stages', [('zb_h1', 1), ('interleaved_1f1b', 2)])
 def test_a_called_pipeline_equals_the_plain_layers_under_a_tape(
         schedule, num_virtual_stages, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels()
     pipe = make_pipe(eight_layers(), schedule=schedule, num_virtual_stages=num_virtual_stages, num_partitions=2,
-                     num_micro_batches=4)
-    pipe(x)
+                     num_micro_batches=2)
     plain = PlainStack(pipe, x)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(cross_entropy(y, pipe(x, training=True)))
-    expected_loss, expected, _ = plain.value_and_grad(cross_entropy, x, y, 4)
+    expected_loss, expected, _ = plain.value_and_grad(cross_entropy, x, y, 2)
     gradients = tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])
     assert_close((loss, gradients), (expected_loss, expected))
 
@@ -77,7 +71,7 @@ def test_a_called_pipeline_equals_the_plain_layers_under_a_tape(
 def test_virtual_stages_take_turns_on_their_devices(make_pipe):
     x, _ = images_and_labels()
     pipe = make_pipe(eight_layers(), schedule='interleaved_1f1b', num_virtual_stages=2, num_partitions=3, num_micro_batches=3)
-    pipe(x)
+    pipe.build(x.shape)
     assert [part.device[-5:] for part in pipe.partitions] == ['CPU:0', 'CPU:1', 'CPU:2'] * 2
     assert [name for part in pipe.partitions for name in part.layer_names] == [layer.name for layer in pipe.stack]
 
@@ -102,7 +96,7 @@ def test_a_split_backward_pass_does_no_work_twice(make_pipe):
     for schedule in ('1f1b', 'zb_h1'):
         pipe = make_pipe([KerasParams(layers.Dense, units=6, activation='tanh', name=f'dense_{i}') for i in range(6)],
                          num_partitions=2, num_micro_batches=4, schedule=schedule, recompute='none')
-        pipe(x)
+        pipe.build(x.shape)
         step = tf.function(lambda x, y, pipe=pipe: pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y).gradients)
         counts[schedule] = matrix_multiplications(step.get_concrete_function(x, y).graph)
     assert sum(counts['zb_h1'].values()) == sum(counts['1f1b'].values())
@@ -115,7 +109,7 @@ def test_layers_are_recomputed_one_at_a_time(make_pipe):
     y = tf.random.stateless_normal([8, 6], [0, 2])
     pipe = make_pipe([KerasParams(layers.Dense, units=6, activation='gelu', name=f'dense_{i}') for i in range(6)],
                      num_partitions=2, num_micro_batches=4, recompute='layer')
-    pipe(x)
+    pipe.build(x.shape)
     step = tf.function(lambda x, y: pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y).gradients)
     counts = matrix_multiplications(step.get_concrete_function(x, y).graph)
     between = (2 + 2) * 3  # what passes between a partition's three layers; kept for the last micro-batch

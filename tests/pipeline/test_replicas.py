@@ -17,17 +17,13 @@ from tests.pipeline.small_stacks import (
 layers = keras.layers
 
 
-GRIDS = [(2, 1), (2, 2), (4, 1), (2, 3)]
-
-
 @pytest.mark.parametrize('num_replicas, num_partitions, schedule, recompute', [
-    (*grid, 'gpipe', 'stage') for grid in GRIDS] + [(2, 2, 'gpipe', 'layer'), (4, 1, '1f1b', 'none'), (2, 3, 'zb_h1', 'none')])
+    (2, 1, 'gpipe', 'stage'), (2, 2, 'gpipe', 'layer'), (4, 1, '1f1b', 'none'), (2, 3, 'zb_h1', 'none')])
 def test_training_equals_the_plain_layers_on_all_micro_batches(
         num_replicas, num_partitions, schedule, recompute, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels(16)
     pipe = make_pipe(convolutional_layers(), num_replicas=num_replicas, num_partitions=num_partitions, num_micro_batches=2,
                      schedule=schedule, recompute=recompute, partition_by='params')
-    pipe(x)
     plain = PlainStack(pipe, x)
     optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
     for _ in range(2):
@@ -40,11 +36,10 @@ def test_training_equals_the_plain_layers_on_all_micro_batches(
         assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-@pytest.mark.parametrize('num_rows', [13, 6, 3, 1])
+@pytest.mark.parametrize('num_rows', [13, 3, 1])
 def test_batches_that_the_micro_batches_do_not_divide(num_rows, make_pipe, PlainStack, assert_close):
     x, y = images_and_labels(num_rows)
     pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
-    pipe(x)
     plain = PlainStack(pipe, x)
     out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
     loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, 4)
@@ -55,7 +50,6 @@ def test_batches_that_the_micro_batches_do_not_divide(num_rows, make_pipe, Plain
 def test_batches_whose_size_is_not_known_before(make_pipe, PlainStack, assert_close):
     pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
     x, y = images_and_labels(6)
-    pipe(x)
     plain = PlainStack(pipe, x)
 
     @tf.function(input_signature=[tf.TensorSpec([None, 6, 6, 3]), tf.TensorSpec([None], tf.int64)], autograph=False)
@@ -74,7 +68,7 @@ def noisy_layers():
             dense(3, name='last')]
 
 
-@pytest.mark.parametrize('num_replicas, num_partitions', GRIDS)
+@pytest.mark.parametrize('num_replicas, num_partitions', [(2, 2), (4, 1)])
 def test_replicas_draw_the_numbers_of_one_pipeline_with_as_many_micro_batches(
         num_replicas, num_partitions, make_pipe, assert_close):
     x, y = vectors(16)
@@ -91,7 +85,7 @@ def test_a_call_under_a_tape_equals_one_pipeline(training, make_pipe, assert_clo
     results = []
     for fields in ({'num_micro_batches': 4}, {'num_micro_batches': 2, 'num_replicas': 2, 'num_partitions': 2}):
         pipe = make_pipe(noisy_layers()[:2] + noisy_layers()[3:], **fields)
-        pipe(x)
+        pipe.build(x.shape)
         inputs = tf.constant(x)
         with tf.GradientTape() as tape:
             tape.watch(inputs)
@@ -104,7 +98,6 @@ def test_a_call_under_a_tape_equals_one_pipeline(training, make_pipe, assert_clo
 def test_evaluation_equals_the_plain_layers(make_pipe, PlainStack, assert_close):
     x, y = images_and_labels(10)
     pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
-    pipe(x)
     plain = PlainStack(pipe, x)
     assert_close(pipe(x, training=False), plain(x))
     assert_close(pipe.evaluate(cross_entropy, x, y), {'loss': (tf.reduce_sum(cross_entropy(y, plain(x))), tf.constant(10.0))})
@@ -128,7 +121,7 @@ def test_any_keras_model_can_have_replicas(assert_close):
 def test_weights_are_spread_over_the_devices_of_their_stage(make_pipe):
     x, y = vectors(16)
     pipe = make_pipe([dense(8, name=f'dense_{index}') for index in range(8)], num_replicas=2, num_partitions=2)
-    pipe(x)
+    pipe.build(x.shape)
     devices = [[tf.DeviceSpec.from_string(weight.value.device).device_index for weight in stage.trainable_variables]
                for stage in pipe.stages]
     assert [set(row) for row in devices] == [{0, 2}, {1, 3}]
@@ -141,7 +134,7 @@ def test_stages_of_all_replicas_compute_on_devices_of_their_own(make_pipe):
     x, y = vectors(16)
     pipe = make_pipe([dense(3, name=f'dense_{index}') for index in range(4)], num_replicas=2, num_partitions=2,
                      num_micro_batches=2)
-    pipe(x)
+    pipe.build(x.shape)
     step = tf.function(lambda: pipe.value_and_grad(squared_error, x, y).gradients, autograph=False)
     calls = [operation for operation in step.get_concrete_function().graph.get_operations()
              if operation.type == 'PartitionedCall' and '_backward' in operation.get_attr('f').name]
@@ -153,7 +146,7 @@ def test_the_sums_of_a_stage_do_not_wait_for_the_backward_pass_of_stages_before_
     x, y = vectors(16)
     pipe = make_pipe([dense(3, name=f'dense_{index}') for index in range(4)], num_replicas=2, num_partitions=2,
                      num_micro_batches=2, gradient_sum='add')
-    pipe(x)
+    pipe.build(x.shape)
     step = tf.function(lambda: pipe.value_and_grad(squared_error, x, y).gradients, autograph=False)
     calls = [operation for operation in step.get_concrete_function().graph.get_operations()
              if operation.type == 'PartitionedCall']
