@@ -217,6 +217,7 @@ class GPipeLayer(base_layer.BaseLayer):
         layout = self._in_function(pipeline_call.call)
         return self.pack_outputs(layout(self, self._enter(inputs), bool(training)))
 
+    @tf.autograph.experimental.do_not_convert
     def value_and_grad(self, loss_fn, x, y_true, sample_weight=None, step=None, return_outputs=False, assign_state=True,
                        loss_scale=None):
         """Computes the mean loss of a batch and its gradients, with the loss inside the last stage.
@@ -249,6 +250,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return layout(self, self._loss_of_targets(loss_fn), self._enter(x), targets, step, return_outputs, assign_state,
                       loss_scale)
 
+    @tf.autograph.experimental.do_not_convert
     def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=variable_values.read_variable):
         """Computes a batch's metric sums in evaluation mode, with the loss inside the last stage.
 
@@ -266,6 +268,7 @@ class GPipeLayer(base_layer.BaseLayer):
         targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
         return self._in_function(loss_pass.evaluate)(self, self._loss_of_targets(loss_fn), self._enter(x), targets, read)
 
+    @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x):
         """Returns the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
         self._require_built(x)

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import loss_pass
 from tests.pipeline.small_stacks import (
     convolutional_layers,
     cross_entropy,
@@ -288,6 +289,23 @@ def test_the_number_of_the_step_may_be_a_python_integer_without_a_new_graph_for_
         pipe.value_and_grad(loss, x, y, step=step)
         traces.append([function.experimental_get_tracing_count() for function in pipe._functions.values()])
     assert traces == [[1]] * 3
+
+
+def test_a_function_of_the_users_own_does_not_translate_the_source_of_the_pipeline(make_pipe, monkeypatch):
+    """Translation by AutoGraph, which `tf.function` does by itself, takes seconds and changes nothing."""
+    (x, y), pipe, statuses = vectors(), make_pipe([dense(3)]), []
+
+    def recording(layout):
+        def lay_out(*arguments):
+            statuses.append(tf.__internal__.autograph.control_status_ctx().status.name)
+            return layout(*arguments)
+
+        return lay_out
+
+    for name in ('value_and_grad', 'evaluate'):
+        monkeypatch.setattr(loss_pass, name, recording(getattr(loss_pass, name)))
+    tf.function(lambda: (pipe.value_and_grad(squared_error, x, y).loss, pipe.evaluate(squared_error, x, y)['loss']))()
+    assert statuses == ['DISABLED'] * 2
 
 
 class Noise(layers.Layer):
