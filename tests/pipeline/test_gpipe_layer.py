@@ -305,7 +305,7 @@ def test_a_function_of_the_users_own_does_not_translate_the_source_of_the_pipeli
     for name in ('value_and_grad', 'evaluate'):
         monkeypatch.setattr(loss_pass, name, recording(getattr(loss_pass, name)))
     tf.function(lambda: (pipe.value_and_grad(squared_error, x, y).loss, pipe.evaluate(squared_error, x, y)['loss']))()
-    assert statuses == ['DISABLED'] * 2
+    assert len(statuses) >= 2 and set(statuses) == {'DISABLED'}
 
 
 class Noise(layers.Layer):
