@@ -46,13 +46,15 @@ class _Forked:
         return self._status
 
     def kill(self):
-        if self._status is None:
-            os.kill(self._number, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended
+            if self._status is None:
+                os.kill(self._number, signal.SIGKILL)
 
     def communicate(self):
         self.wait()
         for file in (self.stdin, self.stdout, self._life):
-            file.close()
+            with contextlib.suppress(BrokenPipeError):  # a question that nobody has read
+                file.close()
 
 
 def _stand_in(fork):
