@@ -115,7 +115,7 @@ def make_pipe(layers, **fields):
     return gpipe_layer.GPipeLayer.Params().Set(layers=layers, **fields).Instantiate()
 
 
-@pytest.fixture(name='make_pipe')
+@pytest.fixture(name='make_pipe', scope='session')
 def make_pipe_fixture():
     return make_pipe
 

@@ -54,20 +54,21 @@ def record(pipe, observe=True):
     return gradients, times, step.get_concrete_function().graph.as_graph_def()
 
 
-@pytest.fixture(params=[
-    ('gpipe', 1, 'stage'), ('gpipe', 1, 'layer'), ('1f1b', 1, 'none'), ('1f1b', 1, 'stage'),
-    ('interleaved_1f1b', 2, 'stage'), ('zb_h1', 1, 'none'), ('zb_h1', 1, 'stage')], ids=lambda case: '-'.join(map(str, case)))
-def pipe(request, make_pipe):
+@pytest.fixture(scope='module', params=[
+    ('gpipe', 1, 'layer'), ('1f1b', 1, 'none'), ('1f1b', 1, 'stage'), ('interleaved_1f1b', 2, 'stage'), ('zb_h1', 1, 'none'),
+    ('zb_h1', 1, 'stage')], ids=lambda case: '-'.join(map(str, case)))
+def recorded(request, make_pipe):
+    """A pipeline, its gradients, and the `StepTimes` of a step."""
     schedule, num_virtual_stages, recompute = request.param
     made = make_pipe(
-        [KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 8, num_partitions=2, num_micro_batches=4,
+        [KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 4, num_partitions=2, num_micro_batches=4,
         num_virtual_stages=num_virtual_stages, schedule=schedule, recompute=recompute)
     made.build((None, 4))
-    return made
+    return made, *record(made)[:2]
 
 
-def test_the_spans_are_the_schedule_as_it_ran(pipe, assert_close):
-    gradients, step, _ = record(pipe)
+def test_the_spans_are_the_schedule_as_it_ran(recorded, assert_close):
+    pipe, gradients, step = recorded
     expected = {action for actions in pipe.schedule.device_actions for action in actions}
     found = [span.action for span in step.spans]
     assert sorted(action for action in found if action.kind != step_times.RECOMPUTE) == sorted(expected)
@@ -94,9 +95,10 @@ def _assert_dependencies(step):
             assert all(spans[needed].end <= span.start for needed in step.schedule.dependencies(action))
 
 
-def test_recomputations_are_spans_where_activations_are_not_at_hand(pipe):
+def test_recomputations_are_spans_where_activations_are_not_at_hand(recorded):
+    pipe, _, step = recorded
     schedule, recompute = pipe.schedule, pipe.params.recompute
-    found = {span.action for span in record(pipe)[1].spans if span.action.kind == step_times.RECOMPUTE}
+    found = {span.action for span in step.spans if span.action.kind == step_times.RECOMPUTE}
     expected = schedule.backwards() - schedule.backwards_after_own_forward() if recompute != 'none' else []
     assert found == {action._replace(kind=step_times.RECOMPUTE) for action in expected}
 

@@ -75,7 +75,7 @@ def test_evaluation_drops_nothing_and_does_not_count(make_pipe):
 
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_backward_uses_the_masks_of_forward(recompute, make_pipe):
-    pipe = make_pipe([drop_out(), drop_out(), drop_out()], num_partitions=3, num_micro_batches=4, recompute=recompute)
+    pipe = make_pipe([drop_out(), drop_out(), drop_out()], num_partitions=3, num_micro_batches=2, recompute=recompute)
     x = tf.constant(ONES)
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -99,8 +99,8 @@ def train(make_pipe, stack, loss, x, y, **fields):
     return results, [weight.numpy() for weight in pipe.weights]
 
 
-@pytest.mark.parametrize('num_micro_batches', [1, 4])
-def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batches, make_pipe, assert_close):
+@pytest.mark.parametrize('num_micro_batches, others', [(1, [(8, 'stage')]), (2, [(1, 'stage'), (2, 'none'), (3, 'layer')])])
+def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batches, others, make_pipe, assert_close):
     random = np.random.default_rng(0)
     x, y = random.normal(size=(8, 10)).astype('float32'), random.normal(size=(8, 4)).astype('float32')
 
@@ -109,7 +109,7 @@ def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batch
                      recompute=recompute, num_micro_batches=num_micro_batches)
 
     expected = run(1, 'none')
-    for num_partitions, recompute in [(1, 'stage'), (2, 'none'), (3, 'stage'), (8, 'stage')]:
+    for num_partitions, recompute in others:
         assert_close(run(num_partitions, recompute), expected)
 
 
@@ -140,11 +140,11 @@ def double_precision():
 
 def test_amoebanet_does_not_depend_on_partitions_or_recomputation(double_precision, make_pipe, assert_close):
     random = np.random.default_rng(0)
-    images, labels = random.normal(size=(8, 32, 32, 3)), random.integers(0, 5, 8)
+    images, labels = random.normal(size=(4, 32, 32, 3)), random.integers(0, 5, 4)
     network = amoebanet.amoebanet_layers(
         'D', num_cells=3, reduction_size=16, stem_reduction_size=4, num_classes=5, drop_path_final_keep_prob=0.7,
         batch_norm_momentum=0.9)
-    stack = [unit for unit in network if unit.name in ('stem', 'stem_cell_0', 'cell_0', 'auxiliary_head', 'head')]
+    stack = [unit for unit in network if unit.name in ('stem', 'stem_cell_0', 'auxiliary_head', 'head')]
 
     def run(num_partitions, recompute):
         return train(make_pipe, stack, classification_loss, images, labels, num_partitions=num_partitions,

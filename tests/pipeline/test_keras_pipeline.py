@@ -96,10 +96,8 @@ CASES = {
 
 
 @pytest.mark.parametrize('case, schedule, recompute', [
-    ('u_net', 'gpipe', 'stage'), ('u_net', '1f1b', 'layer'), ('u_net', 'zb_h1', 'none'),
-    ('two_towers', '1f1b', 'layer'), ('two_towers', 'zb_h1', 'none'),
-    ('tied_embedding', 'gpipe', 'stage'), ('tied_embedding', 'zb_h1', 'none'),
-    ('masked', 'gpipe', 'stage'), ('masked', '1f1b', 'layer')])
+    ('u_net', '1f1b', 'layer'), ('u_net', 'zb_h1', 'none'), ('two_towers', 'gpipe', 'layer'), ('two_towers', 'zb_h1', 'none'),
+    ('tied_embedding', 'zb_h1', 'none'), ('masked', '1f1b', 'stage')])
 def test_loss_gradients_and_outputs_are_those_of_the_model(case, schedule, recompute, assert_close):
     keras.utils.set_random_seed(0)
     make_model, x, y = CASES[case]
@@ -143,10 +141,9 @@ def test_a_skip_goes_straight_from_maker_to_reader():
     assert all(len(stage.sources) <= 2 for stage in pipe.stages)
 
 
-@pytest.mark.parametrize('name, num_partitions', [('ResNet50', 4), ('EfficientNetB0', 3)])
-def test_applications_give_the_outputs_and_gradients_of_the_model(name, num_partitions, assert_close):
+def test_an_application_gives_the_outputs_and_gradients_of_the_model(assert_close):
     keras.utils.set_random_seed(0)
-    model = getattr(keras.applications, name)(weights=None, input_shape=(32, 32, 3), classes=5)
+    model = keras.applications.EfficientNetB0(weights=None, input_shape=(32, 32, 3), classes=5)
     for layer in model._flatten_layers():
         layer.trainable = not isinstance(layer, layers.BatchNormalization) and layer.trainable
         if isinstance(layer, layers.Dropout):
@@ -157,7 +154,7 @@ def test_applications_give_the_outputs_and_gradients_of_the_model(name, num_part
         return tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, probabilities))
 
     loss, gradients, outputs = expected(model, cross_entropy, x, y, 2)
-    pipe = from_keras(model, num_partitions=num_partitions, num_micro_batches=2, recompute='none')
+    pipe = from_keras(model, num_partitions=3, num_micro_batches=2, recompute='none')
     out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
     assert_close((out.loss, out.outputs), (loss, outputs))
     assert_close(out.gradients, gradients, tolerance=2e-4)
@@ -199,7 +196,7 @@ def test_measured_time_moves_the_cut_to_what_is_slow():
     assert pipe.partitions[1].layer_names[0] == 'slow'
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('recompute', ['none', 'layer'])
 def test_a_memory_limit_is_kept_or_its_failure_explained(recompute):
     fields = {'num_partitions': 3, 'num_micro_batches': 2, 'recompute': recompute, 'batch_size': 4}
     free = from_keras(u_net(), memory_limit=1e9, **fields)
