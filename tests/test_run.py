@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from tests import forked_commands
+from tests.distribute import forked_programs
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = '--model=tiny_digits'
@@ -112,43 +112,45 @@ class Outcome(NamedTuple):
 
 
 class CommandLine:
-    """Runs run.py in a folder of its own: `start` as a person does, `fork` without importing TensorFlow once more."""
+    """Runs run.py in a folder of its own: `run` as a person does, `fork` without importing TensorFlow once more."""
 
-    def __init__(self, folder, data_dir, forked_commands):
+    def __init__(self, folder, data_dir):
         self.folder = folder
-        inherited = {name: value for name, value in os.environ.items() if name != 'TF_CPP_MIN_LOG_LEVEL'}
-        self._environment = {**inherited, 'TFDS_DATA_DIR': data_dir, 'PYTHONPATH': str(ROOT / 'tests/training')}
-        self._forked_commands = forked_commands
+        self._environment = {'TFDS_DATA_DIR': data_dir, 'PYTHONPATH': str(ROOT / 'tests/training')}
 
     def start(self, *arguments, before=()):
+        inherited = {name: value for name, value in os.environ.items() if name != 'TF_CPP_MIN_LOG_LEVEL'}
         return subprocess.Popen(
-            [*before, sys.executable, ROOT / 'run.py', *arguments], cwd=self.folder, env=self._environment, text=True,
+            [*before, sys.executable, ROOT / 'run.py', *arguments], cwd=self.folder, env=inherited | self._environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, *arguments, before=()):
-        process = self.start(*arguments, before=before)
-        out, err = process.communicate()
-        return Outcome(process.returncode, out, err)
+        return outcome_of(self.start(*arguments, before=before))
 
     def fork(self, *arguments):
-        return self._forked_commands.start(arguments, self.folder, self._environment)
+        return forked_programs.ForkedProgram([ROOT / 'run.py', *arguments], self._environment, self.folder)
 
     def run_forked(self, *arguments):
-        return Outcome(*self.fork(*arguments).communicate())
+        return outcome_of(self.fork(*arguments))
 
     def run_forked_until_first_step(self, number, *arguments):
         """Sends a signal after the first step; returns what the process did."""
-        command = self.fork(*arguments)
-        command.await_line('First step after')
-        os.kill(command.pid, number)
-        return Outcome(*command.communicate())
+        process = self.fork(*arguments)
+        process.await_error_line('First step after')
+        process.send_signal(number)
+        return outcome_of(process)
+
+
+def outcome_of(process):
+    out, err = process.communicate()
+    return Outcome(process.returncode, out, err)
 
 
 @pytest.fixture(scope='module')
 def command_line(tmp_path_factory):
     folder = tmp_path_factory.mktemp('command_line')
     (folder / 'file').touch()
-    return CommandLine(folder, str(folder / 'data'), forked_commands.ForkedCommands(tmp_path_factory.mktemp('written')))
+    return CommandLine(folder, str(folder / 'data'))
 
 
 @pytest.fixture(scope='module')
@@ -177,9 +179,9 @@ def outcomes(command_line):
 
 
 def trained_on_a_full_disk(command_line):
-    command = command_line.fork(TINY, '--logdir=full')
-    resource.prlimit(command.pid, resource.RLIMIT_FSIZE, (10 * 1024, 10 * 1024))  # stands for the space that is left
-    return Outcome(*command.communicate())
+    process = command_line.fork(TINY, '--logdir=full')
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (10 * 1024, 10 * 1024))  # stands for the space that is left
+    return outcome_of(process)
 
 
 def killed_training(command_line):
@@ -188,17 +190,17 @@ def killed_training(command_line):
     seen = list(itertools.takewhile(lambda line: not line.startswith('First step after'), process.stderr))
     child, = pathlib.Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text().split()
     os.kill(int(child), signal.SIGKILL)
-    out, err = process.communicate()
-    return Outcome(process.returncode, out, ''.join(seen) + err)
+    code, out, err = outcome_of(process)
+    return Outcome(code, out, ''.join(seen) + err)
 
 
 def two_trainings(command_line):
     """A second training into a folder while the first runs there, and after the first was killed."""
     arguments = (TINY, '--logdir=shared', '--model_params_override=train.max_steps=1000000')
     first = command_line.fork(*arguments)
-    first.await_line('First step after')
+    first.await_error_line('First step after')
     refused = command_line.run_forked(*arguments)
-    os.kill(first.pid, signal.SIGKILL)
+    first.kill()
     first.communicate()
     return first.pid, refused, command_line.run_forked(TINY, '--logdir=shared')
 

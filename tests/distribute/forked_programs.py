@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 _NURSERY = pathlib.Path(__file__).with_name('nursery.py')
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -45,20 +46,29 @@ class ForkedProgram:
         self.pid = int(self._life.readline())
         self.returncode = None
 
+    def await_error_line(self, start):
+        """Waits until it has written a line to standard error that starts so, or has ended."""
+        while self.poll() is None and not any(line.startswith(start) for line in self._error_lines()):
+            time.sleep(0.05)
+
+    def _error_lines(self):
+        written = os.pread(self._errors.fileno(), os.fstat(self._errors.fileno()).st_size, 0)
+        return written.decode(errors='ignore').splitlines()
+
     def poll(self):
         """Returns `returncode`."""
         if self.returncode is None and select.select([self._life], [], [], 0)[0]:
             self.returncode = int(self._life.readline())
         return self.returncode
 
-    def wait(self, timeout=60):
+    def wait(self, timeout=300):
         """Waits for its end, which it makes after so many seconds; returns `returncode`."""
         if self.returncode is None:
             with self._killed_after(timeout):
                 self.returncode = int(self._life.readline())
         return self.returncode
 
-    def communicate(self, timeout=60):
+    def communicate(self, timeout=300):
         """Returns, after its end as `wait` awaits it, what it printed, and what it wrote to standard error."""
         with self._killed_after(timeout):
             printed = self.stdout.read()
