@@ -70,15 +70,19 @@ def test_a_server_that_is_stopped_or_gone_is_told_from_one_that_answers(start):
 
 def test_a_signal_to_a_worker_reaches_the_chief_which_then_ends_all(start):
     workers = [start('worker', index) for index in range(2)]
-    killed, chief = start('chief', 0, 'until_asked_to_stop'), start('chief', 0, 'until_asked_to_stop')
-    for leader in (killed, chief):  # both have reached all workers
-        for line in leader.stdout:
-            if line == 'listening\n':
-                break
+    killed, chief = [start_and_await_listening(start) for _ in range(2)]  # in turns: two at a time can crash TensorFlow's server
     killed.kill()
     killed.wait()
     workers[1].send_signal(signal.SIGTERM)
-    assert chief.communicate(timeout=120)[0] == 'worker:1 asks to stop\ntold all\n'
+    out, err = chief.communicate(timeout=120)
+    assert out == 'worker:1 asks to stop\ntold all\n', err
     for worker in workers:
         assert worker.wait(timeout=20) == 0
     assert 'worker:1 was asked to stop, and has told the chief.' in workers[1].stdout.read()
+
+
+def start_and_await_listening(start):
+    """Returns a chief that has reached all workers."""
+    chief = start('chief', 0, 'until_asked_to_stop')
+    assert 'listening\n' in iter(chief.stdout.readline, ''), chief.communicate()
+    return chief
