@@ -116,10 +116,10 @@ def test_large_batches_train_with_lars(name):
 
 
 def first_step(num_partitions):
-    """Trains the default model, two of its blocks, for one step; returns the `StepResult`, and the weights by name."""
+    """Trains the default model, one of its blocks, for one step; returns the `StepResult`, and the weights by name."""
     params = params_of('ResNet50Digits')
-    params.input.Set(batch_size=16)
-    kept = ('stem', 'group_0_block_0', 'group_1_block_0', 'head')
+    params.input.Set(batch_size=8)
+    kept = ('stem', 'group_1_block_0', 'head')
     params.task.body.Set(
         num_partitions=num_partitions, layers=[layer for layer in params.task.body.layers if layer.name in kept])
     params.train.lr_schedule.Set(initial_learning_rate=0.1, warmup_steps=0)
@@ -132,7 +132,6 @@ def first_step(num_partitions):
 
 def test_the_default_takes_the_same_first_step_with_any_number_of_partitions(assert_close):
     result, weights = first_step(1)
-    for num_partitions in (2, 3):
-        other, found = first_step(num_partitions)
-        assert_close(other, result)
-        assert_close(found, weights)
+    other, found = first_step(3)
+    assert_close(other, result)
+    assert_close(found, weights)

@@ -42,10 +42,9 @@ def values_of(state, pipeline, variables):
 
 
 OPTIMIZERS = {
-    'sgd': lambda: keras.optimizers.SGD(0.1),
     'momentum': lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
-    'adam_schedule': lambda: keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)),
-    'adamw': lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1),
+    'adamw_schedule': lambda: keras.optimizers.AdamW(
+        keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5), weight_decay=0.1),
     'rmsprop': lambda: keras.optimizers.RMSprop(0.1, momentum=0.9),
     'lamb': lambda: keras.optimizers.Lamb(0.1)}  # scales by the norm of each layer's weight
 

@@ -168,13 +168,12 @@ def training_settings():
 
 def test_training_does_not_depend_on_the_number_of_partitions():
     results = []
-    for num_partitions in (1, 3, 5):
+    for num_partitions in (1, 5):
         task, program = make_program(with_norm_and_drop_out(), num_partitions=num_partitions, **training_settings())
         result = program.run(iterate(examples()), 3)
         results.append([result.gradient_norm, result.metrics['loss'], *values(task.body.weights),
                         *values(program.average.averages.values())])
     assert_close(results[1], results[0])
-    assert_close(results[2], results[0])
 
 
 def test_the_learning_rate_follows_its_schedule():
@@ -233,8 +232,8 @@ def test_a_step_that_is_not_finite_stops_and_changes_nothing(spoiled):
 def test_a_step_that_is_not_finite_says_so():
     batches = examples(1)
     x, y, weights = batches[0]
+    _, program = make_program(with_norm_and_drop_out(), num_partitions=5)
     for _ in range(5):  # which of several devices reports first may differ
-        _, program = make_program(with_norm_and_drop_out(), num_partitions=5)
         with pytest.raises(tf.errors.InvalidArgumentError, match=train_program.NON_FINITE):
             program.run(iterate([(np.full_like(x, np.inf), y, weights)]), 1)
 
