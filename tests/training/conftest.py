@@ -58,6 +58,10 @@ class TinyRuns:
     def trainer(self, logdir, *args, **overrides):
         return trainer.Trainer(self.params(*args, **overrides), self.evaluation_inputs(), logdir)
 
+    def only_train(self, logdir, *args, **overrides):
+        """Runs without the evaluation at the end, for tests that look at checkpoints alone."""
+        trainer.Trainer(self.params(*args, **overrides), {}, logdir).run()
+
     def train(self, logdir, *args, **overrides):
         made = self.trainer(logdir, *args, **overrides)
         return Run(pathlib.Path(logdir), made, made.run())

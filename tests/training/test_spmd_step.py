@@ -45,7 +45,6 @@ OPTIMIZERS = {
     'momentum': lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     'adamw_schedule': lambda: keras.optimizers.AdamW(
         keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5), weight_decay=0.1),
-    'rmsprop': lambda: keras.optimizers.RMSprop(0.1, momentum=0.9),
     'lamb': lambda: keras.optimizers.Lamb(0.1)}  # scales by the norm of each layer's weight
 
 

@@ -84,7 +84,7 @@ def test_a_signal_inside_a_long_call_stops_after_the_running_step_and_going_on_g
         assert tiny.train(tmp_path, **long_call).results == {}
     (stopped,) = tmp_path.glob('train/*.index')
     assert 1 < checkpoints.step_of(stopped.stem) <= 6
-    tiny.train(tmp_path, **long_call)
+    tiny.only_train(tmp_path, **long_call)
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
@@ -118,8 +118,8 @@ def test_a_run_in_a_remote_folder_is_that_in_a_local_one(tiny, finished, signal_
 
 def test_a_run_of_two_parts_equals_one_run_whatever_a_call_of_the_compiled_function_holds(
         tiny, finished, tmp_path, assert_same_checkpoint):
-    tiny.train(tmp_path, train__max_steps=5)
-    tiny.train(tmp_path, train__steps_per_loop=20, train__summary_interval_steps=100)
+    tiny.only_train(tmp_path, train__max_steps=5)
+    tiny.only_train(tmp_path, train__steps_per_loop=20, train__summary_interval_steps=100)
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
@@ -133,15 +133,15 @@ def test_the_devices_of_this_machine_are_used_and_not_written_into_the_params(ti
 def test_a_run_goes_on_with_other_partitions(tiny, finished, rewound, stored):
     folder = rewound(4)
     for max_steps, num_partitions in ((8, 3), (12, 1)):
-        tiny.train(folder, train__max_steps=max_steps, task__body__num_partitions=num_partitions)
+        tiny.only_train(folder, train__max_steps=max_steps, task__body__num_partitions=num_partitions)
     expected = stored(finished.logdir / 'train/ckpt-12')
     for name, value in stored(folder / 'train/ckpt-12').items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_a_run_goes_on_with_replicas_in_the_place_of_micro_batches(tiny, finished, tmp_path, stored):
-    tiny.train(tmp_path, train__max_steps=4, task__body__num_replicas=2, task__body__num_micro_batches=1)
-    tiny.train(tmp_path)
+    tiny.only_train(tmp_path, train__max_steps=4, task__body__num_replicas=2, task__body__num_micro_batches=1)
+    tiny.only_train(tmp_path)
     expected = stored(finished.logdir / 'train/ckpt-12')
     for name, value in stored(tmp_path / 'train/ckpt-12').items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
@@ -151,7 +151,7 @@ def test_a_run_that_was_killed_goes_on_from_its_newest_checkpoint(
         tiny, finished, rewound, assert_same_checkpoint):
     folder = rewound(8)
     (folder / 'train/ckpt-12_temp').mkdir()  # what a process leaves that is killed while it saves
-    tiny.train(folder)
+    tiny.only_train(folder)
     assert_same_checkpoint(folder / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
@@ -163,13 +163,13 @@ def test_a_finished_run_is_only_evaluated_again(tiny, finished, copied, capsys):
 
 
 def test_a_non_finite_loss_stops_before_the_weights_are_touched(tiny, tmp_path, contents, stored):
-    good = tiny.train(tmp_path / 'good', train__max_steps=5)
-    tiny.train(tmp_path / 'run', 'PoisonedDigits', train__max_steps=2)
+    tiny.only_train(tmp_path / 'good', train__max_steps=5)
+    tiny.only_train(tmp_path / 'run', 'PoisonedDigits', train__max_steps=2)
     before = contents(tmp_path / 'run/train')
     failing = tiny.trainer(tmp_path / 'run', 'PoisonedDigits')
     with pytest.raises(errors.TrainingError, match='of step 6 is not finite.* last good checkpoint is .*/run/train/ckpt-2'):
         failing.run()
-    weights = stored(good.logdir / 'train/ckpt-5')
+    weights = stored(tmp_path / 'good/train/ckpt-5')
     for name, variable in failing._program.named_variables.items():
         np.testing.assert_array_equal(variable.numpy(), weights[f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE'])
     after = contents(tmp_path / 'run/train')
@@ -179,9 +179,9 @@ def test_a_non_finite_loss_stops_before_the_weights_are_touched(tiny, tmp_path, 
 
 def test_a_training_that_diverged_goes_on_with_a_lower_learning_rate(tiny, tmp_path):
     overrides = {'train__lr_schedule': None, 'train__clip_gradient_norm_to_value': 0.0}
-    tiny.train(tmp_path, train__max_steps=4, train__learning_rate=0.05, **overrides)
+    tiny.only_train(tmp_path, train__max_steps=4, train__learning_rate=0.05, **overrides)
     with pytest.raises(errors.TrainingError, match='of step 6 is not finite.*ckpt-4'):
-        tiny.train(tmp_path, train__learning_rate=float('inf'), **overrides)
+        tiny.only_train(tmp_path, train__learning_rate=float('inf'), **overrides)
     continued = tiny.train(tmp_path, train__learning_rate=0.01, **overrides)
     assert float(continued.trainer._program.learning_rate) == pytest.approx(0.01)
     assert np.isfinite(continued.results['Test']['loss'])
@@ -209,11 +209,11 @@ def test_a_full_disk_is_told_in_one_sentence_and_loses_no_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr(tf.train.CheckpointManager, 'save', save_to_full_disk)
         with pytest.raises(errors.TrainingError) as caught:
-            tiny.train(folder)
+            tiny.only_train(folder)
     assert f'step 12 could not be written to {folder}/train (' in str(caught.value)
     assert os.strerror(errno.EFBIG) in str(caught.value) and '{{' not in str(caught.value)
     assert f'The newest complete one is {folder}/train/ckpt-4. Free some space' in str(caught.value)
-    tiny.train(folder)
+    tiny.only_train(folder)
     assert_same_checkpoint(folder / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
@@ -229,19 +229,19 @@ def test_a_changed_model_is_refused_and_nothing_is_overwritten(tiny, copied, con
     before = contents(copied)
     overrides, message = CHANGES[change]
     with pytest.raises(errors.TrainingError, match=f'ckpt-12 is of another model: .*{message}'):
-        tiny.train(copied, train__max_steps=20, **overrides)
+        tiny.only_train(copied, train__max_steps=20, **overrides)
     assert contents(copied) == before
 
 
 def test_only_the_newest_checkpoints_are_kept_over_several_runs(tiny, copied):
-    tiny.train(copied, train__max_steps=16, train__save_interval_seconds=0.0, train__save_max_to_keep=2)
+    tiny.only_train(copied, train__max_steps=16, train__save_interval_seconds=0.0, train__save_max_to_keep=2)
     assert {path.stem for path in copied.glob('train/*.index')} == {'ckpt-13', 'ckpt-16'}
 
 
 def test_checkpoints_are_written_when_the_interval_has_passed_and_at_the_end(finished, tiny, tmp_path):
-    often, seldom = finished, tiny.train(tmp_path, train__max_steps=8, train__save_interval_seconds=3600.0)
-    assert {path.stem for path in often.logdir.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
-    assert {path.stem for path in seldom.logdir.glob('train/*.index')} == {'ckpt-8'}
+    tiny.only_train(tmp_path, train__max_steps=8, train__save_interval_seconds=3600.0)
+    assert {path.stem for path in finished.logdir.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
+    assert {path.stem for path in tmp_path.glob('train/*.index')} == {'ckpt-8'}
 
 
 @pytest.mark.parametrize('metric, largest', [('accuracy', True), ('loss', False)])
