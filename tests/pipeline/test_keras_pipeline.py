@@ -196,7 +196,7 @@ def test_measured_time_moves_the_cut_to_what_is_slow():
     assert pipe.partitions[1].layer_names[0] == 'slow'
 
 
-@pytest.mark.parametrize('recompute', ['none', 'layer'])
+@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_a_memory_limit_is_kept_or_its_failure_explained(recompute):
     fields = {'num_partitions': 3, 'num_micro_batches': 2, 'recompute': recompute, 'batch_size': 4}
     free = from_keras(u_net(), memory_limit=1e9, **fields)
