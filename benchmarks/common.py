@@ -25,6 +25,8 @@ import keras
 import tensorflow as tf
 from absl import flags
 
+from lingpipe.distribute import child_process
+
 _OUTPUT = flags.DEFINE_string('output', None, 'File to write the report to as well; none by default.')
 
 
@@ -42,7 +44,7 @@ class LineProcess:
 
     def __init__(self, command, environment=None):
         self._errors = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
+        self._process = child_process.start(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment)
 
     def next(self):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from tests.distribute import forked_programs
+from tests import forked_programs
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = '--model=tiny_digits'

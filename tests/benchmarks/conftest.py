@@ -10,7 +10,8 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from tests.benchmarks import forked_process
+from lingpipe.distribute import child_process
+from tests import forked_programs
 
 _FOLDER = pathlib.Path(__file__).parents[2] / 'benchmarks'
 
@@ -36,22 +37,11 @@ def load_benchmark(monkeypatch):
             del sys.modules[name]
 
 
-@pytest.fixture(scope='session')
-def fork_server():
-    with forked_process.ForkServer() as server:
-        yield server
-
-
 @pytest.fixture
-def load_forking(load_benchmark, fork_server, monkeypatch):
-    """Returns what `load_benchmark` does, for a benchmark whose processes are forked (`forked_process.py`)."""
-
-    def load(name, *arguments):
-        module = load_benchmark(name, *arguments)
-        monkeypatch.setattr(sys.modules['common'], 'subprocess', fork_server.subprocess)
-        return module
-
-    return load
+def load_forking(load_benchmark, monkeypatch):
+    """Returns what `load_benchmark` does, for a benchmark whose processes are forked."""
+    monkeypatch.setattr(child_process, 'start', forked_programs.start_benchmark)
+    return load_benchmark
 
 
 class _ProcessHere:

@@ -1,4 +1,4 @@
-"""What a process does by its task: here those that serve."""
+"""What a process does by its task: those that serve, and a chief that uses them."""
 
 import contextlib
 import json
@@ -8,38 +8,61 @@ import socket
 
 import pytest
 
-from tests.distribute import forked_programs
+from tests import forked_programs
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(name='start')
 def start_fixture(tmp_path):
-    """Returns a function that starts run.py as one task of a cluster of its own."""
+    """Returns a function that starts run.py as one task of the only cluster of a test."""
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as held:
             ports = [held.enter_context(socket.create_server(('127.0.0.1', 0))).getsockname()[1] for _ in range(3)]
-        jobs = {job: [f'127.0.0.1:{port}'] for job, port in zip(('chief', 'worker', 'ps'), ports)}
+        addresses = [f'127.0.0.1:{port}' for port in ports]
 
-        def start(cluster, task):
-            needed = {job: jobs[job] for job in (jobs if cluster == 'parameter_server' else ('chief', 'worker'))}
-            (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': needed}))
+        def start(jobs, task, cluster, *flags):
+            """Args:
+                jobs: for each of the three addresses the name of its job.
+                task: name of the task.
+                cluster: as --cluster takes it.
+                *flags: further arguments.
+            """
+            spec = {job: [address for other, address in zip(jobs, addresses) if other == job] for job in jobs}
+            (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': spec}))
             process = forked_programs.ForkedProgram(
                 [ROOT / 'run.py', '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}', '--cluster_spec=cluster.json',
-                 f'--task={task}'], {'PYTHONPATH': str(ROOT / 'tests/training')}, tmp_path)
+                 f'--task={task}', *flags], {'PYTHONPATH': str(ROOT / 'tests/training')}, tmp_path)
             stack.callback(process.communicate)
             stack.callback(process.kill)
-            return process, needed
+            job, _, index = task.partition(':')
+            return process, spec[job][int(index)]
         yield start
 
 
-@pytest.mark.parametrize('cluster, task, devices', [
-    ('pipeline', 'worker:0', '2 CPU devices'), ('parameter_server', 'ps:0', '1 CPU device')])
-def test_a_server_lends_a_device_for_each_stage_until_it_is_stopped(start, tmp_path, cluster, task, devices):
-    process, jobs = start(cluster, task)
-    address, = jobs[task.partition(':')[0]]
+@pytest.mark.parametrize('cluster, jobs, task, devices', [
+    ('pipeline', ['chief', 'worker'], 'worker:0', '2 CPU devices'),
+    ('parameter_server', ['chief', 'worker', 'ps'], 'ps:0', '1 CPU device')])
+def test_a_server_lends_a_device_for_each_stage_until_it_is_stopped(start, tmp_path, cluster, jobs, task, devices):
+    process, address = start(jobs, task, cluster)
     assert process.stdout.readline() == f'{task} serves at {address} with {devices}.\n'
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert (process.returncode, out) == (0, f'{task} has ended.\n'), err
     assert not (tmp_path / 'logs').exists()
+
+
+def test_a_trace_has_a_row_for_each_workers_device_and_actions_in_their_order_across_processes(start, tmp_path):
+    jobs = ['chief', 'worker', 'worker']
+    workers = [start(jobs, f'worker:{number}', 'pipeline')[0] for number in range(2)]
+    chief, _ = start(jobs, 'chief:0', 'pipeline', '--mode=trace', '--steps=1')
+    out, err = chief.communicate()
+    assert chief.returncode == 0, err
+    assert [worker.wait() for worker in workers] == [0, 0]
+    assert ': gpipe, 2 partitions on 2 devices, 2 micro-batches' in out
+    events = json.loads((tmp_path / 'logs/trace/trace.json').read_text())['traceEvents']
+    rows = [event['args']['name'] for event in events if event['name'] == 'thread_name']
+    assert rows == ['worker:0/CPU:0, partition 0', 'worker:1/CPU:0, partition 1', 'input']
+    began = {(event['name'], event['tid']): event['ts'] for event in events if event['ph'] == 'X'}
+    for micro_batch in range(2):
+        assert began[f'F{micro_batch}', 0] < began[f'F{micro_batch}', 1] < began[f'B{micro_batch}', 1] < began[f'B{micro_batch}', 0]

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.distribute import cluster_config, parameter_servers
-from tests.distribute import forked_programs
+from tests import forked_programs
 
 PROGRAM = pathlib.Path(__file__).with_name('train_with_servers.py')
 

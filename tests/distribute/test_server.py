@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from lingpipe.distribute import cluster_config, silent_tasks
-from tests.distribute import forked_programs
+from tests import forked_programs
 
 PROGRAM = pathlib.Path(__file__).with_name('run_server.py')
 

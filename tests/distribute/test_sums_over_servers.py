@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from lingpipe.distribute import cluster_config
-from tests.distribute import forked_programs
+from tests import forked_programs
 
 PROGRAM = pathlib.Path(__file__).with_name('sum_over_servers.py')
 

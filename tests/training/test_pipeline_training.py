@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.distribute import forked_programs
+from tests import forked_programs
 
 HERE = pathlib.Path(__file__).parent
 _SECONDS = 400  # an idle machine takes a tenth of it

@@ -15,7 +15,7 @@ from lingpipe import layers
 from lingpipe.distribute import cluster_config, workers
 from lingpipe.layers import batch_normalization
 from lingpipe.training import errors, trainer, worker_training
-from tests.distribute import forked_programs
+from tests import forked_programs
 
 HERE = pathlib.Path(__file__).parent
 _SECONDS = 240  # a cluster takes eight on an idle machine

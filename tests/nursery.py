@@ -35,18 +35,18 @@ def main():
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         while True:  # until the tests have ended
-            request, descriptors, *_ = socket.recv_fds(control, _LONGEST_REQUEST, 3)
+            request, descriptors, *_ = socket.recv_fds(control, _LONGEST_REQUEST, 4)
             if not request:
                 return
             _serve(*json.loads(request), *descriptors)
 
 
-def _serve(words, environment, folder, out, errors, life):
+def _serve(words, environment, folder, into, out, errors, life):
     """Starts a program; tells its number, and its return code when it has ended."""
     process = _start(
-        [sys.executable, *words], env=os.environ | environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
-    os.close(out)
-    os.close(errors)
+        [sys.executable, *words], env=os.environ | environment, cwd=folder, stdin=into, stdout=out, stderr=errors)
+    for descriptor in (into, out, errors):
+        os.close(descriptor)
     os.write(life, f'{process.pid}\n'.encode())
     threading.Thread(target=_tell_end, args=(process, life), daemon=True).start()
 
@@ -95,13 +95,7 @@ def _forget(file):
 
 def _exit_code(words):
     try:
-        if words[0] == '-m':
-            sys.argv = words[1:]
-            runpy.run_module(words[1], run_name='__main__', alter_sys=True)
-        else:
-            sys.argv = words
-            sys.path[:1] = [os.path.dirname(words[0]), *os.environ['PYTHONPATH'].split(os.pathsep)]
-            runpy.run_path(words[0], run_name='__main__')
+        _run(words)
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -110,6 +104,21 @@ def _exit_code(words):
         traceback.print_exc()
         return 1
     return 0
+
+
+def _run(words):
+    first, *others = words
+    sys.path[:1] = os.environ['PYTHONPATH'].split(os.pathsep)
+    if first == '-m':
+        sys.argv = others
+        runpy.run_module(others[0], run_name='__main__', alter_sys=True)
+    elif first == '-c':
+        sys.argv = [first, *others[1:]]
+        exec(others[0], {'__name__': '__main__'})
+    else:
+        sys.argv = words
+        sys.path.insert(0, os.path.dirname(first))
+        runpy.run_path(first, run_name='__main__')
 
 
 if __name__ == '__main__':

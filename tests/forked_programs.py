@@ -16,7 +16,7 @@ import threading
 import time
 
 _NURSERY = pathlib.Path(__file__).with_name('nursery.py')
-_ROOT = pathlib.Path(__file__).parents[2]
+_ROOT = pathlib.Path(__file__).parents[1]
 
 
 class ForkedProgram:
@@ -27,22 +27,25 @@ class ForkedProgram:
         environment: dict of what is in its environment beside what the tests have there.
         folder: where it runs, or None.
         has_one_output: whether what it writes to standard error is in its output too.
+        errors: file that takes what it writes to standard error; None: one of its own.
+        with_one_dnn: whether TensorFlow uses oneDNN, without which its allocator does not count.
 
     Attributes:
         pid: number of the process.
         returncode: as `subprocess` gives it, or None.
+        stdin: file of what it reads.
         stdout: file of what it prints.
     """
 
-    def __init__(self, words, environment, folder=None, has_one_output=False):
-        (out, out_end), (life, life_end) = os.pipe(), os.pipe()
-        self.stdout, self._life = open(out, encoding='utf-8'), open(life, encoding='ascii')
-        self._errors = tempfile.TemporaryFile('w+', encoding='utf-8')
+    def __init__(self, words, environment, folder=None, has_one_output=False, errors=None, with_one_dnn=False):
+        (in_end, into), (out, out_end), (life, life_end) = os.pipe(), os.pipe(), os.pipe()
+        self.stdin, self.stdout, self._life = open(into, 'w', encoding='utf-8'), open(out, encoding='utf-8'), open(life, encoding='ascii')
+        self._errors = errors or tempfile.TemporaryFile('w+', encoding='utf-8')
         request = [list(map(str, words)), environment, folder and str(folder)]
-        ends = [out_end, out_end if has_one_output else self._errors.fileno(), life_end]
-        socket.send_fds(_nursery(), [json.dumps(request).encode()], ends)
-        os.close(out_end)
-        os.close(life_end)
+        ends = [in_end, out_end, out_end if has_one_output else self._errors.fileno(), life_end]
+        socket.send_fds(_nursery(with_one_dnn), [json.dumps(request).encode()], ends)
+        for end in (in_end, out_end, life_end):
+            os.close(end)
         self.pid = int(self._life.readline())
         self.returncode = None
 
@@ -70,6 +73,8 @@ class ForkedProgram:
 
     def communicate(self, timeout=300):
         """Returns, after its end as `wait` awaits it, what it printed, and what it wrote to standard error."""
+        with contextlib.suppress(BrokenPipeError):  # it may not have read all
+            self.stdin.close()
         with self._killed_after(timeout):
             printed = self.stdout.read()
         self.wait(timeout)
@@ -96,11 +101,18 @@ class ForkedProgram:
             timer.cancel()
 
 
+def start_benchmark(command, *, env, stderr, **unused):
+    """Stands in for `child_process.start` where a benchmark starts a process that reads and answers lines."""
+    return ForkedProgram(command[1:], env, errors=stderr, with_one_dnn=True)
+
+
 @functools.cache
-def _nursery():
-    """Starts the nursery of this process, which ends with it; returns a socket to it."""
+def _nursery(with_one_dnn):
+    """Starts a nursery of this process, which ends with it; returns a socket to it."""
     ours, other = socket.socketpair(type=socket.SOCK_SEQPACKET)
     environment = os.environ | {'PYTHONPATH': str(_ROOT), 'OPENBLAS_NUM_THREADS': '1'}  # its threads would not be forked
+    if with_one_dnn:
+        environment.pop('TF_ENABLE_ONEDNN_OPTS', None)
     with other:
         process = subprocess.Popen([sys.executable, _NURSERY, str(other.fileno())], env=environment, pass_fds=[other.fileno()])
     atexit.register(process.wait)
