@@ -212,7 +212,8 @@ def main(arguments):
         sys.exit(_supervise())
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))
     from lingpipe.training import errors
-    heartbeat.beat_for_parent()
+    if FLAGS.cluster != 'multi_worker':  # which waits for other workers without letting any thread run
+        heartbeat.beat_for_parent()
     try:
         params, datasets = _experiment()
         _run(params, datasets)

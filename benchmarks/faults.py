@@ -30,6 +30,7 @@ _PAUSE = flags.DEFINE_float('seconds_between', 5., 'How long the training is lef
 
 _TELLS = r'\[supervisor\]|Error: |was asked to stop|topped by |worker:1 has ended|^\[launcher\] .* (ended with exit code [1-9]|was ended by)'
 _DAMAGED = r'Error: Checkpoint .*ckpt-(\d+) cannot be read'
+_SECONDS_FOR_A_SAVE = 60
 _SECONDS_TO_END = 300
 
 
@@ -51,8 +52,10 @@ def _sigterm(task):
 def _kill_while_saving(training):
     """A checkpoint is written under other names, and gets its own when it is whole."""
     folder, child = pathlib.Path(training.logdir, 'train'), training.child(training.chief)
-    while not any('temp' in name for name in os.listdir(folder)):
-        pass
+    deadline = time.monotonic() + _SECONDS_FOR_A_SAVE
+    while not any('temp' in name for name in os.listdir(folder)):  # without a pause, for a small checkpoint is written in no time
+        if time.monotonic() > deadline:
+            raise RuntimeError(f'No checkpoint was written in {_SECONDS_FOR_A_SAVE} s; the last lines: {training.lines[-10:]}')
     os.kill(child, signal.SIGKILL)
 
 

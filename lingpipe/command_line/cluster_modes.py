@@ -13,7 +13,16 @@ import os
 import sys
 import time
 
-from lingpipe.distribute import chief, cluster_config, exposure, local_devices, messages, remote_devices, server
+from lingpipe.distribute import (
+    chief,
+    cluster_config,
+    exposure,
+    heartbeat,
+    local_devices,
+    messages,
+    remote_devices,
+    server,
+)
 from lingpipe.training import errors
 
 _SECONDS_FOR_OTHERS = 1
@@ -33,16 +42,16 @@ def run(params, datasets, given, started):
     if given.cluster == cluster_config.MULTI_WORKER:
         _train_as_worker(params, datasets, given, config, started)
     elif not config.is_chief:
-        server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), given.device != 'cpu')
+        uses_gpus = given.device != 'cpu' and config.task_type != 'ps'
+        server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), uses_gpus)
     else:
         train = _train_pipeline if given.cluster == cluster_config.PIPELINE else _train_with_parameter_servers
-        with _ending_servers(config):
-            train(params, datasets, given, config, started)
+        train(params, datasets, given, config, started)
 
 
 @contextlib.contextmanager
 def _ending_servers(config):
-    """At its end, in good order or not, the training ends the servers too, unless it is to be started again."""
+    """At its end, in good order or not, a training that has reached the servers ends them too, unless it is to be started again."""
     try:
         yield
     except Exception as error:
@@ -68,11 +77,12 @@ def _kind(given):
 def _train_pipeline(params, datasets, given, config, started):
     from lingpipe.training import trace, trainer
     params, devices = _place_on_workers(params, given, config)
-    if given.mode == 'trace':
-        trace.Trace(params, given.logdir, devices).run(given.steps)
-    else:
-        leader = chief.Chief(config, 'worker', given.step_timeout_seconds)
-        trainer.Trainer(params, datasets, given.logdir, devices, started, leader).run()
+    with _ending_servers(config):
+        if given.mode == 'trace':
+            trace.Trace(params, given.logdir, devices).run(given.steps)
+        else:
+            leader = chief.Chief(config, 'worker', given.step_timeout_seconds)
+            trainer.Trainer(params, datasets, given.logdir, devices, started, leader).run()
 
 
 def _place_on_workers(params, given, config):
@@ -94,6 +104,7 @@ def _train_as_worker(params, datasets, given, config, started):
     from lingpipe.training import worker_training
     with _ending_though_others_wait(), worker_training.losses_in_words(), watchdog.Watchdog(given.step_timeout_seconds, config) as dog:
         params, workers = worker_training.join(params, config, _kind(given), dog)
+        heartbeat.beat_for_parent()
         worker_training.train(params, datasets, given.logdir, workers, started)
 
 
@@ -102,7 +113,7 @@ def _ending_though_others_wait():
     """After an error of this worker alone TensorFlow would wait at the end of the program for others, who wait for this one."""
     try:
         yield
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         atexit.register(_end, errors.exit_code(error))
         raise
 
@@ -119,4 +130,5 @@ def _train_with_parameter_servers(params, datasets, given, config, started):
     params, servers = server_training.join(
         params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given))
     leader = chief.Chief(config, 'ps', given.step_timeout_seconds)
-    server_training.train(params, datasets, given.logdir, servers, started, leader)
+    with _ending_servers(config):
+        server_training.train(params, datasets, given.logdir, servers, started, leader)

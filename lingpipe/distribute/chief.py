@@ -11,7 +11,7 @@ class Alone:
     def minding(self, unused_ask_to_stop):
         return contextlib.nullcontext()
 
-    def watch(self, unused_num_steps=1):
+    def watch(self, unused_num_steps=1, kind='step'):
         return contextlib.nullcontext()
 
     def beat(self):
@@ -42,9 +42,9 @@ class Chief:
         with self._watchdog:
             yield
 
-    def watch(self, num_steps=1):
+    def watch(self, num_steps=1, kind='step'):
         """Returns the scope of some steps; see `Watchdog`."""
-        return self._watchdog.watch(num_steps)
+        return self._watchdog.watch(num_steps, kind)
 
     def beat(self):
         """Says that the work inside `watch` goes on."""

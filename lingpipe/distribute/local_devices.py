@@ -61,12 +61,12 @@ def stage_devices(num_stages, kind=None, process=''):
              for name in kinds]
     devices = next((names for names in found if names), [])
     if not devices:
+        others = {device.device_type for device in tf.config.list_logical_devices() if device.name.startswith(process)}
         raise ValueError(
-            f'No device of kind {kind!r} was found on this machine. Choose one of '
-            f'{sorted({device.device_type for device in tf.config.list_logical_devices()})}.')
+            f'No device of kind {kind!r} was found on {"the workers" if process else "this machine"}. Choose one of {sorted(others)}.')
     if len(devices) < num_stages:
+        advice = 'Add workers' if process else f'Call lingpipe.use_virtual_devices({num_stages}) at the start of the program'
         logging.warning(
-            'num_partitions=%d, but only %d devices were found (%s): partitions share devices and will not overlap. '
-            'Call lingpipe.use_virtual_devices(%d) at the start of the program, or use fewer partitions.',
-            num_stages, len(devices), ', '.join(devices), num_stages)
+            '%d stages, but only %d devices were found (%s): stages share devices and will not overlap. %s, or use fewer partitions.',
+            num_stages, len(devices), ', '.join(devices), advice)
     return [devices[stage % len(devices)] for stage in range(num_stages)]

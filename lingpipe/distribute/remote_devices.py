@@ -5,7 +5,7 @@ import time
 
 import tensorflow as tf
 
-from lingpipe.distribute import silent_tasks
+from lingpipe.distribute import server, silent_tasks
 
 PROCESSES = '/job:worker/'
 _SECONDS_BETWEEN_TRIES = 0.2
@@ -28,11 +28,15 @@ def connect(config, timeout_seconds=300):
 
     Raises:
         ConnectionError: workers cannot be reached; the message names them.
+        RuntimeError: the port of this chief is taken.
     """
+    server.check_port(config)
+    tf.config.set_visible_devices([], 'GPU')  # no stage comes here, but TensorFlow would take the memory of those of this machine
     _wait_for_all(config, timeout_seconds)
     jobs = {job: config.jobs[job] for job in ('chief', 'worker')}
     try:
         tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(jobs), job_name='chief', task_index=0)
+        tf.config.list_logical_devices()  # now it really connects
     except tf.errors.OpError as error:
         raise ConnectionError(
             f'The workers {", ".join(jobs["worker"])} answer, but no cluster came of it ({str(error).splitlines()[0]}). Check that '

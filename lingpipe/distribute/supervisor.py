@@ -14,13 +14,15 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _INDEX = re.compile(r'ckpt-(\d+)\.index')
 _POLL_SECONDS = .2
 _LONGEST_PAUSE = 60  # seconds
+_LONG_LIFE = 600  # seconds
 
 
 class Supervisor:
     """Runs a command as a child, and again when it ends by a fault that a restart can mend.
 
     Such faults are signals that nobody sent through this process, as when memory ran out, and the exit code TRY_AGAIN. Before the
-    restarts lie pauses of 1, 2, 4, ... seconds; both are counted anew once there is a newer checkpoint than at the last start.
+    restarts lie pauses of 1, 2, 4, ... seconds; both are counted anew once there is a newer checkpoint than at the last start or,
+    on machines that see no checkpoints because only the chief writes them, when the child ran for ten minutes.
 
     Args:
         command: list of words.
@@ -42,11 +44,12 @@ class Supervisor:
     def run(self):
         """Returns the exit code of the last child, 128 + number for a signal."""
         with self._passing_signals_on():
-            restarts, step = 0, self._newest_step()
+            restarts, step = 0, self._newest_step(-1)
             while True:
+                begin = time.monotonic()
                 code = self._run_once()
-                newest = self._newest_step()
-                if newest > step:
+                newest = self._newest_step(step)
+                if newest > step or newest < 0 and time.monotonic() - begin > _LONG_LIFE:
                     restarts, step = 0, newest
                 if not _is_temporary(code) or self._is_stopped.is_set():
                     return child_process.exit_code(code)
@@ -60,6 +63,8 @@ class Supervisor:
     def _run_once(self):
         pulse = heartbeat.Pulse()
         self._process = child_process.start(self._command, **pulse.options)
+        if self._is_stopped.is_set():  # by a signal that came before there was a child to pass it on to
+            self._process.send_signal(signal.SIGTERM)
         try:
             while self._process.poll() is None:  # a signal just before a wait would be noticed after it only
                 if self._silence_seconds and pulse.is_missing(self._silence_seconds):
@@ -79,9 +84,14 @@ class Supervisor:
         _say(f'The training {child_process.ending(code)}; restart {restarts} of {self._max_restarts} in {seconds:g} s, from {start}.')
         return not self._is_stopped.wait(seconds)
 
-    def _newest_step(self):
-        """Returns the step of the newest checkpoint, or -1."""
-        steps = [int(match[1]) for match in map(_INDEX.fullmatch, _names_in(self._checkpoints)) if match]
+    def _newest_step(self, known):
+        """Returns the step of the newest checkpoint, -1 without one, or what is known where the folder cannot be read now."""
+        try:
+            names = _names_in(self._checkpoints)
+        except OSError as error:
+            _say(f'{self._checkpoints} cannot be read now ({error}).')
+            return known
+        steps = [int(match[1]) for match in map(_INDEX.fullmatch, names) if match]
         return max(steps, default=-1)
 
     @contextlib.contextmanager
@@ -108,7 +118,10 @@ def _names_in(folder):
         return []
     if '://' in folder:
         import tensorflow as tf  # only it reads such folders
-        return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        try:
+            return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        except tf.errors.OpError as error:
+            raise OSError(str(error)) from error
     return os.listdir(folder) if os.path.isdir(folder) else []
 
 

@@ -58,6 +58,8 @@ class Checkpointer:
         try:
             return self._manager.save(checkpoint_number=step, options=_ON_THIS_MACHINE)
         except (tf.errors.OpError, OSError) as error:
+            if errors.is_lost_machine(error):
+                raise
             earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
             raise errors.TrainingError(
                 f'The checkpoint of step {step} could not be written to {self._directory} '
@@ -230,6 +232,8 @@ def _read(checkpoint, path):
     try:
         checkpoint.read(str(path), options=_ON_THIS_MACHINE).assert_existing_objects_matched().expect_partial()
     except (tf.errors.OpError, ValueError, AssertionError, IndexError) as error:
+        if errors.is_lost_machine(error):
+            raise
         raise _damaged(path, error) from error
 
 

@@ -7,7 +7,7 @@ import sys
 
 import tensorflow as tf
 
-from lingpipe.distribute import exposure, local_devices, parameter_servers
+from lingpipe.distribute import local_devices, parameter_servers, server
 from lingpipe.planner import resolution
 from lingpipe.training import errors, planning, trainer
 
@@ -30,6 +30,7 @@ def join(params, config, update, max_staleness=None, timeout_seconds=0.0, kind=N
 
     Raises:
         ValueError: params cannot work.
+        RuntimeError: the port of this chief is taken.
     """
     body = params.task.body
     resolution.validate(body)
@@ -37,7 +38,7 @@ def join(params, config, update, max_staleness=None, timeout_seconds=0.0, kind=N
     numbers = body.num_partitions, body.num_replicas
     num_devices = 1 if 'auto' in numbers else math.prod(numbers)
     local_devices.use_virtual_devices(num_devices)  # which GPUs are none of, but evaluation without one needs them
-    exposure.warn_about_addresses(config)
+    server.check_port(config)
     print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.', file=sys.stderr, flush=True)
     servers = parameter_servers.ParameterServers(config, update, max_staleness, timeout_seconds)
     params = planning.resolved(params, num_devices, kind == 'CPU')

@@ -120,7 +120,7 @@ class Trainer:
                 print(f'Stopped by {interrupted.reason or "another worker"} at step {self._step}; checkpoint {path}. '
                       'Run the same command again to go on from there.', flush=True)
                 return {}
-        return self._finish()
+            return self._finish(interrupted, path)
 
     def _train(self, interrupted):
         self._saved_at = time.monotonic()
@@ -174,7 +174,7 @@ class Trainer:
 
     def _save(self, checkpointer):
         self._to_host()
-        with self._chief.watch():
+        with self._chief.watch(kind='checkpoint'):
             return checkpointer.save()
 
     def _to_host(self):
@@ -255,11 +255,11 @@ class Trainer:
         inputs = self._evaluation_inputs
         return {'Dev': inputs['Dev']} if 'Dev' in inputs else inputs
 
-    def _evaluate(self, inputs, interrupted=False, decode=False):
+    def _evaluate(self, inputs, interrupted, decode=False):
         results = {}
         self._to_host()
         for name, data in inputs.items():
-            with self._chief.watch():
+            with self._chief.watch(kind='batch of an evaluation'):
                 metrics = self._evaluator.run(data.evaluation_dataset(), interrupted, decode, self._chief.beat)
             if metrics is None:
                 return {}  # the checkpoint is more urgent
@@ -290,8 +290,12 @@ class Trainer:
             self._save(self._best)
             self._logdir.write_best(self._step, p.best_metric, value)
 
-    def _finish(self):
-        results = self._evaluate(self._evaluation_inputs, decode=True)
+    def _finish(self, interrupted, path):
+        results = self._evaluate(self._evaluation_inputs, interrupted, decode=True)
+        if interrupted and len(results) < len(self._evaluation_inputs):
+            print(f'Stopped by {interrupted.reason} in the final evaluation; checkpoint {path}. Run the same command again for it.',
+                  flush=True)
+            return {}
         for name, metrics in results.items():
             print(f'Final {name} after {self._step} steps: ' + ', '.join(map(progress.format_metric, metrics.items())),
                   flush=True)

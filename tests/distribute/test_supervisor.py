@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from lingpipe.distribute import child_process, supervisor
+
 ROOT = pathlib.Path(__file__).parents[2]
 # Appends a line for each start, then does what the line of that number says; 'checkpoint' leaves a newer one behind.
 CHILD = '''
@@ -41,6 +43,20 @@ def start_fixture(tmp_path):
             [sys.executable, '-c', SUPERVISOR, str(max_restarts), CHILD, *script], cwd=tmp_path, text=True,
             env={**os.environ, 'PYTHONPATH': str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     return start
+
+
+@pytest.fixture(name='run_here')
+def run_here_fixture(tmp_path, monkeypatch):
+    """Returns a function that supervises a child from this process, and returns its exit code and the number of its starts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('PYTHONPATH', str(ROOT))
+
+    def run_here(max_restarts, script, checkpoints='.'):
+        code = supervisor.Supervisor([sys.executable, '-c', CHILD, *script], max_restarts, checkpoints, first_pause=.01).run()
+        starts = tmp_path / 'starts'
+        return code, len(starts.read_text().splitlines()) if starts.exists() else 0
+
+    return run_here
 
 
 @pytest.mark.parametrize('max_restarts, script, code, starts', [
@@ -79,6 +95,32 @@ def test_signals_are_passed_on_and_end_it(start, tmp_path, number):
     process.communicate(timeout=30)
     assert process.returncode in (128 + number, 1)  # Python turns SIGINT into an exception
     assert len((tmp_path / 'starts').read_text().splitlines()) == 1
+
+
+def test_a_machine_that_sees_no_checkpoints_counts_anew_after_a_long_life(run_here, monkeypatch):
+    monkeypatch.setattr(supervisor, '_LONG_LIFE', 2)
+    lives = ['75', '75', 'beat+75', '75', '75', '0']  # the third lasts two seconds
+    assert run_here(2, lives, checkpoints='folder_of_another_machine') == (75, 5)
+
+
+def test_a_folder_that_cannot_be_read_now_keeps_what_is_known(run_here, monkeypatch, capfd):
+    def outage(folder):
+        raise OSError('503')
+
+    monkeypatch.setattr(supervisor, '_names_in', outage)
+    assert run_here(1, ['75', '0'], checkpoints='gs://bucket/logs/train') == (0, 2)
+    assert 'gs://bucket/logs/train cannot be read now (503).' in capfd.readouterr().err
+
+
+def test_a_signal_that_comes_while_the_child_is_started_reaches_it(run_here, monkeypatch):
+    start = child_process.start
+
+    def start_after_a_signal(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(child_process, 'start', start_after_a_signal)
+    assert run_here(3, ['wait'])[0] == 128 + signal.SIGTERM
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='only Linux kills children with their parent')

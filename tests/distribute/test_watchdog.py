@@ -30,9 +30,11 @@ def test_a_call_that_takes_too_long_is_told_of_once(told):
     assert len(told) == 1 and told[0].startswith('No step ended in 0.1 s (--step_timeout_seconds=0.1).')
 
 
-def test_only_the_first_call_may_take_long(told):
+def test_only_the_first_call_of_a_kind_may_take_long(told):
     with watchdog.Watchdog(.2, on_timeout=told, first_call_factor=100) as dog:
         with dog.watch():
+            assert not told.event.wait(.6)
+        with dog.watch(kind='batch of an evaluation'):
             assert not told.event.wait(.6)
         with dog.watch():
             assert told.event.wait(30)

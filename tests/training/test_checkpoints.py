@@ -170,3 +170,19 @@ def test_the_kept_checkpoints_are_those_of_all_runs_into_a_folder(make_program, 
     assert {path.stem for path in tmp_path.glob('*.index')} == {'ckpt-2', 'ckpt-3'}
     shutil.rmtree(tmp_path)
     assert checkpoints.latest_checkpoint(tmp_path) is None
+
+
+@pytest.mark.parametrize('work', ['save', 'read'])
+def test_a_machine_that_is_lost_meanwhile_is_no_fault_of_the_disk_or_the_checkpoint(make_program, copied, monkeypatch, work):
+    def lose_worker(*unused, **unused_options):
+        raise tf.errors.UnavailableError(None, None, 'Socket closed')
+
+    checkpointer = checkpoints.Checkpointer(copied / 'train', make_program())
+    if work == 'save':
+        monkeypatch.setattr(tf.train.CheckpointManager, 'save', lose_worker)
+        with pytest.raises(tf.errors.UnavailableError, match='^Socket closed$'):
+            checkpointer.save()
+    else:
+        monkeypatch.setattr(tf.train.Checkpoint, 'read', lose_worker)
+        with pytest.raises(tf.errors.UnavailableError, match='^Socket closed$'):
+            checkpointer.restore(checkpointer.latest())

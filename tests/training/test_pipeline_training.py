@@ -37,7 +37,7 @@ def test_stages_on_workers_survive_what_befalls_the_processes_and_compute_what_o
     steps = 'train.max_steps=28; train.save_interval_seconds=0'
     printed = run(
         '--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}', '--max_restarts=5', '--step_timeout_seconds=20',
-        strikes=['6 SIGKILL worker:1', '12 SIGKILL chief:0', '17 SIGSTOP worker:0', '26 SIGTERM worker:1'])
+        strikes=['6 SIGKILL worker:1', '12 SIGKILL chief:0', '17 SIGSTOP worker:0', '20 SIGTERM worker:1'])
     assert 'Error: Worker 1 was lost in the middle of a step (' in printed
     assert re.search(r'\[worker 1\] \[supervisor\] The training was ended by SIGKILL; restart 1 of 5', printed)
     assert re.search(r'\[chief\] \[supervisor\] The training was ended by SIGKILL; restart 1 of 5', printed)

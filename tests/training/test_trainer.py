@@ -102,6 +102,19 @@ def test_a_signal_ends_an_evaluation_and_keeps_no_half_result(tiny, finished, tm
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
+def test_a_signal_ends_the_final_evaluation_which_the_same_command_repeats(tiny, finished, tmp_path, monkeypatch, capsys):
+    def signal_in_evaluation(self):
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGTERM)
+        return self.evaluation_dataset()
+
+    monkeypatch.setattr(image_input.ImageInput, 'evaluation_dataset', signal_in_evaluation)
+    assert tiny.train(tmp_path).results == {}
+    assert capsys.readouterr().out.endswith(
+        f'Stopped by SIGTERM in the final evaluation; checkpoint {tmp_path}/train/ckpt-12. Run the same command again for it.\n')
+    assert tiny.train(tmp_path).results == finished.results
+
+
 def test_a_run_in_a_remote_folder_is_that_in_a_local_one(tiny, finished, signal_at, capsys, assert_same_checkpoint):
     remote = 'ram://bucket/logs'  # a file system of TensorFlow's that no other library knows, as gs:// is
     signal_at(8, signal.SIGTERM)
