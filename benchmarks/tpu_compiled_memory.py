@@ -11,7 +11,7 @@ import common
 from absl import app, flags
 
 import lingpipe
-from lingpipe import model_registry
+from lingpipe import hyperparams, model_registry
 from lingpipe.distribute import tpu_placement
 from lingpipe.planner import partition_plan, tpu_compiler
 from lingpipe.training import plan_compilation
@@ -20,6 +20,7 @@ _MODELS = flags.DEFINE_list('models', ['params.amoebanet', 'params.transformer_l
 _TOPOLOGIES = flags.DEFINE_list('topologies', ['v3:2x2', 'v4:2x2x1', 'v5e:2x2', 'v5p:2x2x1', 'v6e:2x2'], 'TPUs to compile for.')
 _RECOMPUTE = flags.DEFINE_list('recompute', [''], "Modes of recomputation; by default each model's own.")
 _DTYPE_POLICY = flags.DEFINE_string('dtype_policy', None, "Precision; by default the model's own, else what TPUs train with.")
+_OVERRIDE = flags.DEFINE_string('model_params_override', '', 'Changes of all models, as for run.py.')
 _FAST = flags.DEFINE_bool('fast', False, 'Whether the compiler optimises less; it then asks for more temporaries.')
 _TIMEOUT_SECONDS = flags.DEFINE_integer('timeout_seconds', 600, 'How long one program may take.')
 _CACHE_DIR = flags.DEFINE_string('cache_dir', None, 'Folder that keeps what was compiled.')
@@ -44,6 +45,7 @@ def plan(model, recompute, topology):
         topology: name of the topology.
     """
     params = model_registry.GetParams(model, 'Train')
+    hyperparams.ApplyOverrides(params, _OVERRIDE.value)
     params.task.body.recompute = recompute or params.task.body.recompute
     params.task.dtype_policy = _DTYPE_POLICY.value or params.task.dtype_policy
     if params.input.Get('dataset').startswith('imagenet'):
