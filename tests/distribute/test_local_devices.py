@@ -53,7 +53,14 @@ def test_stages_share_devices_where_there_are_too_few_and_a_warning_says_so(mach
     machine(CPU=2)
     with caplog.at_level(logging.WARNING, 'absl'):
         assert local_devices.stage_devices(5) == [f'/device:CPU:{index}' for index in (0, 1, 0, 1, 0)]
-    assert 'num_partitions=5, but only 2 devices' in caplog.text and 'use_virtual_devices(5)' in caplog.text
+    assert '5 stages, but only 2 devices' in caplog.text and 'Call lingpipe.use_virtual_devices(5) at' in caplog.text
+
+
+def test_too_few_devices_of_workers_ask_for_more_workers(machine, caplog):
+    machine(CPU=2)
+    with caplog.at_level(logging.WARNING, 'absl'):
+        local_devices.stage_devices(5, process='/device')
+    assert 'Add workers, or use fewer partitions.' in caplog.text
 
 
 def test_a_kind_that_the_machine_lacks_is_refused():
