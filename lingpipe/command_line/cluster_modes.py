@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import sys
+import threading
 import time
 
 from lingpipe.distribute import (
@@ -46,16 +47,24 @@ def run(params, datasets, given, started):
         server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), uses_gpus)
     else:
         train = _train_pipeline if given.cluster == cluster_config.PIPELINE else _train_with_parameter_servers
-        train(params, datasets, given, config, started)
+        with _ending_servers(config) as reached:
+            train(params, datasets, given, config, started, reached)
 
 
 @contextlib.contextmanager
 def _ending_servers(config):
-    """At its end, in good order or not, a training that has reached the servers ends them too, unless it is to be started again."""
+    """At its end, in good order or not, a training that has reached the servers ends them too, unless it is to be started again.
+
+    What trains is gone when this scope is left: TensorFlow removes from servers what they know of it, and cannot once they have ended.
+
+    Yields:
+        Function to call when the servers are reached.
+    """
+    are_reached = threading.Event()
     try:
-        yield
+        yield are_reached.set
     except Exception as error:
-        if errors.exit_code(error) != errors.EXIT_TRY_AGAIN:
+        if are_reached.is_set() and errors.exit_code(error) != errors.EXIT_TRY_AGAIN:
             messages.send_to_all(config, messages.ENDED)
         raise
     messages.send_to_all(config, messages.ENDED)
@@ -74,15 +83,15 @@ def _kind(given):
     return None if given.device == 'auto' else given.device.upper()
 
 
-def _train_pipeline(params, datasets, given, config, started):
+def _train_pipeline(params, datasets, given, config, started, reached):
     from lingpipe.training import trace, trainer
     params, devices = _place_on_workers(params, given, config)
-    with _ending_servers(config):
-        if given.mode == 'trace':
-            trace.Trace(params, given.logdir, devices).run(given.steps)
-        else:
-            leader = chief.Chief(config, 'worker', given.step_timeout_seconds)
-            trainer.Trainer(params, datasets, given.logdir, devices, started, leader).run()
+    reached()
+    if given.mode == 'trace':
+        trace.Trace(params, given.logdir, devices).run(given.steps)
+    else:
+        leader = chief.Chief(config, 'worker', given.step_timeout_seconds)
+        trainer.Trainer(params, datasets, given.logdir, devices, started, leader).run()
 
 
 def _place_on_workers(params, given, config):
@@ -125,10 +134,10 @@ def _end(code):
     os._exit(code)
 
 
-def _train_with_parameter_servers(params, datasets, given, config, started):
+def _train_with_parameter_servers(params, datasets, given, config, started, reached):
     from lingpipe.training import server_training
     params, servers = server_training.join(
         params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given))
     leader = chief.Chief(config, 'ps', given.step_timeout_seconds)
-    with _ending_servers(config):
-        server_training.train(params, datasets, given.logdir, servers, started, leader)
+    reached()
+    server_training.train(params, datasets, given.logdir, servers, started, leader)
