@@ -99,7 +99,7 @@ def main(unused_argv):
         steps_again = training.wait_for(rf'^\[{training.chief}\] step ', len(training.lines)) is not None  # after the last kill
         code = training.stop()
         if ended_early or code or not steps_again:
-            raise RuntimeError('\n'.join([f'No step follows the last kill; exit code {code}.', *[line for _, line in training.lines[-30:]]]))
+            raise RuntimeError('\n'.join([f'The training ended too early, or did not go on after the last kill; exit code {code}.', *[line for _, line in training.lines[-30:]]]))
         restarts = sum(bool(_RESTART.search(line)) for _, line in training.lines)
         row = [_CLUSTER.value, f'{_MINUTES.value:g}', len(kills), restarts, training.checkpoints()[-1], _steps_lost(training),
                len(struck_training.left_over()), _result(training, folder)]

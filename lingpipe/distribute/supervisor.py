@@ -39,6 +39,7 @@ class Supervisor:
         self._first_pause = first_pause
         self._silence_seconds = silence_seconds
         self._process = None
+        self._held_back = None  # signal that came while there was no child to pass it on to
         self._is_stopped = threading.Event()
 
     def run(self):
@@ -63,8 +64,8 @@ class Supervisor:
     def _run_once(self):
         pulse = heartbeat.Pulse()
         self._process = child_process.start(self._command, **pulse.options)
-        if self._is_stopped.is_set():  # by a signal that came before there was a child to pass it on to
-            self._process.send_signal(signal.SIGTERM)
+        if self._held_back is not None:
+            self._process.send_signal(self._held_back)
         try:
             while self._process.poll() is None:  # a signal just before a wait would be noticed after it only
                 if self._silence_seconds and pulse.is_missing(self._silence_seconds):
@@ -105,7 +106,9 @@ class Supervisor:
 
     def _pass_on(self, number, unused_frame):
         self._is_stopped.set()
-        if self._process is not None:
+        if self._process is None:
+            self._held_back = number
+        else:
             self._process.send_signal(number)
 
 

@@ -174,7 +174,7 @@ class Trainer:
 
     def _save(self, checkpointer):
         self._to_host()
-        with self._chief.watch(kind='checkpoint'):
+        with self._chief.watch():
             return checkpointer.save()
 
     def _to_host(self):

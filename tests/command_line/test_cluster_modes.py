@@ -52,9 +52,13 @@ def test_a_server_lends_a_device_for_each_stage_until_it_is_stopped(start, tmp_p
     assert not (tmp_path / 'logs').exists()
 
 
-def test_a_trace_has_a_row_for_each_workers_device_and_actions_in_their_order_across_processes(start, tmp_path):
+def test_workers_outlive_a_chief_with_wrong_params_and_a_trace_has_a_row_for_each_of_their_devices(start, tmp_path):
     jobs = ['chief', 'worker', 'worker']
     workers = [start(jobs, f'worker:{number}', 'pipeline')[0] for number in range(2)]
+    for worker in workers:
+        assert ' serves at ' in worker.stdout.readline()
+    refused, _ = start(jobs, 'chief:0', 'pipeline', '--model_params_override=task.body.num_partitions=0')
+    assert 'Error: num_partitions=0 is not possible' in refused.communicate()[1]
     chief, _ = start(jobs, 'chief:0', 'pipeline', '--mode=trace', '--steps=1')
     out, err = chief.communicate()
     assert chief.returncode == 0, err

@@ -88,13 +88,18 @@ def test_a_signal_inside_a_long_call_stops_after_the_running_step_and_going_on_g
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
-def test_a_signal_ends_an_evaluation_and_keeps_no_half_result(tiny, finished, tmp_path, monkeypatch, assert_same_checkpoint):
-    def signal_in_evaluation(self):
+@pytest.fixture
+def signal_in_first_evaluation(monkeypatch):
+    def evaluation_dataset(self):
         monkeypatch.undo()
         os.kill(os.getpid(), signal.SIGTERM)
         return self.evaluation_dataset()
 
-    monkeypatch.setattr(image_input.ImageInput, 'evaluation_dataset', signal_in_evaluation)
+    monkeypatch.setattr(image_input.ImageInput, 'evaluation_dataset', evaluation_dataset)
+
+
+@pytest.mark.usefixtures('signal_in_first_evaluation')
+def test_a_signal_ends_an_evaluation_and_keeps_no_half_result(tiny, finished, tmp_path, assert_same_checkpoint):
     assert tiny.train(tmp_path, eval__interval_steps=4).results == {}
     assert {path.stem for path in tmp_path.glob('train/*.index')} == {'ckpt-4'}
     assert not (tmp_path / 'best').exists()
@@ -102,13 +107,8 @@ def test_a_signal_ends_an_evaluation_and_keeps_no_half_result(tiny, finished, tm
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
-def test_a_signal_ends_the_final_evaluation_which_the_same_command_repeats(tiny, finished, tmp_path, monkeypatch, capsys):
-    def signal_in_evaluation(self):
-        monkeypatch.undo()
-        os.kill(os.getpid(), signal.SIGTERM)
-        return self.evaluation_dataset()
-
-    monkeypatch.setattr(image_input.ImageInput, 'evaluation_dataset', signal_in_evaluation)
+@pytest.mark.usefixtures('signal_in_first_evaluation')
+def test_a_signal_ends_the_final_evaluation_which_the_same_command_repeats(tiny, finished, tmp_path, capsys):
     assert tiny.train(tmp_path).results == {}
     assert capsys.readouterr().out.endswith(
         f'Stopped by SIGTERM in the final evaluation; checkpoint {tmp_path}/train/ckpt-12. Run the same command again for it.\n')
