@@ -1,0 +1,53 @@
+"""The kinds of layers and functions that a drawn model is made of: what each takes, and how it is drawn."""
+
+from typing import Any, NamedTuple
+
+KINDS = {}
+
+
+class Kind(NamedTuple):
+    """One kind of layer or function.
+
+    Attributes:
+        name: its name.
+        accepts: function from a `Value` to whether the kind can read it.
+        add: function `(drawing, number of the value)` that adds one node or more to the drawing.
+    """
+
+    name: str
+    accepts: Any
+    add: Any
+
+
+def kind(accepts):
+    """Registers the function below as a kind, under its own name."""
+    def register(add):
+        KINDS[add.__name__] = Kind(add.__name__, accepts, add)
+        return add
+
+    return register
+
+
+def is_float(value):
+    """Whether layers take it; a half is cast by them."""
+    return value.dtype in ('float32', 'bfloat16') and value.rows > 0
+
+
+def is_vector(value):
+    """Whether it is float32 `[batch, features]`."""
+    return value.is_float and len(value.shape) == 1
+
+
+def is_sequence(value):
+    """Whether it is float32 `[batch, time, features]`."""
+    return value.is_float and len(value.shape) == 2
+
+
+def is_image(value):
+    """Whether it is float32 `[batch, height, width, channels]`."""
+    return value.is_float and len(value.shape) == 3
+
+
+def is_exact(value):
+    """Whether it is float32, for functions that cast nothing."""
+    return value.is_float and len(value.shape) >= 1
