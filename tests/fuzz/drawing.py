@@ -8,12 +8,14 @@ from tests.fuzz import (  # noqa: F401  modules of kinds register theirs
     options,
     program,
     sequence_kinds,
+    trial,
     user_kinds,
 )
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.program import Node, Value
 
-_INPUTS = [Value((4,)), Value((3, 2)), Value((3,), 'int32', limit=6), Value((4, 4, 2)), Value((2,)), Value((2, 3), 'bool')]
+_INPUTS = [Value((4,)), Value((4,)), Value((3, 2)), Value((3, 2)), Value((4, 4, 2)), Value((3,), 'int32', limit=6), Value((2, 3), 'bool')]
+_PLACES_FROM_THE_END = [0, 0, 0, 0, 1, 1, 2, 3]
 
 
 class Drawing:
@@ -83,21 +85,19 @@ class Drawing:
         """Adds the call of a function, or of an earlier layer; returns the number of its first output."""
         return self._add(None, call, inputs, outputs, **details)
 
-    def _add(self, layer, call, inputs, outputs, traits=(), user_layers=(), shared_with=None, num_units=1, reads=None):
+    def _add(self, layer, call, inputs, outputs, traits=(), user_layers=(), shared_with=None, reads=None):
         inputs = tuple(inputs) if isinstance(inputs, list) else (inputs,)
         outputs = tuple(outputs) if isinstance(outputs, list) else (outputs,)
-        self.nodes.append(Node(self._kind, layer, call, inputs, outputs, shared_with, tuple(user_layers), frozenset(traits),
-                               num_units, reads))
+        self.nodes.append(Node(self._kind, layer, call, inputs, outputs, shared_with, tuple(user_layers), frozenset(traits), reads))
         self.values += outputs
         return len(self.values) - len(outputs)
 
     def add_node(self):
         """Draws a value among the newest and a kind that reads it, and adds this."""
-        newest = len(self.values) - 1
-        x = newest - self.choose(list(range(min(4, newest + 1))))
+        x = max(0, len(self.values) - 1 - self.choose(_PLACES_FROM_THE_END))
         possible = [kind for kind in KINDS.values() if kind.accepts(self.values[x])]
         if possible:
-            self.add(self.choose(possible).name, x)
+            self.add(self._random.choices(possible, [kind.weight for kind in possible])[0].name, x)
 
     def outputs(self):
         """Returns the numbers of first outputs that nothing reads and that a model can return, the newest first."""
@@ -117,8 +117,8 @@ class Drawing:
 def program_of(seed):
     """Returns the `Program` of a seed, an integer."""
     drawing = Drawing(seed)
-    num_nodes = drawing.choose([2, 3, 4, 5, 6, 7, 8])
+    num_nodes = drawing.choose([3, 4, 5, 6, 7, 8])
     while len(drawing.nodes) < num_nodes or not drawing.outputs():
         drawing.add_node()
     model = program.pruned(drawing.inputs, drawing.nodes, drawing.outputs()[:drawing.choose([1, 1, 2, 3])])
-    return options.with_options(drawing, model)
+    return options.with_options(drawing, model, trial.num_units(model))

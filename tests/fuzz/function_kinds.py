@@ -3,24 +3,23 @@
 from tests.fuzz.kinds import is_exact, is_sequence, is_vector, kind
 
 
-@kind(is_exact)
+@kind(is_exact, weight=1)
 def function(d, x):
     value = d.values[x]
-    source, num_units = d.choose([
-        ('ops.tanh({0})', 1), ('{0} * 0.5 + 0.1', 2), ('1.0 - {0}', 1), ('ops.softmax({0}, axis=-1)', 1), ('ops.flip({0}, axis=-1)', 1),
-        ('ops.cumsum({0}, axis=-1)', 1), ('ops.logaddexp({0}, 0.0)', 1), ('{0} * ops.mean({0}, axis=-1, keepdims=True)', 2),
-        ('ops.stop_gradient({0})', 1)])
-    d.add_call(source, x, value._replace(is_masked=False), num_units=num_units)
+    source = d.choose([
+        'ops.tanh({0})', '{0} * 0.5 + 0.1', '1.0 - {0}', 'ops.softmax({0}, axis=-1)', 'ops.flip({0}, axis=-1)', 'ops.cumsum({0}, axis=-1)',
+        'ops.logaddexp({0}, 0.0)', '{0} * ops.mean({0}, axis=-1, keepdims=True)', 'ops.stop_gradient({0})'])
+    d.add_call(source, x, value._replace(is_masked=False))
 
 
-@kind(lambda value: is_exact(value) and value.shape[-1] >= 2)
+@kind(lambda value: is_exact(value) and value.shape[-1] >= 2, weight=1)
 def split(d, x):
     value = d.values[x]
     first, second = value._replace(shape=(*value.shape[:-1], 1), is_masked=False), value.shape[-1] - 1
     d.add_call('ops.split({0}, [1], axis=-1)', x, [first, first._replace(shape=(*value.shape[:-1], second))])
 
 
-@kind(lambda value: is_sequence(value) and value.shape[0] >= 2)
+@kind(lambda value: is_sequence(value) and value.shape[0] >= 2, weight=1)
 def part(d, x):
     value = d.values[x]
     d.add_call('{0}[:, 1:]', x, value._replace(shape=(value.shape[0] - 1, value.shape[1]), is_masked=False))
@@ -34,7 +33,7 @@ def einsum(d, x):
     d.add_call("ops.einsum('btd,bsd->bts', {0}, {1})", [x, other], value._replace(shape=shape, is_masked=False))
 
 
-@kind(is_sequence)
+@kind(is_sequence, weight=1)
 def transpose(d, x):
     value = d.values[x]
     d.add_call('ops.transpose({0}, (0, 2, 1))', x, value._replace(shape=value.shape[::-1], is_masked=False))
@@ -66,24 +65,24 @@ def time_major(d, x):
     d.add_call('ops.transpose({0}, (1, 0, 2))', second, value._replace(shape=(value.shape[0], 3), is_masked=False))
 
 
-@kind(is_exact)
+@kind(is_exact, weight=1)
 def batch_scalar(d, x):
     """A number that the rows of a micro-batch share."""
     scalar = d.add_call('ops.mean({0})', x, d.values[x]._replace(shape=(), rows=0, is_masked=False))
-    d.add_call('{0} * (1.0 + {1})', [x, scalar], d.values[x]._replace(is_masked=False), num_units=2)
+    d.add_call('{0} * (1.0 + {1})', [x, scalar], d.values[x]._replace(is_masked=False))
 
 
-@kind(is_exact)
+@kind(is_exact, weight=1)
 def to_integers(d, x):
     value = d.values[x]
     if d.flag():
-        d.add_call("ops.cast({0} * 2.7 + 0.13, 'int32')", x, value._replace(dtype='int32', is_masked=False), num_units=3)
+        d.add_call("ops.cast({0} * 2.7 + 0.13, 'int32')", x, value._replace(dtype='int32', is_masked=False))
     else:
         d.add_call('ops.argmax({0}, axis=-1)', x, value._replace(
             shape=value.shape[:-1], dtype='int32', limit=value.shape[-1], is_masked=False))
 
 
-@kind(is_exact)
+@kind(is_exact, weight=1)
 def to_boolean(d, x):
     d.add_call('ops.greater({0}, 0.05)', x, d.values[x]._replace(dtype='bool', is_masked=False))
 
@@ -107,7 +106,7 @@ def where(d, x):
         d.add_call('ops.where({0}, {1}, 0.3)', [x, other], value._replace(dtype='float32'))
 
 
-@kind(is_exact)
+@kind(is_exact, weight=1)
 def to_16_bits(d, x):
     d.add_call("ops.cast({0}, 'bfloat16')", x, d.values[x]._replace(dtype='bfloat16', is_masked=False), traits=['16_bits'])
 
@@ -117,7 +116,7 @@ def from_16_bits(d, x):
     d.add_call("ops.cast({0}, 'float32')", x, d.values[x]._replace(dtype='float32', is_masked=False))
 
 
-@kind(is_exact)
+@kind(is_exact, weight=1)
 def to_complex(d, x):
     d.add_layer('Fourier(name={name!r})', x, d.values[x]._replace(dtype='complex64', is_masked=False), user_layers=['Fourier'])
 

@@ -12,17 +12,19 @@ class Kind(NamedTuple):
         name: its name.
         accepts: function from a `Value` to whether the kind can read it.
         add: function `(drawing, number of the value)` that adds one node or more to the drawing.
+        weight: how often it is drawn, against the others.
     """
 
     name: str
     accepts: Any
     add: Any
+    weight: int
 
 
-def kind(accepts):
+def kind(accepts, weight=2):
     """Registers the function below as a kind, under its own name."""
     def register(add):
-        KINDS[add.__name__] = Kind(add.__name__, accepts, add)
+        KINDS[add.__name__] = Kind(add.__name__, accepts, add, weight)
         return add
 
     return register

@@ -9,7 +9,7 @@ def _has_features(value):
     return is_float(value) and len(value.shape) >= 1
 
 
-@kind(_has_features)
+@kind(_has_features, weight=6)
 def dense(d, x):
     value = d.values[x]
     units, extra = d.choose([3, 2, 4]), d.choose([
@@ -21,7 +21,7 @@ def dense(d, x):
                 traits=[trait for word, found in traits.items() if word in extra for trait in found])
 
 
-@kind(is_exact)
+@kind(is_exact, weight=4)
 def batch_norm(d, x):
     value = d.values[x]
     axis = d.choose([-1, 1]) if len(value.shape) > 1 and not value.is_masked else -1
@@ -62,7 +62,7 @@ def dropout(d, x):
     d.add_layer(source, x, value._replace(dtype='float32'), traits=['random'])
 
 
-@kind(is_float)
+@kind(is_float, weight=1)
 def activation(d, x):
     value = d.values[x]
     source = d.choose(["layers.Activation('tanh', name={name!r})", "layers.Softmax(name={name!r})", "layers.ELU(name={name!r})",
@@ -90,7 +90,7 @@ def concatenate(d, x):
                 '{layer}([{0}, {1}])')
 
 
-@kind(is_float)
+@kind(is_float, weight=1)
 def activity_regularization(d, x):
     d.add_layer('layers.ActivityRegularization(l2=0.01, name={name!r})', x, d.values[x]._replace(dtype='float32'), traits=['adds_loss'])
 
@@ -102,7 +102,7 @@ def spectral_normalization(d, x):
                 value._replace(shape=(*value.shape[:-1], 3), is_masked=False), traits=['assigns_weights', 'ordered'])
 
 
-@kind(is_exact)
+@kind(lambda value: is_exact(value) and len(value.shape) > 1, weight=1)
 def flatten(d, x):
     value = d.values[x]
     size = 1
@@ -123,13 +123,13 @@ def repeat(d, x):
     d.add_layer('layers.RepeatVector(3, name={name!r})', x, value._replace(shape=(3, *value.shape)))
 
 
-@kind(lambda value: value.is_float and len(value.shape) == 1)
+@kind(lambda value: value.is_float and len(value.shape) == 1, weight=4)
 def nested_model(d, x):
     value = d.values[x]
     width = value.shape[0]
-    source, helpers, units, traits = d.choose([
+    source, helpers, traits = d.choose([
         (f"keras.Sequential([keras.Input([{width}]), layers.Dense({width}, activation='tanh'), layers.LayerNormalization(epsilon=0.1)],"
-         ' name={name!r})', [], 2, []),
-        (f'residual_block({width}, name={{name!r}})', ['residual_block'], 4, ['batch_norm']),
-        (f'SubclassedBlock({width}, name={{name!r}})', ['SubclassedBlock'], 1, [])])
-    d.add_layer(source, x, value._replace(is_masked=False), traits=[*traits, 'nested'], user_layers=helpers, num_units=units)
+         ' name={name!r})', [], []),
+        (f'residual_block({width}, name={{name!r}})', ['residual_block'], ['batch_norm']),
+        (f'SubclassedBlock({width}, name={{name!r}})', ['SubclassedBlock'], [])])
+    d.add_layer(source, x, value._replace(is_masked=False), traits=[*traits, 'nested'], user_layers=helpers)

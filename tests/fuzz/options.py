@@ -30,12 +30,13 @@ _OPTIMIZER_OPTIONS = [
 _AMPLIFIERS = ('Lion', 'Adafactor', 'Lamb', 'Muon')
 
 
-def with_options(drawing, model):
+def with_options(drawing, model, num_units):
     """Draws the rest of a program.
 
     Args:
         drawing: `drawing.Drawing`.
         model: `Program` that holds the model alone.
+        num_units: how many layer calls it is to a cut.
 
     Returns:
         `Program`.
@@ -43,7 +44,7 @@ def with_options(drawing, model):
     traits = model.traits
     ways = ['value_and_grad', 'in_function', 'fit'] + ([] if 'adds_loss' in traits else ['under_tape'])
     way = drawing.choose(ways)
-    fields = _fields(drawing, model)
+    fields = _fields(drawing, num_units)
     num_rows = drawing.choose([4, 2, 1, 3, 5, 7])
     policy = drawing.choose(['float32'] * 7 + ['mixed_bfloat16'])
     frozen = _frozen(drawing, model)
@@ -59,8 +60,7 @@ def with_options(drawing, model):
                           run={**run, **more})
 
 
-def _fields(drawing, model):
-    num_units = sum(node.num_units for node in model.nodes)
+def _fields(drawing, num_units):
     schedule = drawing.choose(_SCHEDULES)
     num_virtual = 2 if schedule == 'interleaved_1f1b' and num_units >= 2 else 1
     if schedule == 'interleaved_1f1b' and num_virtual == 1:

@@ -6,7 +6,7 @@ import re
 import tensorflow as tf
 
 import lingpipe
-from tests.fuzz.reference import Fitted, Step, as_arrays, as_tensors, floats_of, zeros_for_none
+from tests.fuzz.reference import Fitted, Step, as_arrays, as_tensors, comparable, floats_of, zeros_for_none
 
 
 class PipelinedModel:
@@ -58,7 +58,7 @@ class PipelinedModel:
         model.compile(optimizer, data.loss, **compiled)
         history = model.fit(data.x, data.y, sample_weight=data.sample_weight, batch_size=batch_size, epochs=num_epochs,
                             shuffle=False, verbose=0).history
-        return Fitted(history, as_arrays(model.optimizer.variables))
+        return Fitted(comparable(history, len(tf.nest.flatten(data.x)[0]) % batch_size), as_arrays(model.optimizer.variables))
 
     def misplaced(self):
         """Returns a sentence about a variable or a call that is on a wrong device; None where there is none."""

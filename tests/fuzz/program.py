@@ -42,7 +42,6 @@ class Node(NamedTuple):
         shared_with: number of the node that makes the layer, or that makes the layer whose weight is read; else None.
         user_layers: tuple of names of classes of `user_layers` that the source needs.
         traits: frozenset of what the comparison has to know: 'random', 'assigns', 'counts', 'adds_loss', 'batch_norm'.
-        num_units: how many layer calls it is to a cut.
         reads: number of the node whose layer's weight it reads, or None.
     """
 
@@ -54,7 +53,6 @@ class Node(NamedTuple):
     shared_with: Any = None
     user_layers: tuple = ()
     traits: frozenset = frozenset()
-    num_units: int = 1
     reads: Any = None
 
 
@@ -151,8 +149,12 @@ def pruned(inputs, nodes, outputs):
 
 def source_of(program):
     """Returns the program as Python that defines `make`, `x`, `y`, `sample_weight`, `loss`, `fields` and `run`."""
-    parts = [_HEAD, _user_layers(program), _make(program), _data(program), _TAIL]
-    return '\n'.join(part for part in parts if part)
+    return '\n'.join([source_of_model(program), _data(program), _TAIL])
+
+
+def source_of_model(program):
+    """Returns the part of the source that defines `make`."""
+    return '\n'.join(part for part in [_HEAD, _user_layers(program), _make(program)] if part)
 
 
 ARGUMENTS = ('make', 'x', 'y', 'sample_weight', 'loss', 'fields')

@@ -120,7 +120,8 @@ class PlainModel:
         optimizer, judge = make_optimizer(self.model), _judge_of(self.model)
         judge.compile('sgd', data.loss, **compiled)
         variables, num_rows = self.model.trainable_variables, len(tf.nest.flatten(data.x)[0])
-        optimizer.build(variables)
+        if variables:
+            optimizer.build(variables)
         history = collections.defaultdict(list)
         for _ in range(num_epochs):
             judge.reset_metrics()
@@ -135,7 +136,7 @@ class PlainModel:
             for name, value in {**metrics, 'loss': mean.result()}.items():
                 history[name].append(float(value))
         optimizer.finalize_variable_values(variables)
-        return Fitted(dict(history), as_arrays(optimizer.variables))
+        return Fitted(comparable(history, num_rows % batch_size), as_arrays(optimizer.variables))
 
     def _step(self, data, loss, regularizes=True):
         variables = self.model.trainable_variables
@@ -232,6 +233,11 @@ def _join(*parts):
     if masks[0] is not None:
         joined._keras_mask = tf.concat(masks, 0)
     return joined
+
+
+def comparable(history, has_short_batch):
+    """Returns a history without the losses of single outputs where a batch is short: Keras then means them over batches."""
+    return {name: values for name, values in history.items() if name == 'loss' or not (has_short_batch and name.endswith('_loss'))}
 
 
 def as_arrays(nest):

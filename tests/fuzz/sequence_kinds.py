@@ -17,7 +17,7 @@ def convolution_1d(d, x):
     d.add_layer(source, x, value._replace(shape=(value.shape[0], 3), is_masked=False))
 
 
-@kind(is_image)
+@kind(is_image, weight=4)
 def convolution_2d(d, x):
     value = d.values[x]
     source, channels = d.choose([
@@ -57,7 +57,7 @@ def spatial_dropout(d, x):
     d.add_layer('layers.SpatialDropout2D(0.4, name={name!r})', x, d.values[x], traits=['random'])
 
 
-@kind(is_sequence)
+@kind(is_sequence, weight=4)
 def recurrent(d, x):
     value = d.values[x]
     name, units = d.choose(['LSTM', 'GRU', 'SimpleRNN']), d.choose([2, 3])
@@ -82,7 +82,7 @@ def recurrent_with_state(d, x):
     d.add_layer('layers.LSTM(2, return_sequences=True, return_state=True, name={name!r})', x, outputs)
 
 
-@kind(is_sequence)
+@kind(is_sequence, weight=4)
 def attention(d, x):
     value = d.values[x]
     other = d.other(x, lambda found: is_sequence(found) and found.shape[-1] == value.shape[-1] and found.rows == value.rows

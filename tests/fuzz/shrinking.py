@@ -1,6 +1,6 @@
 """Makes a program that fails smaller: fewer nodes and outputs, plainer options, as long as it fails in the same way."""
 
-from tests.fuzz import options, program
+from tests.fuzz import options, program, trial
 
 _PLAIN_FIELDS = [('schedule', 'gpipe'), ('recompute', 'none'), ('num_partitions', 1), ('num_micro_batches', 1),
                  ('num_partitions', 2), ('num_micro_batches', 2)]
@@ -88,10 +88,10 @@ def _before(number, place):
 def _remade(drawn, inputs, nodes, outputs):
     """Yields the program with another model, cut by count where the present ends do not fit."""
     model = program.pruned(inputs, nodes, outputs)
-    num_units = sum(node.num_units for node in model.nodes)
     fields = {name: value for name, value in drawn.fields.items() if name != 'partition_by'}
     num_stages = fields['num_partitions'] * fields.get('num_virtual_stages', 1)
-    if model.nodes and num_units >= num_stages:
+    num_units = trial.num_units(model) if model.nodes else 0
+    if num_units >= num_stages:
         ends = [*range(1, num_stages), num_units]
         for by in [ends, [*range(num_units - num_stages + 1, num_units), num_units]]:
             remade = drawn._replace(inputs=model.inputs, nodes=model.nodes, outputs=model.outputs, frozen=(),

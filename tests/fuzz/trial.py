@@ -1,5 +1,6 @@
 """Runs a program from its source and says what came out."""
 
+from lingpipe.pipeline import keras_model
 from tests.fuzz import comparison, program
 
 
@@ -10,6 +11,18 @@ def outcome_of(drawn):
         `comparison.Outcome`.
     """
     return outcome_of_source(program.source_of(drawn))
+
+
+def num_units(drawn):
+    """Returns how many layer calls the model of a `Program` is to a cut; the masks of layers have some of their own."""
+    namespace = {'__name__': 'fuzzed'}
+    exec(compile(program.source_of_model(drawn), 'fuzzed program', 'exec'), namespace)
+    try:
+        return len(keras_model.ModelGraph(namespace['make']()).units)
+    except Exception:  # noqa: BLE001  what it is will be told when it is run
+        return len(drawn.nodes)
+    finally:
+        comparison.forget()
 
 
 def outcome_of_source(source):

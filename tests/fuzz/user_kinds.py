@@ -10,12 +10,12 @@ def state(d, x):
     d.add_layer(f'{name}(name={{name!r}})', x, d.values[x]._replace(is_masked=False), user_layers=[name], traits=traits)
 
 
-@kind(is_exact)
+@kind(is_exact, weight=1)
 def added_loss(d, x):
     d.add_layer('AddedLoss(name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['AddedLoss'], traits=['adds_loss'])
 
 
-@kind(is_exact)
+@kind(is_exact, weight=1)
 def noise(d, x):
     d.add_layer('Noise(name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['Noise'], traits=['random'])
 
@@ -38,7 +38,7 @@ def unused_weight(d, x):
     d.add_layer('UnusedWeight(name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['UnusedWeight'])
 
 
-@kind(is_exact)
+@kind(is_exact, weight=4)
 def called_again(d, x):
     """An earlier layer with inputs of the same shape; where there is none, a layer is called twice at once."""
     value = d.values[x]
@@ -51,5 +51,4 @@ def called_again(d, x):
         found = len(d.nodes) - 1, d.nodes[-1], value
     number, node, _ = found
     output = node.outputs[0]._replace(rows=value.rows)
-    d.add_call(node.call, x, output, traits=node.traits, user_layers=node.user_layers, shared_with=number,
-               num_units=node.num_units)
+    d.add_call(node.call, x, output, traits=node.traits, user_layers=node.user_layers, shared_with=number)
