@@ -66,12 +66,12 @@ def compare(make, x, y, sample_weight, loss, fields, way, is_random=False, has_1
         forget()  # or names that Keras gives go on from model to model
         return make()
 
-    plain = None
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         try:
             plain = reference.PlainModel(model(), fields['num_micro_batches'])
             expected = observe(plain)
+            draws_anew = plain.draws_anew(data) if is_random and way == 'value_and_grad' else (False, False)
         except Exception as error:  # noqa: BLE001
             return Outcome(INVALID, _text_of(error))
         try:
@@ -79,10 +79,13 @@ def compare(make, x, y, sample_weight, loss, fields, way, is_random=False, has_1
                 expected = observe(pipelined.PipelinedModel(model(), _with_one_partition(fields)))
             pipe = pipelined.PipelinedModel(model(), fields)
             found, misplaced = observe(pipe), pipe.misplaced()
+            repeats = any(draws_anew) and [had and not has for had, has in zip(draws_anew, pipe.draws_anew(data))]
         except Exception as error:  # noqa: BLE001
             return _outcome_of_error(error)
     if misplaced:
         return Outcome(DIFFERENT, misplaced)
+    if repeats and any(repeats):
+        return Outcome(DIFFERENT, f"random numbers are the same in {'all steps' if repeats[0] else 'all micro-batches'}")
     if amplifies_noise and plain.has_noise:
         return Outcome(EQUAL, 'not compared: a gradient is 0 but for rounding')
     return _outcome_of(found, expected, _TOLERANCE_OF_16_BITS if has_16_bits else _TOLERANCE)

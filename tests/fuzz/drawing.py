@@ -22,7 +22,7 @@ class Drawing:
     """The nodes drawn so far.
 
     Args:
-        seed: integer that everything depends on.
+        generator: `random.Random` that everything depends on.
 
     Attributes:
         inputs: list of `Value`s, the first of `values`.
@@ -30,9 +30,11 @@ class Drawing:
         nodes: list of `Node`s.
     """
 
-    def __init__(self, seed):
-        self._random = random.Random(seed)
+    def __init__(self, generator):
+        self._random = generator
         self.inputs = [self.choose(_INPUTS) for _ in range(self.choose([1, 1, 2, 3]))]
+        if self.choose([False] * 9 + [True]):
+            self.inputs.append(Value((4,), is_optional=True))
         self.values = list(self.inputs)
         self.nodes = []
 
@@ -115,10 +117,14 @@ class Drawing:
 
 
 def program_of(seed):
-    """Returns the `Program` of a seed, an integer."""
-    drawing = Drawing(seed)
-    num_nodes = drawing.choose([3, 4, 5, 6, 7, 8])
-    while len(drawing.nodes) < num_nodes or not drawing.outputs():
-        drawing.add_node()
-    model = program.pruned(drawing.inputs, drawing.nodes, drawing.outputs()[:drawing.choose([1, 1, 2, 3])])
-    return options.with_options(drawing, model, trial.num_units(model))
+    """Returns the `Program` of a seed, an integer; its model has something to train."""
+    generator = random.Random(seed)
+    while True:
+        drawing = Drawing(generator)
+        num_nodes = drawing.choose([3, 4, 5, 6, 7, 8])
+        while len(drawing.nodes) < num_nodes or not drawing.outputs():
+            drawing.add_node()
+        model = program.pruned(drawing.inputs, drawing.nodes, drawing.outputs()[:drawing.choose([1, 1, 2, 3])])
+        num_units, num_weights = trial.sizes_of(model)
+        if num_weights:
+            return options.with_options(drawing, model, num_units)

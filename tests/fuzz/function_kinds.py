@@ -1,6 +1,6 @@
 """Functions of `keras.ops`: other shapes, rows and data types, and weights that they read by reference."""
 
-from tests.fuzz.kinds import is_exact, is_sequence, is_vector, kind
+from tests.fuzz.kinds import OTHER_FLOATS, is_exact, is_sequence, is_vector, kind
 
 
 @kind(is_exact, weight=1)
@@ -107,12 +107,14 @@ def where(d, x):
 
 
 @kind(is_exact, weight=1)
-def to_16_bits(d, x):
-    d.add_call("ops.cast({0}, 'bfloat16')", x, d.values[x]._replace(dtype='bfloat16', is_masked=False), traits=['16_bits'])
+def to_other_floats(d, x):
+    dtype = d.choose(OTHER_FLOATS)
+    d.add_call(f'ops.cast({{0}}, {dtype!r})', x, d.values[x]._replace(dtype=dtype, is_masked=False),
+               traits=[] if dtype == 'float64' else ['16_bits'])
 
 
-@kind(lambda value: value.dtype == 'bfloat16' and value.rows > 0)
-def from_16_bits(d, x):
+@kind(lambda value: value.dtype in OTHER_FLOATS and value.rows > 0)
+def from_other_floats(d, x):
     d.add_call("ops.cast({0}, 'float32')", x, d.values[x]._replace(dtype='float32', is_masked=False))
 
 
@@ -128,7 +130,7 @@ def from_complex(d, x):
 
 @kind(is_exact)
 def weight_by_reference(d, x):
-    """Reads the weight of another layer in a function, or in a Lambda."""
+    """Reads the weight of another layer: in a function, in a Lambda, or in a layer that holds the other one."""
     value = d.values[x]
     found = d.find_node(lambda node, read: node.layer is not None and (
         node.kind == 'embedding' and node.outputs[0].shape[-1] == value.shape[-1]
@@ -138,11 +140,16 @@ def weight_by_reference(d, x):
     number, node, read = found
     weight = '{reads}.embeddings' if node.kind == 'embedding' else '{reads}.kernel'
     width = read.limit if node.kind == 'embedding' else read.shape[-1]
-    output = value._replace(shape=(*value.shape[:-1], width), is_masked=False)
-    if d.flag():
-        source = f'layers.Lambda(lambda hidden: ops.matmul(hidden, ops.transpose({weight})), name={{name!r}})'
-        return d.add_layer(source, x, output, traits=['by_reference'], reads=number)
-    return d.add_call(f"ops.einsum('...d,vd->...v', {{0}}, {weight})", x, output, traits=['by_reference'], reads=number)
+    output, traits = value._replace(shape=(*value.shape[:-1], width), is_masked=False), ['by_reference']
+    product = f'ops.matmul(hidden, ops.transpose({weight}))'
+    how = d.choose(['function', 'lambda', 'held'])
+    if how == 'function':
+        return d.add_call(f"ops.einsum('...d,vd->...v', {{0}}, {weight})", x, output, traits=traits, reads=number)
+    if how == 'lambda':
+        return d.add_layer(f'layers.Lambda(lambda hidden: {product}, name={{name!r}})', x, output, traits=traits, reads=number)
+    attribute = weight.removeprefix('{reads}.')
+    return d.add_layer(f'TiedHead({{reads}}, {attribute!r}, name={{name!r}})', x, output, traits=traits, reads=number,
+                       user_layers=['TiedHead'])
 
 
 def dense_of(d, x):

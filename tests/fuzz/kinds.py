@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 KINDS = {}
+OTHER_FLOATS = ('bfloat16', 'float16', 'float64')
 
 
 class Kind(NamedTuple):
@@ -31,8 +32,8 @@ def kind(accepts, weight=2):
 
 
 def is_float(value):
-    """Whether layers take it; a half is cast by them."""
-    return value.dtype in ('float32', 'bfloat16') and value.rows > 0
+    """Whether layers take it, which cast floats of other sizes."""
+    return value.dtype in ('float32', *OTHER_FLOATS) and value.rows > 0 and not value.is_optional
 
 
 def is_vector(value):

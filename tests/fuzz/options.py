@@ -17,12 +17,14 @@ def loss(y_true, outputs):
     errors = [tf.square(tf.cast(output, tf.float32) - y) for y, output in pairs]
     return tf.add_n([tf.reduce_mean(error, list(range(1, error.shape.rank))) for error in errors])
 '''
+_SEVERAL = ('MultiOptimizer(keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.1{0}), '
+            "{{'.*kernel': keras.optimizers.Adam(0.02, epsilon=0.01{0})}}))")
 _OPTIMIZERS = [
     'SGD(0.1{})', 'SGD(0.1, momentum=0.9, nesterov=True{})', 'Adam(0.02, epsilon=0.01{})', 'AdamW(0.02, epsilon=0.01{})',
     'RMSprop(0.02, epsilon=0.01, centered=True{})', 'Adam(0.02, epsilon=0.01, amsgrad=True{})', 'Adamax(0.02, epsilon=0.01{})',
     'Nadam(0.02, epsilon=0.01{})', 'Adagrad(0.1, epsilon=0.01{})', 'Adadelta(1.0, epsilon=0.01{})', 'Ftrl(0.1{})',
     'ScheduleFreeAdamW(0.02, epsilon=0.01{})', 'Lion(0.01{})', 'Adafactor(0.05{})', 'Lamb(0.02, epsilon=0.01{})', 'Muon(0.02{})',
-    'SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5){})']
+    'SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5){})', _SEVERAL]
 _OPTIMIZER_OPTIONS = [
     '', ', weight_decay=0.1', ', clipnorm=0.05', ', clipvalue=0.02', ', global_clipnorm=0.1', ', use_ema=True, ema_momentum=0.5',
     ', use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2', ', gradient_accumulation_steps=2',
@@ -42,13 +44,17 @@ def with_options(drawing, model, num_units):
         `Program`.
     """
     traits = model.traits
-    ways = ['value_and_grad', 'in_function', 'fit'] + ([] if 'adds_loss' in traits else ['under_tape'])
-    way = drawing.choose(ways)
+    way = drawing.choose(['value_and_grad', 'in_function'] + ([] if 'optional' in traits else ['fit'])
+                         + ([] if 'adds_loss' in traits else ['under_tape']))
     fields = _fields(drawing, num_units)
     num_rows = drawing.choose([4, 2, 1, 3, 5, 7])
-    policy = drawing.choose(['float32'] * 7 + ['mixed_bfloat16'])
+    policy = drawing.choose(['float32'] * 8 + ['mixed_bfloat16', 'mixed_bfloat16' if way == 'fit' else 'mixed_float16'])
     frozen = _frozen(drawing, model)
     run = {'way': way, 'predicts': drawing.flag()}
+    if way == 'in_function':
+        run['has_open_rows'] = not {'counts', 'ordered', 'optional', 'assigns_weights'} & traits and drawing.flag()
+    if way == 'under_tape':
+        run['is_persistent'] = drawing.choose([False, False, False, True])
     if 'random' in traits:
         run['is_random'] = True
     if '16_bits' in traits or policy != 'float32':
@@ -92,9 +98,9 @@ def _ends(drawing, num_units, num_stages):
 
 def _frozen(drawing, model):
     owners = [number for number, node in enumerate(model.nodes) if node.layer is not None]
-    if not owners or drawing.choose([False, False, True]) is False:
+    if len(owners) < 2 or drawing.choose([False, False, True]) is False:
         return ()
-    return tuple(owners[:drawing.choose(list(range(1, len(owners) + 1)))])
+    return tuple(owners[:drawing.choose(list(range(1, len(owners))))])
 
 
 def _loss_batch(drawing, model, num_rows, nest):

@@ -6,7 +6,17 @@ import re
 import tensorflow as tf
 
 import lingpipe
-from tests.fuzz.reference import Fitted, Step, as_arrays, as_tensors, comparable, floats_of, zeros_for_none
+from tests.fuzz.reference import (
+    Fitted,
+    Step,
+    are_different,
+    as_arrays,
+    as_tensors,
+    comparable,
+    floats_of,
+    repeated,
+    zeros_for_none,
+)
 
 
 class PipelinedModel:
@@ -20,31 +30,32 @@ class PipelinedModel:
     def __init__(self, model, fields):
         self.model = model
         self._pipe = lingpipe.GPipeLayer.from_keras(model, random_seed=7, **fields)
-        self._function = None
+        self._function, self._fitted = None, None
 
     def outputs(self, x):
         """Returns the outputs of a batch in inference."""
-        return self._pipe(x)
+        return self._pipe(x) if self._fitted is None else self._fitted.predict(x, batch_size=len(tf.nest.flatten(x)[0]), verbose=0)
 
     def value_and_grad(self, data):
         """Returns the `Step` of a batch, called eagerly."""
         out = self._pipe.value_and_grad(data.loss, data.x, data.y, data.sample_weight, return_outputs=True)
         return Step(float(out.loss), as_arrays(out.outputs), as_arrays(out.gradients), [])
 
-    def in_function(self, data):
-        """Returns the `Step` of a batch, called in a `tf.function` of the user's."""
+    def in_function(self, data, has_open_rows=False):
+        """Returns the `Step` of a batch, called in a `tf.function` of the user's that may not know the number of rows."""
+        tensors = as_tensors((data.x, data.y, data.sample_weight))
         if self._function is None:
             call = functools.partial(self._call_in_function, data.loss)
-            self._function = tf.function(call, autograph=False).get_concrete_function(
-                *as_tensors((data.x, data.y, data.sample_weight)))
-        loss, outputs, gradients = self._function(*as_tensors((data.x, data.y, data.sample_weight)))
+            specs = tf.nest.map_structure(functools.partial(_spec_of, has_open_rows=has_open_rows), tensors)
+            self._function = tf.function(call, autograph=False).get_concrete_function(*specs)
+        loss, outputs, gradients = self._function(*tensors)
         return Step(float(loss), as_arrays(outputs), as_arrays(gradients), [])
 
-    def under_tape(self, data):
+    def under_tape(self, data, is_persistent=False):
         """Returns the `Step` of a batch where the loss lies outside of the pipeline."""
         x = as_tensors(data.x)
         floats = floats_of(x)
-        with tf.GradientTape() as tape:
+        with tf.GradientTape(persistent=is_persistent) as tape:
             tape.watch(floats)
             outputs = self._pipe(x, training=True)
             loss = data.total(data.y, outputs, data.sample_weight)
@@ -52,12 +63,18 @@ class PipelinedModel:
         gradients, of_inputs = tape.gradient(loss, [variables, floats])
         return Step(float(loss), as_arrays(outputs), as_arrays(gradients), zeros_for_none(of_inputs, floats))
 
+    def draws_anew(self, data):
+        """Returns whether steps, and micro-batches, of equal rows come out different: a pair of booleans."""
+        data = repeated(data)
+        return are_different(lambda: self.value_and_grad(data).outputs, self._pipe.params.num_micro_batches)
+
     def fit(self, data, make_optimizer, compiled, batch_size, num_epochs):
         """Returns what `PipelineModel.fit` leaves behind, as `Fitted`."""
         model, optimizer = lingpipe.PipelineModel(self._pipe), make_optimizer(self.model)
         model.compile(optimizer, data.loss, **compiled)
         history = model.fit(data.x, data.y, sample_weight=data.sample_weight, batch_size=batch_size, epochs=num_epochs,
                             shuffle=False, verbose=0).history
+        self._fitted = model
         return Fitted(comparable(history, len(tf.nest.flatten(data.x)[0]) % batch_size), as_arrays(model.optimizer.variables))
 
     def misplaced(self):
@@ -92,3 +109,9 @@ class PipelinedModel:
             if devices:
                 return f'{function.signature.name} has operations on devices of their own: {sorted(devices)}'
         return None
+
+
+def _spec_of(tensor, has_open_rows):
+    if tensor is None:
+        return None
+    return tf.TensorSpec([None, *tensor.shape[1:]] if has_open_rows else tensor.shape, tensor.dtype)

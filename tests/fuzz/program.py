@@ -16,6 +16,7 @@ class Value(NamedTuple):
         rows: how many rows it has for each example; 0: the batch is not its first dimension.
         limit: for integers, the number that all are below.
         is_masked: whether it has a Keras mask.
+        is_optional: whether it is an input that is None.
     """
 
     shape: tuple
@@ -23,11 +24,12 @@ class Value(NamedTuple):
     rows: int = 1
     limit: int = 0
     is_masked: bool = False
+    is_optional: bool = False
 
     @property
     def is_float(self):
-        """Whether layers take it as it is."""
-        return self.dtype == 'float32' and self.rows > 0
+        """Whether layers and functions take it as it is."""
+        return self.dtype == 'float32' and self.rows > 0 and not self.is_optional
 
 
 class Node(NamedTuple):
@@ -191,7 +193,8 @@ def _make(program):
         lines.append(f'keras.config.set_dtype_policy({program.policy!r})')
     names = [f'x{number}' for number in range(len(program.inputs))]
     for name, value in zip(names, program.inputs):
-        lines.append(f'{name} = keras.Input({list(value.shape)}, dtype={value.dtype!r}, name={name!r})')
+        optional = ', optional=True' if value.is_optional else ''
+        lines.append(f'{name} = keras.Input({list(value.shape)}, dtype={value.dtype!r}, name={name!r}{optional})')
     for number, node in enumerate(program.nodes):
         new = [f'h{len(names) + place}' for place in range(len(node.outputs))]
         layer = f'layer_{number if node.shared_with is None else node.shared_with}'
@@ -243,6 +246,8 @@ def nest_of_sources(kind, names, sources):
 
 def _random(value, num_rows):
     shape = [num_rows, *value.shape]
+    if value.is_optional:
+        return 'None'
     if value.dtype == 'bool':
         return f'rng.uniform(size={shape}) < 0.5'
     if value.dtype == 'int32':

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+_EQUAL_ROWS = 16
+
 
 class Data(NamedTuple):
     """What a model is trained with.
@@ -98,11 +100,20 @@ class PlainModel:
         """Returns the `Step` of a batch."""
         return self._step(data, data.total)._replace(input_gradients=[])
 
-    in_function = value_and_grad
+    def in_function(self, data, has_open_rows=False):
+        """Returns the same."""
+        del has_open_rows
+        return self.value_and_grad(data)
 
-    def under_tape(self, data):
+    def under_tape(self, data, is_persistent=False):
         """Returns the `Step` of a batch whose loss is that of the outputs alone."""
+        del is_persistent
         return self._step(data, data.total, regularizes=False)
+
+    def draws_anew(self, data):
+        """Returns whether steps, and micro-batches, of equal rows come out different: a pair of booleans."""
+        data = repeated(data)
+        return are_different(lambda: self._forward(as_tensors(data.x), training=True)[0], self._num_micro_batches)
 
     def fit(self, data, make_optimizer, compiled, batch_size, num_epochs):
         """Trains as `keras.Model.fit` does, without shuffling.
@@ -238,6 +249,31 @@ def _join(*parts):
 def comparable(history, has_short_batch):
     """Returns a history without the losses of single outputs where a batch is short: Keras then means them over batches."""
     return {name: values for name, values in history.items() if name == 'loss' or not (has_short_batch and name.endswith('_loss'))}
+
+
+def repeated(data):
+    """Returns the first row of `Data`, many times."""
+    def repeat(nest):
+        return tf.nest.map_structure(lambda leaf: None if leaf is None else np.repeat(leaf[:1], _EQUAL_ROWS, 0), nest)
+
+    return data._replace(x=repeat(data.x), y=repeat(data.y), sample_weight=repeat(data.sample_weight))
+
+
+def are_different(run, num_micro_batches):
+    """Returns whether two steps, and two micro-batches, of equal rows give different outputs.
+
+    Args:
+        run: function that returns the outputs of one step over equal rows.
+        num_micro_batches: M.
+
+    Returns:
+        Pair of booleans.
+    """
+    first, second = [[np.asarray(leaf) for leaf in tf.nest.flatten(as_arrays(run()))] for _ in range(2)]
+    one, *others = micro_batch_rows(_EQUAL_ROWS, num_micro_batches)
+    least = _EQUAL_ROWS // num_micro_batches
+    return (any((a != b).any() for a, b in zip(first, second)),
+            any((leaf[other][:least] != leaf[one][:least]).any() for leaf in first for other in others))
 
 
 def as_arrays(nest):

@@ -13,14 +13,18 @@ def outcome_of(drawn):
     return outcome_of_source(program.source_of(drawn))
 
 
-def num_units(drawn):
-    """Returns how many layer calls the model of a `Program` is to a cut; the masks of layers have some of their own."""
+def sizes_of(drawn):
+    """Returns how many layer calls the model of a `Program` is to a cut, and how many weights it trains.
+
+    Keras makes calls of its own for masks, so the nodes alone do not tell.
+    """
     namespace = {'__name__': 'fuzzed'}
     exec(compile(program.source_of_model(drawn), 'fuzzed program', 'exec'), namespace)
     try:
-        return len(keras_model.ModelGraph(namespace['make']()).units)
+        model = namespace['make']()
+        return len(keras_model.ModelGraph(model).units), len(model.trainable_variables)
     except Exception:  # noqa: BLE001  what it is will be told when it is run
-        return len(drawn.nodes)
+        return len(drawn.nodes), 1
     finally:
         comparison.forget()
 

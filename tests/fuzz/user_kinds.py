@@ -6,7 +6,7 @@ from tests.fuzz.kinds import is_exact, is_vector, kind
 @kind(is_exact)
 def state(d, x):
     """Layers that assign in their call."""
-    name, traits = d.choose([('Counter', ['counts']), ('RunningScale', ['ordered']), ('InferenceNorm', ['batch_norm'])])
+    name, traits = d.choose([('Counter', ['counts']), ('IntegerCounter', ['counts']), ('RunningScale', ['ordered']), ('InferenceNorm', ['batch_norm'])])
     d.add_layer(f'{name}(name={{name!r}})', x, d.values[x]._replace(is_masked=False), user_layers=[name], traits=traits)
 
 
@@ -52,3 +52,28 @@ def called_again(d, x):
     number, node, _ = found
     output = node.outputs[0]._replace(rows=value.rows)
     d.add_call(node.call, x, output, traits=node.traits, user_layers=node.user_layers, shared_with=number)
+
+
+@kind(is_exact)
+def several_outputs(d, x):
+    value = d.values[x]._replace(is_masked=False)
+    if d.flag():
+        d.add_layer('Parts(name={name!r})', x, [value, value], '{layer}({0}).values()', user_layers=['Parts'])
+    else:
+        d.add_layer('WithNone(name={name!r})', x, value._replace(shape=(*value.shape[:-1], 3)), '{layer}({0})[0]', user_layers=['WithNone'])
+
+
+@kind(is_vector)
+def nested_towers(d, x):
+    value = d.values[x]._replace(is_masked=False)
+    other = d.other(x, lambda found: found.is_float and found.shape == value.shape and found.rows == value.rows)
+    d.add_layer(f'two_towers({value.shape[0]}, name={{name!r}})', [x, other], [value, value._replace(shape=(3,))],
+                '{layer}([{0}, {1}])', user_layers=['two_towers'])
+
+
+@kind(lambda value: is_vector(value) and value.shape == (4,) and value.rows == 1, weight=1)
+def optional_input(d, x):
+    other = d.find(lambda found: found.is_optional)
+    d.add_layer('AddIfThere(name={name!r})', [x] if other is None else [x, other], d.values[x]._replace(is_masked=False),
+                '{layer}({0})' if other is None else '{layer}({0}, {1})', user_layers=['AddIfThere'],
+                traits=[] if other is None else ['optional'])

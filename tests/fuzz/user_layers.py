@@ -18,6 +18,18 @@ class Counter(layers.Layer):
         return inputs * 1.0
 
 
+class IntegerCounter(layers.Layer):
+    """Counts the rows that it has seen in training."""
+
+    def build(self, shape):
+        self.rows = self.add_weight(shape=(), dtype='int32', initializer='zeros', trainable=False, name='rows')
+
+    def call(self, inputs, training=False):
+        if training:
+            self.rows.assign(self.rows + ops.shape(inputs)[0])
+        return inputs * 0.9
+
+
 class RunningScale(layers.Layer):
     """Divides by a moving average of the size of its inputs, which it updates first."""
 
@@ -168,3 +180,47 @@ class InverseFourier(layers.Layer):
 
     def compute_output_spec(self, inputs):
         return keras.KerasTensor(inputs.shape, 'float32')
+
+
+class TiedHead(layers.Layer):
+    """Multiplies by the weight of a layer that it holds."""
+
+    def __init__(self, tied, attribute, **kwargs):
+        super().__init__(**kwargs)
+        self.tied = tied
+        self.attribute = attribute
+
+    def call(self, inputs):
+        return ops.matmul(inputs, ops.transpose(getattr(self.tied, self.attribute)))
+
+
+class Parts(layers.Layer):
+    """Returns a dictionary."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer='ones', name='scale')
+
+    def call(self, inputs):
+        return {'scaled': inputs * self.scale, 'bent': ops.tanh(inputs)}
+
+
+class WithNone(layers.Layer):
+    """Returns None beside a tensor."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = layers.Dense(3, activation='tanh')
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, inputs):
+        return self.dense(inputs), None
+
+
+def two_towers(units, name):
+    """A Functional model with two inputs and two outputs, whose towers share a layer."""
+    left, right = keras.Input([units]), keras.Input([units])
+    shared = layers.Dense(units, activation='tanh')
+    both = layers.Add()([shared(left), layers.Dense(units)(shared(right))])
+    return keras.Model([left, right], [both, layers.Dense(3)(both)], name=name)
