@@ -1,5 +1,7 @@
 """A pipeline as a Keras model: compile, fit, evaluate, predict and save, with every schedule."""
 
+import warnings
+
 import keras
 import tensorflow as tf
 from keras.src import backend
@@ -200,15 +202,21 @@ class PipelineModel(keras.Model):
 
     def _update(self, out):
         """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little."""
+        variables, optimizer = self.pipe.trainable_variables, self.optimizer
+
         def update():
-            loss_scaling.unscaled(self.optimizer).apply(out.gradients, self.pipe.trainable_variables)
+            optimizer.inner_optimizer.apply(out.gradients, variables)
             variable_values.assign(out.state_updates)
 
-        if loss_scaling.is_scaling(self.optimizer):
+        if not variables:
+            warnings.warn('The model does not have any trainable weights.', stacklevel=2)
+        elif loss_scaling.is_scaling(optimizer):
             is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm)
-            loss_scaling.update_if_finite(self.optimizer, is_finite, update)
+            loss_scaling.update_if_finite(optimizer, is_finite, update)
+            return
         else:
-            update()
+            optimizer.apply_gradients(zip(out.gradients, variables))
+        variable_values.assign(out.state_updates)
 
     def _on_last_device(self, function, *arguments):
         with tf.device(self.pipe.stages[-1].device):
