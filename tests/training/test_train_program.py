@@ -299,3 +299,20 @@ def test_what_no_scale_makes_finite_stops_the_training():
     with pytest.raises(tf.errors.InvalidArgumentError, match=train_program.NON_FINITE):
         program.run(iterate(batches), 8)
     assert int(program.global_step.numpy()) == 2
+
+
+@pytest.mark.parametrize('dtype_policy', [None, 'mixed_float16'])
+def test_weights_that_no_loss_reaches_stay_as_they_are(dtype_policy, monkeypatch):
+    task, program = make_program(
+        dtype_policy=dtype_policy, optimizer=KerasParams(keras.optimizers.AdamW, weight_decay=0.5), clip_gradient_norm_to_value=0.1)
+    value_and_grad, before = task.body.value_and_grad, values(task.body.trainable_variables)
+
+    def all_but_the_first(*args, **kwargs):
+        out = value_and_grad(*args, **kwargs)
+        return out._replace(gradients=[None, *out.gradients[1:]])
+
+    monkeypatch.setattr(task.body, 'value_and_grad', all_but_the_first)
+    with pytest.warns(UserWarning, match='Gradients do not exist for variables'):
+        program.run(iterate(examples()), 3)
+    changed = [not np.array_equal(*pair) for pair in zip(values(task.body.trainable_variables), before)]
+    assert changed == [False, True, True, True]
