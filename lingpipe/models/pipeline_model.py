@@ -205,18 +205,19 @@ class PipelineModel(keras.Model):
         variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
         def update():
-            optimizer.inner_optimizer.apply(out.gradients, variables)
-            variable_values.assign(out.state_updates)
+            variable_values.assign(out.state_updates)  # before weights that layers assign themselves get their update
+            if not variables:
+                warnings.warn('The model does not have any trainable weights.', stacklevel=2)
+            elif loss_scaling.is_scaling(optimizer):
+                optimizer.inner_optimizer.apply(out.gradients, variables)
+            else:
+                optimizer.apply_gradients(zip(out.gradients, variables))
 
-        if not variables:
-            warnings.warn('The model does not have any trainable weights.', stacklevel=2)
-        elif loss_scaling.is_scaling(optimizer):
+        if loss_scaling.is_scaling(optimizer):
             is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm)
             loss_scaling.update_if_finite(optimizer, is_finite, update)
-            return
         else:
-            optimizer.apply_gradients(zip(out.gradients, variables))
-        variable_values.assign(out.state_updates)
+            update()
 
     def _on_last_device(self, function, *arguments):
         with tf.device(self.pipe.stages[-1].device):

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from lingpipe.distribute import variable_placement
-from lingpipe.pipeline import stage
+from lingpipe.pipeline import random_seeds
 
 
 class Segment:
@@ -32,6 +32,10 @@ class Segment:
     @property
     def call_index(self):
         return self.unit.call_index
+
+    @property
+    def position(self):
+        return self.unit.position
 
     def __call__(self, values, training):
         """Runs the unit.
@@ -106,7 +110,7 @@ def move_variables(stage_parts, devices):
     """
     places = {}
     for parts, device in zip(stage_parts, devices):
-        stay = {id(state) for state in stage.seed_generator_states(parts.layers)}
+        stay = {id(state) for state in random_seeds.seed_generator_states(parts.layers)}
         for variable in (variable for layer in parts.layers for variable in layer.variables):
             if id(variable) not in stay:
                 places.setdefault(id(variable), (variable, device))
