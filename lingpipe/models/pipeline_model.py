@@ -1,5 +1,7 @@
 """A pipeline as a Keras model: compile, fit, evaluate, predict and save, with every schedule."""
 
+import warnings
+
 import keras
 import tensorflow as tf
 from keras.src import backend
@@ -200,13 +202,20 @@ class PipelineModel(keras.Model):
 
     def _update(self, out):
         """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little."""
-        def update():
-            loss_scaling.unscaled(self.optimizer).apply(out.gradients, self.pipe.trainable_variables)
-            variable_values.assign(out.state_updates)
+        variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
-        if loss_scaling.is_scaling(self.optimizer):
+        def update():
+            variable_values.assign(out.state_updates)  # before weights that layers assign themselves get their update
+            if not variables:
+                warnings.warn('The model does not have any trainable weights.', stacklevel=2)
+            elif loss_scaling.is_scaling(optimizer):
+                optimizer.inner_optimizer.apply(out.gradients, variables)
+            else:
+                optimizer.apply_gradients(zip(out.gradients, variables))
+
+        if loss_scaling.is_scaling(optimizer):
             is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm)
-            loss_scaling.update_if_finite(self.optimizer, is_finite, update)
+            loss_scaling.update_if_finite(optimizer, is_finite, update)
         else:
             update()
 
