@@ -116,15 +116,27 @@ class Drawing:
         KINDS[name].add(self, x)
 
 
+def model_of(generator):
+    """Draws a model.
+
+    Args:
+        generator: `random.Random`.
+
+    Returns:
+        Pair of the `Drawing` and the `Program` that holds the model alone.
+    """
+    drawing = Drawing(generator)
+    num_nodes = drawing.choose([3, 4, 5, 6, 7, 8])
+    while len(drawing.nodes) < num_nodes or not drawing.outputs():
+        drawing.add_node()
+    return drawing, program.pruned(drawing.inputs, drawing.nodes, drawing.outputs()[:drawing.choose([1, 1, 2, 3])])
+
+
 def program_of(seed):
     """Returns the `Program` of a seed, an integer; its model has something to train."""
     generator = random.Random(seed)
     while True:
-        drawing = Drawing(generator)
-        num_nodes = drawing.choose([3, 4, 5, 6, 7, 8])
-        while len(drawing.nodes) < num_nodes or not drawing.outputs():
-            drawing.add_node()
-        model = program.pruned(drawing.inputs, drawing.nodes, drawing.outputs()[:drawing.choose([1, 1, 2, 3])])
+        drawing, model = model_of(generator)
         num_units, num_weights = trial.sizes_of(model)
         if num_weights:
             return options.with_options(drawing, model, num_units)

@@ -60,7 +60,8 @@ def several_outputs(d, x):
     if d.flag():
         d.add_layer('Parts(name={name!r})', x, [value, value], '{layer}({0}).values()', user_layers=['Parts'])
     else:
-        d.add_layer('WithNone(name={name!r})', x, value._replace(shape=(*value.shape[:-1], 3)), '{layer}({0})[0]', user_layers=['WithNone'])
+        d.add_layer('WithNone(name={name!r})', x, value._replace(shape=(*value.shape[:-1], 3)), '{layer}({0})[0]',
+                    user_layers=['WithNone'])
 
 
 @kind(is_vector)

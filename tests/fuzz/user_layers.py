@@ -205,7 +205,7 @@ class Parts(layers.Layer):
 
 
 class WithNone(layers.Layer):
-    """Returns None beside a tensor."""
+    """Returns None where its symbolic output is a tensor."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -216,6 +216,9 @@ class WithNone(layers.Layer):
 
     def call(self, inputs):
         return self.dense(inputs), None
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor((*inputs.shape[:-1], 3), self.compute_dtype), keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
 def two_towers(units, name):
