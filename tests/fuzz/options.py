@@ -135,8 +135,10 @@ def _fit_batch(drawing, model, num_rows, nest):
 
 
 def with_plain_loss(program):
-    """Returns a program of one output with a loss that goes with any."""
-    loss = 'loss = keras.losses.MeanSquaredError()'
+    """Returns a program with a loss that goes with any outputs."""
+    loss = _SCALAR_LOSS.format('')
+    if program.batch.optimizer:
+        loss = f'loss = {nest_of_sources("list", [], ["keras.losses.MeanSquaredError()"] * len(program.outputs))}'
     run = {**program.run, 'compiled': {}} if program.batch.optimizer else program.run
     batch = program.batch._replace(loss=loss, target_dtype='float32', sample_weight=None)
     return program._replace(batch=batch, run=run, nest='list')

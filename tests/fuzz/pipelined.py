@@ -61,7 +61,7 @@ class PipelinedModel:
             loss = data.total(data.y, outputs, data.sample_weight)
         variables = [variable.value for variable in self._pipe.trainable_variables]
         gradients, of_inputs = tape.gradient(loss, [variables, floats])
-        return Step(float(loss), as_arrays(outputs), as_arrays(gradients), zeros_for_none(of_inputs, floats))
+        return Step(float(loss), as_arrays(outputs), zeros_for_none(gradients, variables), zeros_for_none(of_inputs, floats))
 
     def draws_anew(self, data):
         """Returns whether steps, and micro-batches, of equal rows come out different: a pair of booleans."""
