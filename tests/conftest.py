@@ -4,7 +4,7 @@ import gc
 import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-os.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'
+os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
 
 from lingpipe.distribute import local_devices
 
