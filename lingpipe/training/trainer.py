@@ -130,10 +130,8 @@ class Trainer:
 
     def _begin(self):
         """Restores what is there, and refuses what cannot work, before anything is written."""
-        newest = self._checkpointer.latest()
-        if newest:
-            self._checkpointer.restore(newest)
-        elif self._params.train.init_from_checkpoint:
+        newest = self._checkpointer.restore_newest()
+        if not newest and self._params.train.init_from_checkpoint:
             self._start_from(self._params.train.init_from_checkpoint)
         self._program.to_cores()
         self._step = self._step_of_events = int(self._program.global_step)
