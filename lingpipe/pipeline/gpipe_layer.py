@@ -94,6 +94,7 @@ class GPipeLayer(base_layer.BaseLayer):
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._losses_of_targets, self._functions = {}, {}
+        self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
         self._stages = None
 
     @classmethod
@@ -303,6 +304,8 @@ class GPipeLayer(base_layer.BaseLayer):
         p = self.params
         batch = inputs if targets is None else (inputs, targets)
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
+        if training:
+            self.rows_check.check(batch)
         validation.validate_batch(batch, count, p, [part.device for row in self.replicas for part in row])
         return replicas.execution(
             self.replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),
