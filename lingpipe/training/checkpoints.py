@@ -133,12 +133,11 @@ class WeightReader:
                 f'There is no checkpoint in {directory}. Train first, give --checkpoint=PATH, or check --logdir.')
         return int(self._step)
 
-    def restore(self, path, use_moving_average=True):
+    def restore(self, path):
         """Puts the values of a checkpoint into the model.
 
         Args:
             path: path of a checkpoint; '.index' at its end does no harm.
-            use_moving_average: whether to take moving averages instead of weights, where there are any.
 
         Returns:
             Step of the checkpoint.
@@ -148,11 +147,27 @@ class WeightReader:
             TrainingError: when it is not there, or is of another model.
         """
         path = str(path).removesuffix('.index')
-        averaged = use_moving_average and any(name.startswith('moving_average/') for name in stored_shapes(path))
+        averaged = any(name.startswith('moving_average/') for name in stored_shapes(path))
         state = {'moving_average' if averaged else 'model': variables.nested(self._named), 'global_step': self._step}
         _check_matches(path, state, partial=True)
         _read(tf.train.Checkpoint(**state), path)
         return int(self._step)
+
+
+def read_variables(path, pairs):
+    """Reads variables of a checkpoint, whatever theirs is to be called here.
+
+    Args:
+        path: path of the checkpoint.
+        pairs: list of a name in the checkpoint, as `stored_shapes` gives it, and the variable to read it into.
+
+    Raises:
+        DamagedCheckpointError: when it cannot be read.
+    """
+    while pairs:
+        state = dict(reversed(pairs))  # one variable for each name; others of the same name come next
+        _read(tf.train.Checkpoint(**variables.nested(state)), path)
+        pairs = [(name, variable) for name, variable in pairs if state[name] is not variable]
 
 
 def stored_shapes(path):

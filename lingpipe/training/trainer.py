@@ -15,6 +15,7 @@ from lingpipe.training import (
     errors,
     evaluator,
     experiment,
+    initial_weights,
     inspection,
     interruption,
     planning,
@@ -131,8 +132,8 @@ class Trainer:
     def _begin(self):
         """Restores what is there, and refuses what cannot work, before anything is written."""
         newest = self._checkpointer.restore_newest()
-        if not newest and self._params.train.init_from_checkpoint:
-            self._start_from(self._params.train.init_from_checkpoint)
+        if not newest and initial_weights.are_given(self._params.train):
+            self._start_from_checkpoints()
         self._program.to_cores()
         self._step = self._step_of_events = int(self._program.global_step)
         dataset = self._input.training_dataset(self._step * self._batch_size)
@@ -159,8 +160,8 @@ class Trainer:
     def _batch_size(self):
         return self._input.params.batch_size
 
-    def _start_from(self, path):
-        checkpoints.WeightReader(self._task.body).restore(path, use_moving_average=False)
+    def _start_from_checkpoints(self):
+        initial_weights.load(self._params.train, self._task.body)
         if self._program.average:
             self._program.average.restart()
 
