@@ -120,7 +120,7 @@ def _refuse_what_has_no_mean(body, updates):
     if names:
         raise ValueError(
             f'Layers assign {names[:3]}, integers or weights that are trained, or call a batch norm more than once, of which shares of a '
-            'batch have no mean. Train asynchronously (train.synchronous=False), or without parameter servers.')
+            'batch have no mean. Choose another --cluster.')
 
 
 def _between(moved_means, weights, momentum):
