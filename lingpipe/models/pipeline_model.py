@@ -106,7 +106,7 @@ class PipelineModel(keras.Model):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
         num_rows = _num_rows(x)
-        self.pipe.rows_check.check_in_first_step(_first_tensor(x), loss_scaling.unscaled(self._built_optimizer()).iterations.value)
+        self.pipe.rows_check.check_in_first_step(_first_tensor(x), loss_scaling.unscaled(self._built_optimizer())._iterations.value)
         targets, structure = compiled_loss.pack_targets(y, sample_weight, num_rows)
         loss = self._loss_in_pipeline(x, y, sample_weight, structure)
         out = self.pipe.value_and_grad(

@@ -141,7 +141,7 @@ class Trainer:
 
     def _begin(self):
         """Restores what is there, and refuses what cannot work, before anything is written."""
-        self._checkpointer.restore_newest()
+        newest = self._checkpointer.restore_newest()
         self._program.to_cores()
         self._step = self._step_of_events = int(self._program.global_step)
         dataset = self._input.training_dataset(self._step * self._batch_size)
