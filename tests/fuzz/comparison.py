@@ -72,6 +72,8 @@ def compare(make, x, y, sample_weight, loss, fields, way, is_random=False, has_1
             plain = reference.PlainModel(make(), fields['num_micro_batches'])
             expected = observe(plain)
             draws_anew = plain.draws_anew(data) if is_random and way == 'value_and_grad' else ()
+            if not _is_finite(expected):
+                return Outcome(INVALID, 'numbers are not finite, as where all of a row is masked')
         except Exception as error:  # noqa: BLE001
             return Outcome(INVALID, _text_of(error))
         try:
@@ -143,6 +145,11 @@ def _named(subject, name, part):
     return {str(number): leaf if leaf is None else np.asarray(leaf) for number, leaf in enumerate(tf.nest.flatten(part))}
 
 
+def _is_finite(observed):
+    return all(np.isfinite(array.astype('float64')).all() for group in observed.values() for array in group.values()
+               if array is not None)
+
+
 def _outcome_of(found, expected, tolerance):
     largest = 0.0
     for group, wanted in expected.items():
@@ -164,8 +171,7 @@ def _difference(found, wanted):
         return 0.0 if found is wanted else np.inf, f'{_short(found)}, in Keras {_short(wanted)}'
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return np.inf, f'{found.dtype} {found.shape}, in Keras {wanted.dtype} {wanted.shape}'
-    differences = np.abs(np.where(np.isnan(found) & np.isnan(wanted), 0.0, found.astype('float64') - wanted.astype('float64')))
-    largest = differences.max(initial=0.0)
+    largest = np.abs(found.astype('float64') - wanted.astype('float64')).max(initial=0.0)
     return largest, f'differs by {largest:.3g}: {_short(found)}, in Keras {_short(wanted)}'
 
 
@@ -179,13 +185,20 @@ def _outcome_of_error(error):
     is_refusal = isinstance(error, (ValueError, NotImplementedError)) and 'raise ' in frame.line
     if not (is_refusal and _LINGPIPE in pathlib.Path(frame.filename).parents):
         return Outcome(CRASHED, _text_of(error))
-    words = str(error).strip()
+    words = _words_of(error)
     if re.search(r"'[^']+'|\w=", words) and re.search(r'\. [A-Z][^.]*.*\.$', words, re.DOTALL):
         return Outcome(REFUSED, words)
     return Outcome(CRASHED, f'a refusal that names nothing or says no way out: {words}')
 
 
+def _words_of(error):
+    """Returns a message without what Keras puts around it where a layer's call fails."""
+    inside = re.search(r'\x1b\[1m(.*?)\x1b\[0m', str(error), re.DOTALL)
+    return (inside[1] if inside else str(error)).strip()
+
+
 def _text_of(error):
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    lines = str(error).strip().splitlines() or ['']
-    return f'{type(error).__name__} at {pathlib.Path(frame.filename).name}:{frame.lineno}: {lines[0][:200]} ... {lines[-1][:200]}'
+    lines = _words_of(error).splitlines() or ['']
+    text = lines[0][:200] + ('' if len(lines) == 1 else f' ... {lines[-1][:200]}')
+    return f'{type(error).__name__} at {pathlib.Path(frame.filename).name}:{frame.lineno}: {text}'
