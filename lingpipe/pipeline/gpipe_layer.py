@@ -142,6 +142,15 @@ class GPipeLayer(base_layer.BaseLayer):
             self.build_from_specs(batch_specs.of_tensors(inputs))
         return super().__call__(inputs, *args, **kwargs)
 
+    def save_own_variables(self, store):
+        """Keras saves no seeds; with this one, drop-out goes on where it was."""
+        store['seed'] = self._seed_generator.state.numpy()
+
+    def load_own_variables(self, store):
+        """A file of the plain model has no seed."""
+        if 'seed' in store.keys():
+            self._seed_generator.state.assign(store['seed'])
+
     def build(self, input_shape):
         self.build_from_specs(batch_specs.of_shapes(input_shape))
 
