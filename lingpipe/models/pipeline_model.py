@@ -240,3 +240,6 @@ def _num_rows(x):
 
 def _symbol_of(tensor):
     return None if tensor is None else keras.KerasTensor(tensor.shape, keras.backend.standardize_dtype(tensor.dtype))
+
+
+keras.saving.get_custom_objects()['PipelineModel'] = PipelineModel  # .h5 files name classes without their package
