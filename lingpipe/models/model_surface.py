@@ -33,7 +33,6 @@ class ModelSurface(keras.Model):
             self.pipe = pipe
         self._layers.extend(pipe.stack if source is None else source._flatten_layers(include_self=False, recursive=False))
         self._input_specs = None
-        self._added_losses = []
         self.built = pipe.built
 
     @property
@@ -91,7 +90,7 @@ class ModelSurface(keras.Model):
     @property
     def losses(self):
         """What layers added in the last call, and weight regularisers, each computed where its variable lives."""
-        penalties = [*self._added_losses, *self._get_own_losses()]
+        penalties = self._get_own_losses()
         for variable in self.trainable_variables:
             if variable.regularizer is not None:
                 value = variable.value

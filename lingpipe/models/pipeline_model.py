@@ -59,6 +59,7 @@ class PipelineModel(model_surface.ModelSurface):
             optimizer = self._with_loss_scale(keras.optimizers.get(optimizer), auto_scale_loss)
             device_placement.place(optimizer)
         self._kept.losses.clear()
+        self.pipe.forget_programs()
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, False, steps_per_execution, False, False)
 
     def compile_from_config(self, config):
@@ -80,7 +81,10 @@ class PipelineModel(model_surface.ModelSurface):
         if mask is not None:
             raise ValueError(f'mask was given to {self.name!r}, but a pipeline hands on the masks of its own layers only. Make the mask an '
                              'input of the model.')
-        return self.pipe(inputs, training=bool(training))
+        self.pipe._clear_losses()
+        outputs = self.pipe(inputs, training=bool(training))
+        self.add_loss(self.pipe._get_own_losses())
+        return outputs
 
     def train_step(self, data):
         """Trains on one batch, with the loss inside the last partition where it adds up over micro-batches.
@@ -110,11 +114,9 @@ class PipelineModel(model_surface.ModelSurface):
         return self._on_last_device(self._evaluate, x, y, outputs, sample_weight, added_losses)
 
     def _evaluate(self, x, y, outputs, sample_weight, added_losses):
-        self._added_losses = added_losses
-        try:
-            loss = self._compute_loss(x, y, outputs, sample_weight, training=False)
-        finally:
-            self._added_losses = []
+        self._clear_losses()
+        self.add_loss(added_losses)
+        loss = self._compute_loss(x, y, outputs, sample_weight, training=False)
         self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
         return self.compute_metrics(x, y, outputs, sample_weight)
 
@@ -201,12 +203,19 @@ class PipelineModel(model_surface.ModelSurface):
 
     def _update(self, gradients, is_finite, state_updates):
         """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little."""
-        def update():
-            loss_scaling.unscaled(self.optimizer).apply(gradients, self.pipe.trainable_variables)
-            variable_values.assign(state_updates)
+        variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
-        if loss_scaling.is_scaling(self.optimizer):
-            loss_scaling.update_if_finite(self.optimizer, is_finite, update)
+        def update():
+            variable_values.assign(state_updates)  # before weights that layers assign themselves get their update
+            if not variables:
+                warnings.warn('The model does not have any trainable weights.', stacklevel=2)
+            elif loss_scaling.is_scaling(optimizer):
+                optimizer.inner_optimizer.apply(gradients, variables)
+            else:
+                optimizer.apply_gradients(zip(gradients, variables))
+
+        if loss_scaling.is_scaling(optimizer):
+            loss_scaling.update_if_finite(optimizer, is_finite, update)
         else:
             update()
 

@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-import tensorflow as tf
-
-from lingpipe.pipeline import stage
+from lingpipe.distribute import variable_placement
+from lingpipe.pipeline import random_seeds
 
 
 class Segment:
@@ -33,6 +32,10 @@ class Segment:
     @property
     def call_index(self):
         return self.unit.call_index
+
+    @property
+    def position(self):
+        return self.unit.position
 
     def __call__(self, values, training):
         """Runs the unit.
@@ -107,14 +110,12 @@ def move_variables(stage_parts, devices):
     """
     places = {}
     for parts, device in zip(stage_parts, devices):
-        stay = {id(state) for state in stage.seed_generator_states(parts.layers)}
+        stay = {id(state) for state in random_seeds.seed_generator_states(parts.layers)}
         for variable in (variable for layer in parts.layers for variable in layer.variables):
             if id(variable) not in stay:
                 places.setdefault(id(variable), (variable, device))
-    with tf.init_scope():
-        for variable, device in places.values():
-            with tf.device(device):
-                variable._initialize(variable.value.read_value())  # pylint: disable=protected-access
+    for variable, device in places.values():
+        variable_placement.move(variable, device)
 
 
 def _segments(run, before, after):

@@ -1,6 +1,7 @@
 """A pipeline whose loss lies outside of it: forward now, backward when a gradient tape asks."""
 
 import tensorflow as tf
+from tensorflow.python.saved_model import save_context
 
 from lingpipe.distribute import device_calls, device_kinds
 from lingpipe.pipeline import boundary, losses, micro_batches, variable_values
@@ -13,7 +14,7 @@ def call(pipe, inputs, training):
     Each stage's weights enter through a port on their own device, so that none of them ever leaves it::
 
         weights of stage k ─> port k (device k) ─> token ─┐
-        inputs ───────────────────────────────────────────┴─> pipeline ─> outputs
+        inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
                                 backward: the pipeline's gradient runs all B actions, port k's hands out the sums of stage k
 
     Args:
@@ -22,32 +23,34 @@ def call(pipe, inputs, training):
         training: Python boolean.
 
     Returns:
-        Nest of tensors `[batch, ...]`.
+        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one a stage that has such layers.
     """
-    values = variable_values.read_values(pipe.stages, training)
+    values = variable_values.read_values(pipe.stages)
     results = {}
-    tokens = [_port(stage, value.weights, results) for stage, value in zip(pipe.stages, values)]
+    tokens = [_port(stage, *row, results) for stage, row in zip(pipe.stages, _owned_weights(pipe.stages, values))]
 
     @tf.custom_gradient
     def run(*sources):
-        batch = _replace_floats(inputs, sources[len(tokens):])
+        batch = _replace_differentiable(inputs, sources[len(tokens):])
         execution = pipe.execution(
             batch, training, values, pipe.schedule.forward_then_backward(), input_gradients_needed=True)
+        _refuse_borrowed(execution.borrowed, training)
         execution.run([schedules.FORWARD])
         results['execution'] = execution
         with tf.device(device_kinds.for_single_operations(pipe.stages[-1].device)):
             results['outputs'] = micro_batches.join(execution.outputs)
-        return boundary.unpack(results['outputs']).values, gradient
+        return boundary.unpack(results['outputs']).values + _means_of_added(pipe, execution), gradient
 
     def gradient(*upstream):
+        if save_context.in_save_context():
+            return [tf.zeros([])] * len(tokens) + _not_saved(boundary.unpack(inputs).differentiable)
         return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, pipe.stages)
 
-    floats = boundary.unpack(inputs).floats
-    outputs = run(*tokens, *floats)
-    if training:
-        variable_values.assign(results['execution'].state_updates())
-    masks = boundary.unpack(results['outputs']).masks
-    return boundary.pack(boundary.Boundary(list(outputs), masks), boundary.structure_of(results['outputs']))
+    found = list(run(*tokens, *boundary.unpack(inputs).differentiable))
+    variable_values.assign(results['execution'].state_updates())
+    outputs = boundary.unpack(results['outputs'])
+    count = len(outputs.values)
+    return boundary.pack(boundary.Boundary(found[:count], outputs.masks), boundary.structure_of(results['outputs'])), found[count:]
 
 
 def evaluate(pipe, inputs):
@@ -61,35 +64,80 @@ def evaluate(pipe, inputs):
         Nest of outputs `[batch, ...]`, as the last stage hands them out, and the list of the means of the losses that layers
         added, one a stage that has such layers.
     """
-    values = variable_values.read_values(pipe.stages, False)
+    values = variable_values.read_values(pipe.stages)
     execution = pipe.execution(inputs, False, values, pipe.schedule.forward_only())
     execution.run()
+    variable_values.assign(execution.state_updates())
     with tf.device(device_kinds.for_single_operations(pipe.stages[-1].device)):
         outputs = micro_batches.join(execution.outputs)
-    return outputs, device_calls.call(pipe.stages[-1].device, losses.means_of_added, execution.sums.losses)
+    return outputs, _means_of_added(pipe, execution)
 
 
-def _port(stage, weights, results):
+def _means_of_added(pipe, execution):
+    return device_calls.call(pipe.stages[-1].device, losses.means_of_added, list(execution.added_losses.values()))
+
+
+def _owned_weights(stages, values):
+    """Returns, for each stage, the weights that no earlier stage has: pairs of Keras variables and their values."""
+    seen, rows = set(), []
+    for stage, value in zip(stages, values):
+        own = [pair for pair in zip(stage.variables().weights, value.weights) if id(pair[0]) not in seen]
+        seen |= {id(variable) for variable, _ in own}
+        rows.append(([variable for variable, _ in own], [weight for _, weight in own]))
+    return rows
+
+
+def _port(stage, variables, weights, results):
     @tf.custom_gradient
     def port(*weights):
-        return tf.zeros([]), lambda upstream: results['sums'].weight_gradients[stage.index]
+        def gradient(upstream):
+            if save_context.in_save_context():
+                return _not_saved(variables)
+            with tf.device(device_kinds.for_single_operations(stage.device)):
+                return [_total(results['sums'], variable) for variable in variables]
+
+        return tf.zeros([]), gradient
 
     with tf.device(device_kinds.for_single_operations(stage.device)):
         return port(*weights) if weights else tf.zeros([])
 
 
+def _not_saved(tensors):
+    """TensorFlow saves each gradient function alone, without the forward pass that it goes back through."""
+    advice = 'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.'
+    with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):
+        return [tf.zeros([size or 1 for size in tensor.shape], tensor.dtype) for tensor in tensors]
+
+
+def _total(sums, variable):
+    """Returns the gradient of a variable, from all stages that read it; None where no output depends on it."""
+    parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
+             for other, gradient in zip(variables, gradients) if other is variable]
+    return tf.add_n(parts) if len(parts) > 1 else next(iter(parts), None)
+
+
+def _refuse_borrowed(variables, training):
+    trainable = [variable.path for variable in variables if variable.trainable]
+    if trainable and training:
+        raise ValueError(
+            f'A layer of the pipeline reads {trainable[:3]}, weights that no layer inside of it has, to which a pipeline that is called '
+            'as a layer hands no gradient. Make the layer that owns them a part of the pipeline, or set their trainable to False.')
+
+
 def _input_gradients(results, upstream, stages):
-    execution = results['execution'].fork()
+    execution, outputs = results['execution'].fork(), boundary.unpack(results['outputs'])
     with tf.device(device_kinds.for_single_operations(stages[-1].device)):
-        floats = [upstream[position] for position in boundary.unpack(results['outputs']).float_positions]
-        execution.give_output_gradients(micro_batches.split(floats, execution.num_micro_batches))
+        given = [upstream[position] for position in outputs.differentiable_positions]
+        added = {index: tf.math.divide_no_nan(gradient, rows) for gradient, (index, (_, rows))
+                 in zip(upstream[len(outputs.values):], execution.added_losses.items())}
+        execution.give_output_gradients(micro_batches.split(given, execution.num_micro_batches), added)
     execution.run([schedules.BACKWARD])
     results['sums'] = execution.sums
     with tf.device(device_kinds.for_single_operations(stages[0].device)):
         return micro_batches.join(results['sums'].input_gradients)
 
 
-def _replace_floats(nest, floats):
+def _replace_differentiable(nest, tensors):
     parts = boundary.unpack(nest)
-    values = dict(enumerate(parts.values)) | dict(zip(parts.float_positions, floats))
+    values = dict(enumerate(parts.values)) | dict(zip(parts.differentiable_positions, tensors))
     return boundary.pack(parts._replace(values=list(values.values())), boundary.structure_of(nest))

@@ -284,22 +284,19 @@ def test_a_misspelt_best_metric_is_answered_before_the_first_step_and_before_any
     assert contents(copied) == before
 
 
-def test_training_starts_from_the_weights_of_another_run(tiny, finished, tmp_path, stored):
+def test_training_averages_and_slots_start_from_the_weights_of_another_run(tiny, finished, tmp_path, stored):
     source = finished.logdir / 'train/ckpt-12'
-    run = tiny.train(tmp_path, train__max_steps=0, train__init_from_checkpoint=str(source), train__ema_decay=0.0)
-    weights = stored(source)
-    for name, variable in run.trainer._program.named_variables.items():
-        np.testing.assert_array_equal(variable.numpy(), weights[f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE'])
-    assert int(run.trainer._program.global_step) == 0
-
-
-def test_a_moving_average_starts_from_the_weights_of_another_run_too(tiny, finished, tmp_path, stored):
-    source = finished.logdir / 'train/ckpt-12'
-    run = tiny.train(tmp_path, train__max_steps=0, train__init_from_checkpoint=str(source))
-    weights, averages = stored(source), run.trainer._program.average.averages
-    assert averages
-    for name, average in averages.items():
-        np.testing.assert_array_equal(average.numpy(), weights[f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE'])
+    optimizer = layers.KerasParams(keras.optimizers.ScheduleFreeAdamW)  # whose momentum begins with the weight
+    run = tiny.train(tmp_path, train__max_steps=0, train__init_from_checkpoint=str(source), train__optimizer=optimizer)
+    weights, program = stored(source), run.trainer._program
+    assert program.average.averages.keys() == program.named_variables.keys()
+    for name, variable in program.named_variables.items():
+        given = weights[f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE']
+        np.testing.assert_array_equal(variable.numpy(), given)
+        np.testing.assert_array_equal(program.average.averages[name].numpy(), given)
+    for momentum, variable in zip(program.optimizer._momentums, program._trainable):
+        np.testing.assert_array_equal(momentum.numpy(), variable.numpy())
+    assert int(program.global_step) == 0
 
 
 def test_no_curves_are_needed(tiny, finished, tmp_path):
