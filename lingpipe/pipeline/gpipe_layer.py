@@ -167,7 +167,7 @@ class GPipeLayer(base_layer.BaseLayer):
         """Has everything traced again by the next call: attributes of layers may have changed."""
         self._traced.losses.clear()
         self._traced.functions.clear()
-        for each in self.stages:
+        for each in self._stages or []:
             each.forget_programs()
 
     @tf.autograph.experimental.do_not_convert

@@ -228,7 +228,7 @@ def _settings(layers):
     settings = [value for layer in layers for sublayer in layer._flatten_layers()
                 for name, value in vars(sublayer).items() if not name.startswith('_')]
     plain = [value for value in settings if value is None or isinstance(value, (bool, int, float, str)) or inspect.isroutine(value)]
-    return plain + [value.ref() for value in settings if tf.is_tensor(value) and not tf.is_symbolic_tensor(value)]
+    return plain + [value.ref() for value in settings if isinstance(value, tf.Tensor) and not tf.is_symbolic_tensor(value)]
 
 
 def call_layers(layers, inputs, training):

@@ -113,14 +113,16 @@ def test_it_exports_the_plain_model(make, tmp_path):
     model = make()
     expected = model(X).numpy()
     model.export(tmp_path / 'exported', verbose=False)
-    np.testing.assert_allclose(tf.saved_model.load(tmp_path / 'exported').serve(X), expected, rtol=1e-5, atol=1e-6)
+    loaded = tf.saved_model.load(tmp_path / 'exported')
+    np.testing.assert_allclose(loaded.serve(X), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_it_exports_before_its_first_call(tmp_path):
     model = pipelined(make_source())
     signature = [tf.TensorSpec([None, 5])]
     model.export(tmp_path / 'exported', verbose=False, input_signature=signature)
-    np.testing.assert_allclose(tf.saved_model.load(tmp_path / 'exported').serve(X), model(X), rtol=1e-5, atol=1e-6)
+    loaded = tf.saved_model.load(tmp_path / 'exported')
+    np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-5, atol=1e-6)
 
 
 def test_a_stateless_call_takes_the_values_it_is_given_and_hands_back_the_state(models):
