@@ -44,8 +44,7 @@ def with_options(drawing, model, num_units):
         `Program`.
     """
     traits = model.traits
-    way = drawing.choose(['value_and_grad', 'in_function'] + ([] if 'optional' in traits else ['fit'])
-                         + ([] if 'adds_loss' in traits else ['under_tape']))
+    way = drawing.choose(['value_and_grad', 'in_function', 'under_tape'] + ([] if 'optional' in traits else ['fit']))
     fields = _fields(drawing, num_units)
     num_rows = drawing.choose([4, 2, 1, 3, 5, 7])
     policy = drawing.choose(['float32'] * 8 + ['mixed_bfloat16', 'mixed_bfloat16' if way == 'fit' else 'mixed_float16'])

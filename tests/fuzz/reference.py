@@ -108,9 +108,9 @@ class PlainModel:
         return self.value_and_grad(data)
 
     def under_tape(self, data, is_persistent=False):
-        """Returns the `Step` of a batch whose loss is that of the outputs alone."""
+        """Returns the same, with zeros for what no loss reaches."""
         del is_persistent
-        step = self._step(data, data.total, regularizes=False)
+        step = self._step(data, data.total)
         return step._replace(gradients=zeros_for_none(step.gradients, self.model.trainable_variables))
 
     def draws_anew(self, data):
@@ -152,7 +152,7 @@ class PlainModel:
         optimizer.finalize_variable_values(variables)
         return Fitted(comparable(history, num_rows % batch_size), as_arrays(optimizer.variables))
 
-    def _step(self, data, loss, regularizes=True):
+    def _step(self, data, loss):
         variables = self.model.trainable_variables
         inputs = as_tensors(data.x)
         floats = floats_of(inputs)
@@ -160,9 +160,8 @@ class PlainModel:
             tape.watch(floats)
             outputs, added = self._forward(inputs, training=True)
             value = loss(data.y, outputs, data.sample_weight)
-            if regularizes:
-                penalties = [variable.regularizer(variable) for variable in variables if variable.regularizer is not None]
-                value = tf.add_n([tf.cast(part, tf.float32) for part in [value, *added, *penalties]])
+            penalties = [variable.regularizer(variable) for variable in variables if variable.regularizer is not None]
+            value = tf.add_n([tf.cast(part, tf.float32) for part in [value, *added, *penalties]])
         gradients, of_inputs = tape.gradient(value, [[variable.value for variable in variables], floats])
         return Step(float(value), as_arrays(outputs), as_arrays(gradients), zeros_for_none(of_inputs, floats))
 
