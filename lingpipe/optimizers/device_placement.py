@@ -275,4 +275,6 @@ def _standing_for(variable, value):
 
 
 def _half_squares(unused_variables, gradients):
-    return [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
+    """Of rows that an embedding looked up twice each counts by itself, as in Keras."""
+    given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
+    return [tf.nn.l2_loss(tf.cast(values, tf.float32)) for values in given]
