@@ -96,6 +96,7 @@ class GPipeLayer(base_layer.BaseLayer):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # TensorFlow finds it here when it saves functions
         self._traced = types.SimpleNamespace(losses={}, functions={})  # in which TensorFlow looks for nothing to save
+        self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
         self._stages = None
 
     @classmethod
@@ -151,6 +152,15 @@ class GPipeLayer(base_layer.BaseLayer):
             self.build_from_specs(batch_specs.of_tensors(inputs))
         return super().__call__(inputs, *args, **kwargs)
 
+    def save_own_variables(self, store):
+        """Keras saves no seeds; with this one, drop-out goes on where it was."""
+        store['seed'] = self._seed_generator.state.numpy()
+
+    def load_own_variables(self, store):
+        """A file of the plain model has no seed."""
+        if 'seed' in store.keys():
+            self._seed_generator.state.assign(store['seed'])
+
     def build(self, input_shape):
         self.build_from_specs(batch_specs.of_shapes(input_shape))
 
@@ -158,7 +168,7 @@ class GPipeLayer(base_layer.BaseLayer):
         """Has everything traced again by the next call: attributes of layers may have changed."""
         self._traced.losses.clear()
         self._traced.functions.clear()
-        for each in self.stages:
+        for each in self._stages or []:
             each.forget_programs()
 
     @tf.autograph.experimental.do_not_convert
@@ -314,6 +324,8 @@ class GPipeLayer(base_layer.BaseLayer):
         p = self.params
         batch = inputs if targets is None else (inputs, targets)
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
+        if training:
+            self.rows_check.check(batch)
         validation.validate_batch(batch, count, p, [part.device for row in self.replicas for part in row])
         return replicas.execution(
             self.replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),
