@@ -152,6 +152,15 @@ class GPipeLayer(base_layer.BaseLayer):
             self.build_from_specs(batch_specs.of_tensors(inputs))
         return super().__call__(inputs, *args, **kwargs)
 
+    def save_own_variables(self, store):
+        """Keras saves no seeds; with this one, drop-out goes on where it was."""
+        store['seed'] = self._seed_generator.state.numpy()
+
+    def load_own_variables(self, store):
+        """A file of the plain model has no seed."""
+        if 'seed' in store.keys():
+            self._seed_generator.state.assign(store['seed'])
+
     def build(self, input_shape):
         self.build_from_specs(batch_specs.of_shapes(input_shape))
 
@@ -159,7 +168,7 @@ class GPipeLayer(base_layer.BaseLayer):
         """Has everything traced again by the next call: attributes of layers may have changed."""
         self._traced.losses.clear()
         self._traced.functions.clear()
-        for each in self.stages:
+        for each in self._stages or []:
             each.forget_programs()
 
     @tf.autograph.experimental.do_not_convert

@@ -7,8 +7,8 @@ import tensorflow as tf
 from keras.src.backend.common import masking
 
 from lingpipe.optimizers import optimizer_variables
+from lingpipe.pipeline import batch_dimension, model_segments, model_units, partition
 from lingpipe.pipeline import flops as flops_module
-from lingpipe.pipeline import model_segments, model_units, partition
 from lingpipe.pipeline.analysis import LayerAnalysis
 
 move_variables = model_segments.move_variables
@@ -55,6 +55,10 @@ class ModelGraph:
     def first_unit(self, variable):
         """Returns the index of the first unit that uses a variable."""
         return self._first_units[id(variable)]
+
+    def refuse_micro_batches(self):
+        """Raises ValueError where micro-batches would change what the model computes; the message names the layer."""
+        batch_dimension.refuse_lost_batches(self, self._outputs)
 
     def flatten_inputs(self, inputs):
         """Turns what a user would give to the model into a flat list of tensors, cast and reshaped as the model does.

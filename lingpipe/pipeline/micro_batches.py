@@ -9,7 +9,7 @@ from lingpipe.distribute import device_kinds
 
 
 def count(batch, num_micro_batches):
-    """Returns how many micro-batches a batch gives: a batch of fewer rows than M gives one a row.
+    """Returns how many micro-batches a batch gives: a batch of fewer rows than M gives one a row, an empty one gives one.
 
     Args:
         batch: nest of tensors `[batch, ...]`.
@@ -22,7 +22,7 @@ def count(batch, num_micro_batches):
     if len(sizes) > 1:
         raise ValueError(
             f'The tensors of a batch have {sorted(sizes)} rows: all must have the same number. Check the input pipeline.')
-    return min(num_micro_batches, *sizes) if sizes else num_micro_batches
+    return max(1, min(num_micro_batches, *sizes)) if sizes else num_micro_batches
 
 
 class RowsCheck:

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import inspect
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -131,9 +132,9 @@ class Stage:
         return replica_sums.Replica(num_replicas, self._replica_sums, index, micro_batch, self.jit_compile)
 
     def trainability(self):
-        """Returns what is not frozen now: another answer than before makes programs and layouts out of date."""
+        """Returns what is not frozen now, and how layers are set: another answer than before makes programs and layouts out of date."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
-        return (*map(id, self.trainable_variables), *frozen)
+        return (*map(id, self.trainable_variables), *frozen, *_settings(self.layers))
 
     def forget_programs(self):
         """Has everything traced again: attributes of layers may have changed."""
@@ -220,6 +221,14 @@ class Stage:
             with tf.device(None):  # not tf.init_scope, inside which no gradient tape records
                 self._programs[key] = stage_program.StageProgram(self, specs, structure, loss, training, by_layer)
         return self._programs[key]
+
+
+def _settings(layers):
+    """Returns what a trace takes for constants: numbers, texts, functions, and tensors such as an adapted mean."""
+    settings = [value for layer in layers for sublayer in layer._flatten_layers()
+                for name, value in vars(sublayer).items() if not name.startswith('_')]
+    plain = [value for value in settings if value is None or isinstance(value, (bool, int, float, str)) or inspect.isroutine(value)]
+    return plain + [value.ref() for value in settings if isinstance(value, tf.Tensor) and not tf.is_symbolic_tensor(value)]
 
 
 def call_layers(layers, inputs, training):

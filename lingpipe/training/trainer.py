@@ -11,6 +11,7 @@ from lingpipe.distribute import chief as chiefs
 from lingpipe.distribute import device_kinds, logical_cores, parameter_servers, spmd_cores, workers
 from lingpipe.training import (
     bad_record_report,
+    checkpoint_files,
     checkpoints,
     core_program,
     errors,
@@ -93,7 +94,7 @@ class Trainer:
         """A new training begins with the weights that it is given before an optimizer or an average makes copies of them."""
         with creating:
             task = experiment.build_task(self._params, self._input.input_spec, devices, self._logdir.path)
-        if initial_weights.are_given(self._params.train) and not checkpoints.latest_checkpoint(self._logdir.train):
+        if initial_weights.are_given(self._params.train) and not checkpoint_files.complete(self._logdir.train):
             initial_weights.load(self._params.train, task.body)
         return task
 
