@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras.src.backend.common import masking
 
 from lingpipe.pipeline import flops as flops_module
-from lingpipe.pipeline import model_segments, model_units, partition
+from lingpipe.pipeline import control_flow, model_segments, model_units, partition
 from lingpipe.pipeline.analysis import LayerAnalysis
 
 move_variables = model_segments.move_variables
@@ -167,11 +167,23 @@ def _spec_of(tensor):
 def _trace_once(known, unit, inputs):
     description = _describe(unit)
     if description is None:
-        return _trace(unit, inputs)
+        return _trace_or_guess(unit, inputs)
     key = (description, str(inputs))
     if key not in known:
-        known[key] = _trace(unit, inputs)
+        known[key] = _trace_or_guess(unit, inputs)
     return known[key]
+
+
+def _trace_or_guess(unit, inputs):
+    """A layer whose Python asks for sizes that the model leaves open is taken as one product with its weights."""
+    try:
+        return _trace(unit, inputs)
+    except (TypeError, control_flow.UntranslatableError):
+        if all(spec is None or spec.shape.is_fully_defined() for spec, _ in inputs):
+            raise
+        weights = [weight for layer in unit.layers for weight in layer.trainable_variables]
+        outputs = [(tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), None) for spec in unit.specs]
+        return flops_module.Flops(2 * _num_values(weights), 0), outputs
 
 
 def _num_values(weights):
@@ -179,10 +191,10 @@ def _num_values(weights):
 
 
 def _describe(unit):
-    """A layer may not tell what it is."""
+    """A layer may not tell what it is, and need not: its `get_config` may fail in any way."""
     try:
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
-    except (AttributeError, NotImplementedError):
+    except Exception:
         return None
     shapes = [(variable.shape, variable.dtype) for layer in unit.layers for variable in layer.variables]
     return str((type(unit.layer), config, shapes, unit.specs))

@@ -1,6 +1,7 @@
 """A Keras model flattened into a list of layer calls, in the model's own order."""
 
 import collections
+import functools
 import inspect
 from typing import Any, NamedTuple
 
@@ -8,6 +9,8 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import masking
 from keras.src.models.functional import Functional
+
+from lingpipe.pipeline import control_flow
 
 
 class Unit:
@@ -38,7 +41,7 @@ class Unit:
         return [self.layer] if isinstance(self.layer, keras.layers.Layer) else []
 
     def __call__(self, values, training):
-        return self._function(values, training)
+        return control_flow.run(self.layer, functools.partial(self._function, values, training))
 
 
 class FlatModel(NamedTuple):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingpipe.distribute import device_calls, device_kinds, workers
 from lingpipe.layers import replica_sums, training_step
-from lingpipe.pipeline import batch_statistics, boundary, stage_program
+from lingpipe.pipeline import batch_statistics, boundary, control_flow, stage_program
 
 
 class Variables(NamedTuple):
@@ -230,7 +230,7 @@ class Stage:
 def call_layers(layers, inputs, training):
     """Calls layers one after the other; Keras hands `training` on to layers inside a layer that does not take it itself."""
     for layer in layers:
-        inputs = layer(inputs, training=training)
+        inputs = control_flow.run(layer, functools.partial(layer, inputs, training=training))
     return inputs
 
 
