@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import masking
 
-from lingpipe.pipeline import flops as flops_module
 from lingpipe.pipeline import control_flow, model_segments, model_units, partition
+from lingpipe.pipeline import flops as flops_module
 from lingpipe.pipeline.analysis import LayerAnalysis
 
 move_variables = model_segments.move_variables
@@ -115,6 +115,7 @@ class ModelGraph:
         """
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
         flops, values = self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
+        self._leave_out({number for number, (spec, _) in values.items() if spec is None})
         return [
             LayerAnalysis(
                 unit.name, type(unit.layer).__name__, *map(_num_values, self.own_weights(index)), flops[index],
@@ -151,6 +152,14 @@ class ModelGraph:
             values.update(zip(unit.outputs, outputs))
             flops.append(found)
         return flops, values
+
+    def _leave_out(self, absent):
+        """Layers may return None where their symbolic outputs promise tensors, which goes from layer to layer within Keras."""
+        makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
+        if makers:
+            raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it out of the '
+                             "model's outputs.")
+        self.units = [unit.without(absent) for unit in self.units]
 
     def _refuse_unused_weights(self):
         unused = [variable.path for variable in self.model.trainable_variables if id(variable) not in self._first_units]
@@ -224,6 +233,6 @@ def _trace(unit, inputs):
 
 
 def _require_dense(unit, outputs):
-    if not all(isinstance(tensor, tf.Tensor) for tensor in outputs):
+    if not all(tensor is None or isinstance(tensor, tf.Tensor) for tensor in outputs):
         raise ValueError(f'Layer {unit.name!r} makes {[type(tensor).__name__ for tensor in outputs]}, but only dense tensors '
                          'go from partition to partition. Give the layer sparse=False or ragged=False.')

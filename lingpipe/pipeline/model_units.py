@@ -43,6 +43,20 @@ class Unit:
     def __call__(self, values, training):
         return control_flow.run(self.layer, functools.partial(self._function, values, training))
 
+    def without(self, absent):
+        """Returns the unit as it is where some values, given by their numbers, are None: it neither takes nor hands out these."""
+        if absent.isdisjoint([*self.inputs, *self.outputs]):
+            return self
+
+        def function(values, training):
+            present = iter(values)
+            results = self._function([None if number in absent else next(present) for number in self.inputs], training)
+            return [result for number, result in zip(self.outputs, results) if number not in absent or result is not None]
+
+        inputs = [number for number in self.inputs if number not in absent]
+        made = [(number, spec) for number, spec in zip(self.outputs, self.specs) if number not in absent]
+        return Unit(self.name, self.layer, self.call_index, function, inputs, [number for number, _ in made], [spec for _, spec in made])
+
 
 class FlatModel(NamedTuple):
     """A model as a list of units over numbered values, of which the first are the model's inputs.

@@ -240,3 +240,50 @@ def test_fields_for_params_are_checked():
         from_keras(u_net(), num_partitions=40)
     with pytest.raises(ValueError, match='layers was given'):
         from_keras(u_net(), layers=[1])
+
+
+def test_a_layer_may_return_none_where_keras_expects_a_tensor(assert_close):
+    class Halves(layers.Layer):
+        """Its second output is None, whatever its symbolic one says; the next layer takes it as it comes."""
+
+        def call(self, inputs, second=None):
+            return inputs * 2.0 if second is None else inputs + second, None
+
+        def compute_output_spec(self, inputs, second=None):
+            return keras.KerasTensor(inputs.shape, inputs.dtype), keras.KerasTensor(inputs.shape, inputs.dtype)
+
+    inputs = keras.Input([4])
+    first, nothing = Halves(name='first')(inputs)
+    second, nothing = Halves(name='second')(layers.Dense(4, name='dense')(first), second=nothing)
+    model, x, y = keras.Model(inputs, second), np.arange(16.0, dtype='float32').reshape(4, 4), np.ones([4, 4], 'float32')
+    loss, gradients, outputs = expected(model, mean_square, x, y, 2)
+    pipe = from_keras(model, num_partitions=3, num_micro_batches=2, schedule='1f1b')
+    out = pipe.value_and_grad(mean_square, x, y, return_outputs=True)
+    assert_close((out.loss, out.gradients, out.outputs), (loss, gradients, outputs))
+    with pytest.raises(ValueError, match="'second' returns None for an output"):
+        from_keras(keras.Model(inputs, [second, nothing]))
+
+
+def test_a_layer_that_returns_none_in_training_only_is_refused():
+    class Auxiliary(layers.Layer):
+        def call(self, inputs, training=False):
+            return inputs, None if training else inputs
+
+        def compute_output_spec(self, inputs, training=False):
+            return keras.KerasTensor(inputs.shape, inputs.dtype), keras.KerasTensor(inputs.shape, inputs.dtype)
+
+    inputs = keras.Input([4])
+    hidden, _ = Auxiliary(name='auxiliary')(layers.Dense(4)(inputs))
+    pipe = from_keras(keras.Model(inputs, layers.Dense(2)(hidden)))
+    with pytest.raises(ValueError, match="'auxiliary' returns None for other outputs with training=False"):
+        pipe(np.ones([2, 4], 'float32'))
+
+
+def test_no_config_of_a_layer_is_needed(assert_close):
+    class Own(layers.Dense):
+        def get_config(self, more):
+            raise TypeError(more)
+
+    model, x = keras.Sequential([keras.Input([4]), Own(4), layers.Dense(2)]), np.ones([4, 4], 'float32')
+    wanted = model(x)
+    assert_close(from_keras(model, num_partitions=2)(x), wanted)
