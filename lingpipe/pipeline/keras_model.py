@@ -31,7 +31,6 @@ class ModelGraph:
         for index, unit in enumerate(self.units):
             for variable in (variable for layer in unit.layers for variable in layer.variables):
                 self._first_units.setdefault(id(variable), index)
-        self._refuse_unused_weights()
 
     @property
     def input_structure(self):
@@ -48,7 +47,7 @@ class ModelGraph:
 
     @property
     def trainable_variables(self):
-        """The model's trainable variables, in the model's order."""
+        """The model's trainable variables, in the model's order; those that no unit uses among them."""
         return self.model.trainable_variables
 
     def first_unit(self, variable):
@@ -160,13 +159,6 @@ class ModelGraph:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it out of the '
                              "model's outputs.")
         self.units = [unit.without(absent) for unit in self.units]
-
-    def _refuse_unused_weights(self):
-        unused = [variable.path for variable in self.model.trainable_variables if id(variable) not in self._first_units]
-        if unused:
-            raise ValueError(
-                f'No layer between the inputs and outputs of model {self.model.name!r} uses its trainable variables '
-                f'{unused}. Set trainable=False on the layers that own them, or build the model without these layers.')
 
 
 def _spec_of(tensor):

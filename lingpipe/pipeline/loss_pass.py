@@ -13,7 +13,7 @@ class ValueAndGrad(NamedTuple):
 
     Attributes:
         loss: scalar, the mean over the mini-batch plus weight regularisers and the losses that layers add.
-        gradients: list of tensors in the order of `trainable_variables`.
+        gradients: list of tensors in the order of `trainable_variables`; None for a variable that the loss does not depend on.
         metrics: dictionary from name to the mean over the mini-batch, for loss functions that return several.
         squared_norm: scalar, the sum of squares of all gradients.
         state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were.
@@ -105,4 +105,4 @@ def _in_order(pipe, finished):
     """Gradients in the order of `trainable_variables`, whatever the order of the stages."""
     gradients_of = {id(variable): gradient for part in finished
                     for variable, gradient in zip(part.variables, part.gradients)}
-    return [gradients_of[id(variable)] for variable in pipe.trainable_variables]
+    return [gradients_of.get(id(variable)) for variable in pipe.trainable_variables]
