@@ -1,12 +1,13 @@
-"""Building layers whose weights are described but never allocated, to count and analyse giant models anywhere."""
+"""When Keras allocates the weights of layers: never, to count and analyse giant models anywhere, or at once."""
 
 import contextlib
 import random
 
 import keras
+import tensorflow as tf
 from keras.src.backend.common import global_state
 
-_QUEUE = 'uninitialized_variables'
+_QUEUE, _SCOPE = 'uninitialized_variables', 'stateless_scope'
 
 
 @contextlib.contextmanager
@@ -24,3 +25,21 @@ def unallocated_variables():
     finally:
         global_state.set_global_attribute(_QUEUE, queued)
         random.setstate(random_state)
+
+
+@contextlib.contextmanager
+def allocated_variables():
+    """Inside this scope variables get their values at once, on the device in scope, even while Keras runs a model symbolically.
+
+    Keras would allocate them when that is over, outside of every device scope. Inside `unallocated_variables` it changes nothing.
+    """
+    outer = global_state.get_global_attribute(_SCOPE)
+    if outer is not None and not outer.initialize_variables:
+        yield
+        return
+    global_state.set_global_attribute(_SCOPE, None)
+    try:
+        with tf.init_scope():
+            yield
+    finally:
+        global_state.set_global_attribute(_SCOPE, outer)

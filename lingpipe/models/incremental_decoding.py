@@ -48,9 +48,9 @@ class IncrementalDecoder:
             Outputs `[batch, n, ...]`, on the device of the last stage.
         """
         x = tokens
-        all_values = variable_values.read_values(self._stages, training=False, read=self._read)
+        all_values = variable_values.read_values(self._stages, read=self._read)
         for stage, values, caches in zip(self._stages, all_values, self.caches):
-            variables = stage.variables(training=False)
+            variables = stage.variables()
             mapping = list(zip(variables.weights + variables.state, values.weights + values.state))
             with tf.device(stage.device), keras.StatelessScope(state_mapping=mapping, initialize_variables=False):
                 x = _decode_layers(stage.layers, x, caches, start)

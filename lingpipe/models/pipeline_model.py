@@ -201,8 +201,8 @@ class PipelineModel(keras.Model):
     def _update(self, out):
         """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little."""
         def update():
+            variable_values.assign(out.state_updates)  # before weights that layers assign themselves get their update
             loss_scaling.unscaled(self.optimizer).apply(out.gradients, self.pipe.trainable_variables)
-            variable_values.assign(out.state_updates)
 
         if loss_scaling.is_scaling(self.optimizer):
             is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm)

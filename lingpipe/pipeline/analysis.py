@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import dtype_policies, unallocated
+from lingpipe.pipeline import control_flow, stage
 from lingpipe.pipeline import flops as flops_module
-from lingpipe.pipeline import stage
 
 
 class LayerAnalysis(NamedTuple):
@@ -85,12 +85,15 @@ def named_layer_params(layer_params, dtype_policy=None):
 
 
 def build_layer(layer, input_specs):
-    """Creates a layer's weights for inputs of the given nest of `tf.TensorSpec`, batch size left open."""
+    """Creates a layer's weights for inputs of the given nest of `tf.TensorSpec`, batch size left open.
+
+    A layer without `build`, or with one that leaves layers inside of it to their first call, is called on symbols.
+    """
     shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), input_specs)
-    if type(layer).build is not keras.layers.Layer.build:
-        if not layer.built:
-            layer.build(shapes)
-    else:
+    builds_itself = type(layer).build is not keras.layers.Layer.build
+    if builds_itself and not layer.built:
+        layer.build(shapes)
+    if not builds_itself or not all(sublayer.built for sublayer in layer._flatten_layers(include_self=False)):
         layer(tf.nest.map_structure(lambda spec: keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name), input_specs))
 
 
@@ -108,7 +111,8 @@ def _analyse(params, specs):
             with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
                 return stage.call_layers([layer], inputs, training=True)
 
-        concrete = tf.function(trace, autograph=False).get_concrete_function(
+        concrete = control_flow.until_traced(
+            tf.function(trace, autograph=False).get_concrete_function,
             specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
     trainable = {id(variable) for variable in layer.trainable_variables}
     borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # they count at another layer

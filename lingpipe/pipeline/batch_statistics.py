@@ -8,120 +8,127 @@ from lingpipe.distribute import across_replicas, device_calls
 
 
 class BatchStatistics:
-    """Gathers the statistics of a stage's batch norms from micro-batch to micro-batch.
+    """Joins the statistics of a stage's batch norms from micro-batch to micro-batch.
 
-    All means stand in one row, all variances in another, so that a stage joins them with a handful of operations::
+    All means stand in one row, so that a stage joins them with a handful of operations; a norm that is called twice has two
+    places, each with a step of the moving averages, as in Keras::
 
-        statistics  [[mean of norm 0 | mean of norm 1 | ...],
-                     [variance of 0  | variance of 1  | ...]]      [2, channels]
+        statistics  [[mean in call 0     | mean in call 1     | ...],
+                     [variance in call 0 | variance in call 1 | ...],
+                     [number of values   | number of values   | ...]]      [3, channels]
 
     Args:
-        norms: list of `keras.layers.BatchNormalization` with weights.
+        norms: list of `keras.layers.BatchNormalization`, one a call, in the order of the calls.
     """
 
     def __init__(self, norms):
-        self._norms = norms
+        self.norms = norms
         self._sizes = [int(norm.moving_mean.shape[0]) for norm in norms]
 
     @property
     def spec(self):
-        """`tf.TensorSpec` `[2, channels]` of the statistics."""
-        dtype = self._norms[0].moving_mean.dtype if self._norms else 'float32'
-        return tf.TensorSpec([2, sum(self._sizes)], dtype)
+        """`tf.TensorSpec` `[3, channels]` of the statistics."""
+        return tf.TensorSpec([3, sum(self._sizes)], self._dtype)
 
     @property
-    def initial_values(self):
-        """Pairs (variable, zeros) under which the norms are to run: see `of_micro_batch`."""
-        return [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in self.variables]
+    def _dtype(self):
+        return self.norms[0].moving_mean.dtype if self.norms else 'float32'
 
-    @property
-    def variables(self):
-        """The moving averages: mean and variance of each norm."""
-        return [variable for pair in self._pairs() for variable in pair]
-
-    def of_micro_batch(self, read):
-        """Returns the statistics of a micro-batch, from what its forward pass made of moving averages that were 0.
-
-        A moving average that starts at 0 becomes (1 - momentum) times the statistic of the micro-batch.
+    def of_micro_batch(self, calls):
+        """Returns the statistics `[3, channels]` of a micro-batch.
 
         Args:
-            read: function that gives the new value of a variable.
+            calls: list of `stage_scope.NormCall`, one a call of `norms`.
         """
-        if not self._norms:
-            return tf.zeros(self.spec.shape)
-        return self._rows(read) / self._per_channel([max(1.0 - norm.momentum, 1e-12) for norm in self._norms])
+        if not calls:
+            return tf.zeros(self.spec.shape, self._dtype)
+        rows = zip(*[(call.mean, call.variance, call.count) for call in calls])
+        return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
-    def merge(self, before, new, fraction, is_empty):
-        """Joins the statistics of the rows so far with those of a micro-batch (Chan, Golub, LeVeque 1979, section 2).
+    def merge(self, before, new, can_be_empty=True):
+        """Joins the statistics of the rows so far with those of more rows (Chan, Golub, LeVeque 1979, section 2).
 
         Args:
-            before: statistics so far `[2, channels]`.
-            new: statistics of the micro-batch `[2, channels]`.
-            fraction: scalar, the micro-batch's share of the rows so far, its own included.
-            is_empty: scalar, whether the micro-batch has no rows; None where it is known to have some.
+            before: statistics so far `[3, channels]`.
+            new: statistics of the other rows `[3, channels]`.
+            can_be_empty: whether there may be no other rows; their mean is then not a number.
 
         Returns:
-            Statistics `[2, channels]` of all rows.
+            Statistics `[3, channels]` of all rows.
         """
-        if not self._norms:
+        if not self.norms:
             return before
-        fraction = tf.cast(fraction, new.dtype)
-        kept = 1.0 - fraction
-        if is_empty is not None:
-            new = tf.where(is_empty, before, new)
-        between_means = kept * fraction * tf.square(new[0] - before[0])
-        return kept * before + fraction * new + tf.stack([tf.zeros_like(between_means), between_means])
+        if can_be_empty:
+            new = tf.where(new[2] > 0.0, new, tf.zeros([], new.dtype))
+        count = before[2] + new[2]
+        fraction = tf.math.divide_no_nan(new[2], count)
+        kept, apart = 1.0 - fraction, new[0] - before[0]
+        return tf.stack([before[0] + fraction * apart,
+                         kept * before[1] + fraction * new[1] + kept * fraction * tf.square(apart), count])
 
     def updates(self, statistics, read, device):
-        """Returns pairs (variable, new value) of one step of every moving average.
+        """Returns pairs (variable, new value) of one step of every moving average for every call.
 
         Args:
-            statistics: statistics of this replica's share of the mini-batch `[2, channels]`; all shares are equal.
+            statistics: statistics of this replica's share of the mini-batch `[3, channels]`.
             read: function that gives the present value of a variable.
             device: name of the device that does the work.
         """
-        if not self._norms:
+        if not self.norms:
             return []
+        variables = list({id(variable): variable for norm in self.norms
+                          for variable in (norm.moving_mean, norm.moving_variance)}.values())
         with tf.device(device):
-            averages = [read(variable) for variable in self.variables]
-        return list(zip(self.variables, device_calls.call(device, self._step, averages, _of_all_replicas(statistics, device))))
+            averages = [read(variable) for variable in variables]
+        new = device_calls.call(device, lambda averages, statistics: self._steps(variables, averages, statistics), averages,
+                                _of_all_replicas(statistics, device))
+        return list(zip(variables, new))
 
-    def _step(self, averages, statistics):
-        momentum = self._per_channel([norm.momentum for norm in self._norms])
-        before = {id(variable): average for variable, average in zip(self.variables, averages)}
-        rows = momentum * self._rows(lambda variable: before[id(variable)]) + (1.0 - momentum) * statistics
-        means, variances = (tf.split(row, self._sizes) for row in tf.unstack(rows))
-        return [tf.cast(value, average.dtype)
-                for value, average in zip([value for pair in zip(means, variances) for value in pair], averages)]
+    def _steps(self, variables, averages, statistics):
+        values = {id(variable): average for variable, average in zip(variables, averages)}
+        for places in self._rounds():
+            norms = [self.norms[place] for place in places]
+            momentum = tf.constant(np.repeat([norm.momentum for norm in norms], [self._sizes[p] for p in places]), self._dtype)
+            new = momentum * self._averages(norms, values) + (1.0 - momentum) * self._columns(statistics, places)
+            for norm, pair in zip(norms, tf.split(new, [self._sizes[place] for place in places], axis=1)):
+                for variable, value in zip((norm.moving_mean, norm.moving_variance), tf.unstack(pair)):
+                    values[id(variable)] = tf.cast(value, variable.dtype)
+        return [values[id(variable)] for variable in variables]
 
-    def _rows(self, read):
-        dtype = self.spec.dtype
-        return tf.stack([tf.concat([tf.cast(read(variable), dtype) for variable in row], 0)
-                         for row in zip(*self._pairs())])
+    def _rounds(self):
+        """Places of the first call of every norm, then of the second of those that have one, and so on."""
+        rounds, seen = [], {}
+        for place, norm in enumerate(self.norms):
+            number = seen[id(norm)] = seen.get(id(norm), -1) + 1
+            rounds += [[]] if number == len(rounds) else []
+            rounds[number].append(place)
+        return rounds
 
-    def _per_channel(self, numbers):
-        return tf.constant(np.repeat(numbers, self._sizes), self.spec.dtype)
+    def _averages(self, norms, values):
+        return tf.stack([
+            tf.concat([tf.cast(values[id(getattr(norm, name))], self._dtype) for norm in norms], 0)
+            for name in ('moving_mean', 'moving_variance')])
 
-    def _pairs(self):
-        return [(norm.moving_mean, norm.moving_variance) for norm in self._norms]
+    def _columns(self, statistics, places):
+        if len(places) == len(self.norms):
+            return statistics[:2]
+        parts = tf.split(statistics[:2], self._sizes, axis=1)
+        return tf.concat([parts[place] for place in places], 1)
 
 
 def _of_all_replicas(statistics, device):
-    count = across_replicas.num_replicas(device)
-    if count == 1:
+    if across_replicas.num_replicas(device) == 1:
         return statistics
     with tf.device(device):
-        mean = across_replicas.sum_over_replicas(device, statistics[0]) / count
-        squares = statistics[1] + tf.square(statistics[0] - mean)
-        return tf.stack([mean, across_replicas.sum_over_replicas(device, squares) / count])
+        mean, variance, count = tf.unstack(statistics)
+        total = across_replicas.sum_over_replicas(device, count)
+        center = tf.math.divide_no_nan(across_replicas.sum_over_replicas(device, count * mean), total)
+        squares = across_replicas.sum_over_replicas(device, count * (variance + tf.square(mean - center)))
+        return tf.stack([center, tf.math.divide_no_nan(squares, total), total])
 
 
-def deferred_batch_norms(layers):
-    """Returns the batch norms inside some layers whose moving averages are not frozen."""
+def batch_norms(layers):
+    """Returns the batch norms inside some layers whose moving averages can wait for the end of the mini-batch."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
-    return [layer for layer in sublayers
-            if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable and not _renormalizes(layer)]
-
-
-def _renormalizes(norm):
-    return getattr(norm, 'renorm', False)
+    return list({id(layer): layer for layer in sublayers
+                 if isinstance(layer, keras.layers.BatchNormalization) and not getattr(layer, 'renorm', False)}.values())

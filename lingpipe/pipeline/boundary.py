@@ -17,14 +17,14 @@ class Boundary(NamedTuple):
     masks: dict
 
     @property
-    def float_positions(self):
+    def differentiable_positions(self):
         """Positions of the values that have a gradient."""
-        return [position for position, value in enumerate(self.values) if value.dtype.is_floating]
+        return [position for position, value in enumerate(self.values) if is_differentiable(value.dtype)]
 
     @property
-    def floats(self):
+    def differentiable(self):
         """The values that have a gradient."""
-        return [self.values[position] for position in self.float_positions]
+        return [self.values[position] for position in self.differentiable_positions]
 
 
 class Structure(NamedTuple):
@@ -40,6 +40,12 @@ class Structure(NamedTuple):
         """Returns the nest with `values` in their places."""
         remaining = iter(values)
         return tf.nest.map_structure(lambda is_value: next(remaining) if is_value else None, self.nest)
+
+
+def is_differentiable(dtype):
+    """Whether tensors of a type have gradients."""
+    dtype = tf.as_dtype(dtype)
+    return dtype.is_floating or dtype.is_complex
 
 
 def structure_of(nest):

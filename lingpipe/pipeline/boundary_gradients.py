@@ -38,7 +38,7 @@ class BoundaryGradients:
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
 
     def take(self, producer, micro_batch, outputs, device):
-        """Returns the sum for every floating-point output, and forgets it; an output that nothing reads has gradient 0.
+        """Returns the sum for every differentiable output, and forgets it; an output that nothing reads has gradient 0.
 
         Args:
             producer: index of the stage that made the outputs.
@@ -48,7 +48,7 @@ class BoundaryGradients:
         """
         parts = self._parts.pop((producer, micro_batch), {})
         return [self._sum(parts.get(position, []), outputs.values[position], device)
-                for position in outputs.float_positions]
+                for position in outputs.differentiable_positions]
 
     def _sum(self, parts, output, device):
         if not parts:

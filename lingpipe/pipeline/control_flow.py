@@ -6,22 +6,41 @@ import weakref
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import stateless_scope
 from tensorflow.python.autograph.core import ag_ctx
 
 _NOT_USERS = ('keras', 'lingpipe', 'tensorflow')
 _TRANSLATED = weakref.WeakSet()
 
 
+class UntranslatedError(TypeError):
+    """A trace met a layer that has to be translated, and that will be in the next trace; the message is TensorFlow's."""
+
+
 class UntranslatableError(ValueError):
     """Python that branches or loops on tensors as no graph can; the message names the layer."""
 
 
+def until_traced(trace, *arguments):
+    """Calls a function that traces layers; anew, and as if for the first time, where a layer turned out to need translation.
+
+    Translation takes time, and few layers need it: they are traced without first.
+
+    Args:
+        trace: the function.
+        *arguments: its arguments.
+
+    Returns:
+        What it returns.
+    """
+    while True:
+        try:
+            return trace(*arguments)
+        except UntranslatedError:
+            pass  # each time one layer more is translated
+
+
 def run(layer, function):
     """Calls a layer so that the Python of users' layers, in it too, may branch and loop on tensors, as it may where Keras is eager.
-
-    Translation takes time, and few layers need it: the call is tried without first. A layer that needed it once is always
-    translated.
 
     Args:
         layer: Keras layer or operation.
@@ -31,31 +50,33 @@ def run(layer, function):
         What the function returns.
 
     Raises:
+        UntranslatedError: for `until_traced`, which knows what to do.
         UntranslatableError: the layer branches or loops on a tensor, and AutoGraph does not help.
     """
     if layer in _TRANSLATED:
+        return _run_translated(layer, function)
+    try:
+        return function()
+    except TypeError as error:  # TensorFlow's for a tensor in the place of a Python boolean, integer or list
+        if tf.executing_eagerly() or not _functions_of_users(layer):
+            raise
+        _TRANSLATED.add(layer)
+        raise UntranslatedError(str(error)) from error
+
+
+def _run_translated(layer, function):
+    """What cannot be translated for these inputs may need no translation for others, of more known sizes."""
+    try:
         with _translated(layer):
             return function()
-    try:
-        with _undone_on_failure():
-            return function()
-    except TypeError as error:  # TensorFlow's for a tensor in the place of a Python boolean, integer or list
-        try:
-            with _undone_on_failure(), _translated(layer):
-                result = function()
-        except Exception as failure:
-            raise _as_refusal(error, layer, failure) from None
-        _TRANSLATED.add(layer)
-        return result
-
-
-def _as_refusal(error, layer, failure):
-    if not isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
-        return error
-    reason = next((line.strip() for line in reversed(str(failure).splitlines()) if re.match(r'\s+\w+Error: ', line)), str(failure))
-    return UntranslatableError(
-        f'Layer {layer.name!r} branches or loops on a tensor, and AutoGraph cannot make a graph of it ({reason}). Give its inputs '
-        'shapes that are known if it asks for sizes; else write keras.ops.cond, keras.ops.where or keras.ops.while_loop there.')
+    except Exception as error:
+        _TRANSLATED.discard(layer)
+        if isinstance(error, TypeError) and not isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
+            raise
+        reason = re.findall(r'^\s*(\w+Error: .*)$', str(error), re.MULTILINE) or [str(error)]
+        raise UntranslatableError(
+            f'Layer {layer.name!r} branches or loops on a tensor, and AutoGraph makes no graph of it: {reason[-1]} Give its '
+            'inputs known shapes where it asks for sizes; else write keras.ops.cond, where or while_loop there.') from error
 
 
 @contextlib.contextmanager
@@ -89,16 +110,3 @@ def _replaced(attributes, name, value):
     finally:
         del attributes[name]
         attributes.update(before)
-
-
-@contextlib.contextmanager
-def _undone_on_failure():
-    """A call that fails midway leaves no added losses and no new values of variables behind."""
-    scope = stateless_scope.get_stateless_scope()
-    values, losses = (dict(scope.state_mapping), list(scope.losses)) if scope else ({}, [])
-    try:
-        yield
-    except Exception:
-        if scope:
-            scope.state_mapping, scope.losses = values, losses
-        raise

@@ -9,10 +9,13 @@ from lingpipe.distribute import across_replicas, device_calls, device_kinds
 from lingpipe.pipeline import (
     boundary,
     boundary_gradients,
+    gradient_flow,
     micro_batches,
     positions,
     stage_program,
+    stage_wiring,
     state_updates,
+    step_state,
     step_sums,
 )
 from lingpipe.pipeline import schedule as schedules
@@ -69,11 +72,10 @@ class Execution:
         self._schedule = schedule
         inputs = [boundary.unpack(nest) for nest in parts]
         rows = [micro_batches.num_rows(each.values) for each in inputs]
-        self._equal_rows = micro_batches.are_equal(rows) if equal_rows is None else equal_rows
+        equal_rows = micro_batches.are_equal(rows) if equal_rows is None else equal_rows
         self.num_rows = sum(rows)
         self.siblings = [self]
         self._outputs = {(-1, m): each for m, each in enumerate(inputs)}
-        self._structures = {-1: boundary.structure_of(parts[0])}
         self._targets = targets or [()] * len(parts)
         self._loss = loss
         self._positions = positions.Positions(seed_and_step, rows, stages[0].device, first_micro_batch, replica)
@@ -82,13 +84,15 @@ class Execution:
         self._by_layer = recompute == 'layer' and bool(schedule.backwards())
         self._kept = schedule.backwards() if recompute == 'none' else schedule.backwards_after_own_forward()
         self._input_gradients_needed = input_gradients_needed
-        self._initial = values
-        self._values = list(values)
-        self._statistics = [_zero_statistics(stage, training) for stage in stages]
+        specs = micro_batches.specs((inputs[0], self._targets[0]), equal_rows)
+        self._wiring = stage_wiring.trace(stages, specs, boundary.structure_of(parts[0]), loss, training, self._by_layer)
+        self._programs = self._wiring.programs
+        self._state = step_state.StepState(stages, self._programs, values)
+        self._flows = gradient_flow.stage_flows(
+            self._programs, self._wiring.differentiable_sources, input_gradients_needed) if schedule.backwards() else None
         self._known, self._last, self._metrics, self._losses = {}, {}, [], {}
         self._gradients = boundary_gradients.BoundaryGradients()
         self._weight_gradients = [None] * len(stages)
-        self._programs = {}
         self._observer, self._replica = observer, replica
         self._loss_scale = loss_scale
 
@@ -96,8 +100,8 @@ class Execution:
         """Lays out all actions of the given kinds."""
         layouts = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
                    schedules.WEIGHT: self._backward_weights}
-        for action in self._schedule.execution_order():
-            if action.kind in kinds:
+        for action in self._state.execution_order(self._schedule):
+            if action.kind in kinds and (action.kind == schedules.FORWARD or self._flows[action.stage]):
                 self._action = action
                 layouts[action.kind](self.stages[action.stage], action.micro_batch)
 
@@ -110,7 +114,8 @@ class Execution:
     def outputs(self):
         """For each micro-batch, the nest of outputs of the last stage."""
         last = len(self.stages) - 1
-        return [boundary.pack(self._outputs[last, m], self._structures[last]) for m in range(self.num_micro_batches)]
+        structure = self._programs[last].trace.output_structure
+        return [boundary.pack(self._outputs[last, m], structure) for m in range(self.num_micro_batches)]
 
     @property
     def sums(self):
@@ -119,7 +124,20 @@ class Execution:
         metrics = device_calls.call(last, step_sums.add_up, self._metrics)
         losses = [device_calls.call(last, step_sums.add_up, parts) for parts in self._losses.values()]
         inputs = [self._take_gradients(-1, m) if self._input_gradients_needed else [] for m in range(self.num_micro_batches)]
-        return step_sums.Sums(metrics, losses, self._weight_gradients, inputs)
+        return step_sums.Sums(metrics, losses, self.weights, [sums or [] for sums in self._weight_gradients], inputs)
+
+    @property
+    def weights(self):
+        """For each stage, the list of the Keras variables that it sums gradients of."""
+        if self._flows is None:
+            return [[] for _ in self.stages]
+        return [[program.trace.weights[position] for position in flow.weights]
+                for program, flow in zip(self._programs, self._flows)]
+
+    @property
+    def borrowed(self):
+        """List of the Keras variables that some stage reads and none has."""
+        return self._state.borrowed_from_outside
 
     def fork(self):
         """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
@@ -130,32 +148,34 @@ class Execution:
         return fork
 
     def give_output_gradients(self, gradients):
-        """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a floating-point output."""
+        """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a differentiable output."""
         last = len(self.stages) - 1
         for m, parts in enumerate(gradients):
-            self._gradients.add([(last, position) for position in self._outputs[last, m].float_positions], m, parts)
+            self._gradients.add([(last, position) for position in self._outputs[last, m].differentiable_positions], m, parts)
 
     @property
-    def states(self):
-        """List of `StageState`s, one a stage, after the forward actions run so far."""
-        return [state_updates.StageState(statistics, initial.state, values.state)
-                for statistics, initial, values in zip(self._statistics, self._initial, self._values)]
+    def state(self):
+        """The `state_updates.State` that the forward actions run so far lead to."""
+        return self._state.state
+
+    def final_values(self):
+        """Returns, for each stage, its `Variables` after all forward actions, as tensors."""
+        return self._state.final_values()
 
     def state_updates(self):
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
-        return state_updates.updates(self.stages, self.training, self.states)
+        return state_updates.updates(self.stages, self.state)
 
     def _forward(self, stage, m):
-        program = self._program(stage)
+        program = self._programs[stage.index]
         known = program.feed({
-            'inputs': self._inputs(stage, m)[0],
+            'inputs': self._wiring.inputs(stage.index, lambda producer: self._outputs[producer, m]),
             'targets': self._targets[m] if self._is_last(stage) else (),
-            'statistics': self._statistics[stage.index],
-            'values': self._values[stage.index],
-            'position': self._positions.enter(stage.index, m)})
-        results, self._known[stage.index, m] = self._in_turn(stage, program.forward, known, self._what_forward_keeps(stage, m))
-        self._values[stage.index] = self._values[stage.index]._replace(state=results['state'])
-        self._statistics[stage.index] = results['statistics']
+            'position': self._positions.of(m), **self._state.enter(stage)})
+        flow = self._flows[stage.index] if self._flows else None
+        results, self._known[stage.index, m] = self._in_turn(
+            stage, program.forward, known, self._what_forward_keeps(stage, m), flow)
+        self._state.leave(stage, results['statistics'], results['assigned'])
         self._outputs[stage.index, m] = results['outputs']
         if results['metrics']:
             self._metrics.append(results['metrics'])
@@ -163,38 +183,41 @@ class Execution:
             self._losses.setdefault(stage.index, []).append(results['losses'])
 
     def _backward(self, stage, m):
-        program, gradients = self._program(stage), self._given_gradients(stage, m)
+        program, flow, gradients = self._programs[stage.index], self._flows[stage.index], self._given_gradients(stage, m)
         known, backward = self._ready(stage, program, self._known.pop((stage.index, m)))
         if self._by_layer:
             input_gradients, sums = self._backward_by_segment(stage, program, known, gradients)
         elif self._schedule.splits_backward:
             input_gradients, self._known[stage.index, m] = self._in_turn(
-                stage, program.backward_inputs, known, gradients, self._needs_input_gradients(stage))
+                stage, program.backward_inputs, known, gradients, flow)
             sums = self._weight_gradients[stage.index]
         else:
-            input_gradients, sums = self._in_turn(
-                stage, backward, known, gradients, self._sums_so_far(stage), self._needs_input_gradients(stage))
+            input_gradients, sums = self._in_turn(stage, backward, known, gradients, self._sums_so_far(stage), flow)
         self._weight_gradients[stage.index] = sums
-        self._gradients.add(self._float_sources(stage, m), m, input_gradients)
+        sources = self._wiring.differentiable_sources[stage.index]
+        self._gradients.add([sources[position] for position in flow.inputs], m, input_gradients)
 
     def _backward_by_segment(self, stage, program, known, gradients):
         sums, added = self._sums_so_far(stage), gradients[len(gradients) - program.num_added_losses:]
-        for index in reversed(range(program.num_segments)):
-            entering, sums = self._in_turn(
-                stage, program.backward_segment, index, known, gradients, sums, self._needs_input_gradients(stage))
+        flow = self._flows[stage.index]
+        for index in reversed(range(program.first_segment(flow), program.num_segments)):
+            entering, sums = self._in_turn(stage, program.backward_segment, index, known, gradients, sums, flow)
             gradients = entering + added
         return entering, sums
 
     def _backward_weights(self, stage, m):
-        self._weight_gradients[stage.index], = self._in_turn(
-            stage, self._program(stage).backward_weights, self._known.pop((stage.index, m)), self._sums_so_far(stage))
+        known = self._known.pop((stage.index, m))
+        if self._flows[stage.index].weights:
+            self._weight_gradients[stage.index], = self._in_turn(
+                stage, self._programs[stage.index].backward_weights, known, self._sums_so_far(stage), self._flows[stage.index])
 
     def _ready(self, stage, program, known):
         """Returns what is known after recomputation, where that is a call of its own, and the backward function that is due."""
+        flow = self._flows[stage.index]
         is_one_call = stage.jit_compile and not self._by_layer and not self._schedule.splits_backward
-        if is_one_call and not program.has_residuals(known):
+        if is_one_call and not program.has_residuals(known, flow):
             return known, program.backward_from_inputs
-        known, = self._in_turn(stage, program.recompute, known, 'between' if self._by_layer else 'residuals')
+        known, = self._in_turn(stage, program.recompute, known, 'between' if self._by_layer else 'residuals', flow)
         return known, program.backward
 
     def _in_turn(self, stage, lay_out, *arguments):
@@ -208,7 +231,7 @@ class Execution:
         return results
 
     def _given_gradients(self, stage, m):
-        program = self._program(stage)
+        program = self._programs[stage.index]
         if self._is_last(stage) and self._loss is not None:
             gradients = [self._scaled(self._one)]
         else:
@@ -232,7 +255,7 @@ class Execution:
                 'hand on. Use value_and_grad or PipelineModel, or compute it in the loss function.')
         last = self.stages[-1]
         with tf.device(last.device):
-            weights = [self._program(last).total_weight(targets) for each in self.siblings for targets in each._targets]
+            weights = [self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._targets]
         with tf.device(device_kinds.for_single_operations(last.device)):
             rows = tf.add_n([tf.cast(each.num_rows, tf.float32) for each in self.siblings])
             weight, rows = across_replicas.sum_over_replicas(last.device, (tf.add_n(weights), rows))
@@ -244,32 +267,13 @@ class Execution:
     def _take_gradients(self, producer, m):
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
-    def _float_sources(self, stage, m):
-        inputs, sources = self._inputs(stage, m)
-        return [sources[position] for position in inputs.float_positions] if self._needs_input_gradients(stage) else []
-
-    def _inputs(self, stage, m):
-        """Returns the `Boundary` that enters a stage, and for each of its values the pair (producer, position)."""
-        if stage.sources is None:
-            inputs = self._outputs[stage.index - 1, m]
-            return inputs, [(stage.index - 1, position) for position in range(len(inputs.values))]
-        produced = [self._outputs[producer, m] for producer, _ in stage.sources]
-        masks = {index: parts.masks[position] for index, (parts, (_, position)) in enumerate(zip(produced, stage.sources))
-                 if position in parts.masks}
-        return boundary.Boundary(
-            [parts.values[position] for parts, (_, position) in zip(produced, stage.sources)], masks), stage.sources
-
-    def _needs_input_gradients(self, stage):
-        reads_inputs_alone = stage.index == 0 if stage.sources is None else all(p < 0 for p, _ in stage.sources)
-        return self._input_gradients_needed or not reads_inputs_alone
-
     def _sums_so_far(self, stage):
         return self._weight_gradients[stage.index] or self._zeros(stage)
 
     def _zeros(self, stage):
         """Zeros that TensorFlow does not know to be zero: it would keep them as constants, a second copy of the weights."""
         with tf.device(stage.device):
-            return stage.zeros(self._positions.zero)
+            return stage.zeros(self._positions.zero, self.weights[stage.index])
 
     def _is_last(self, stage):
         return stage is self.stages[-1]
@@ -282,21 +286,5 @@ class Execution:
         return 'nothing' if self._recompute == 'stage' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage):
-        return stage.jit_compile and self._program(stage).num_backward_arguments > stage_program.MOST_TPU_PARAMETERS
-
-    def _program(self, stage, m=0):
-        if stage.index not in self._programs:
-            is_last = self._is_last(stage)
-            inputs, sources = self._inputs(stage, m)
-            structure = self._structures[stage.index - 1] if stage.sources is None else boundary.list_structure(len(sources))
-            inputs, targets = micro_batches.specs((inputs, self._targets[m] if is_last else ()), self._equal_rows)
-            program = stage.program(
-                inputs, structure, targets, self._loss if is_last else None, self.training, self._by_layer)
-            self._programs[stage.index] = program
-            self._structures[stage.index] = program.trace.output_structure
-        return self._programs[stage.index]
-
-
-def _zero_statistics(stage, training):
-    spec = stage.statistics(training).spec
-    return device_calls.call(stage.device, lambda: tf.zeros(spec.shape, spec.dtype))
+        program, flow = self._programs[stage.index], self._flows[stage.index]
+        return stage.jit_compile and program.num_backward_arguments(flow) > stage_program.MOST_TPU_PARAMETERS

@@ -1,5 +1,7 @@
 """GPipeLayer: a stack of layers cut into partitions, each on its own device, fed with micro-batches."""
 
+import warnings
+
 import keras
 import tensorflow as tf
 
@@ -11,7 +13,7 @@ from lingpipe.distribute import (
     logical_cores,
     variable_placement,
 )
-from lingpipe.layers import base_layer, tying
+from lingpipe.layers import base_layer, tying, unallocated
 from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
     balancing,
@@ -20,12 +22,15 @@ from lingpipe.pipeline import (
     losses,
     micro_batches,
     pipeline_call,
+    random_seeds,
     replicas,
     stage,
     validation,
     variable_values,
 )
 from lingpipe.pipeline import schedule as schedules
+
+_MANY_LOSSES = 10
 
 
 class GPipeLayer(base_layer.BaseLayer):
@@ -86,6 +91,8 @@ class GPipeLayer(base_layer.BaseLayer):
         self._make_layers()
         self._schedule = validation.make_schedule(params)
         self._seed_generator = keras.random.SeedGenerator(params.random_seed)
+        with tf.init_scope(), tf.device('CPU:0'):
+            self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._losses_of_targets, self._functions = {}, {}
         self._stages = None
 
@@ -153,6 +160,7 @@ class GPipeLayer(base_layer.BaseLayer):
             input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         """
         p = self.params
+        random_seeds.make_global_generator()
         self.analyses = self._analyse(input_specs)
         grid = device_grid.make(p)
         self._cut = self._make_cut(input_specs, grid[0][0])
@@ -183,11 +191,12 @@ class GPipeLayer(base_layer.BaseLayer):
         specs = [input_specs] + [analysis.outputs for analysis in self.analyses]
         runs = list(zip([0] + self._ends[:-1], self._ends, zip(*grid)))
         for start, end, devices in runs:
-            with tf.init_scope(), variable_placement.creating_on_one_of(devices):
+            with unallocated.allocated_variables(), variable_placement.creating_on_one_of(devices):
                 for layer, layer_specs in zip(self.stack[start:end], specs[start:end]):
                     analyses.build_layer(layer, layer_specs)
-        generators = stage.seed_generator_states(self.stack)
-        return [stage.Stage(index, [stage.LayerSegment(layer) for layer in self.stack[start:end]], device, generators,
+        generators = random_seeds.seed_generator_states(self.stack)
+        return [stage.Stage(index, [stage.LayerSegment(layer, start + place) for place, layer in enumerate(self.stack[start:end])],
+                            device, generators,
                             jit_compile=self.params.jit_compile, num_replicas=self.params.num_replicas)
                 for index, (start, end, (device, *_)) in enumerate(runs)]
 
@@ -307,12 +316,17 @@ class GPipeLayer(base_layer.BaseLayer):
         return device if len(self.replicas) == 1 else device_kinds.host_of(device)
 
     def _loss_of_targets(self, loss_fn):
-        """Returns the loss as the last stage calls it, the same object each time: programs are kept by it."""
-        if loss_fn not in self._losses_of_targets:
+        """Returns the loss as the last stage calls it, the same object for equal losses: programs are kept by it."""
+        key = losses.identity(loss_fn)
+        if key not in self._losses_of_targets:
             metrics = losses.as_metrics(loss_fn)
-            self._losses_of_targets[loss_fn] = lambda targets, outputs: metrics(
+            self._losses_of_targets[key] = lambda targets, outputs: metrics(
                 targets[0], self.pack_outputs(outputs), *targets[1:])
-        return self._losses_of_targets[loss_fn]
+            if len(self._losses_of_targets) == _MANY_LOSSES:
+                warnings.warn(
+                    f'{self.name!r} was given its {_MANY_LOSSES}th loss function. Each is traced and kept: make the loss once, outside '
+                    'of the training loop.', stacklevel=3)
+        return self._losses_of_targets[key]
 
     def _require_built(self, x):
         if not self.built:
@@ -322,10 +336,17 @@ class GPipeLayer(base_layer.BaseLayer):
         if device_kinds.is_logical_core(self.stages[0].device):
             return self._seed_and_step_of_replica(step)
         if step is None:
-            state = self._seed_generator.next() if training else self._seed_generator.state.value
+            state = self._seed_generator.next() if training else self._inference_seeds()
             return tf.cast(state, tf.int64)
         seed = tf.cast(self._seed_generator.state.value[0], tf.int64)
         return tf.stack([seed, tf.cast(step, tf.int64)])
+
+    def _inference_seeds(self):
+        """New numbers in each call, for layers that are random in inference too; training goes on as if it had not been called."""
+        seed, count = tf.unstack(self._seed_generator.state.value)
+        with tf.device(self._num_inferences.device):
+            number = self._num_inferences.assign_add(1)
+        return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _seed_and_step_of_replica(self, step):
         """A program on logical cores cannot read the host's variables; every replica draws numbers of its own."""

@@ -1,5 +1,6 @@
 """From sums over the mini-batch to the gradients of its mean loss: one small function a stage, on the stage's device."""
 
+import collections
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -31,30 +32,34 @@ def finish(stages, values, sums, total_weight):
     Args:
         stages: list of `Stage`s.
         values: list of `Variables` of tensors, one a stage.
-        sums: for each stage, the list of gradients of its weights, summed over the examples.
+        sums: `step_sums.Sums`, over the examples.
         total_weight: scalar, what the loss is divided by: the weight of all replicas' examples.
 
     Returns:
-        List of `StageGradients`, for every stage one a device that has weights of it.
+        List of `StageGradients`, for every stage one a device that has weights of it. They lack the variables that neither the
+        loss nor a regulariser depends on.
     """
-    positions = {}
-    for stage in stages:
-        for position, variable in enumerate(stage.trainable_variables):
-            positions.setdefault(id(variable), []).append((stage.index, position))
-    finished = []
+    parts = collections.defaultdict(list)
+    for variables, tensors in zip(sums.weights, sums.weight_gradients):
+        for variable, tensor in zip(variables, tensors):
+            parts[id(variable)].append(tensor)
+    finished, seen = [], set()
     for stage, value in zip(stages, values):
-        entries = {}
-        for variable, weight in zip(stage.trainable_variables, value.weights):
-            places = positions[id(variable)]
-            if places[0][0] == stage.index:
-                parts = [sums[index][position] for index, position in places]
-                entries.setdefault(variable_placement.owner(variable, [stage.device]), []).append((variable, weight, parts))
+        entries = collections.defaultdict(list)
+        for variable, weight in zip(stage.variables().weights, value.weights):
+            if id(variable) not in seen and (parts[id(variable)] or variable.regularizer):
+                device = variable_placement.owner(variable, [stage.device])
+                entries[device].append((variable, weight, parts[id(variable)]))
+            seen.add(id(variable))
         finished += [_finish(device, *map(list, zip(*rows)), total_weight) for device, rows in entries.items()]
     return finished
 
 
-def _add(tensors):
-    return tf.add_n(tensors) if len(tensors) > 1 else tensors[0]
+def _mean(parts, weight, total_weight):
+    """Returns a sum of gradients over the total weight; 0 where only a regulariser depends on the weight."""
+    if not parts:
+        return tf.zeros_like(weight)
+    return tf.math.divide_no_nan(parts[0], tf.cast(total_weight, parts[0].dtype))
 
 
 def _finish(device, variables, weights, parts, total_weight):
@@ -65,12 +70,13 @@ def _finish(device, variables, weights, parts, total_weight):
         return tf.add_n(terms) if terms else tf.zeros([])
 
     def divide_and_regularize(weights, parts, total_weight):
-        sums = across_replicas.sum_over_replicas(device, [_add(list(tensors)) for tensors in parts])
+        sums = across_replicas.sum_over_replicas(device, [tf.add_n(each) if len(each) > 1 else each[0] for each in parts if each])
+        totals = iter(sums)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             regularization = regularize(weights)
         extra = tape.gradient(regularization, weights)
-        gradients = [tf.math.divide_no_nan(total, tf.cast(total_weight, total.dtype)) for total in sums]
+        gradients = [_mean([next(totals)] if each else [], weight, total_weight) for each, weight in zip(parts, weights)]
         gradients = [mean if more is None else mean + more for mean, more in zip(gradients, extra)]
         halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
         return gradients, tf.cast(regularization, tf.float32), 2.0 * tf.add_n(halves) if halves else tf.zeros([])

@@ -9,8 +9,13 @@ import weakref
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.eager import record
 
 from lingpipe.pipeline import graph_copies
+
+_NO_GRADIENT = 'LingPipeGraphPiece'
+_ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its own (a gradient penalty, a Hessian, the gradient of '
+              'value_and_grad\'s results), but pipelines have first-order gradients only. Compute such a term with the plain model.')
 
 
 class GraphPiece:
@@ -86,9 +91,13 @@ class GraphPiece:
         return {**values, **{tensor.ref(): result for tensor, result in zip(self.outputs, results)}}, results[0].op
 
     def _call(self, arguments):
-        return tf.raw_ops.PartitionedCall(
-            args=arguments + list(self._function.captured_inputs), Tout=[tensor.dtype for tensor in self.outputs],
-            f=self._function, config_proto=_optimizer_config())
+        with tf.compat.v1.get_default_graph().gradient_override_map({'PartitionedCall': _NO_GRADIENT}), record.stop_recording():
+            results = tf.raw_ops.PartitionedCall(
+                args=arguments + list(self._function.captured_inputs), Tout=[tensor.dtype for tensor in self.outputs],
+                f=self._function, config_proto=_optimizer_config())
+        if record.could_possibly_record():  # a tape asks no graph for its overrides
+            record.record_operation(_NO_GRADIENT, results, arguments, lambda *gradients: _refuse(arguments, gradients))
+        return results
 
     def _copy(self, graph, operations, external, arguments):
         if self._has_barrier:
@@ -99,6 +108,23 @@ class GraphPiece:
                        for name, (shape, dtype) in self._constants.items()})
         graph_copies.copy_operations(graph, operations, values)
         return [values[tensor.ref()] for tensor in self.outputs]
+
+
+@tf.RegisterGradient(_NO_GRADIENT)
+def _refuse_in_graph(operation, *gradients):
+    return _refuse(operation.inputs, gradients)
+
+
+def _refuse(inputs, gradients):
+    """Fails when it runs, and where there is something to hand on: under two tapes TensorFlow lays out, and runs with zeros,
+    second gradients that nobody asks for."""
+    is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients if gradient is not None and _is_number(gradient)]
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
+        return [tf.zeros_like(tensor) if _is_number(tensor) else None for tensor in inputs]
+
+
+def _is_number(tensor):
+    return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
 def _compiled(function):

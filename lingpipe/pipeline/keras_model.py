@@ -178,7 +178,7 @@ def _trace_once(known, unit, inputs):
 def _trace_or_guess(unit, inputs):
     """A layer whose Python asks for sizes that the model leaves open is taken as one product with its weights."""
     try:
-        return _trace(unit, inputs)
+        return control_flow.until_traced(_trace, unit, inputs)
     except (TypeError, control_flow.UntranslatableError):
         if all(spec is None or spec.shape.is_fully_defined() for spec, _ in inputs):
             raise

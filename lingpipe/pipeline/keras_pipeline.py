@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.pipeline import balancing, gpipe_layer, keras_model, stage
+from lingpipe.pipeline import balancing, gpipe_layer, keras_model, random_seeds, stage
 
 
 class KerasPipeline(gpipe_layer.GPipeLayer):
@@ -82,10 +82,11 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         parts = self.graph.stages(self._ends)
         self.graph.move_variables(parts, grid[0])
         generators = list({id(state): state for unit in self.graph.units
-                           for state in stage.seed_generator_states(unit.layers)}.values())
+                           for state in random_seeds.seed_generator_states(unit.layers)}.values())
         return [stage.Stage(index, part.segments, device, generators, part.sources, self.params.jit_compile,
                             self.params.num_replicas)
                 for index, (part, device) in enumerate(zip(parts, grid[0]))]
 
     def _enter(self, inputs):
-        return self.graph.flatten_inputs(tf.nest.map_structure(tf.convert_to_tensor, inputs))
+        return self.graph.flatten_inputs(tf.nest.map_structure(
+            lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), inputs))

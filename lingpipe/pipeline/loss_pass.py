@@ -44,7 +44,7 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, l
     Returns:
         `ValueAndGrad`.
     """
-    values = variable_values.read_values(pipe.stages, True)
+    values = variable_values.read_values(pipe.stages)
     scale = None if loss_scale is None else _scale_of_an_example(loss_scale, x)
     execution = pipe.execution(
         x, True, values, pipe.schedule, targets=targets, loss=loss, step=step, observer=pipe.observer, loss_scale=scale)
@@ -52,7 +52,7 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, l
     last = pipe.stages[-1].device
     sums = _of_all_replicas(execution.sums, last)
     weight = sums.metrics['loss'][1]
-    finished = gradients.finish(pipe.stages, values, sums.weight_gradients, weight if scale is None else weight * scale)
+    finished = gradients.finish(pipe.stages, execution.final_values(), sums, weight if scale is None else weight * scale)
     mean_loss, metrics, squared_norm = device_calls.call(
         last, _mean_of_batch, sums.metrics, sums.losses, [part.regularization for part in finished],
         [part.squared_norm for part in finished])
@@ -93,7 +93,7 @@ def evaluate(pipe, loss, x, targets, read):
     Returns:
         Dictionary from name to (sum, weight).
     """
-    values = variable_values.read_values(pipe.stages, False, read)
+    values = variable_values.read_values(pipe.stages, read)
     execution = pipe.execution(x, False, values, pipe.schedule.forward_only(), targets=targets, loss=loss, step=0)
     execution.run()
     last = pipe.stages[-1].device

@@ -5,6 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
+_PLAIN = (str, int, float, bool)
 _MEANS = ('sum_over_batch_size', 'mean', 'mean_with_sample_weight')
 
 
@@ -44,6 +45,25 @@ def as_metrics(loss_fn):
         return {'loss': (_sum(result * weights), _sum(weights))}
 
     return metrics
+
+
+def identity(loss_fn):
+    """Returns something hashable that is the same for losses that compute the same, as far as that is known.
+
+    Two objects of one of Keras's own classes with equal settings are equal; any other loss is equal to itself alone.
+
+    Args:
+        loss_fn: as in `as_metrics`.
+    """
+    settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if _is_from_keras(loss_fn) else {}
+    settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
+    if not settings or not all(value is None or callable(value) or isinstance(value, _PLAIN) for value in settings.values()):
+        return loss_fn
+    return type(loss_fn), *sorted(settings.items())
+
+
+def _is_from_keras(loss_fn):
+    return isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
 
 
 def _in_float32(output):

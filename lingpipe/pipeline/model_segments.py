@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.pipeline import stage
+from lingpipe.pipeline import random_seeds
 
 
 class Segment:
@@ -33,6 +33,10 @@ class Segment:
     @property
     def call_index(self):
         return self.unit.call_index
+
+    @property
+    def position(self):
+        return self.unit.position
 
     def __call__(self, values, training):
         """Runs the unit.
@@ -116,7 +120,7 @@ def move_variables(stage_parts, devices):
     """
     places = {}
     for parts, device in zip(stage_parts, devices):
-        stay = {id(state) for state in stage.seed_generator_states(parts.layers)}
+        stay = {id(state) for state in random_seeds.seed_generator_states(parts.layers)}
         for variable in (variable for layer in parts.layers for variable in layer.variables):
             if id(variable) not in stay:
                 places.setdefault(id(variable), (variable, device))

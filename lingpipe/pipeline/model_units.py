@@ -18,6 +18,7 @@ class Unit:
 
     Args:
         name: unique name: path through nested models, and for later calls of a shared layer their number, 'encoder/dense:1'.
+        position: place among the units of the model.
         layer: Keras layer, or Keras operation such as an addition.
         call_index: how many calls of the same layer come before.
         function: function `(list of tensors, training) -> list of tensors`.
@@ -26,8 +27,9 @@ class Unit:
         specs: list of `tf.TensorSpec`, one an output; sizes that the model leaves open are None.
     """
 
-    def __init__(self, name, layer, call_index, function, inputs, outputs, specs):
+    def __init__(self, name, position, layer, call_index, function, inputs, outputs, specs):
         self.name = name
+        self.position = position
         self.layer = layer
         self.call_index = call_index
         self.inputs = inputs
@@ -55,7 +57,8 @@ class Unit:
 
         inputs = [number for number in self.inputs if number not in absent]
         made = [(number, spec) for number, spec in zip(self.outputs, self.specs) if number not in absent]
-        return Unit(self.name, self.layer, self.call_index, function, inputs, [number for number, _ in made], [spec for _, spec in made])
+        outputs, specs = [list(column) for column in zip(*made)] or ([], [])
+        return Unit(self.name, self.position, self.layer, self.call_index, function, inputs, outputs, specs)
 
 
 class FlatModel(NamedTuple):
@@ -141,7 +144,7 @@ class _Flattening:
         self._num_values += len(symbols)
         specs = [tf.TensorSpec(symbol.shape, symbol.dtype) for symbol in symbols]
         name = f'{name}:{call_index}' if call_index else name
-        self.units.append(Unit(name, layer, call_index, function, inputs, outputs, specs))
+        self.units.append(Unit(name, len(self.units), layer, call_index, function, inputs, outputs, specs))
         return outputs
 
 

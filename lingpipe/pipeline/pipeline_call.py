@@ -24,15 +24,16 @@ def call(pipe, inputs, training):
     Returns:
         Nest of tensors `[batch, ...]`.
     """
-    values = variable_values.read_values(pipe.stages, training)
+    values = variable_values.read_values(pipe.stages)
     results = {}
-    tokens = [_port(stage, value.weights, results) for stage, value in zip(pipe.stages, values)]
+    tokens = [_port(stage, *row, results) for stage, row in zip(pipe.stages, _owned_weights(pipe.stages, values))]
 
     @tf.custom_gradient
     def run(*sources):
-        batch = _replace_floats(inputs, sources[len(tokens):])
+        batch = _replace_differentiable(inputs, sources[len(tokens):])
         execution = pipe.execution(
             batch, training, values, pipe.schedule.forward_then_backward(), input_gradients_needed=True)
+        _refuse_borrowed(execution.borrowed, training)
         execution.run([schedules.FORWARD])
         results['execution'] = execution
         with tf.device(device_kinds.for_single_operations(pipe.stages[-1].device)):
@@ -42,10 +43,8 @@ def call(pipe, inputs, training):
     def gradient(*upstream):
         return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, pipe.stages)
 
-    floats = boundary.unpack(inputs).floats
-    outputs = run(*tokens, *floats)
-    if training:
-        variable_values.assign(results['execution'].state_updates())
+    outputs = run(*tokens, *boundary.unpack(inputs).differentiable)
+    variable_values.assign(results['execution'].state_updates())
     masks = boundary.unpack(results['outputs']).masks
     return boundary.pack(boundary.Boundary(list(outputs), masks), boundary.structure_of(results['outputs']))
 
@@ -61,35 +60,65 @@ def evaluate(pipe, inputs):
         Nest of outputs `[batch, ...]`, as the last stage hands them out, and the list of the means of the losses that layers
         added, one a stage that has such layers.
     """
-    values = variable_values.read_values(pipe.stages, False)
+    values = variable_values.read_values(pipe.stages)
     execution = pipe.execution(inputs, False, values, pipe.schedule.forward_only())
     execution.run()
+    variable_values.assign(execution.state_updates())
     with tf.device(device_kinds.for_single_operations(pipe.stages[-1].device)):
         outputs = micro_batches.join(execution.outputs)
     return outputs, device_calls.call(pipe.stages[-1].device, losses.means_of_added, execution.sums.losses)
 
 
-def _port(stage, weights, results):
+def _owned_weights(stages, values):
+    """Returns, for each stage, the weights that no earlier stage has: pairs of Keras variables and their values."""
+    seen, rows = set(), []
+    for stage, value in zip(stages, values):
+        own = [pair for pair in zip(stage.variables().weights, value.weights) if id(pair[0]) not in seen]
+        seen |= {id(variable) for variable, _ in own}
+        rows.append(([variable for variable, _ in own], [weight for _, weight in own]))
+    return rows
+
+
+def _port(stage, variables, weights, results):
     @tf.custom_gradient
     def port(*weights):
-        return tf.zeros([]), lambda upstream: results['sums'].weight_gradients[stage.index]
+        def gradient(upstream):
+            with tf.device(device_kinds.for_single_operations(stage.device)):
+                return [_total(results['sums'], variable) for variable in variables]
+
+        return tf.zeros([]), gradient
 
     with tf.device(device_kinds.for_single_operations(stage.device)):
         return port(*weights) if weights else tf.zeros([])
 
 
+def _total(sums, variable):
+    """Returns the gradient of a variable, from all stages that read it; None where no output depends on it."""
+    parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
+             for other, gradient in zip(variables, gradients) if other is variable]
+    return tf.add_n(parts) if len(parts) > 1 else next(iter(parts), None)
+
+
+def _refuse_borrowed(variables, training):
+    trainable = [variable.path for variable in variables if variable.trainable]
+    if trainable and training:
+        raise ValueError(
+            f'A layer of the pipeline reads {trainable[:3]}, weights that no layer inside of it has, to which a pipeline that is called '
+            'as a layer hands no gradient. Make the layer that owns them a part of the pipeline, or set their trainable to False.')
+
+
 def _input_gradients(results, upstream, stages):
     execution = results['execution'].fork()
     with tf.device(device_kinds.for_single_operations(stages[-1].device)):
-        floats = [upstream[position] for position in boundary.unpack(results['outputs']).float_positions]
-        execution.give_output_gradients(micro_batches.split(floats, execution.num_micro_batches))
+        given = [upstream[position] for position in boundary.unpack(results['outputs']).differentiable_positions]
+        execution.give_output_gradients(micro_batches.split(given, execution.num_micro_batches))
     execution.run([schedules.BACKWARD])
     results['sums'] = execution.sums
     with tf.device(device_kinds.for_single_operations(stages[0].device)):
         return micro_batches.join(results['sums'].input_gradients)
 
 
-def _replace_floats(nest, floats):
+def _replace_differentiable(nest, tensors):
     parts = boundary.unpack(nest)
-    values = dict(enumerate(parts.values)) | dict(zip(parts.float_positions, floats))
+    values = dict(enumerate(parts.values)) | dict(zip(parts.differentiable_positions, tensors))
     return boundary.pack(parts._replace(values=list(values.values())), boundary.structure_of(nest))

@@ -8,8 +8,8 @@ from lingpipe.distribute import device_kinds
 class Positions:
     """Six numbers as one int64 tensor.
 
-    Seed, step, number of the micro-batch in the mini-batch, rows that went through the stage before it, number of the replica,
-    and number of the micro-batch in the replica.
+    Seed, step, number of the micro-batch in the mini-batch, its number of rows, number of the replica, and number of the
+    micro-batch in the replica.
 
     Each is a sum with a value known at run time only: were it a constant, TensorFlow would specialise and compile the
     functions of a stage once for every micro-batch.
@@ -26,7 +26,7 @@ class Positions:
         self._rows, self._device = rows, device_kinds.for_single_operations(device)
         with tf.device(self._device):
             self._start = tf.concat([tf.cast(seed_and_step, tf.int64), tf.constant([first, 0, replica, 0], tf.int64)], 0)
-        self._seen, self._tensors = {}, {}
+        self._tensors = {}
 
     @property
     def zero(self):
@@ -34,21 +34,10 @@ class Positions:
         with tf.device(self._device):
             return tf.cast(self._start[3], tf.float32)
 
-    def enter(self, stage_index, micro_batch):
-        """Notes that a micro-batch enters a stage.
-
-        Args:
-            stage_index: index of the stage.
-            micro_batch: number of the micro-batch.
-
-        Returns:
-            int64 tensor `[6]`.
-        """
-        seen = self._seen.get(stage_index, ())
-        self._seen[stage_index] = (*seen, micro_batch)
-        if (micro_batch, seen) not in self._tensors:
-            rows_before = sum(self._rows[earlier] for earlier in seen)
+    def of(self, micro_batch):
+        """Returns the int64 tensor `[6]` of a micro-batch, given by its number in the replica."""
+        if micro_batch not in self._tensors:
+            rows = tf.cast(self._rows[micro_batch], tf.int64)
             with tf.device(self._device):
-                self._tensors[micro_batch, seen] = self._start + tf.stack(
-                    [0, 0, micro_batch, tf.cast(rows_before, tf.int64), 0, micro_batch])
-        return self._tensors[micro_batch, seen]
+                self._tensors[micro_batch] = self._start + tf.stack([0, 0, micro_batch, rows, 0, micro_batch])
+        return self._tensors[micro_batch]

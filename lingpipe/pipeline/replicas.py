@@ -22,12 +22,11 @@ class Replicas:
 
     Args:
         executions: list of `executor.Execution`s, one a replica that takes part.
-        owners: for each stage, the list of the devices that its trainable variables live on.
         gradient_sum: `gradient_sums.GradientSum`.
     """
 
-    def __init__(self, executions, owners, gradient_sum):
-        self._executions, self._owners, self._gradient_sum = executions, owners, gradient_sum
+    def __init__(self, executions, gradient_sum):
+        self._executions, self._gradient_sum = executions, gradient_sum
         for execution in executions:
             execution.siblings = executions
 
@@ -53,34 +52,49 @@ class Replicas:
         last = self._executions[0].stages[-1].device
         metrics = device_calls.call(last, step_sums.add_up, [part.metrics for part in parts])
         losses = [device_calls.call(last, step_sums.add_up, list(pairs)) for pairs in zip(*[part.losses for part in parts])]
-        weight_gradients = [self._sum_weight_gradients(stage, [part.weight_gradients[stage] for part in parts])
-                            for stage in range(len(self._owners))]
-        return step_sums.Sums(metrics, losses, weight_gradients, [nest for part in parts for nest in part.input_gradients])
+        weights = parts[0].weights
+        weight_gradients = [self._sum_weight_gradients(index, variables, [part.weight_gradients[index] for part in parts])
+                            for index, variables in enumerate(weights)]
+        return step_sums.Sums(
+            metrics, losses, weights, weight_gradients, [nest for part in parts for nest in part.input_gradients])
+
+    @property
+    def borrowed(self):
+        """List of the Keras variables that some stage reads and none has."""
+        return self._executions[0].borrowed
+
+    @property
+    def state(self):
+        """The `state_updates.State` that the forward actions run so far lead to, over all replicas."""
+        return state_updates.merge(self._executions[0].stages, [execution.state for execution in self._executions])
+
+    def final_values(self):
+        """Returns, for each stage, its `Variables` after all forward actions, as tensors."""
+        return self._executions[0].final_values()
 
     def fork(self):
         """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
-        return Replicas([execution.fork() for execution in self._executions], self._owners, self._gradient_sum)
+        return Replicas([execution.fork() for execution in self._executions], self._gradient_sum)
 
     def give_output_gradients(self, gradients):
-        """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a floating-point output."""
+        """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a differentiable output."""
         gradients = iter(gradients)
         for execution, count in zip(self._executions, self._counts):
             execution.give_output_gradients([next(gradients) for _ in range(count)])
 
     def state_updates(self):
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
-        first, rows = self._executions[0], [execution.num_rows for execution in self._executions]
-        states = zip(*[execution.states for execution in self._executions])
-        merged = [state_updates.merge(stage, first.training, replicas, rows) for stage, replicas in zip(first.stages, states)]
-        return state_updates.updates(first.stages, first.training, merged)
+        return state_updates.updates(self._executions[0].stages, self.state)
 
     @property
     def _counts(self):
         return [execution.num_micro_batches for execution in self._executions]
 
-    def _sum_weight_gradients(self, stage, parts):
-        devices = [execution.stages[stage].device for execution in self._executions]
-        return self._gradient_sum(parts, devices, self._owners[stage])
+    def _sum_weight_gradients(self, index, variables, parts):
+        if not variables:
+            return []
+        devices = [execution.stages[index].device for execution in self._executions]
+        return self._gradient_sum(parts, devices, [variable_placement.owner(variable, devices) for variable in variables])
 
 
 def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, training, values, **kwargs):
@@ -108,14 +122,12 @@ def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, train
     executions = [
         executor.Execution(
             stages, schedule.for_num_micro_batches(stop - start), parts[start:stop], seed_and_step, training,
-            variable_values.bring(stages, training, values), targets=targets[start:stop],
+            variable_values.bring(stages, values), targets=targets[start:stop],
             first_micro_batch=here * len(parts) + start, replica=here * len(grid) + replica, equal_rows=equal, **kwargs)
         for replica, (stages, (start, stop)) in enumerate(zip(grid, shares)) if stop > start]
     if len(executions) == 1:
         return executions[0]
-    owners = [[variable_placement.owner(variable, devices) for variable in stages[0].trainable_variables]
-              for stages, devices in ((column, [stage.device for stage in column]) for column in zip(*grid))]
-    return Replicas(executions, owners, gradient_sum)
+    return Replicas(executions, gradient_sum)
 
 
 def _check_shares(shares, stages):

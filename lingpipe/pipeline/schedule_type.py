@@ -44,8 +44,11 @@ class Schedule:
         """Returns the index of the device that runs a stage; `stage % K` in every schedule but a user's own."""
         return self._devices[stage]
 
-    def execution_order(self):
+    def execution_order(self, waits_for_more=None):
         """Returns one global order of all actions that keeps each device's order and every data dependency.
+
+        Args:
+            waits_for_more: function from an action to a list of further actions that have to come before it, or None.
 
         Raises:
             ValueError: when the devices would wait for each other for ever.
@@ -56,11 +59,15 @@ class Schedule:
         while len(order) < num_actions:
             before = len(order)
             for device, actions in enumerate(self.device_actions):
-                while positions[device] < len(actions) and done.issuperset(self.dependencies(actions[positions[device]])):
+                while positions[device] < len(actions):
                     action = actions[positions[device]]
+                    if not done.issuperset([*self.dependencies(action), *(waits_for_more(action) if waits_for_more else [])]):
+                        break
                     done.add(action)
                     order.append(action)
                     positions[device] += 1
+            if len(order) == before and waits_for_more:
+                raise ValueError(f'Schedule {self.name!r} has no order in which actions wait for so many others.')
             if len(order) == before:
                 raise ValueError(deadlock.describe(self, positions))
         return order

@@ -17,7 +17,7 @@ import functools
 
 import tensorflow as tf
 
-from lingpipe.pipeline import analysis, identical_layers, stage
+from lingpipe.pipeline import analysis, identical_layers, random_seeds, stage
 from lingpipe.pipeline.recomputation import recomputing
 from lingpipe.pipeline.stage_map import StageMap
 
@@ -51,11 +51,11 @@ class SpmdPipeline:
         _validate(run, num_stages, recompute)
         self._map = StageMap(num_stages, is_partitioned)
         self._num_micro_batches, self._recompute = num_micro_batches, recompute
-        generators = stage.seed_generator_states(stack)
+        generators = random_seeds.seed_generator_states(stack)
         self._num_seeds = len(generators)
 
         def part(layers):
-            return stage.Stage(0, [stage.LayerSegment(layer) for layer in layers], '', generators)
+            return stage.Stage(0, [stage.LayerSegment(layer, position) for position, layer in enumerate(layers)], '', generators)
 
         size, self.num_left_out = divmod(run[1] - run[0], num_stages)
         first = run[1] - size * num_stages
@@ -132,7 +132,7 @@ class SpmdPipeline:
 
     def _seeds(self, seed_and_step):
         """Seeds of every generator of the stack for every micro-batch, int32 `[M, generators, 2]`."""
-        return tf.map_fn(lambda micro_batch: stage.draw_seeds(seed_and_step, micro_batch, self._num_seeds),
+        return tf.map_fn(lambda micro_batch: random_seeds.draw_seeds(seed_and_step, micro_batch, self._num_seeds),
                          tf.range(self._num_micro_batches, dtype=tf.int64), fn_output_signature=tf.int32)
 
     def _outer_pass(self, part, outer, inputs, targets, seeds, step, loss):
@@ -231,6 +231,11 @@ def _call(part, inputs, weights, step, seeds):
         raise ValueError(
             f'One of the layers {[layer.name for layer in part.layers]} adds a loss (add_loss or an activity regularizer), which '
             "one program for all cores leaves out. Set tpu_route='stage_programs', or compute it in the loss function.")
+    extras = [variable.path for variable, *_ in [*call.scope.assigned, *call.scope.borrowed.values()]]
+    if extras:
+        raise ValueError(
+            f'One of the layers {[layer.name for layer in part.layers]} assigns, or reads from another layer, {extras[:3]}, which one '
+            "program for all cores cannot. Set tpu_route='stage_programs'.")
     return call.outputs
 
 
@@ -266,7 +271,7 @@ def _validate(run, num_stages, recompute):
 
 
 def _refuse_extras(part):
-    variables = [variable.path for variable in part.variables(False).state]
+    variables = [variable.path for variable in part.variables().state]
     if variables:
         raise ValueError(f"tpu_route='spmd' takes layers without state other than weights, but there is {variables[:3]}. Set "
                          "tpu_route='stage_programs'.")

@@ -12,6 +12,18 @@ _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
 MOST_TPU_PARAMETERS = 3294
 
 
+def _once_a_flow(method):
+    """Keeps what a method finds for each `StageFlow`."""
+    @functools.wraps(method)
+    def found(self, flow):
+        key = (method.__name__, flow)
+        if key not in self._found:
+            self._found[key] = method(self, flow)
+        return self._found[key]
+
+    return found
+
+
 class StageProgram:
     """Forward and backward of one stage, cut from one traced graph.
 
@@ -26,7 +38,8 @@ class StageProgram:
         backward_segment      what enters the segment, gradients of what leaves it, sums
                                                                    -> gradients of what enters, sums + weight gradients
 
-    Residuals are what the forward pass computes and the backward pass reads; the bridge is what the first half of a split
+    A backward function computes what the step wants of it, a `gradient_flow.StageFlow`: not the gradients of frozen weights, nor
+    of inputs that no trained weight led to. Residuals are what the forward pass computes and the backward pass reads; the bridge is what the first half of a split
     backward pass computes and the second half reads. Tensors of the graph that were computed before go from function to
     function in a dictionary `known` from `tensor.ref()` to value. Sums of weight gradients over micro-batches travel through
     the backward function: never more than one copy is held.
@@ -44,10 +57,9 @@ class StageProgram:
     def __init__(self, stage, specs, structure, loss, training, by_layer):
         self._name = f'stage_{stage.index}'
         self._stage = stage
-        variables = stage.variables(training)
         specs = {
-            'inputs': specs[0], 'targets': specs[1], 'statistics': stage.statistics(training).spec,
-            'values': variables.map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
+            'inputs': specs[0], 'targets': specs[1],
+            'values': stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
             'position': tf.TensorSpec([6], tf.int64)}
         traces = []
         function = tf.function(
@@ -55,109 +67,120 @@ class StageProgram:
         self._graph = function.get_concrete_function(**specs).graph
         self.trace = traces[0]
         self._arguments = _arguments(self._graph, specs)
-        self._positions = {id(variable): position for position, variable in enumerate(variables.weights)}
-        self._pieces = {}
+        self._pieces, self._found = {}, {}
+
+    @property
+    def graph(self):
+        """The graph that everything was traced into."""
+        return self._graph
 
     def feed(self, arguments):
         """Returns what is known before the stage runs.
 
         Args:
-            arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `statistics`, `values` (a
-                `Variables`) and `position`, what `positions.Positions` gives.
+            arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `values` (a `Variables`) and
+                `position`, what `positions.Positions` gives; and `statistics` and `borrowed`, those of `Trace.given_statistics`
+                and `Trace.borrowed`.
         """
-        return {inner.ref(): outer for name, tensors in self._arguments.items()
-                for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}
+        known = {inner.ref(): outer for name, tensors in self._arguments.items()
+                 for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}
+        known.update({inner.ref(): outer for (_, inner), outer in zip(self.trace.borrowed, arguments['borrowed'])})
+        return {**known, self.trace.given_statistics.ref(): arguments['statistics']}
 
-    def forward(self, known, kept):
+    def forward(self, known, kept, flow=None):
         """Lays out the forward action in the current graph.
 
         Args:
             known: what `feed` returned.
             kept: 'residuals', 'between' or 'nothing': what the backward action will find computed.
+            flow: `StageFlow` of the backward action; None: there is none.
 
         Returns:
             Dictionary with the tensors of `Trace.forward`, what is known of the graph now, and the call operation.
         """
-        results = self.trace.forward
-        tensors = self._unrepeatable + {'residuals': self._residuals, 'between': self._between, 'nothing': []}[kept]
+        results, tensors = self.trace.forward, []
+        if flow:
+            tensors = self._unrepeatable(flow) + {
+                'residuals': self._residuals, 'between': self._between, 'nothing': lambda flow: []}[kept](flow)
         computed, operation = self._call(
-            ('forward', kept), known, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
+            ('forward', kept, flow), known, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
         found = tf.nest.map_structure(lambda tensor: computed[tensor.ref()], results)
         return found, {**known, **_select(computed, tensors)}, operation
 
-    def recompute(self, known, what):
+    def recompute(self, known, what, flow):
         """Lays out what the forward action did not keep: 'residuals', or what passes 'between' the segments.
 
         Returns:
             What is known now, and the call operation, None where nothing was missing.
         """
-        wanted = self._residuals if what == 'residuals' else self._between
+        wanted = self._residuals(flow) if what == 'residuals' else self._between(flow)
         missing = [tensor for tensor in wanted if tensor.ref() not in known]
         computed, operation = self._call(
-            ('recompute', what, len(missing)), known, missing, feeds=[ref.deref() for ref in known])
+            ('recompute', what, len(missing), flow), known, missing, feeds=[ref.deref() for ref in known])
         return {**known, **_select(computed, missing)}, operation
 
-    def backward(self, known, gradients, sums, input_gradients_needed):
+    def backward(self, known, gradients, sums, flow):
         """Lays out the backward action in the current graph.
 
         Args:
             known: what is known; all residuals among it.
-            gradients: list of the gradients of the floating-point outputs, or of the loss, then of the added losses.
-            sums: list of the sums of weight gradients over the micro-batches so far.
-            input_gradients_needed: whether to compute the gradients of the inputs.
+            gradients: list of the gradients of the differentiable outputs, or of the loss, then of the added losses.
+            sums: list of the sums of weight gradients over the micro-batches so far, one a weight of `flow`.
+            flow: `StageFlow`, what to compute.
 
         Returns:
-            List of the gradients of the floating-point inputs, the list of the new sums, and the call operation.
+            List of the gradients of the inputs of `flow`, the list of the new sums, and the call operation.
         """
-        return self._whole_backward('backward', known, gradients, sums, input_gradients_needed, self._residuals)
+        return self._whole_backward('backward', known, gradients, sums, flow, self._residuals(flow))
 
-    def backward_from_inputs(self, known, gradients, sums, input_gradients_needed):
+    def backward_from_inputs(self, known, gradients, sums, flow):
         """Lays out recomputation and the backward action as one function, inside of which residuals come and go.
 
         Args and Returns are those of `backward`, but for residuals, of which none need be known.
         """
-        return self._whole_backward('backward_from_inputs', known, gradients, sums, input_gradients_needed, self._unrepeatable)
+        return self._whole_backward('backward_from_inputs', known, gradients, sums, flow, self._unrepeatable(flow))
 
-    def _whole_backward(self, name, known, gradients, sums, input_gradients_needed, feeds):
-        wanted = self.trace.input_gradients if input_gradients_needed else []
-        computed, operation = self._call(
-            (name, input_gradients_needed), self._give(known, gradients, sums), wanted + self.trace.sums, feeds)
-        return _list(computed, wanted), _list(computed, self.trace.sums), operation
+    def _whole_backward(self, name, known, gradients, sums, flow, feeds):
+        inputs, new_sums = self._wanted(flow)
+        computed, operation = self._call((name, flow), self._give(known, gradients, sums, flow), inputs + new_sums, feeds)
+        return _list(computed, inputs), _list(computed, new_sums), operation
 
-    def backward_inputs(self, known, gradients, input_gradients_needed):
+    def backward_inputs(self, known, gradients, flow):
         """Lays out the first half of a split backward action: what the stage before waits for.
 
         Returns:
-            List of the gradients of the floating-point inputs, what is known now, and the call operation.
+            List of the gradients of the inputs of `flow`, what is known now, and the call operation.
         """
-        wanted = self.trace.input_gradients if input_gradients_needed else []
-        known = self._give(known, gradients, [])
-        if not wanted:
+        inputs, _ = self._wanted(flow)
+        known = self._give(known, gradients, [], flow)
+        if not inputs:
             return [], known, None
-        computed, operation = self._call('backward_inputs', known, wanted + self._bridge, feeds=self._residuals)
-        return _list(computed, wanted), {**known, **_select(computed, self._bridge)}, operation
+        bridge = self._bridge(flow)
+        computed, operation = self._call(('backward_inputs', flow), known, inputs + bridge, feeds=self._residuals(flow))
+        return _list(computed, inputs), {**known, **_select(computed, bridge)}, operation
 
-    def backward_weights(self, known, sums):
+    def backward_weights(self, known, sums, flow):
         """Lays out the second half, from what `backward_inputs` left.
 
         Returns:
             The list of the new sums, and the call operation.
         """
-        bridge = [tensor for tensor in self._bridge if tensor.ref() in known]
+        _, new_sums = self._wanted(flow)
+        bridge = [tensor for tensor in self._bridge(flow) if tensor.ref() in known]
         computed, operation = self._call(
-            ('backward_weights', bool(bridge)), {**known, **self._sums(sums)}, self.trace.sums,
-            feeds=self._residuals + bridge)
-        return _list(computed, self.trace.sums), operation
+            ('backward_weights', bool(bridge), flow), {**known, **self._sums(sums, flow)}, new_sums,
+            feeds=self._residuals(flow) + bridge)
+        return _list(computed, new_sums), operation
 
-    def backward_segment(self, index, known, gradients, sums, input_gradients_needed):
+    def backward_segment(self, index, known, gradients, sums, flow):
         """Lays out the backward pass of one segment, which recomputes what lies inside it.
 
         Args:
             index: index of the segment.
             known: what is known; all that passes between the segments among it.
-            gradients: gradients of the floating-point values that leave the segment; then, as everywhere, of added losses.
-            sums: list of all sums of weight gradients; those of this segment's weights are replaced.
-            input_gradients_needed: whether to compute the gradients of the inputs of the stage.
+            gradients: gradients of the differentiable values that leave the segment; then, as everywhere, of added losses.
+            sums: list of the sums of weight gradients, one a weight of `flow`; those of this segment's weights are replaced.
+            flow: `StageFlow` of the stage.
 
         Returns:
             List of the gradients of what enters the segment, the list of sums, and the call operation.
@@ -165,15 +188,21 @@ class StageProgram:
         trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self.num_added_losses:]
         is_last, outer = index == len(trace.between), len(gradients) - len(added)
         given = trace.given_gradients[:outer] if is_last else trace.between_gradients[index]
-        entering = [*trace.between_gradients[index - 1]] if index else trace.input_gradients
-        wanted = entering if index or input_gradients_needed else []
-        own = self._first_used_in(index)
-        known = {**known, **{inner.ref(): outer for inner, outer in zip([*given, *added], gradients)}, **self._sums(sums)}
+        wanted = trace.between_gradients[index - 1] if index > self.first_segment(flow) else self._wanted(flow)[0]
+        own = {place: trace.segment_sums[index][position] for place, position in enumerate(flow.weights)
+               if position in trace.segment_sums[index]}
+        known = {**known, **{inner.ref(): outer for inner, outer in zip([*given, *added], gradients)}, **self._sums(sums, flow)}
         computed, operation = self._call(
-            ('backward_segment', index, input_gradients_needed), known, wanted + [trace.sums[position] for position in own],
-            feeds=[*self._between, *given, *self._unrepeatable])
-        new = [computed[trace.sums[position].ref()] if position in own else value for position, value in enumerate(sums)]
+            ('backward_segment', index, flow), known, [*wanted, *own.values()],
+            feeds=[*self._between(flow), *given, *self._unrepeatable(flow)])
+        new = [computed[own[place].ref()] if place in own else value for place, value in enumerate(sums)]
         return _list(computed, wanted), new, operation
+
+    def first_segment(self, flow):
+        """Returns the index of the first segment whose backward pass is wanted."""
+        if flow.inputs:
+            return 0
+        return min((index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(flow.weights)), default=0)
 
     def total_weight(self, targets):
         """Lays out the weight of a micro-batch's loss, without running the stage.
@@ -194,15 +223,14 @@ class StageProgram:
                 'than its targets: the two cannot be brought together. Let the weight depend on y_true and sample_weight only.')
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
-    def has_residuals(self, known):
+    def has_residuals(self, known, flow):
         """Whether all residuals are known."""
-        return all(tensor.ref() in known for tensor in self._residuals)
+        return all(tensor.ref() in known for tensor in self._residuals(flow))
 
-    @property
-    def num_backward_arguments(self):
+    def num_backward_arguments(self, flow):
         """The most tensors that the backward function may take, residuals among them."""
         trace = self.trace
-        return len([*self._all_arguments(), *self._residuals, *trace.given_gradients, *trace.given_sums])
+        return len([*self._all_arguments(), *self._residuals(flow), *trace.given_gradients, *trace.given_sums])
 
     @property
     def num_segments(self):
@@ -224,23 +252,21 @@ class StageProgram:
                 repeats=name in _REPEATING, inline=device_kinds.is_logical_core(self._stage.device))
         return self._pieces[key](known)
 
-    def _give(self, known, gradients, sums):
-        return {**known, **{inner.ref(): outer for inner, outer in zip(self.trace.given_gradients, gradients)},
-                **self._sums(sums)}
+    def _wanted(self, flow):
+        """Returns the lists of input gradients and of new sums."""
+        return ([self.trace.input_gradients[position] for position in flow.inputs],
+                [self.trace.sums[position] for position in flow.weights])
 
-    def _sums(self, sums):
-        return {inner.ref(): outer for inner, outer in zip(self.trace.given_sums, sums)}
+    def _give(self, known, gradients, sums, flow):
+        return {**known, **{inner.ref(): outer for inner, outer in zip(self.trace.given_gradients, gradients)},
+                **self._sums(sums, flow)}
+
+    def _sums(self, sums, flow):
+        return {self.trace.given_sums[position].ref(): outer for position, outer in zip(flow.weights, sums)}
 
     def _all_arguments(self):
-        return [tensor for tensors in self._arguments.values() for tensor in tensors]
-
-    def _first_used_in(self, index):
-        """Positions of the weights that no segment before this one uses."""
-        def used(segments):
-            return {self._positions[id(variable)] for segment in segments for layer in segment.layers
-                    for variable in layer.trainable_variables}
-
-        return sorted(used([self._stage.segments[index]]) - used(self._stage.segments[:index]))
+        return [tensor for tensors in self._arguments.values() for tensor in tensors] + [
+            self.trace.given_statistics, *[placeholder for _, placeholder in self.trace.borrowed]]
 
     @functools.cached_property
     def _backward_operations(self):
@@ -248,47 +274,48 @@ class StageProgram:
         return later | graph_pieces.repeated_pools(later)
 
     @functools.cached_property
-    def _backward_ancestors(self):
-        return graph_pieces.ancestors(self.trace.input_gradients + self.trace.sums)
-
-    @functools.cached_property
     def _side_effects(self):
         later = self._backward_operations
         return [operation for operation in self._graph.get_operations()
                 if operation.op_def.is_stateful and operation not in later]
 
-    @functools.cached_property
-    def _residuals(self):
+    @_once_a_flow
+    def _backward_ancestors(self, flow):
+        inputs, sums = self._wanted(flow)
+        return graph_pieces.ancestors(inputs + sums)
+
+    @_once_a_flow
+    def _residuals(self, flow):
         """What the forward pass computes from its arguments and the backward pass reads."""
         later = self._backward_operations
-        return self._frontier(later & self._backward_ancestors, later)
+        return self._frontier(later & self._backward_ancestors(flow), later, flow)
 
-    @functools.cached_property
-    def _bridge(self):
+    @_once_a_flow
+    def _bridge(self, flow):
         """What the way to the input gradients computes and the way to the weight gradients alone reads."""
-        later = self._backward_operations
-        first = graph_pieces.ancestors(self.trace.input_gradients) & later
-        second = (graph_pieces.ancestors(self.trace.sums) & later) - first
+        later, (inputs, sums) = self._backward_operations, self._wanted(flow)
+        first = graph_pieces.ancestors(inputs) & later
+        second = (graph_pieces.ancestors(sums) & later) - first
         return [tensor for tensor in self._read_by(second) if tensor.op in first and tensor.op.inputs]
 
-    @functools.cached_property
-    def _between(self):
+    @_once_a_flow
+    def _between(self, flow):
         """What passes between the segments and is computed: no argument, and nothing twice."""
         fed = {tensor.ref() for tensor in self._all_arguments()}
-        tensors = tf.nest.flatten(self.trace.between) + self._unrepeatable
+        tensors = tf.nest.flatten(self.trace.between) + self._unrepeatable(flow)
         return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in fed}.values())
 
-    @functools.cached_property
-    def _unrepeatable(self):
+    @_once_a_flow
+    def _unrepeatable(self, flow):
         """What the backward pass needs and might come out differently a second time, such as tf.random.uniform's numbers."""
-        operations = self._backward_ancestors - self._backward_operations
+        operations = self._backward_ancestors(flow) - self._backward_operations
         return [tensor for operation in self._graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
 
-    def _frontier(self, operations, excluded):
+    def _frontier(self, operations, excluded, flow):
         """Tensors that `operations` read, that depend on the arguments, and that are made by none of `excluded`."""
         fed = {tensor.ref() for tensor in self._all_arguments()}
-        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable)
+        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable(flow))
         return [tensor for tensor in self._read_by(operations)
                 if tensor.op not in excluded and tensor.op in from_arguments and tensor.ref() not in fed]
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.layers import replica_sums
-from lingpipe.pipeline import boundary
+from lingpipe.pipeline import batch_statistics, boundary
 
 
 class Trace(NamedTuple):
@@ -20,26 +20,39 @@ class Trace(NamedTuple):
     Attributes:
         outputs: `Boundary`.
         output_structure: `Structure` of the outputs.
-        forward: dictionary with `outputs`, `statistics`, `state`, `metrics` and `losses` (a list with the sum of the losses
-            that layers added and the number of rows, or an empty one).
+        forward: dictionary with `outputs`, `statistics`, `assigned` (list of new values), `metrics` and `losses` (a list with
+            the sum of the losses that layers added and the number of rows, or an empty one).
+        statistics: the `BatchStatistics`.
+        given_statistics: placeholder for the statistics of the micro-batches so far.
+        borrowed: list of pairs (Keras variable, placeholder) of variables that layers read and the stage does not have.
+        assigned: list of Keras variables that layers assign.
         between: list of `Boundary`s, what passes from each segment to the next.
-        given_gradients: list of placeholders for the gradients of the floating-point outputs, or of the loss; one for the
+        given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss; one for the
             added losses follows where there are any.
-        given_sums: list of placeholders for the sums of weight gradients over the micro-batches so far.
-        input_gradients: list of the gradients of the floating-point inputs.
-        between_gradients: for each entry of `between`, the gradients of its floating-point values.
+        weights: list of the Keras variables that have a gradient.
+        given_sums: list of placeholders, one a weight, for the sums of weight gradients over the micro-batches so far.
+        input_gradients: list of the gradients of the differentiable inputs, None where they have none.
+        between_gradients: for each entry of `between`, the gradients of its differentiable values.
         sums: list of `given_sums` plus this micro-batch's weight gradients.
+        segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient that this
+            segment alone contributes; empty unless the backward pass is cut at every segment.
     """
 
     outputs: boundary.Boundary
     output_structure: boundary.Structure
     forward: dict
+    statistics: batch_statistics.BatchStatistics
+    given_statistics: tf.Tensor
+    borrowed: list
+    assigned: list
     between: list
     given_gradients: list
+    weights: list
     given_sums: list
     input_gradients: list
     between_gradients: list
     sums: list
+    segment_sums: list
 
 
 def trace_function(stage, structure, loss, training, by_layer, traces):
@@ -54,59 +67,93 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
         traces: list to append to.
     """
 
-    def function(inputs, targets, statistics, values, position):
+    def function(inputs, targets, values, position):
+        rows = _Rows(position[3], inputs)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(inputs.floats + values.weights)
+            tape.watch(inputs.differentiable)
             with replica_sums.working_for(stage.replica(position[4], position[5])):
-                call = stage.call(
-                    boundary.pack(inputs, structure), values, position[1], stage.seeds(position[:2], position[2]), training)
-            metrics = {} if loss is None else loss(targets, call.outputs)
-            losses = _added_losses(call.losses, inputs)
+                call = stage.call(boundary.pack(inputs, structure), values, position[1],
+                                  stage.seeds(position[:2], position[2]), training, by_layer, tape.watch)
+            with call.scope:  # a loss may read weights too
+                metrics = {} if loss is None else loss(targets, call.outputs)
+            losses = rows.added_losses(call.losses)
             outputs = boundary.unpack(call.outputs)
-            differentiated = (outputs.floats if loss is None else [metrics['loss'][0]]) + losses[:1]
+            differentiated = (outputs.differentiable if loss is None else [metrics['loss'][0]]) + losses[:1]
         between = [boundary.unpack(nest) for nest in call.between] if by_layer else []
-        is_empty = _is_empty(inputs)
-        merged = stage.statistics(training).merge(
-            statistics, call.statistics, _share_of_rows(inputs, position[3]), is_empty)
-        forward = {'outputs': outputs, 'statistics': merged, 'state': call.state, 'metrics': metrics, 'losses': losses}
-        traces.append(Trace(outputs, boundary.structure_of(call.outputs), forward, between,
-                            *_backward(tape, differentiated, inputs.floats, values.weights, between, is_empty)))
+        statistics = batch_statistics.BatchStatistics([norm_call.norm for norm_call in call.scope.norm_calls])
+        given_statistics = _placeholder(statistics.spec)
+        assigned = call.scope.assigned
+        forward = {
+            'outputs': outputs, 'metrics': metrics, 'losses': losses,
+            'statistics': statistics.merge(given_statistics, statistics.of_micro_batch(call.scope.norm_calls), rows.is_empty is not None),
+            'assigned': [rows.unless_empty(value, old) for _, value, old in assigned]}
+        traces.append(Trace(
+            outputs, boundary.structure_of(call.outputs), forward, statistics, given_statistics,
+            list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
+            **_backward(tape, differentiated, inputs.differentiable, call.scope.versions, between, rows,
+                        len(stage.segments) if by_layer else 0)))
 
     return function
 
 
-def _backward(tape, differentiated, inputs, weights, between, is_empty):
-    given_gradients = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in differentiated]
-    groups = [inputs, weights, *[point.floats for point in between]]
-    gradients = tape.gradient(
-        differentiated, groups, given_gradients, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    input_gradients, weight_gradients, *between_gradients = [
-        [tf.convert_to_tensor(gradient) for gradient in group] for group in gradients]
-    given_sums = [tf.compat.v1.placeholder(weight.dtype, weight.shape) for weight in weights]
-    sums = [total + gradient for total, gradient in zip(given_sums, _zero_where(is_empty, weight_gradients))]
-    return given_gradients, given_sums, input_gradients, between_gradients, sums
+class _Rows:
+    """How many rows of the batch a micro-batch has: none is possible where sizes are found out at run time.
+
+    Args:
+        count: int64 scalar tensor.
+        inputs: `Boundary` of the stage's inputs.
+    """
+
+    def __init__(self, count, inputs):
+        self._count = count
+        known = inputs.values and inputs.values[0].shape.rank and inputs.values[0].shape[0]
+        self.is_empty = None if known else tf.equal(count, 0)
+
+    def unless_empty(self, value, otherwise):
+        """Returns `value`, or what counts where there are no rows, which batch norm and means answer with NaN."""
+        return value if self.is_empty is None else tf.where(self.is_empty, otherwise, value)
+
+    def added_losses(self, losses):
+        """Returns the sum and the weight of losses that layers added: the mean over the mini-batch goes by rows."""
+        if not losses:
+            return []
+        rows = tf.cast(self._count, tf.float32)
+        total = tf.add_n([tf.cast(tf.reduce_sum(loss), tf.float32) for loss in losses])
+        return [tf.math.multiply_no_nan(total, rows), rows]
 
 
-def _added_losses(losses, inputs):
-    """The mean over the mini-batch weighs a micro-batch's losses by its rows."""
-    if not losses:
-        return []
-    rows = tf.cast(tf.shape(inputs.values[0])[0], tf.float32)
-    return [tf.math.multiply_no_nan(tf.add_n([tf.cast(tf.reduce_sum(loss), tf.float32) for loss in losses]), rows), rows]
+def _backward(tape, differentiated, inputs, versions, between, rows, num_segments):
+    given_gradients = [_placeholder(tensor) for tensor in differentiated]
+    groups = [inputs, [version.value for version in versions], *[point.differentiable for point in between]]
+    input_gradients, version_gradients, *between_gradients = tape.gradient(differentiated, groups, given_gradients)
+    found = [version._replace(value=rows.unless_empty(gradient, tf.zeros([], gradient.dtype)))
+             for version, gradient in zip(versions, map(_dense, version_gradients)) if gradient is not None]
+    weights = list({id(version.variable): version.variable for version in found}.values())
+    given_sums = [_placeholder(tf.TensorSpec(weight.shape, weight.dtype)) for weight in weights]
+    return {
+        'given_gradients': given_gradients, 'weights': weights, 'given_sums': given_sums,
+        'input_gradients': list(map(_dense, input_gradients)),
+        'between_gradients': [
+            [tf.zeros_like(value) if gradient is None else _dense(gradient)
+             for value, gradient in zip(point.differentiable, gradients)] for point, gradients in zip(between, between_gradients)],
+        'sums': list(_sums(weights, given_sums, found).values()),
+        'segment_sums': [_sums(weights, given_sums, [version for version in found if version.segment == segment])
+                         for segment in range(num_segments)]}
 
 
-def _is_empty(inputs):
-    """Whether this micro-batch has no rows, which batch norm answers with NaN; None where it is known to have some."""
-    first = inputs.values[0]
-    return None if first.shape[0] else tf.equal(tf.shape(first)[0], 0)
+def _sums(weights, given_sums, versions):
+    """Returns the dictionary from position of a weight to its sum with the gradients of some versions, where there are any."""
+    sums = {}
+    for position, (weight, given) in enumerate(zip(weights, given_sums)):
+        parts = [version.value for version in versions if version.variable is weight]
+        if parts:
+            sums[position] = tf.add_n([given, *parts]) if len(parts) > 1 else given + parts[0]
+    return sums
 
 
-def _zero_where(is_empty, gradients):
-    if is_empty is None:
-        return gradients
-    return [tf.where(is_empty, tf.zeros([], gradient.dtype), gradient) for gradient in gradients]
+def _placeholder(tensor):
+    return tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
 
 
-def _share_of_rows(inputs, rows_before):
-    rows = tf.shape(inputs.values[0], tf.int64)[0]
-    return tf.cast(tf.math.divide_no_nan(tf.cast(rows, tf.float64), tf.cast(rows_before + rows, tf.float64)), tf.float32)
+def _dense(gradient):
+    return None if gradient is None else tf.convert_to_tensor(gradient)

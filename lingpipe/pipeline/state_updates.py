@@ -1,6 +1,6 @@
-"""What a mini-batch leaves in moving averages and other state, of one pipeline or of several replicas."""
+"""What a mini-batch leaves in moving averages and other variables, of one pipeline or of several replicas."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -8,78 +8,89 @@ from lingpipe.distribute import across_replicas, device_calls
 from lingpipe.pipeline import variable_values
 
 
-class StageState(NamedTuple):
-    """The state of one stage after all forward actions.
+class Assigned(NamedTuple):
+    """A variable that layers assign.
 
     Attributes:
-        statistics: statistics of batch norm `[2, channels]` over the rows of the mini-batch.
-        initial: list of tensors, the other state before the mini-batch.
-        new: list of tensors, the same after it.
+        variable: Keras variable.
+        before: tensor, its value before the mini-batch.
+        value: tensor, the value that was assigned last.
+        device: name of the device that assigned it.
     """
 
-    statistics: tf.Tensor
-    initial: list
-    new: list
+    variable: Any
+    before: tf.Tensor
+    value: tf.Tensor
+    device: str
 
 
-def updates(stages, training, states):
+class State(NamedTuple):
+    """What the forward actions of a mini-batch lead to.
+
+    Attributes:
+        statistics: list of `BatchStatistics`, one a stage.
+        values: list of tensors `[3, channels]`, the statistics of each stage over the rows of the mini-batch.
+        assigned: dictionary from the id of a variable to its `Assigned`.
+    """
+
+    statistics: list
+    values: list
+    assigned: dict
+
+
+def updates(stages, state):
     """Returns pairs (Keras variable, new value) of all that changes.
 
     Args:
         stages: list of `Stage`s.
-        training: Python boolean.
-        states: list of `StageState`s, one a stage.
+        state: `State`.
     """
-    found, changed = [], {}
+    changed = {}
 
     def read(variable):
-        return changed[id(variable)] if id(variable) in changed else variable_values.read_variable(variable)
+        return changed[id(variable)][1] if id(variable) in changed else variable_values.read_variable(variable)
 
-    for stage, state in zip(stages, states):
-        new = stage.statistics(training).updates(state.statistics, read, stage.device)
-        new += [(variable, across_replicas.agree_on(stage.device, variable.aggregation, old, value))
-                for variable, value, old in zip(stage.variables(training).state, state.new, state.initial) if value is not old]
-        changed.update((id(variable), value) for variable, value in new)
-        found += new
-    return list({id(variable): (variable, changed[id(variable)]) for variable, _ in found}.values())
+    for each in state.assigned.values():
+        value = across_replicas.agree_on(each.device, each.variable.aggregation, each.before, each.value)
+        changed[id(each.variable)] = (each.variable, value)
+    for stage, statistics, values in zip(stages, state.statistics, state.values):
+        changed.update((id(variable), (variable, value)) for variable, value in statistics.updates(values, read, stage.device))
+    return list(changed.values())
 
 
-def merge(stage, training, states, rows):
-    """Joins what the replicas of a stage made of their shares of a mini-batch.
+def merge(stages, states):
+    """Joins what the replicas made of their shares of a mini-batch.
 
-    Statistics are those of all rows. Other state follows the `aggregation` of its Keras variable: 'mean', 'sum' of the changes,
-    else that of the first replica.
+    Statistics are those of all rows. What layers assigned follows the `aggregation` of its Keras variable: 'mean', 'sum' of the
+    changes, else that of the first replica.
 
     Args:
-        stage: `Stage` of the first replica, which does the work.
-        training: Python boolean.
-        states: list of `StageState`s, one a replica.
-        rows: list of the numbers of rows of the replicas, integers or scalar tensors.
+        stages: list of `Stage`s of the first replica, which do the work.
+        states: list of `State`s, one a replica.
 
     Returns:
-        `StageState`.
+        `State`.
     """
-    merged = device_calls.call(
-        stage.device, lambda parts, rows: _join(stage.statistics(training), parts, rows),
-        [state.statistics for state in states], [tf.cast(count, tf.int64) for count in rows])
     first = states[0]
-    new = [_aggregate(variable, old, [state.new[index] for state in states], stage.device)
-           for index, (variable, old) in enumerate(zip(stage.variables(training).state, first.initial))]
-    return StageState(merged, first.initial, new)
+    values = [device_calls.call(stage.device, lambda parts, statistics=statistics: _join(statistics, parts), list(parts))
+              for stage, statistics, parts in zip(stages, first.statistics, zip(*[state.values for state in states]))]
+    assigned = {key: each._replace(value=_aggregate(each, [state.assigned[key].value for state in states]))
+                for key, each in first.assigned.items()}
+    return State(first.statistics, values, assigned)
 
 
-def _join(statistics, parts, rows):
-    joined, seen = parts[0], rows[0]
-    for part, count in zip(parts[1:], rows[1:]):
-        seen += count
-        joined = statistics.merge(joined, part, tf.math.divide_no_nan(tf.cast(count, tf.float32), tf.cast(seen, tf.float32)),
-                                  tf.equal(count, 0))
+def _join(statistics, parts):
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = statistics.merge(joined, part)
     return joined
 
 
-def _aggregate(variable, old, values, device):
-    if values[0] is old or variable.aggregation not in ('mean', 'sum'):
-        return values[0]
+def _aggregate(assigned, values):
+    variable = assigned.variable
     if variable.aggregation == 'mean':
-        return device_calls.call(device, lambda values: sum(values[1:], values[0]) / len(values), values)
-    return device_calls.call(device, lambda old, values: old + sum(value - old for value in values), old, values)
+        return device_calls.call(assigned.device, lambda values: sum(values[1:], values[0]) / len(values), values)
+    if variable.aggregation == 'sum':
+        return device_calls.call(
+            assigned.device, lambda before, values: before + sum(value - before for value in values), assigned.before, values)
+    return values[0]

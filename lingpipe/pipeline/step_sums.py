@@ -11,12 +11,14 @@ class Sums(NamedTuple):
     Attributes:
         metrics: dictionary from name to (sum, weight), on the last stage.
         losses: for each stage whose layers add losses, the pair (sum, rows).
-        weight_gradients: for each stage, the list of gradient sums of its weights.
-        input_gradients: for each micro-batch, the list of gradients of its floating-point inputs; empty where not asked for.
+        weights: for each stage, the list of the Keras variables that a loss depends on.
+        weight_gradients: for each stage, the list of the sums of their gradients.
+        input_gradients: for each micro-batch, the list of gradients of its differentiable inputs; empty where not asked for.
     """
 
     metrics: dict
     losses: list
+    weights: list
     weight_gradients: list
     input_gradients: list
 

@@ -12,12 +12,16 @@ def read_variable(variable):
     return variable.value.read_value()
 
 
-def read_values(stages, training, read=read_variable):
+def read_unwatched(variable):
+    """Reads a Keras variable where no gradient tape sees it: whoever reads it so takes care of its gradient."""
+    return tf.raw_ops.ReadVariableOp(resource=variable.value.handle, dtype=variable.dtype)
+
+
+def read_values(stages, read=read_variable):
     """Reads each stage's variables, each where it lives, and once where several stages use it.
 
     Args:
         stages: list of `Stage`s.
-        training: Python boolean.
         read: function that gives the value to use for a Keras variable.
 
     Returns:
@@ -31,15 +35,14 @@ def read_values(stages, training, read=read_variable):
                 known[id(variable)] = read(variable)
         return known[id(variable)]
 
-    return [stage.variables(training).map(functools.partial(value_of, stage)) for stage in stages]
+    return [stage.variables().map(functools.partial(value_of, stage)) for stage in stages]
 
 
-def bring(stages, training, values):
+def bring(stages, values):
     """Brings values to the devices of the stages, once where one lives elsewhere.
 
     Args:
         stages: list of `Stage`s.
-        training: Python boolean.
         values: what `read_values` returned for them, or for other replicas of them.
 
     Returns:
@@ -53,7 +56,7 @@ def bring(stages, training, values):
     for stage, parts in zip(stages, values):
         with tf.device(stage.device):
             brought.append(type(parts)(*[[on(stage, *pair) for pair in zip(*row)]
-                                         for row in zip(stage.variables(training), parts)]))
+                                         for row in zip(stage.variables(), parts)]))
     return brought
 
 

@@ -78,7 +78,7 @@ def step_function(pipe, loss, observer=None):
 
 def value_specs(pipe):
     """Returns, for each stage, its `Variables` as `tf.TensorSpec`."""
-    return [stage.variables(True).map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)) for stage in pipe.stages]
+    return [stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)) for stage in pipe.stages]
 
 
 def step_calls(pipe, input_specs, target_specs, loss):

@@ -69,9 +69,9 @@ class SynchronousProgram(server_program.ServerProgram):
             self._weighted_loss, images, tuple(targets), step=self.global_step.read_value(), assign_state=False)
         for variable, gradient in zip(self._trainable, out.gradients):
             self._slots.put(share, variable, gradient)
-        updates = [(variable, value) for variable, value in out.state_updates if tf.as_dtype(variable.dtype).is_floating]
-        self._updated = [variable for variable, _ in updates]
-        for variable, value in updates:
+        _refuse_what_has_no_mean(self._task.body, out.state_updates)
+        self._updated = [variable for variable, _ in out.state_updates]
+        for variable, value in out.state_updates:
             self._slots.put(share, variable, value)
         metrics = dict(out.metrics)
         weight = metrics.pop(_WEIGHT)
@@ -104,11 +104,23 @@ class SynchronousProgram(server_program.ServerProgram):
         shares = {id(variable): share for variable, share in zip(self._updated, self._slots.shares(self._updated))}
         means = {id(variable): mean for variable, mean in zip(
             self._updated, self._means(self._updated, (list(shares.values()),), (weights,)))}
-        for norm in batch_statistics.deferred_batch_norms(self._task.body.stack):
+        for norm in batch_statistics.batch_norms(self._task.body.stack):
             mean, variance = id(norm.moving_mean), id(norm.moving_variance)
+            if mean not in means:
+                continue
             with tf.device(norm.moving_variance.value.device):
                 means[variance] += _between(shares[mean], weights, norm.momentum)
         return [(variable, means[id(variable)]) for variable in self._updated]
+
+
+def _refuse_what_has_no_mean(body, updates):
+    names = [variable.path for variable, _ in updates
+             if variable.trainable or not tf.as_dtype(variable.dtype).is_floating]
+    names += [norm.name for norm in {id(norm): norm for stage in body.stages for norm in stage.repeated_norms}.values()]
+    if names:
+        raise ValueError(
+            f'Layers assign {names[:3]}, integers or weights that are trained, or call a batch norm more than once, of which shares of a '
+            'batch have no mean. Train asynchronously (train.synchronous=False), or without parameter servers.')
 
 
 def _between(moved_means, weights, momentum):

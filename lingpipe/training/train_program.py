@@ -180,8 +180,8 @@ class TrainProgram:
             step: number of steps done.
             apply: function of the clipped gradients that updates the weights.
         """
+        variable_values.assign(out.state_updates)  # before weights that layers assign themselves get their update
         apply(self._clip(out.gradients, norm))
-        variable_values.assign(out.state_updates)
         if self.average:
             self.average.update(step)
 

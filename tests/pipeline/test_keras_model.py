@@ -368,18 +368,6 @@ def test_layers_that_cannot_be_cut_are_refused_by_name():
         keras_model.ModelGraph(keras.Model(inputs, recurrent))
 
 
-def test_weights_that_no_output_depends_on_are_refused():
-    model, extra = encoder(), layers.Dense(2, name='extra')
-    model.extra = extra
-    extra.build((None, 3))
-    if len(model.trainable_variables) == 4:
-        pytest.skip('This Keras does not count the weights of layers attached to a Functional model.')
-    with pytest.raises(ValueError, match='extra/kernel.*trainable=False'):
-        keras_model.ModelGraph(model)
-    extra.trainable = False
-    assert len(keras_model.ModelGraph(model).trainable_variables) == 4
-
-
 def test_ends_that_do_not_cut_the_units_are_refused():
     with pytest.raises(ValueError, match='ascending end indices'):
         keras_model.ModelGraph(encoder()).stages([2, 2, 3])

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingpipe.models import pipeline_model
 from lingpipe.pipeline import gpipe_layer, layer_profile
 
 layers = keras.layers
@@ -287,3 +288,29 @@ def test_no_config_of_a_layer_is_needed(assert_close):
     model, x = keras.Sequential([keras.Input([4]), Own(4), layers.Dense(2)]), np.ones([4, 4], 'float32')
     wanted = model(x)
     assert_close(from_keras(model, num_partitions=2)(x), wanted)
+
+
+def test_weights_that_no_output_depends_on_stay_as_they_are_with_one_warning(assert_close):
+    def make():
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input([4])
+        hidden = layers.Dense(4, name='first')(inputs)
+        model = keras.Model(inputs, layers.Dense(2, name='second')(hidden))
+        model.extra = layers.Dense(3, name='extra')
+        model.extra.build((None, 3))
+        return model
+
+    def fit(model):
+        model.compile(keras.optimizers.AdamW(0.01, weight_decay=0.1), 'mse')
+        with pytest.warns(UserWarning, match='Gradients do not exist') as caught:
+            model.fit(x, y, batch_size=2, shuffle=False, verbose=0)
+        return [str(warning.message) for warning in caught if 'Gradients' in str(warning.message)]
+
+    x, y = images(2)[:, 0, 0, :1].repeat(4, 1), np.ones([4, 2], 'float32')
+    plain, source = make(), make()
+    device = source.extra.kernel.value.device
+    pipe = from_keras(source, num_partitions=2)
+    assert [gradient is None for gradient in pipe.value_and_grad(mean_square, x, y).gradients] == [False] * 4 + [True] * 2
+    assert fit(pipeline_model.PipelineModel(pipe)) == fit(plain)
+    assert_close([weight.numpy() for weight in source.weights], [weight.numpy() for weight in plain.weights])
+    assert source.extra.kernel.value.device == device

@@ -1,0 +1,121 @@
+"""Seeds of random layers: pure functions of seed, step, micro-batch and place in the model, whatever the partition."""
+
+import functools
+import random
+
+import tensorflow as tf
+from keras.src.backend.common import global_state
+from keras.src.random import seed_generator
+
+# Folded in where no generator has a place of its own; call indices, which are folded in too, are smaller.
+_UNTRACKED = 2**31
+
+
+class Seeds:
+    """Gives the seed generators of a stage their states for one micro-batch.
+
+    Args:
+        generators: list of pairs (place among the generators of the whole model, state variable) of the stage.
+        draw: function from a call index to an indexable of seeds `[2]`, one a generator of the stage.
+        draw_untracked: function from two integers, place of a segment in the model and number of the generator in it, to a seed
+            `[2]` for a generator that belongs to no layer, such as Keras's global one; None: there can be none.
+    """
+
+    def __init__(self, generators, draw, draw_untracked=None):
+        self._generators = generators
+        self._draw, self._draw_untracked = functools.cache(draw), draw_untracked
+        self._segment, self._untracked = None, []
+
+    def enter(self, segment, mapping):
+        """Begins a segment: its numbers depend on nothing that another segment drew.
+
+        Args:
+            segment: the segment, which has `layers`, `call_index` and `position`.
+            mapping: dictionary from the id of a variable to its value, which is brought up to date.
+        """
+        self._segment = segment
+        for variable in self._untracked:
+            mapping.pop(id(variable), None)
+        self._untracked = []
+        used = {id(variable) for variable in seed_generator_states(segment.layers)}
+        if used:
+            mapping.update({id(variable): tf.cast(row, variable.dtype) for (_, variable), row
+                            in zip(self._generators, self._draw(segment.call_index)) if id(variable) in used})
+
+    def is_generator(self, variable):
+        """Whether a variable is the state of a seed generator."""
+        return variable.name == 'seed_generator_state'
+
+    def untracked(self, variable):
+        """Returns the value of a generator's state that no layer of the segment owns.
+
+        Raises:
+            ValueError: the program has no numbers for such generators.
+        """
+        if self._draw_untracked is None:
+            raise ValueError(
+                f'One of the layers {[layer.name for layer in self._segment.layers]} draws random numbers without a seed generator of '
+                "its own, for which one program for all cores has none. Make self.seed_generator = keras.random.SeedGenerator() in "
+                "its __init__ and pass seed=self.seed_generator, or set tpu_route='stage_programs'.")
+        self._untracked.append(variable)
+        return tf.cast(self._draw_untracked(self._segment.position, len(self._untracked)), variable.dtype)
+
+
+def draw_seeds(seed_and_step, micro_batch, count, call_index=0):
+    """Draws seeds for all generators of a model.
+
+    Args:
+        seed_and_step: int64 tensor `[2]`.
+        micro_batch: int64 scalar tensor.
+        count: number of generators.
+        call_index: how often their layers were called before in the model.
+
+    Returns:
+        int32 tensor `[count, 2]`.
+    """
+    seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
+    if call_index:
+        seed = tf.random.experimental.stateless_fold_in(seed, call_index)
+    return _draw(seed, [count, 2])
+
+
+def draw_untracked_seed(seed_and_step, micro_batch, position, number):
+    """Draws the seed of a generator that belongs to no layer.
+
+    Args:
+        seed_and_step: int64 tensor `[2]`.
+        micro_batch: int64 scalar tensor.
+        position: place of the segment in the model.
+        number: number of the generator in the segment.
+
+    Returns:
+        int32 tensor `[2]`.
+    """
+    seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
+    for data in (_UNTRACKED + position, number):
+        seed = tf.random.experimental.stateless_fold_in(seed, data)
+    return _draw(seed, [2])
+
+
+def seed_generator_states(layers):
+    """Returns the states of all seed generators of some layers, in order."""
+    return [variable for layer in layers for variable in layer.variables if variable.name == 'seed_generator_state']
+
+
+def make_global_generator():
+    """Makes Keras's global generator, if there is none: first used inside a traced layer it would stay without a value.
+
+    Python's random state, from which Keras draws its seed, stays as it is, and with it the weights of layers that are made later.
+    """
+    random_state, outer = random.getstate(), global_state.get_global_attribute('stateless_scope')
+    global_state.set_global_attribute('stateless_scope', None)
+    try:
+        with tf.init_scope(), tf.device('CPU:0'):
+            seed_generator.global_seed_generator()
+    finally:
+        global_state.set_global_attribute('stateless_scope', outer)
+        random.setstate(random_state)
+
+
+def _draw(seed, shape):
+    return tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=tf.int32)

@@ -1,0 +1,92 @@
+"""All stages traced one after the other, and which value of which stage each of them reads."""
+
+import tensorflow as tf
+
+from lingpipe.pipeline import boundary
+
+
+class Wiring:
+    """The traced stages of a pipeline and the ways of tensors between them.
+
+    Attributes:
+        programs: list of `StageProgram`s, one a stage.
+        differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs come from;
+            producer -1 is the pipeline's input.
+    """
+
+    def __init__(self):
+        self.programs, self.differentiable_sources, self._sources = [], [], []
+
+    def inputs(self, index, outputs_of):
+        """Returns the `Boundary` that enters a stage.
+
+        Args:
+            index: index of the stage.
+            outputs_of: function from a producer to the `Boundary` of what it hands out.
+        """
+        return _gather(self._sources[index], outputs_of)
+
+    def add(self, stage, given, structure, targets, loss, training, by_layer):
+        """Traces the next stage.
+
+        Args:
+            stage: the `Stage`.
+            given: `Boundary` of `tf.TensorSpec` of the pipeline's inputs.
+            structure: `Structure` of them.
+            targets: nest of `tf.TensorSpec` of what the loss compares with.
+            loss: function `(targets, outputs) -> {name: (sum, weight)}` on the last stage; None elsewhere.
+            training: Python boolean.
+            by_layer: whether the backward pass is to be cut at every segment.
+        """
+        def outputs_of(producer):
+            return given if producer < 0 else self.programs[producer].trace.outputs
+
+        def structure_of(producer):
+            return structure if producer < 0 else self.programs[producer].trace.output_structure
+
+        sources, own_structure = _resolved(stage, structure_of)
+        inputs = _gather(sources, outputs_of)
+        program = stage.program(inputs, own_structure, targets, loss, training, by_layer)
+        self._sources.append(sources)
+        self.differentiable_sources.append([sources[position] for position in inputs.differentiable_positions])
+        self.programs.append(program)
+
+
+def trace(stages, specs, structure, loss, training, by_layer):
+    """Traces stages that were not traced for these shapes before.
+
+    Args:
+        stages: list of `Stage`s.
+        specs: pair of the `Boundary` of `tf.TensorSpec` of a micro-batch of the pipeline's inputs, and the nest of specs of what
+            the loss compares the outputs with.
+        structure: `Structure` of the inputs.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
+        training: Python boolean.
+        by_layer: whether backward passes are to be cut at every segment.
+
+    Returns:
+        `Wiring`.
+    """
+    wiring, (inputs, targets) = Wiring(), specs
+    for stage in stages:
+        is_last = stage is stages[-1]
+        wiring.add(stage, inputs, structure, targets if is_last else (), loss if is_last else None, training, by_layer)
+    return wiring
+
+
+def _resolved(stage, structure_of):
+    """Returns pairs (producer, position among its values) of what a stage reads, and the `Structure`: a hole has no value."""
+    if stage.sources is None:
+        structure = structure_of(stage.index - 1)
+        count = sum(tf.nest.flatten(structure.nest))
+        return [(stage.index - 1, position) for position in range(count)], structure
+    is_value = [structure_of(producer).nest[position] for producer, position in stage.sources]
+    places = [(producer, sum(structure_of(producer).nest[:position])) for producer, position in stage.sources]
+    return [place for place, there in zip(places, is_value) if there], boundary.Structure(is_value)
+
+
+def _gather(sources, outputs_of):
+    produced = [outputs_of(producer) for producer, _ in sources]
+    masks = {index: parts.masks[position] for index, (parts, (_, position)) in enumerate(zip(produced, sources))
+             if position in parts.masks}
+    return boundary.Boundary([parts.values[position] for parts, (_, position) in zip(produced, sources)], masks)

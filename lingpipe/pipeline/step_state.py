@@ -1,0 +1,136 @@
+"""The variables of all stages during a mini-batch: what each action reads, and what the actions before it assigned."""
+
+import collections
+
+import tensorflow as tf
+
+from lingpipe.distribute import device_calls, variable_placement
+from lingpipe.pipeline import schedule as schedules
+from lingpipe.pipeline import state_updates, variable_values
+
+
+class StepState:
+    """Hands every forward action the values that the layers would find in plain Keras, one micro-batch after the other.
+
+    Statistics of batch norm wait for the end of the mini-batch. What layers assign is read by the next action; where several
+    stages share it, their forward actions take turns::
+
+        stage 0   F0 ──┐  ┌─> F1 ──┐  ┌─> F2        count: 0 ─> 1 ─> 2 ─> 3 ─> ...
+                       v  │        v  │
+        stage 1        F0 ┘        F1 ┘
+
+    Args:
+        stages: list of `Stage`s.
+        programs: list of their `StageProgram`s.
+        values: for each stage its `Variables`, as tensors on its device.
+    """
+
+    def __init__(self, stages, programs, values):
+        self._stages, self._programs, self._initial = stages, programs, values
+        self._variables = [stage.variables() for stage in stages]
+        self._assigned, self._brought = {}, {}
+        self._statistics = [_zeros(stage.device, program.trace.statistics.spec) for stage, program in zip(stages, programs)]
+
+    @property
+    def borrowed_from_outside(self):
+        """List of the Keras variables that some stage reads and none has."""
+        own = {id(variable) for parts in self._variables for variable in parts.weights + parts.state}
+        found = [variable for program in self._programs for variable, _ in program.trace.borrowed]
+        return list({id(variable): variable for variable in found if id(variable) not in own}.values())
+
+    @property
+    def state(self):
+        """The `state_updates.State` that the actions so far lead to."""
+        return state_updates.State([program.trace.statistics for program in self._programs], list(self._statistics),
+                                   dict(self._assigned))
+
+    def enter(self, stage):
+        """Returns what a forward action reads: a dictionary with `values`, `borrowed` and `statistics`."""
+        variables, values = self._variables[stage.index], self._initial[stage.index]
+        borrowed = [self._borrow(stage, variable) for variable, _ in self._programs[stage.index].trace.borrowed]
+        return {'values': self._with_assigned(variables, values), 'borrowed': borrowed,
+                'statistics': self._statistics[stage.index]}
+
+    def leave(self, stage, statistics, assigned):
+        """Notes what a forward action made.
+
+        Args:
+            stage: its `Stage`.
+            statistics: statistics of batch norm so far `[3, channels]`.
+            assigned: list of the new values of `Trace.assigned`.
+        """
+        self._statistics[stage.index] = statistics
+        for variable, value in zip(self._programs[stage.index].trace.assigned, assigned):
+            earlier = self._assigned.get(id(variable))
+            before = earlier.before if earlier else self._initial_value(stage, variable)
+            self._assigned[id(variable)] = state_updates.Assigned(variable, before, value, stage.device)
+
+    def final_values(self):
+        """Returns, for each stage, its `Variables` as they are now."""
+        return [self._with_assigned(variables, values) for variables, values in zip(self._variables, self._initial)]
+
+    def execution_order(self, schedule):
+        """Returns the actions of a schedule in an order in which stages that share what they assign take turns.
+
+        Raises:
+            ValueError: the schedule has no such order.
+        """
+        shared = self._shared()
+        if not shared:
+            return schedule.execution_order()
+        turns = collections.defaultdict(list)
+        for stages in shared.values():
+            for earlier, later in zip([stages[-1], *stages], stages):
+                turns[later].append((earlier, -1 if earlier >= later else 0))
+
+        def before(action):
+            if action.kind != schedules.FORWARD:
+                return []
+            return [schedules.Action(schedules.FORWARD, earlier, action.micro_batch + step)
+                    for earlier, step in turns[action.stage] if action.micro_batch + step >= 0]
+
+        try:
+            return schedule.execution_order(before)
+        except ValueError as error:
+            paths = [variable.path for parts in self._variables for variable in parts.state + parts.weights if id(variable) in shared]
+            raise ValueError(
+                f'Layers of several partitions assign {sorted(set(paths))[:3]}, so that they have to take turns, for which '
+                f'schedule={schedule.name!r} has no room. Cut the model so that one partition has them (partition_by=[...]), or set '
+                "schedule='gpipe' and num_virtual_stages=1.") from error
+
+    def _shared(self):
+        """Returns the dictionary from the id of an assigned variable to the stages that have it, where these are several."""
+        users = collections.defaultdict(set)
+        for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
+            for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:
+                users[id(variable)].add(index)
+        assigned = {id(variable) for program in self._programs for variable in program.trace.assigned}
+        return {key: sorted(users[key]) for key in assigned if len(users[key]) > 1}
+
+    def _with_assigned(self, variables, values):
+        if not self._assigned:
+            return values
+        return type(values)(*[[self._present(variable, value) for variable, value in zip(*pair)]
+                              for pair in zip(variables, values)])
+
+    def _present(self, variable, value):
+        return self._assigned[id(variable)].value if id(variable) in self._assigned else value
+
+    def _borrow(self, stage, variable):
+        return self._present(variable, self._initial_value(stage, variable))
+
+    def _initial_value(self, stage, variable):
+        """Returns the value of any variable on the device of a stage; brought there once."""
+        key = (stage.index, id(variable))
+        if key not in self._brought:
+            known = [value for parts, values in zip(self._variables, self._initial)
+                     for own, value in zip(parts.weights + parts.state, values.weights + values.state) if own is variable]
+            with tf.device(variable_placement.device_of(variable)):
+                value = known[0] if known else variable_values.read_unwatched(variable)
+            with tf.device(stage.device):
+                self._brought[key] = tf.identity(value)
+        return self._brought[key]
+
+
+def _zeros(device, spec):
+    return device_calls.call(device, lambda: tf.zeros(spec.shape, spec.dtype))
