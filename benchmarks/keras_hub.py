@@ -139,7 +139,7 @@ def _differences(model, expected, found):
     differences = [f'{name} by {_distance(*pair):.1e}' for name, pair in zip(names, values) if _distance(*pair) > _TOLERANCE]
     largest = max([np.abs(gradient).max() for gradient in expected.gradients if gradient is not None], default=0.0)
     for variable, *pair in zip(model.trainable_variables, expected.gradients, found.gradients):
-        distance = _distance(*[np.zeros(variable.shape) if value is None else value for value in pair], least=1e-3 * largest)
+        distance = _distance(*[np.zeros(variable.shape) if value is None else value for value in pair], least=1e-2 * largest)
         if distance > _TOLERANCE:
             differences.append(f'gradient of {variable.path} by {distance:.1e}')
     return differences

@@ -66,7 +66,8 @@ _DINO = dict(_VISION, **_SMALL_IMAGE, patch_size=8)
 
 SETTINGS = {
     'AlbertBackbone': Setting(dict(_BERT, embedding_dim=4)),
-    'BASNetBackbone': Setting(dict(image_encoder=_RES_NET, num_classes=1, image_shape=(64, 64, 3), projection_filters=4)),
+    'BASNetBackbone': Setting(dict(image_encoder=Make(_RES_NET.name, {
+        name: value for name, value in _RES_NET.arguments.items() if name != 'image_shape'}), num_classes=1, image_shape=(64, 64, 3), projection_filters=64)),
     'BLIP2Backbone': Setting(dict(
         vision_encoder=Make('models.BLIP2VisionEncoder', dict(
             _VISION, image_size=16, patch_size=8, use_patch_bias=True, use_class_token=True, use_mha_bias=True, use_mlp_bias=True,
@@ -83,7 +84,7 @@ SETTINGS = {
         projection_dim=8)),
     'CSPNetBackbone': Setting(dict(
         **_SMALL_IMAGE, stem_filters=4, stem_kernel_size=3, stem_strides=1, stackwise_depth=[1, 1], stackwise_strides=[1, 2],
-        stackwise_num_filters=[4, 8], block_type='dark_block', stage_type='csp')),
+        stackwise_num_filters=[4, 8], block_type='dark_block', stage_type='dark', stem_padding='same')),
     'DFineBackbone': Setting(dict(
         backbone=Make('models.HGNetV2Backbone', dict(
             _HG_NET, depths=[1, 1, 1, 1], hidden_sizes=[8, 8, 16, 16],
@@ -105,7 +106,8 @@ SETTINGS = {
     'DeiTBackbone': Setting(_VIT),
     'DenseNetBackbone': Setting(dict(**_SMALL_IMAGE, stackwise_num_repeats=[1, 1], growth_rate=4)),
     'DepthAnythingBackbone': Setting(dict(
-        image_encoder=Make('models.DINOV2Backbone', dict(_DINO, num_layers=4, position_embedding_shape=(64, 64, 3))),
+        image_encoder=Make('models.DINOV2Backbone', dict(
+            _DINO, num_layers=4, position_embedding_shape=(64, 64, 3), image_shape=(64, 64, 3))),
         reassemble_factors=[4, 2, 1, 0.5], neck_hidden_dims=[4, 4, 8, 8], fusion_hidden_dim=8, head_hidden_dim=4, head_in_index=-1,
         feature_keys=['stage1', 'stage2', 'stage3', 'stage4'])),
     'DistilBertBackbone': Setting(_BERT),
@@ -249,7 +251,7 @@ SETTINGS = {
              clip_l=Make('models.CLIPTextEncoder', dict(_TEXT, name='clip_l', intermediate_output_index=0)),
              clip_g=Make('models.CLIPTextEncoder', dict(_TEXT, name='clip_g', intermediate_output_index=0)),
              image_shape=(32, 32, 3)),
-        dict(num_steps=[], guidance_scale=[])),
+        dict(num_steps=2, guidance_scale=3.0)),
     'SwinTransformerBackbone': Setting(dict(
         image_shape=(16, 16, 3), embed_dim=8, depths=(2, 1), num_heads=(2, 2), window_size=2, patch_size=2, drop_path=0.0)),
     'T5Backbone': Setting(_STILL),
