@@ -314,3 +314,44 @@ def test_weights_that_no_output_depends_on_stay_as_they_are_with_one_warning(ass
     assert fit(pipeline_model.PipelineModel(pipe)) == fit(plain)
     assert_close([weight.numpy() for weight in source.weights], [weight.numpy() for weight in plain.weights])
     assert source.extra.kernel.value.device == device
+
+
+def test_a_plain_copy_has_the_present_weights_on_one_device(assert_close):
+    def grouped():
+        inputs = keras.Input([8, 8, 4])
+        inner = keras.Sequential([layers.Conv2D(4, 3, groups=2, padding='same'), layers.BatchNormalization()], name='inner')
+        hidden = inner(layers.Conv2D(4, 3, padding='same', name='stem')(inputs))
+        return keras.Model(inputs, layers.Dense(2, name='head')(inner(hidden) + inputs), name='grouped')
+
+    source, x = grouped(), np.random.default_rng(0).normal(size=(4, 8, 8, 4)).astype('float32')
+    source.get_layer('inner').layers[1].trainable = False
+    pipe = from_keras(source, num_partitions=3, num_micro_batches=2)
+    source.get_layer('stem').kernel.assign(source.get_layer('stem').kernel * 2.0)
+    copy = pipe.to_keras()
+    assert_close(copy.predict(x, verbose=0), pipe(x).numpy())
+    assert {variable.value.device[-5:] for variable in copy.variables} == {'CPU:0'}
+    assert [variable.name for variable in copy.trainable_variables] == [variable.name for variable in source.trainable_variables]
+    copy.get_layer('head').kernel.assign(np.zeros([4, 2]))
+    assert np.any(source.get_layer('head').kernel)
+
+
+def test_a_plain_copy_that_would_share_weights_or_lack_some_is_refused():
+    class Wide(layers.Layer):
+        def __init__(self, units=3, **kwargs):
+            super().__init__(**kwargs)
+            self.dense = layers.Dense(units)
+
+        def call(self, inputs):
+            return self.dense(inputs)
+
+        def get_config(self):
+            return {'name': self.name}
+
+    inputs = keras.Input([4])
+    pipe = from_keras(keras.Model(inputs, Wide(5, name='wide')(inputs)))
+    with pytest.raises(ValueError, match="'wide' has other weights"):
+        pipe.to_keras()
+    dense = layers.Dense(4)
+    model = keras.Model(inputs, keras.ops.matmul(dense(inputs), dense.kernel))
+    with pytest.raises(ValueError, match='by reference'):
+        from_keras(model).to_keras()
