@@ -8,9 +8,13 @@ Outputs, loss and every gradient of a batch in two micro-batches, against Keras'
 settings are small ones of our own (`keras_hub_settings.py`), or those that KerasHub's tests give to the same classes.
 """
 
+import ast
+import collections
 import functools
-import importlib
+import importlib.metadata
+import importlib.util
 import multiprocessing
+import pathlib
 import sys
 import time
 import warnings
@@ -197,6 +201,39 @@ def _batch_of(tensor, inputs, random):
     return random.uniform(size=shape).astype(tensor.dtype)
 
 
+def of_tests(folder):
+    """Finds the classes of KerasHub's own tests that try a backbone.
+
+    Returns:
+        Dictionary from the names of what they try to functions as `try_class` takes them.
+    """
+    makers = {}
+    for path in sorted(pathlib.Path(folder).rglob('*_backbone_test.py')):
+        for node in ast.parse(path.read_text('utf-8')).body:
+            if isinstance(node, ast.ClassDef) and any(_is_basic(getattr(part, 'name', '')) for part in node.body):
+                makers[node.name.removesuffix('Test')] = functools.partial(_of_test, path, node.name)
+    return makers
+
+
+def _of_test(path, name):
+    """Lets a test set up what it tries, and takes that from the call that would try it."""
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    case, tried = getattr(module, name)(), []
+    case.run_backbone_test = case.run_vision_backbone_test = lambda cls, init_kwargs, input_data, *unused, **options: tried.append(
+        (cls, init_kwargs, input_data))
+    case.setUp()
+    for method in filter(_is_basic, dir(case)):
+        getattr(case, method)()
+    cls, arguments, batch = tried[0]
+    return cls(**arguments), keras.tree.map_structure(np.asarray, batch)
+
+
+def _is_basic(method):
+    return method.startswith('test') and 'basics' in method
+
+
 def in_own_process(make):
     """Returns the `Verdict` of a model that is tried in a forked process, which ends with all that it holds."""
     context = multiprocessing.get_context('fork')
@@ -220,16 +257,20 @@ def _try_quietly(make):
 
 
 def main(unused_argv):
-    makers = {name: functools.partial(of_settings, name) for name in keras_hub_settings.SETTINGS}
+    makers = of_tests(_SOURCE.value) if _SOURCE.value else {
+        name: functools.partial(of_settings, name) for name in keras_hub_settings.SETTINGS}
     importlib.import_module('keras_hub')  # here, so that it is done once
-    rows, counts = [], {}
+    rows = []
     for name in _ONLY.value or sorted(makers):
         start = time.monotonic()
         verdict = in_own_process(makers[name])
-        counts[verdict.result] = counts.get(verdict.result, 0) + 1
-        rows.append([name, verdict.result, verdict.note, f'{time.monotonic() - start:.0f}'])
+        rows.append([name, verdict.result, verdict.note, round(time.monotonic() - start)])
         print(*rows[-1], sep=' | ', file=sys.stderr, flush=True)
-    print(rows, counts)
+    counts = collections.Counter(result for _, result, _, _ in rows)
+    common.report(
+        common.markdown_table(['backbone', 'result', 'note', 's'], rows),
+        f'KerasHub {importlib.metadata.version("keras-hub")}, {len(rows)} backbones: ' + ', '.join(
+            f'{count} {result}' for result, count in counts.most_common()) + '.')
 
 
 if __name__ == '__main__':
