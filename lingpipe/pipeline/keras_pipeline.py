@@ -32,6 +32,7 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
                 f'dtype_policy={params.dtype_policy!r} was given to a pipeline that is made from a Keras model, whose layers have '
                 'policies of their own. Leave it out, and call keras.config.set_dtype_policy before the model is made.')
         graph = keras_model.ModelGraph(model)
+        _require_enough_units(graph, params)
         self.graph = graph
         super().__init__(params.Copy().Set(name=params.name or f'{model.name}_pipeline'), **kwargs)
         self.model = model
@@ -116,6 +117,15 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
     def _enter(self, inputs):
         return self.graph.flatten_inputs(tf.nest.map_structure(
             lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), inputs))
+
+
+def _require_enough_units(graph, params):
+    whole = [unit.name for unit in graph.units if isinstance(unit.layer, keras.Model)]
+    if whole and params.num_partitions * params.num_virtual_stages > len(graph.units):
+        raise ValueError(
+            f'Model {whole[0]!r} stays whole, as one of {len(graph.units)} layers, too few for num_partitions={params.num_partitions}: '
+            'its call does more than call layers and keras.ops, alike in training and inference. Move what else it does, such as '
+            'reading a weight, drawing random numbers or adding a loss, into layers.')
 
 
 def _copy_state(layer, copy):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.pipeline import keras_model
+from lingpipe.pipeline import gpipe_layer, keras_model
 from tests.pipeline.test_keras_model import assert_stages_equal_model, normal
 
 layers = keras.layers
@@ -86,3 +86,8 @@ def test_a_model_with_a_branch_on_a_tensor_or_a_mask_stays_whole():
 
     for model in (Branching(name='own'), Masked(name='own')):
         assert [unit.name for unit in keras_model.ModelGraph(wrapped(model)).units] == ['before', 'own']
+
+
+def test_too_many_partitions_for_a_model_that_stays_whole_are_refused_by_its_name():
+    with pytest.raises(ValueError, match="Model 'own' stays whole.*num_partitions=3.*into layers"):
+        gpipe_layer.GPipeLayer.from_keras(wrapped(Own('counts', name='own')), num_partitions=3)
