@@ -7,6 +7,7 @@ that fails is the smallest one found that fails in the same way, as a program th
 """
 
 import collections
+import gc
 import os
 import re
 import signal
@@ -66,6 +67,8 @@ def smallest(seed, kind, signature):
 def _prepare():
     local_devices.use_virtual_devices(8)
     tf.get_logger().setLevel('ERROR')
+    gc.collect()
+    gc.freeze()  # else garbage is looked for in all of TensorFlow after each model
 
 
 def _signature(reason):

@@ -1,6 +1,5 @@
 """Compares a pipeline with the plain model on one device, and says what came out: equal, refused, different or crashed."""
 
-import gc
 import pathlib
 import re
 import traceback
@@ -62,45 +61,55 @@ def compare(make, x, y, sample_weight, loss, fields, way, is_random=False, has_1
     def observe(subject):
         return _observe(subject, getattr(subject, way), data, predicts, num_steps, arguments)
 
-    def model():
-        forget()  # or names that Keras gives go on from model to model
-        return make()
+    def pipelined_model(fields):
+        forget()
+        return pipelined.PipelinedModel(make(), fields)
 
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         try:
-            plain = reference.PlainModel(model(), fields['num_micro_batches'])
+            forget()
+            plain = reference.PlainModel(make(), fields['num_micro_batches'])
             expected = observe(plain)
-            draws_anew = plain.draws_anew(data) if is_random and way == 'value_and_grad' else (False, False)
+            draws_anew = plain.draws_anew(data) if is_random and way == 'value_and_grad' else ()
+            if not _is_finite(expected):
+                return Outcome(INVALID, 'numbers are not finite, as where all of a row is masked')
         except Exception as error:  # noqa: BLE001
             return Outcome(INVALID, _text_of(error))
         try:
             if is_random:
-                expected = observe(pipelined.PipelinedModel(model(), _with_one_partition(fields)))
-            pipe = pipelined.PipelinedModel(model(), fields)
-            found, misplaced = observe(pipe), pipe.misplaced()
-            repeats = any(draws_anew) and [had and not has for had, has in zip(draws_anew, pipe.draws_anew(data))]
+                expected = observe(pipelined_model(_with_one_partition(fields)))
+            pipe = pipelined_model(fields)
+            found = observe(pipe)
+            wrong = pipe.misplaced() or _repeated(draws_anew, pipe, data)
         except Exception as error:  # noqa: BLE001
             return _outcome_of_error(error)
-    if misplaced:
-        return Outcome(DIFFERENT, misplaced)
-    if repeats and any(repeats):
-        return Outcome(DIFFERENT, f"random numbers are the same in {'all steps' if repeats[0] else 'all micro-batches'}")
+    if wrong:
+        return Outcome(DIFFERENT, wrong)
     if amplifies_noise and plain.has_noise:
         return Outcome(EQUAL, 'not compared: a gradient is 0 but for rounding')
     return _outcome_of(found, expected, _TOLERANCE_OF_16_BITS if has_16_bits else _TOLERANCE)
 
 
 def forget():
-    """Lets go of what Keras and TensorFlow keep of models."""
+    """Lets Keras begin to name layers anew, under its default policy."""
     keras.config.set_dtype_policy('float32')
-    keras.backend.clear_session()
-    gc.collect()
+    keras.backend.clear_session(free_memory=False)
 
 
 def _with_one_partition(fields):
     kept = {name: value for name, value in fields.items() if name == 'num_micro_batches'}
     return {**kept, 'num_partitions': 1, 'schedule': 'gpipe', 'recompute': 'none'}
+
+
+def _repeated(draws_anew, pipe, data):
+    """Says what random numbers are the same in, although plain Keras draws new ones; None where all is well."""
+    if not any(draws_anew):
+        return None
+    for in_keras, in_pipe, what in zip(draws_anew, pipe.draws_anew(data), ['steps', 'micro-batches']):
+        if in_keras and not in_pipe:
+            return f'random numbers are the same in all {what}'
+    return None
 
 
 def _observe(subject, way, data, predicts, num_steps, arguments):
@@ -136,6 +145,11 @@ def _named(subject, name, part):
     return {str(number): leaf if leaf is None else np.asarray(leaf) for number, leaf in enumerate(tf.nest.flatten(part))}
 
 
+def _is_finite(observed):
+    return all(np.isfinite(array.astype('float64')).all() for group in observed.values() for array in group.values()
+               if array is not None)
+
+
 def _outcome_of(found, expected, tolerance):
     largest = 0.0
     for group, wanted in expected.items():
@@ -157,8 +171,7 @@ def _difference(found, wanted):
         return 0.0 if found is wanted else np.inf, f'{_short(found)}, in Keras {_short(wanted)}'
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return np.inf, f'{found.dtype} {found.shape}, in Keras {wanted.dtype} {wanted.shape}'
-    differences = np.abs(np.where(np.isnan(found) & np.isnan(wanted), 0.0, found.astype('float64') - wanted.astype('float64')))
-    largest = differences.max(initial=0.0)
+    largest = np.abs(found.astype('float64') - wanted.astype('float64')).max(initial=0.0)
     return largest, f'differs by {largest:.3g}: {_short(found)}, in Keras {_short(wanted)}'
 
 
@@ -168,16 +181,24 @@ def _short(array):
 
 def _outcome_of_error(error):
     """A refusal is raised by the project itself, names what it is about and ends with what to do."""
-    frames = traceback.extract_tb(error.__traceback__)
-    raised_here = _LINGPIPE in pathlib.Path(frames[-1].filename).parents
-    if not (raised_here and isinstance(error, (ValueError, NotImplementedError))):
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    is_refusal = isinstance(error, (ValueError, NotImplementedError)) and 'raise ' in frame.line
+    if not (is_refusal and _LINGPIPE in pathlib.Path(frame.filename).parents):
         return Outcome(CRASHED, _text_of(error))
-    if not re.search(r"'[^']+'|\w=", str(error)) or not re.search(r'\. [A-Z][^.]*.*\.$', str(error).strip(), re.DOTALL):
-        return Outcome(CRASHED, f'a refusal that names nothing or says no way out: {error}')
-    return Outcome(REFUSED, str(error))
+    words = _words_of(error)
+    if re.search(r"'[^']+'|\w=", words) and re.search(r'\. [A-Z][^.]*.*\.$', words, re.DOTALL):
+        return Outcome(REFUSED, words)
+    return Outcome(CRASHED, f'a refusal that names nothing or says no way out: {words}')
+
+
+def _words_of(error):
+    """Returns a message without what Keras puts around it where a layer's call fails."""
+    inside = re.search(r'\x1b\[1m(.*?)\x1b\[0m', str(error), re.DOTALL)
+    return (inside[1] if inside else str(error)).strip()
 
 
 def _text_of(error):
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    lines = str(error).strip().splitlines() or ['']
-    return f'{type(error).__name__} at {pathlib.Path(frame.filename).name}:{frame.lineno}: {lines[0][:200]} ... {lines[-1][:200]}'
+    lines = _words_of(error).splitlines() or ['']
+    text = lines[0][:200] + ('' if len(lines) == 1 else f' ... {lines[-1][:200]}')
+    return f'{type(error).__name__} at {pathlib.Path(frame.filename).name}:{frame.lineno}: {text}'

@@ -14,7 +14,9 @@ from tests.fuzz import (  # noqa: F401  modules of kinds register theirs
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.program import Node, Value
 
-_INPUTS = [Value((4,)), Value((4,)), Value((3, 2)), Value((3, 2)), Value((4, 4, 2)), Value((3,), 'int32', limit=6), Value((2, 3), 'bool')]
+_INPUTS = [Value((4,)), Value((4,)), Value((3, 2)), Value((3, 2)), Value((4, 4, 2)), Value((3,), 'int32', limit=6),
+           Value((2, 3), 'bool')]
+_WAYS_BACK = ['from_complex', 'from_other_floats', 'to_float', 'rows_down', 'flatten', 'column']
 _PLACES_FROM_THE_END = [0, 0, 0, 0, 1, 1, 2, 3]
 
 
@@ -110,6 +112,12 @@ class Drawing:
             number += len(node.outputs)
         return found
 
+    def close(self):
+        """Makes of the newest value one that a model can return."""
+        while not program.can_be_output(self.values[-1]):
+            name = next(name for name in _WAYS_BACK if KINDS[name].accepts(self.values[-1]))
+            self.add(name, len(self.values) - 1)
+
     def add(self, name, x):
         """Adds what a kind makes of a value."""
         self._kind = name
@@ -129,6 +137,7 @@ def model_of(generator):
     num_nodes = drawing.choose([3, 4, 5, 6, 7, 8])
     while len(drawing.nodes) < num_nodes or not drawing.outputs():
         drawing.add_node()
+    drawing.close()
     return drawing, program.pruned(drawing.inputs, drawing.nodes, drawing.outputs()[:drawing.choose([1, 1, 2, 3])])
 
 

@@ -55,6 +55,11 @@ def rows_down(d, x):
                value._replace(shape=(value.rows, value.shape[0]), rows=1))
 
 
+@kind(lambda value: value.is_float and not value.shape)
+def column(d, x):
+    d.add_call('ops.expand_dims({0}, -1)', x, d.values[x]._replace(shape=(1,)))
+
+
 @kind(is_sequence)
 def time_major(d, x):
     """A layer in the middle of two transpositions, where the batch is not the first dimension."""

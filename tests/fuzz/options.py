@@ -44,8 +44,7 @@ def with_options(drawing, model, num_units):
         `Program`.
     """
     traits = model.traits
-    way = drawing.choose(['value_and_grad', 'in_function'] + ([] if 'optional' in traits else ['fit'])
-                         + ([] if 'adds_loss' in traits else ['under_tape']))
+    way = drawing.choose(['value_and_grad', 'in_function', 'under_tape'] + ([] if 'optional' in traits else ['fit']))
     fields = _fields(drawing, num_units)
     num_rows = drawing.choose([4, 2, 1, 3, 5, 7])
     policy = drawing.choose(['float32'] * 8 + ['mixed_bfloat16', 'mixed_bfloat16' if way == 'fit' else 'mixed_float16'])
@@ -135,8 +134,10 @@ def _fit_batch(drawing, model, num_rows, nest):
 
 
 def with_plain_loss(program):
-    """Returns a program of one output with a loss that goes with any."""
-    loss = 'loss = keras.losses.MeanSquaredError()'
+    """Returns a program with a loss that goes with any outputs."""
+    loss = _SCALAR_LOSS.format('')
+    if program.batch.optimizer:
+        loss = f'loss = {nest_of_sources("list", [], ["keras.losses.MeanSquaredError()"] * len(program.outputs))}'
     run = {**program.run, 'compiled': {}} if program.batch.optimizer else program.run
     batch = program.batch._replace(loss=loss, target_dtype='float32', sample_weight=None)
     return program._replace(batch=batch, run=run, nest='list')

@@ -52,16 +52,16 @@ class PipelinedModel:
         return Step(float(loss), as_arrays(outputs), as_arrays(gradients), [])
 
     def under_tape(self, data, is_persistent=False):
-        """Returns the `Step` of a batch where the loss lies outside of the pipeline."""
+        """Returns the `Step` of a batch where the loss lies outside of the pipeline; what layers add is added there."""
         x = as_tensors(data.x)
         floats = floats_of(x)
         with tf.GradientTape(persistent=is_persistent) as tape:
             tape.watch(floats)
             outputs = self._pipe(x, training=True)
-            loss = data.total(data.y, outputs, data.sample_weight)
+            loss = tf.add_n([data.total(data.y, outputs, data.sample_weight), *self._pipe.losses])
         variables = [variable.value for variable in self._pipe.trainable_variables]
         gradients, of_inputs = tape.gradient(loss, [variables, floats])
-        return Step(float(loss), as_arrays(outputs), as_arrays(gradients), zeros_for_none(of_inputs, floats))
+        return Step(float(loss), as_arrays(outputs), zeros_for_none(gradients, variables), zeros_for_none(of_inputs, floats))
 
     def draws_anew(self, data):
         """Returns whether steps, and micro-batches, of equal rows come out different: a pair of booleans."""

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.fuzz import recorded_norm
+
 _EQUAL_ROWS = 16
 
 
@@ -88,7 +90,7 @@ class PlainModel:
     def __init__(self, model, num_micro_batches):
         self.model, self.has_noise = model, False
         self._num_micro_batches = num_micro_batches
-        self._norms = [_RecordedNorm(layer) for layer in model._flatten_layers()
+        self._norms = [recorded_norm.RecordedNorm(layer) for layer in model._flatten_layers()
                        if isinstance(layer, keras.layers.BatchNormalization)]
         self._num_regularizers = sum(variable.regularizer is not None for variable in model.trainable_variables)
 
@@ -106,9 +108,10 @@ class PlainModel:
         return self.value_and_grad(data)
 
     def under_tape(self, data, is_persistent=False):
-        """Returns the `Step` of a batch whose loss is that of the outputs alone."""
+        """Returns the same, with zeros for what no loss reaches."""
         del is_persistent
-        return self._step(data, data.total, regularizes=False)
+        step = self._step(data, data.total)
+        return step._replace(gradients=zeros_for_none(step.gradients, self.model.trainable_variables))
 
     def draws_anew(self, data):
         """Returns whether steps, and micro-batches, of equal rows come out different: a pair of booleans."""
@@ -149,7 +152,7 @@ class PlainModel:
         optimizer.finalize_variable_values(variables)
         return Fitted(comparable(history, num_rows % batch_size), as_arrays(optimizer.variables))
 
-    def _step(self, data, loss, regularizes=True):
+    def _step(self, data, loss):
         variables = self.model.trainable_variables
         inputs = as_tensors(data.x)
         floats = floats_of(inputs)
@@ -157,9 +160,8 @@ class PlainModel:
             tape.watch(floats)
             outputs, added = self._forward(inputs, training=True)
             value = loss(data.y, outputs, data.sample_weight)
-            if regularizes:
-                penalties = [variable.regularizer(variable) for variable in variables if variable.regularizer is not None]
-                value = tf.add_n([tf.cast(part, tf.float32) for part in [value, *added, *penalties]])
+            penalties = [variable.regularizer(variable) for variable in variables if variable.regularizer is not None]
+            value = tf.add_n([tf.cast(part, tf.float32) for part in [value, *added, *penalties]])
         gradients, of_inputs = tape.gradient(value, [[variable.value for variable in variables], floats])
         return Step(float(value), as_arrays(outputs), as_arrays(gradients), zeros_for_none(of_inputs, floats))
 
@@ -178,58 +180,6 @@ class PlainModel:
         for norm, values in zip(self._norms, before):
             norm.move(values)
         return tf.nest.map_structure(_join, *parts), added
-
-
-class _RecordedNorm:
-    """A batch norm whose inputs are noted, so that its moving averages can be moved once for each call."""
-
-    def __init__(self, norm):
-        self._norm = norm
-        self._calls, self._position = [], 0
-        call = norm.call
-
-        @functools.wraps(call)
-        def recording_call(inputs, training=None, mask=None):
-            if training and norm.trainable:
-                self._record(inputs, mask)
-            return call(inputs, training=training, mask=mask)
-
-        norm.call = recording_call
-
-    def values(self):
-        """Returns the moving averages."""
-        return [self._norm.moving_mean.numpy(), self._norm.moving_variance.numpy()]
-
-    def next_micro_batch(self):
-        """Says that the next call is the first of another micro-batch."""
-        self._position = 0
-
-    def move(self, values):
-        """Moves the averages on from `values`, once for each call."""
-        momentum = self._norm.momentum
-        for parts in self._calls:
-            statistics = self._statistics(parts)
-            values = [momentum * value + (1.0 - momentum) * new for value, new in zip(values, statistics)]
-        if self._calls:
-            self._norm.moving_mean.assign(values[0])
-            self._norm.moving_variance.assign(values[1])
-        self._calls = []
-
-    def _record(self, inputs, mask):
-        if self._position == len(self._calls):
-            self._calls.append([])
-        inputs = tf.cast(inputs, tf.float32).numpy()
-        channels_last = np.moveaxis(inputs, self._norm.axis, -1)
-        weights = np.ones(channels_last.shape[:-1]) if mask is None else np.asarray(mask, 'float64')
-        self._calls[self._position].append((channels_last.reshape(-1, channels_last.shape[-1]), weights.reshape(-1, 1)))
-        self._position += 1
-
-    def _statistics(self, parts):
-        inputs = np.concatenate([inputs for inputs, _ in parts]).astype('float64')
-        weights = np.concatenate([weights for _, weights in parts])
-        total = weights.sum() + (0.0 if weights.all() else keras.config.epsilon())
-        mean = (inputs * weights).sum(0) / total
-        return mean, (np.square(inputs - mean) * weights).sum(0) / total
 
 
 def micro_batch_rows(num_rows, num_micro_batches):
@@ -296,9 +246,9 @@ def floats_of(nest):
 
 
 def zeros_for_none(gradients, tensors):
-    """Returns gradients as arrays; a pipeline cannot say whether its outputs depend on an input."""
-    return [np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype) if gradient is None else np.asarray(gradient)
-            for gradient, tensor in zip(gradients, tensors)]
+    """Returns gradients as arrays; a tape hands a pipeline zeros for the outputs that a loss does not read."""
+    return [np.zeros(tensor.shape, keras.backend.standardize_dtype(tensor.dtype)) if gradient is None
+            else np.asarray(tf.convert_to_tensor(gradient)) for gradient, tensor in zip(gradients, tensors)]
 
 
 def _has_noise(gradients):

@@ -47,57 +47,56 @@ def _with_other_outputs(drawn):
 def _with_inputs_in_place_of_nodes(drawn):
     """The node's output becomes an input of the model."""
     first = len(drawn.inputs)
-    for place, node in enumerate(drawn.nodes):
-        if len(node.outputs) == 1 and node.outputs[0].rows == 1 and node.outputs[0].dtype == 'float32':
-            number = first + sum(len(earlier.outputs) for earlier in drawn.nodes[:place])
-            inputs = [*drawn.inputs, node.outputs[0]._replace(is_masked=False)]
-            # The new input takes the number behind the others; all values up to the node's move up by one.
-            def moved(value, number=number):
-                if value < first:
-                    return value
-                return first if value == number else value + 1 if value < number else value
-
-            nodes = [each._replace(inputs=tuple(map(moved, each.inputs))) for other, each in enumerate(drawn.nodes) if other != place]
-            if not any(place in (each.shared_with, each.reads) for each in drawn.nodes):
-                nodes = [each._replace(shared_with=_before(each.shared_with, place), reads=_before(each.reads, place)) for each in nodes]
-                yield from _remade(drawn, inputs, nodes, tuple(map(moved, drawn.outputs)))
+    for place, number in _nodes_of_one_output(drawn):
+        output = drawn.nodes[place].outputs[0]
+        if output.rows == 1 and output.dtype == 'float32':
+            numbers = [*range(first), *range(first + 1, number + 1), first, *range(number + 1, len(drawn.values))]
+            yield from _without(drawn, place, [*drawn.inputs, output._replace(is_masked=False)], numbers)
 
 
 def _with_nodes_left_out(drawn):
     """What reads the node's output reads its input."""
-    first = len(drawn.inputs)
+    for place, number in _nodes_of_one_output(drawn):
+        node = drawn.nodes[place]
+        read, made = drawn.values[node.inputs[0]], node.outputs[0]
+        if read._replace(is_masked=False) == made._replace(is_masked=False):
+            numbers = [*range(number), node.inputs[0], *range(number, len(drawn.values) - 1)]
+            yield from _without(drawn, place, drawn.inputs, numbers)
+
+
+def _nodes_of_one_output(drawn):
+    """Yields pairs of the place of a node that no other shares a layer with, and the number of its one output."""
+    number = len(drawn.inputs)
     for place, node in enumerate(drawn.nodes):
-        values = drawn.values
-        number = first + sum(len(earlier.outputs) for earlier in drawn.nodes[:place])
-        same = len(node.outputs) == 1 and values[node.inputs[0]]._replace(is_masked=False) == node.outputs[0]._replace(is_masked=False)
-        if same and not any(place in (each.shared_with, each.reads) for each in drawn.nodes):
-            def moved(value, number=number, instead=node.inputs[0]):
-                return instead if value == number else value - (value > number)
-
-            nodes = [each._replace(inputs=tuple(map(moved, each.inputs)), shared_with=_before(each.shared_with, place),
-                                   reads=_before(each.reads, place)) for other, each in enumerate(drawn.nodes) if other != place]
-            outputs = tuple(dict.fromkeys(map(moved, drawn.outputs)))
-            if min(outputs) >= first:
-                yield from _remade(drawn, drawn.inputs, nodes, outputs)
+        if len(node.outputs) == 1 and not any(place in (other.shared_with, other.reads) for other in drawn.nodes):
+            yield place, number
+        number += len(node.outputs)
 
 
-def _before(number, place):
-    return number if number is None else number - (number > place)
+def _without(drawn, place, inputs, numbers):
+    """Yields the program without a node; `numbers` has the new number of every value."""
+    def before(owner):
+        return owner if owner is None else owner - (owner > place)
+
+    nodes = [node._replace(inputs=tuple(numbers[value] for value in node.inputs), shared_with=before(node.shared_with),
+                           reads=before(node.reads)) for other, node in enumerate(drawn.nodes) if other != place]
+    outputs = tuple(dict.fromkeys(numbers[value] for value in drawn.outputs))
+    if min(outputs) >= len(inputs):
+        yield from _remade(drawn, inputs, nodes, outputs)
 
 
 def _remade(drawn, inputs, nodes, outputs):
-    """Yields the program with another model, cut by count where the present ends do not fit."""
+    """Yields the program with another model, cut near its beginning and near its end."""
     model = program.pruned(inputs, nodes, outputs)
     fields = {name: value for name, value in drawn.fields.items() if name != 'partition_by'}
     num_stages = fields['num_partitions'] * fields.get('num_virtual_stages', 1)
     num_units = trial.sizes_of(model)[0] if model.nodes else 0
-    if num_units >= num_stages:
-        ends = [*range(1, num_stages), num_units]
-        for by in [ends, [*range(num_units - num_stages + 1, num_units), num_units]]:
+    shapes = [[each.values[number].shape for number in each.outputs] for each in (drawn, model)]
+    for ends in [[*range(1, num_stages), num_units], [*range(num_units - num_stages + 1, num_units + 1)]]:
+        if num_units >= num_stages:
             remade = drawn._replace(inputs=model.inputs, nodes=model.nodes, outputs=model.outputs, frozen=(),
-                                    fields={**fields, 'partition_by': by})
-            is_new = len(model.outputs) == 1 and (len(drawn.outputs) > 1 or drawn.values[drawn.outputs[0]] != model.values[model.outputs[0]])
-            yield options.with_plain_loss(remade) if is_new or drawn.nest == 'dict' and len(outputs) == 1 else remade
+                                    fields={**fields, 'partition_by': ends})
+            yield remade if shapes[0] == shapes[1] and drawn.nest == 'list' else options.with_plain_loss(remade)
 
 
 def _with_plainer_options(drawn):

@@ -1,5 +1,7 @@
 """Runs a program from its source and says what came out."""
 
+import gc
+
 from lingpipe.pipeline import keras_model
 from tests.fuzz import comparison, program
 
@@ -37,3 +39,5 @@ def outcome_of_source(source):
         return comparison.compare(*[namespace[name] for name in program.ARGUMENTS], **namespace['run'])
     finally:
         comparison.forget()
+        namespace.clear()
+        gc.collect()  # graphs are large, and hold each other
