@@ -1,9 +1,13 @@
 """Runs a program from its source and says what came out."""
 
 import gc
+import itertools
+import linecache
 
 from lingpipe.pipeline import keras_model
 from tests.fuzz import comparison, program
+
+_numbers = itertools.count()
 
 
 def outcome_of(drawn):
@@ -20,10 +24,8 @@ def sizes_of(drawn):
 
     Keras makes calls of its own for masks, so the nodes alone do not tell.
     """
-    namespace = {'__name__': 'fuzzed'}
-    exec(compile(program.source_of_model(drawn), 'fuzzed program', 'exec'), namespace)
     try:
-        model = namespace['make']()
+        model = _executed(program.source_of_model(drawn))['make']()
         return len(keras_model.ModelGraph(model).units), len(model.trainable_variables)
     except Exception:  # noqa: BLE001  what it is will be told when it is run
         return len(drawn.nodes), 1
@@ -33,11 +35,18 @@ def sizes_of(drawn):
 
 def outcome_of_source(source):
     """Runs the source of a program; see `program.source_of`."""
-    namespace = {'__name__': 'fuzzed'}
     try:
-        exec(compile(source, 'fuzzed program', 'exec'), namespace)  # what is printed is what is run
+        namespace = _executed(source)  # what is printed is what is run
         return comparison.compare(*[namespace[name] for name in program.ARGUMENTS], **namespace['run'])
     finally:
         comparison.forget()
-        namespace.clear()
+        namespace = None
         gc.collect()  # graphs are large, and hold each other
+
+
+def _executed(source):
+    """Returns the names of a program, whose lines Python finds as it finds those of a file: AutoGraph translates layers from them."""
+    name, namespace = f'<fuzzed program {next(_numbers)}>', {'__name__': 'fuzzed'}
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, 'exec'), namespace)
+    return namespace
