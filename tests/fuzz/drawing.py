@@ -146,6 +146,5 @@ def program_of(seed):
     generator = random.Random(seed)
     while True:
         drawing, model = model_of(generator)
-        num_units, num_weights = trial.sizes_of(model)
-        if num_weights:
-            return options.with_options(drawing, model, num_units)
+        if trial.sizes_of(model)[1]:
+            return options.with_options(drawing, model)

@@ -1,5 +1,6 @@
 """Draws how a drawn model is cut, scheduled, fed and trained."""
 
+from tests.fuzz import trial
 from tests.fuzz.program import Batch, nest_of_sources
 
 _SCHEDULES = ['gpipe', '1f1b', 'interleaved_1f1b', 'zb_h1']
@@ -32,23 +33,23 @@ _OPTIMIZER_OPTIONS = [
 _AMPLIFIERS = ('Lion', 'Adafactor', 'Lamb', 'Muon')
 
 
-def with_options(drawing, model, num_units):
+def with_options(drawing, model):
     """Draws the rest of a program.
 
     Args:
         drawing: `drawing.Drawing`.
         model: `Program` that holds the model alone.
-        num_units: how many layer calls it is to a cut.
 
     Returns:
         `Program`.
     """
     traits = model.traits
     way = drawing.choose(['value_and_grad', 'in_function', 'under_tape'] + ([] if 'optional' in traits else ['fit']))
+    policy = drawing.choose(['float32'] * 8 + ['mixed_bfloat16', 'mixed_bfloat16' if way == 'fit' else 'mixed_float16'])
+    num_units, _ = trial.sizes_of(model._replace(policy=policy))
     takes_whole_batches = 'couples_rows' in traits and drawing.choose([True, True, True, True, False])
     fields = _fields(drawing, num_units, takes_whole_batches)
     num_rows = drawing.choose([4, 2, 1, 3, 5, 7])
-    policy = drawing.choose(['float32'] * 8 + ['mixed_bfloat16', 'mixed_bfloat16' if way == 'fit' else 'mixed_float16'])
     frozen = _frozen(drawing, model)
     run = {'way': way, 'predicts': drawing.flag()}
     if way == 'in_function':

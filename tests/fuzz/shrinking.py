@@ -90,7 +90,7 @@ def _remade(drawn, inputs, nodes, outputs):
     model = program.pruned(inputs, nodes, outputs)
     fields = {name: value for name, value in drawn.fields.items() if name != 'partition_by'}
     num_stages = fields['num_partitions'] * fields.get('num_virtual_stages', 1)
-    num_units = trial.sizes_of(model)[0] if model.nodes else 0
+    num_units = trial.sizes_of(model._replace(policy=drawn.policy))[0] if model.nodes else 0
     shapes = [[each.values[number].shape for number in each.outputs] for each in (drawn, model)]
     for ends in [[*range(1, num_stages), num_units], [*range(num_units - num_stages + 1, num_units + 1)]]:
         if num_units >= num_stages:
