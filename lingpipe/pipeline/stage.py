@@ -136,6 +136,10 @@ class Stage:
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         return (*map(id, self.trainable_variables), *frozen, *_settings(self.layers))
 
+    def set_jit_compile(self, jit_compile):
+        """Says whether XLA compiles the stage's functions; on some kinds of devices it always does."""
+        self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
+
     def forget_programs(self):
         """Has everything traced again: attributes of layers may have changed."""
         self._programs.clear()
