@@ -159,8 +159,9 @@ class ModelSurface(keras.Model):
     def _build_for(self, inputs):
         """Creates the weights outside of any function that is being traced."""
         if self.source is None and any(isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)) for leaf in tf.nest.flatten(inputs)):
-            raise ValueError(f'{self.name!r} was given a sparse or ragged tensor, but micro-batches are cut out of dense ones. Make it dense by '
-                             'tf.sparse.to_dense, or its to_tensor().')
+            raise ValueError(
+                f'{self.name!r} was given a sparse or ragged tensor, but micro-batches are cut out of dense ones. Make it dense by '
+                'tf.sparse.to_dense, or by its to_tensor().')
         if self._input_specs is None:
             self._input_specs = keras.tree.map_structure(_symbol_of_any_batch, inputs)
         if not self.pipe.built:

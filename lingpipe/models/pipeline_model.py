@@ -123,8 +123,9 @@ class PipelineModel(model_surface.ModelSurface):
 
     def _masked(self, inputs, mask):
         if tf.executing_eagerly():
-            raise ValueError(f'A mask was given to {self.name!r} outside of a tf.function, where a pipeline loses it. Call it in one, or by '
-                             'predict, or make the mask an input of the model.')
+            raise ValueError(
+                f'A mask was given to {self.name!r} outside of a tf.function, where a pipeline loses it. Call it in one, or by '
+                'predict, or make the mask an input of the model.')
         inputs = tf.nest.map_structure(tf.identity, inputs)
         for tensor, its_mask in zip(keras.tree.flatten(inputs), keras.tree.flatten(mask)):
             masking.set_keras_mask(tensor, its_mask)
@@ -236,8 +237,8 @@ class PipelineModel(model_surface.ModelSurface):
             name for name in _STEPS if getattr(type(self.source), name) is not getattr(keras.Model, name)]
         if own:
             raise ValueError(
-                f'Model {self.source.name!r} of class {type(self.source).__name__} overrides {own}, which a PipelineModel does not call. '
-                'Override the same methods in a subclass of PipelineModel.')
+                f'Model {self.source.name!r} of class {type(self.source).__name__} overrides {own}, which a PipelineModel does not '
+                'call. Override the same methods in a subclass of PipelineModel.')
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
         """Keras's own `compile` goes by the policy of the model; what counts is that of the layers."""

@@ -105,5 +105,6 @@ def _as_tensor(leaf):
 def _refuse_sparse_inputs(model):
     names = [symbol.name for symbol in getattr(model, 'inputs', None) or [] if getattr(symbol, 'sparse', False)]
     if names:
-        raise ValueError(f'Inputs {names} of model {model.name!r} are sparse, but micro-batches are cut out of dense tensors. Make them '
-                         'keras.Input(..., sparse=False); sparse tensors that the model is given then become dense.')
+        raise ValueError(
+            f'Inputs {names} of model {model.name!r} are sparse, but micro-batches are cut out of dense tensors. Make them '
+            'keras.Input(..., sparse=False); sparse tensors that the model is given then become dense.')

@@ -132,7 +132,7 @@ class Stage:
         return replica_sums.Replica(num_replicas, self._replica_sums, index, micro_batch, self.jit_compile)
 
     def trainability(self):
-        """Returns what is not frozen now, and how layers are set: another answer than before makes programs and layouts out of date."""
+        """Returns what is not frozen now, and how layers are set: with another answer, programs and layouts are out of date."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         return (*map(id, self.trainable_variables), *frozen, *_settings(self.layers))
 

@@ -52,7 +52,7 @@ def make_two_heads():
 
 
 def train(model, loss, y=Y, sample_weight=None, **compiled):
-    model.compile(keras.optimizers.SGD(0.1), loss(model) if callable(loss) and getattr(loss, 'makes', False) else loss, **compiled)
+    model.compile(keras.optimizers.SGD(0.1), loss(model) if getattr(loss, 'makes', False) else loss, **compiled)
     logs = [model.train_on_batch(X, y, sample_weight=sample_weight, return_dict=True)['loss'] for _ in range(2)]
     return [*logs, model.test_on_batch(X, y, return_dict=True)['loss'], *[weight.numpy() for weight in model.trainable_variables]]
 
@@ -149,7 +149,7 @@ def test_an_empty_batch_changes_nothing():
 
 
 @pytest.mark.parametrize('loss, expected', [
-    (keras.losses.MeanSquaredError(), loss_additivity.Kind.MEAN), (keras.losses.MeanSquaredError(reduction='sum'), loss_additivity.Kind.SUM),
+    (mse(), loss_additivity.Kind.MEAN), (mse(reduction='sum'), loss_additivity.Kind.SUM),
     (scalar, loss_additivity.Kind.MEAN), (total, loss_additivity.Kind.SUM)])
 def test_the_kind_of_a_loss_is_found(loss, expected):
     from keras.src.trainers import compile_utils
