@@ -9,8 +9,13 @@ from lingpipe.distribute import device_kinds, logical_cores
 
 def device_of(variable):
     """Returns the device of a Keras variable or `tf.Variable`, as `tf.device` takes it."""
-    variable = variable if isinstance(variable, tf.Variable) else variable.value
+    variable = native(variable)
     return getattr(variable, 'logical_core', None) or variable.device
+
+
+def native(variable):
+    """Returns the `tf.Variable` that a Keras variable holds; a `tf.Variable` itself."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 def move(variable, device):

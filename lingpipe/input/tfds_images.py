@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from lingpipe import spelling
 from lingpipe.input import data_options, digits_dataset, tfds_builders  # noqa: F401  (digits_dataset registers 'digits')
 
 
@@ -106,8 +107,9 @@ def _image_and_label(builder):
             and isinstance(label, tfds.features.ClassLabel)):
         return image, label
     raise ValueError(
-        f"dataset: {builder.name!r} has the features {sorted(features)}, but an image classification needs "
-        "'image' (tfds.features.Image of uint8) and 'label' (tfds.features.ClassLabel). Choose another dataset.")
+        f'dataset: {builder.name!r} is no image classification, which needs '
+        "'image' (tfds.features.Image of uint8) and 'label' (tfds.features.ClassLabel); as features "
+        f'{spelling.what_there_is("image", features)}. Choose another dataset.')
 
 
 def _check_shares(num_examples, num_hosts):

@@ -2,6 +2,7 @@
 
 import tensorflow_datasets as tfds
 
+from lingpipe import spelling
 from lingpipe.input import pydoc_topics_dataset, tfds_builders  # noqa: F401  (the first registers 'pydoc_topics')
 
 
@@ -57,6 +58,7 @@ def _text_feature(builder, wanted):
         return wanted
     if not names:
         raise ValueError(
-            f"dataset: {builder.name!r} has the features {sorted(builder.info.features)}, none of which is a "
-            'tfds.features.Text. Choose a dataset of texts.')
-    raise ValueError(f'text_feature: {wanted!r} is not one of the texts {names} of the dataset {builder.name!r}. Set it to one.')
+            f'dataset: {builder.name!r} has no feature that is a tfds.features.Text; '
+            f'{spelling.what_there_is("text", builder.info.features)}. Choose a dataset of texts.')
+    raise ValueError(f'text_feature: {wanted!r} is none of the texts of the dataset {builder.name!r}; '
+                     f'{spelling.what_there_is(str(wanted), names)}. Set it to one.')

@@ -2,6 +2,7 @@
 
 import tensorflow_datasets as tfds
 
+from lingpipe import spelling
 from lingpipe.input import spoken_numbers_dataset, tfds_builders  # noqa: F401  (the first registers 'spoken_numbers')
 
 
@@ -29,8 +30,8 @@ class TfdsTranslations:
         info = tfds_builders.find_builder(dataset, data_dir).info
         features = info.features
         if not isinstance(features, tfds.features.Translation):
-            raise ValueError(f'dataset: {dataset!r} has the features {sorted(features)}, which are no '
-                             'tfds.features.Translation. Choose a dataset of translations.')
+            raise ValueError(f'dataset: {dataset!r} has no feature that is a tfds.features.Translation; '
+                             f'{spelling.what_there_is("translation", features)}. Choose a dataset of translations.')
         self.languages = _languages(_known_languages(info), source_language, target_language)
         self._builder = tfds_builders.prepared_builder(dataset, data_dir)
         self._split = split

@@ -1,9 +1,8 @@
 """The operations inside an AmoebaNet cell, all of which end in the number of channels of the cell."""
 
-import difflib
-
 import keras
 
+from lingpipe import spelling
 from lingpipe.layers import base_layer
 
 _POOLINGS = {
@@ -94,9 +93,8 @@ class Operation(AmoebaNetLayer):
     def __init__(self, params, **kwargs):
         super().__init__(params, **kwargs)
         if params.operation not in OPERATIONS:
-            nearest = difflib.get_close_matches(str(params.operation), OPERATIONS, n=1, cutoff=0)[0]
-            raise ValueError(f'Operation.operation is {params.operation!r}, which is none of {", ".join(OPERATIONS)}; '
-                             f'set it to one of them, such as {nearest!r}.')
+            nearest = spelling.did_you_mean(str(params.operation), OPERATIONS, see_all='amoebanet_operations.OPERATIONS')
+            raise ValueError(f'Operation.operation is {params.operation!r}, which is none{nearest} Set it to one.')
 
     def build(self, input_shape):
         self.pooling = self._make_pooling()

@@ -94,6 +94,7 @@ class PipelineModel(model_surface.ModelSurface):
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
+        self.pipe.rows_check.check_in_first_step(_first_tensor(x), loss_scaling.unscaled(self._built_optimizer())._iterations.value)
         targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
         try:
             loss = self._loss_in_pipeline(x, y, sample_weight, structure)
@@ -138,7 +139,7 @@ class PipelineModel(model_surface.ModelSurface):
         self._require_some_loss()
         self._update(out.gradients, tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm), out.state_updates)
         self._loss_tracker.update_state(out.loss, sample_weight=_num_rows(x))
-        num_known_rows = next(leaf for leaf in tf.nest.flatten(x) if leaf is not None).shape[0]  # None: as Keras, by batches
+        num_known_rows = _first_tensor(x).shape[0]  # None: as Keras, by batches
         for metric in self._compile_loss.metrics if self._compile_loss else []:
             metric.update_state(out.metrics[metric.name], sample_weight=num_known_rows)
         return out.outputs
@@ -253,7 +254,11 @@ def _traced(function):
 
 
 def _num_rows(x):
-    return tf.shape(next(leaf for leaf in tf.nest.flatten(x) if leaf is not None))[0]
+    return tf.shape(_first_tensor(x))[0]
+
+
+def _first_tensor(x):
+    return next(leaf for leaf in tf.nest.flatten(x) if leaf is not None)
 
 
 def _symbol_of(tensor):

@@ -46,7 +46,7 @@ class DeviceFunctions:
 
     def _of(self, device, variables):
         """A variable that has moved meanwhile has another `tf.Variable`, and what was traced would change the old one."""
-        traced = [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]
+        traced = list(map(variable_placement.native, variables))
         key = (self._constants(), *map(id, traced))
         if key not in self._functions:
             call = device_calls.one_call(device, lambda *arguments: self._function(variables, *arguments))

@@ -136,16 +136,16 @@ class _DevicePlacement:
         try:
             return self._apply(*args, **kwargs)
         finally:
-            for variable in self._variables:
-                variable.constraint = self._constraints.get(id(variable), variable.constraint)
+            for variable in self._limited(self._variables):
+                variable.constraint = self._constraints[id(variable)]
             self._variables, self._constraints = [], {}
 
     def apply_gradients(self, gradients, variables):
         self._variables = variables
         self._constraints = _constraints_of(variables)
         self._apply_gradients(gradients, variables)
-        self._limit(variables)
-        for variable in variables:
+        self._limits(self._limited(variables))
+        for variable in self._limited(variables):
             variable.constraint = None
 
     def apply_values(self, gradients, variables, learning_rate, iterations):
@@ -166,15 +166,15 @@ class _DevicePlacement:
         self._constraints = _constraints_of(variables)
         if self._has_decay():
             self._decays(variables, shared=(learning_rate, iterations))
-        self._updates(variables, (gradients,), (learning_rate, learning_rate, iterations))
-        self._limit(variables)
+        self._updates(variables, (gradients,), (learning_rate, iterations))
+        self._limits(self._limited(variables))
 
     def _refuse_what_devices_cannot_hold(self, variables):
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             optimizer_variables.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 
-    def _limit(self, variables):
-        self._limits([variable for variable in variables if id(variable) in self._constraints])
+    def _limited(self, variables):
+        return [variable for variable in variables if id(variable) in self._constraints]
 
     def _constrain(self, variables):
         for variable in variables:
@@ -183,10 +183,13 @@ class _DevicePlacement:
     def update(self, unused_strategy, gradients_and_variables, learning_rate):
         gradients, variables = zip(*gradients_and_variables)
         self._refuse_what_devices_cannot_hold(variables)
-        self._updates(variables, (gradients,), (tf.convert_to_tensor(learning_rate), *self._numbers()))
+        own = learning_rate is self._optimizer._learning_rate
+        self._updates(variables, (gradients,), self._numbers() if own else (*self._numbers(), tf.convert_to_tensor(learning_rate)))
 
-    def _update_group(self, variables, gradients, learning_rate, *numbers):
-        with self._numbers_are(*numbers):
+    def _update_group(self, variables, gradients, own_rate, iterations, learning_rate=None):
+        """Keras gives its own learning rate as a variable, whose arithmetic suits any dtype."""
+        with self._numbers_are(own_rate, iterations):
+            learning_rate = self._optimizer.learning_rate if learning_rate is None else learning_rate
             for gradient, variable in zip(gradients, variables):
                 self._optimizer.update_step(gradient, variable, learning_rate)
 
@@ -204,7 +207,7 @@ class _DevicePlacement:
     def _decay_all(self, variables):
         """As Keras's TensorFlow method, which knows a variable by its name there: 'dense/kernel:0'."""
         optimizer = self._optimizer
-        for variable in filter(optimizer._use_weight_decay, [variable.value for variable in variables]):
+        for variable in filter(optimizer._use_weight_decay, map(variable_placement.native, variables)):
             decay, rate = (tf.cast(number, variable.dtype) for number in (optimizer.weight_decay, optimizer.learning_rate))
             variable.assign_sub(variable * decay * rate)
 
@@ -260,7 +263,8 @@ class _DevicePlacement:
 
 
 def _constraints_of(variables):
-    return {id(variable): variable.constraint for variable in variables if variable.constraint is not None}
+    return {id(variable): variable.constraint for variable in variables
+            if isinstance(variable, keras.Variable) and variable.constraint is not None}
 
 
 def _standing_for(variable, value):
@@ -271,4 +275,6 @@ def _standing_for(variable, value):
 
 
 def _half_squares(unused_variables, gradients):
-    return [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
+    """Of rows that an embedding looked up twice each counts by itself, as in Keras."""
+    given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
+    return [tf.nn.l2_loss(tf.cast(values, tf.float32)) for values in given]

@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import dtype_policies, unallocated
+from lingpipe.pipeline import control_flow, stage
 from lingpipe.pipeline import flops as flops_module
-from lingpipe.pipeline import stage
 
 
 class LayerAnalysis(NamedTuple):
@@ -111,7 +111,8 @@ def _analyse(params, specs):
             with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
                 return stage.call_layers([layer], inputs, training=True)
 
-        concrete = tf.function(trace, autograph=False).get_concrete_function(
+        concrete = control_flow.until_traced(
+            tf.function(trace, autograph=False).get_concrete_function,
             specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
     trainable = {id(variable) for variable in layer.trainable_variables}
     borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # they count at another layer

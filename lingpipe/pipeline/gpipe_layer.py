@@ -98,6 +98,7 @@ class GPipeLayer(base_layer.BaseLayer):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # TensorFlow finds it here when it saves functions
         self._traced = types.SimpleNamespace(losses={}, functions={})  # in which TensorFlow looks for nothing to save
+        self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
         self._stages, self._replicas, self._jit_compile = None, [], params.jit_compile
 
     @classmethod
@@ -332,6 +333,8 @@ class GPipeLayer(base_layer.BaseLayer):
         p = self.params
         batch = inputs if targets is None else (inputs, targets)
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
+        if training:
+            self.rows_check.check(batch)
         validation.validate_batch(batch, count, p, [part.device for row in self.replicas for part in row])
         return replicas.execution(
             self.replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),

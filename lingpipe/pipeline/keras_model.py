@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras.src.backend.common import masking
 
 from lingpipe.optimizers import optimizer_variables
-from lingpipe.pipeline import batch_dimension, model_segments, model_units, partition
+from lingpipe.pipeline import batch_dimension, control_flow, model_segments, model_units, partition
 from lingpipe.pipeline import flops as flops_module
 from lingpipe.pipeline.analysis import LayerAnalysis
 
@@ -32,7 +32,6 @@ class ModelGraph:
         for index, unit in enumerate(self.units):
             for variable in (variable for layer in unit.layers for variable in layer.variables):
                 self._first_units.setdefault(id(variable), index)
-        self._refuse_unused_weights()
 
     @property
     def input_structure(self):
@@ -49,7 +48,7 @@ class ModelGraph:
 
     @property
     def trainable_variables(self):
-        """The model's trainable variables, in the model's order."""
+        """The model's trainable variables, in the model's order; those that no unit uses among them."""
         return self.model.trainable_variables
 
     def first_unit(self, variable):
@@ -124,6 +123,7 @@ class ModelGraph:
         """
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
         flops, values = self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
+        self._leave_out({number for number, (spec, _) in values.items() if spec is None})
         return [
             LayerAnalysis(
                 unit.name, type(unit.layer).__name__, *map(_num_values, self.own_weights(index)), flops[index],
@@ -161,12 +161,13 @@ class ModelGraph:
             flops.append(found)
         return flops, values
 
-    def _refuse_unused_weights(self):
-        unused = [variable.path for variable in self.model.trainable_variables if id(variable) not in self._first_units]
-        if unused:
-            raise ValueError(
-                f'No layer between the inputs and outputs of model {self.model.name!r} uses its trainable variables '
-                f'{unused}. Set trainable=False on the layers that own them, or build the model without these layers.')
+    def _leave_out(self, absent):
+        """Layers may return None where their symbolic outputs promise tensors, which goes from layer to layer within Keras."""
+        makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
+        if makers:
+            raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it out of the '
+                             "model's outputs.")
+        self.units = [unit.without(absent) for unit in self.units]
 
 
 def _spec_of(tensor):
@@ -176,11 +177,23 @@ def _spec_of(tensor):
 def _trace_once(known, unit, inputs):
     description = _describe(unit)
     if description is None:
-        return _trace(unit, inputs)
+        return _trace_or_guess(unit, inputs)
     key = (description, str(inputs))
     if key not in known:
-        known[key] = _trace(unit, inputs)
+        known[key] = _trace_or_guess(unit, inputs)
     return known[key]
+
+
+def _trace_or_guess(unit, inputs):
+    """A layer whose Python asks for sizes that the model leaves open is taken as one product with its weights."""
+    try:
+        return control_flow.until_traced(_trace, unit, inputs)
+    except (TypeError, control_flow.UntranslatableError):
+        if all(spec is None or spec.shape.is_fully_defined() for spec, _ in inputs):
+            raise
+        weights = [weight for layer in unit.layers for weight in layer.trainable_variables]
+        outputs = [(tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), None) for spec in unit.specs]
+        return flops_module.Flops(2 * _num_values(weights), 0), outputs
 
 
 def _num_values(weights):
@@ -188,10 +201,10 @@ def _num_values(weights):
 
 
 def _describe(unit):
-    """A layer may not tell what it is."""
+    """A layer may not tell what it is, and need not: its `get_config` may fail in any way."""
     try:
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
-    except (AttributeError, NotImplementedError):
+    except Exception:
         return None
     shapes = [(variable.shape, variable.dtype) for layer in unit.layers for variable in layer.variables]
     return str((type(unit.layer), config, shapes, unit.specs))
@@ -221,6 +234,6 @@ def _trace(unit, inputs):
 
 
 def _require_dense(unit, outputs):
-    if not all(isinstance(tensor, tf.Tensor) for tensor in outputs):
+    if not all(tensor is None or isinstance(tensor, tf.Tensor) for tensor in outputs):
         raise ValueError(f'Layer {unit.name!r} makes {[type(tensor).__name__ for tensor in outputs]}, but only dense tensors '
                          'go from partition to partition. Give the layer sparse=False or ragged=False.')

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from lingpipe.distribute import variable_placement
 from lingpipe.pipeline import balancing, gpipe_layer, keras_model, random_seeds, stage
 
 
@@ -34,6 +35,7 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         graph = keras_model.ModelGraph(model)
         if params.num_micro_batches != 1 or params.num_replicas != 1:
             graph.refuse_micro_batches()
+        _require_enough_units(graph, params)
         self.graph = graph
         super().__init__(params.Copy().Set(name=params.name or f'{model.name}_pipeline'), **kwargs)
         self.model = model
@@ -67,6 +69,31 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
 
     def compute_output_spec(self, inputs, training=False):
         return self.pack_outputs(keras.tree.flatten(super().compute_output_spec(inputs, training=training)))
+
+    def to_keras(self):
+        """Makes a plain Keras model of the present weights, all on the device of the first partition.
+
+        The model that the pipeline was made from has its weights on the devices of the partitions, where Keras does not compile
+        for XLA what uses them, such as convolutions in groups.
+
+        Returns:
+            `keras.Model`, which has nothing more to do with the pipeline.
+
+        Raises:
+            ValueError: the config of a layer does not make the layer again; the message names it.
+        """
+        pairs = []
+
+        def clone(layer):
+            pairs.append((layer, type(layer).from_config(layer.get_config())))
+            return pairs[-1][1]
+
+        with tf.init_scope(), variable_placement.creating_on(self.stages[0].device):
+            model = keras.models.clone_model(self.model, clone_function=clone)
+            _require_own_weights(self.model)
+            for layer, copy in pairs:
+                _copy_state(layer, copy)
+        return model
 
     def pack_outputs(self, outputs):
         return self.graph.pack_outputs(outputs)
@@ -108,3 +135,35 @@ def _refuse_sparse_inputs(model):
         raise ValueError(
             f'Inputs {names} of model {model.name!r} are sparse, but micro-batches are cut out of dense tensors. Make them '
             'keras.Input(..., sparse=False); sparse tensors that the model is given then become dense.')
+
+
+def _require_enough_units(graph, params):
+    whole = [unit.name for unit in graph.units if isinstance(unit.layer, keras.Model)]
+    if whole and params.num_partitions * params.num_virtual_stages > len(graph.units):
+        raise ValueError(
+            f'Model {whole[0]!r} stays whole, as one of {len(graph.units)} layers, too few for num_partitions={params.num_partitions}: '
+            'its call does more than call layers and keras.ops, alike in training and inference. Move what else it does, such as '
+            'reading a weight, drawing random numbers or adding a loss, into layers.')
+
+
+def _copy_state(layer, copy):
+    if not isinstance(layer, keras.layers.Layer):
+        return
+    if [variable.shape for variable in layer.variables] != [variable.shape for variable in copy.variables]:
+        raise ValueError(f'Layer {layer.name!r} has other weights than one that is made from its get_config(). Let its config hold all '
+                         'arguments of its constructor, or save the weights of the model and load them into one that you make.')
+    # pylint: disable-next=protected-access
+    for part, copied in zip(layer._flatten_layers(), copy._flatten_layers()):
+        copied.trainable = part.trainable
+    for variable, copied in zip(layer.variables, copy.variables):
+        copied.assign(variable.numpy())
+
+
+def _require_own_weights(model):
+    """A copied graph would go on reading variables that are arguments of its operations."""
+    for operation in model.operations:
+        for node in operation._inbound_nodes:  # pylint: disable=protected-access
+            for leaf in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
+                if isinstance(leaf, keras.Variable):
+                    raise ValueError(f'Operation {operation.name!r} reads {leaf.path!r} by reference, which a copy of the model would '
+                                     'read too. Read it inside a layer that owns it or is given the layer that does.')

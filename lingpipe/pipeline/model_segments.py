@@ -47,8 +47,17 @@ class Segment:
         Returns:
             List of tensors.
         """
-        values = [*values, *self.unit([values[place] for place in self._arguments], training)]
+        made = self.unit([values[place] for place in self._arguments], training)
+        self._require_as_in_training(made, training)
+        values = [*values, *made]
         return [values[place] for place in self._results]
+
+    def _require_as_in_training(self, made, training):
+        """What is None was found when the model was cut, in training mode."""
+        if self.layers and (len(made) != len(self.unit.outputs) or any(value is None for value in made)):
+            raise ValueError(
+                f'Layer {self.name!r} returns None for other outputs with training={training} than when the model was cut. Let it '
+                'return tensors there, of zeros if need be.')
 
 
 class StageParts(NamedTuple):

@@ -1,6 +1,7 @@
 """A Keras model flattened into a list of layer calls, in the model's own order."""
 
 import collections
+import functools
 import inspect
 from typing import Any, NamedTuple
 
@@ -8,6 +9,8 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import masking
 from keras.src.models.functional import Functional
+
+from lingpipe.pipeline import control_flow, subclassed_model
 
 
 class Unit:
@@ -40,7 +43,22 @@ class Unit:
         return [self.layer] if isinstance(self.layer, keras.layers.Layer) else []
 
     def __call__(self, values, training):
-        return self._function(values, training)
+        return control_flow.run(self.layer, functools.partial(self._function, values, training))
+
+    def without(self, absent):
+        """Returns the unit as it is where some values, given by their numbers, are None: it neither takes nor hands out these."""
+        if absent.isdisjoint([*self.inputs, *self.outputs]):
+            return self
+
+        def function(values, training):
+            present = iter(values)
+            results = self._function([None if number in absent else next(present) for number in self.inputs], training)
+            return [result for number, result in zip(self.outputs, results) if number not in absent or result is not None]
+
+        inputs = [number for number in self.inputs if number not in absent]
+        made = [(number, spec) for number, spec in zip(self.outputs, self.specs) if number not in absent]
+        outputs, specs = [list(column) for column in zip(*made)] or ([], [])
+        return Unit(self.name, self.position, self.layer, self.call_index, function, inputs, outputs, specs)
 
 
 class FlatModel(NamedTuple):
@@ -58,7 +76,7 @@ class FlatModel(NamedTuple):
 
 
 def flatten_model(model):
-    """Lists the layer calls of a model; those of nested Functional and Sequential models take the place of these.
+    """Lists the layer calls of a model; those of nested models take the place of these, where a model is nothing but its calls.
 
     Args:
         model: built `keras.Sequential` or Functional `keras.Model`.
@@ -99,7 +117,7 @@ class _Flattening:
     def inline(self, functional, inputs, path):
         """Adds the units of a model that reads the values of the given numbers; returns the numbers of its outputs."""
         values = dict(zip(map(id, functional.inputs), inputs))
-        for node in _calls(functional):
+        for node in subclassed_model.calls(functional):
             name, nested = path + node.operation.name, _nested(node)
             if nested is not None:
                 results = self._enter(nested, values, f'{name}/')
@@ -151,7 +169,8 @@ def _nested(node):
     """
     functional = _functional_of(node.operation)
     if functional is None:
-        return None
+        graph = subclassed_model.graph_of_call(node) if isinstance(node.operation, keras.Model) else None
+        return None if graph is None else _Nested(graph.functional, graph.inputs, [None] * len(graph.inputs))
     bound = inspect.signature(node.operation.call).bind(*node.arguments.args, **node.arguments.kwargs).arguments
     inputs = flat_inputs(functional, bound.pop('inputs'))
     mask = bound.pop('mask', None)
@@ -171,12 +190,6 @@ def _functional_of(model):
     else:
         return None
     return None if model.supports_masking or model.activity_regularizer is not None else functional
-
-
-def _calls(functional):
-    """Returns the nodes of a Functional model in the order in which Keras runs them."""
-    by_depth = functional._nodes_by_depth  # pylint: disable=protected-access
-    return [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if not node.is_input]
 
 
 def _call_of(node):
@@ -223,8 +236,9 @@ def _require_functional(model):
     if isinstance(model, (keras.Sequential, Functional)):
         raise ValueError(f'Model {model.name!r} of class {type(model).__name__} is more than a graph of layers: it has its '
                          f'own call, compute_mask or activity regularizer, or nested inputs to a Sequential. {advice}')
-    raise ValueError(f'Model {model.name!r} of class {type(model).__name__} is subclassed: only its call method knows how '
-                     f'its layers are joined, so it cannot be cut. {advice}')
+    raise ValueError(
+        f'Model {model.name!r} of class {type(model).__name__} is subclassed: only its call method knows how its layers are joined. '
+        'Call it on symbols, of which it is seen: inputs = keras.Input(shape, dtype=dtype); keras.Model(inputs, model(inputs)).')
 
 
 def _refuse_unbuilt(name, layer):

@@ -17,7 +17,7 @@ import functools
 
 import tensorflow as tf
 
-from lingpipe.pipeline import analysis, identical_layers, random_seeds, stage
+from lingpipe.pipeline import analysis, graph_pieces, identical_layers, random_seeds, stage
 from lingpipe.pipeline.recomputation import recomputing
 from lingpipe.pipeline.stage_map import StageMap
 
@@ -226,6 +226,7 @@ def of_layer(pipe, input_specs, is_partitioned):
 
 
 def _call(part, inputs, weights, step, seeds):
+    weights = list(map(tf.identity, weights))  # in the graph that the layers are traced in, where their readers can be found
     call = part.call(inputs, stage.Variables(weights, []), step, part.given_seeds(seeds), training=True)
     if call.losses:
         raise ValueError(
@@ -236,7 +237,18 @@ def _call(part, inputs, weights, step, seeds):
         raise ValueError(
             f'One of the layers {[layer.name for layer in part.layers]} assigns, or reads from another layer, {extras[:3]}, which one '
             "program for all cores cannot. Set tpu_route='stage_programs'.")
+    _refuse_unused(part, weights, call.outputs)
     return call.outputs
+
+
+def _refuse_unused(part, weights, outputs):
+    """The gradient of such a weight must be None, since an optimizer changes one whose gradient is 0, by weight decay for instance."""
+    used = graph_pieces.ancestors(tf.nest.flatten(outputs))
+    unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
+    if unused:
+        raise ValueError(
+            f'The outputs of the layers {[layer.name for layer in part.layers]} do not use {unused[:3]}, which one program for all cores '
+            "would train all the same. Make them trainable=False, or set tpu_route='stage_programs'.")
 
 
 def _of_generators(seeds, part):

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import functools
 import inspect
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe.distribute import device_calls, device_kinds, workers
 from lingpipe.layers import replica_sums, training_step
-from lingpipe.pipeline import batch_statistics, boundary, random_seeds, stage_program, stage_scope
+from lingpipe.pipeline import batch_statistics, boundary, control_flow, random_seeds, stage_program, stage_scope
 
 
 class Variables(NamedTuple):
@@ -223,7 +224,8 @@ class Stage:
         key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer, self.trainability())
         if key not in self._programs:
             with tf.device(None):  # not tf.init_scope, inside which no gradient tape records
-                self._programs[key] = stage_program.StageProgram(self, specs, structure, loss, training, by_layer)
+                self._programs[key] = control_flow.until_traced(
+                    stage_program.StageProgram, self, specs, structure, loss, training, by_layer)
         return self._programs[key]
 
 
@@ -238,7 +240,7 @@ def _settings(layers):
 def call_layers(layers, inputs, training):
     """Calls layers one after the other; Keras hands `training` on to layers inside a layer that does not take it itself."""
     for layer in layers:
-        inputs = layer(inputs, training=training)
+        inputs = control_flow.run(layer, functools.partial(layer, inputs, training=training))
     return inputs
 
 

@@ -4,6 +4,7 @@ import difflib
 
 import tensorflow as tf
 
+from lingpipe import spelling
 from lingpipe.distribute import device_kinds, gradient_sums
 from lingpipe.layers import dtype_policies
 from lingpipe.pipeline import partition
@@ -119,7 +120,8 @@ def _check_devices(devices, num_partitions, num_replicas):
     known = [device.name for device in tf.config.list_logical_devices()]
     for name in devices:
         if not device_kinds.is_logical_core(name) and not any(_is_same_device(name, other) for other in known):
-            raise ValueError(f'devices has {name!r}, which this program does not see: there are {known}. Choose one of them.')
+            nearest = spelling.did_you_mean(name, known, see_all='tf.config.list_logical_devices()')
+            raise ValueError(f'devices has {name!r}, which this program does not see{nearest} Choose one that it sees.')
 
 
 def _is_same_device(name, full_name):

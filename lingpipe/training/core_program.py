@@ -1,8 +1,8 @@
 """The training step as one program of the logical cores of a TPU system, on every replica."""
 
-import keras
 import tensorflow as tf
 
+from lingpipe.distribute import variable_placement
 from lingpipe.optimizers import device_functions, device_placement
 from lingpipe.training import replica_program
 
@@ -47,14 +47,10 @@ class CoreTrainProgram(replica_program.ReplicaTrainProgram):
 
 
 def _read(variables):
-    return [_native(variable).read_value() for variable in variables]
+    return [variable_placement.native(variable).read_value() for variable in variables]
 
 
 def _restore_unless(variables, values, is_finite):
     """Costs no memory: the compiler joins the choice with the arithmetic of the update."""
-    for variable, value in zip(map(_native, variables), values):
+    for variable, value in zip(map(variable_placement.native, variables), values):
         variable.assign(tf.where(is_finite, variable.read_value(), value))
-
-
-def _native(variable):
-    return variable.value if isinstance(variable, keras.Variable) else variable

@@ -11,11 +11,13 @@ from lingpipe.distribute import chief as chiefs
 from lingpipe.distribute import device_kinds, logical_cores, parameter_servers, spmd_cores, workers
 from lingpipe.training import (
     bad_record_report,
+    checkpoint_files,
     checkpoints,
     core_program,
     errors,
     evaluator,
     experiment,
+    initial_weights,
     inspection,
     interruption,
     planning,
@@ -92,9 +94,8 @@ class Trainer:
         """A new training begins with the weights that it is given before an optimizer or an average makes copies of them."""
         with creating:
             task = experiment.build_task(self._params, self._input.input_spec, devices, self._logdir.path)
-        given = self._params.train.init_from_checkpoint
-        if given and not checkpoints.latest_checkpoint(self._logdir.train):
-            checkpoints.WeightReader(task.body).restore(given, use_moving_average=False)
+        if initial_weights.are_given(self._params.train) and not checkpoint_files.complete(self._logdir.train):
+            initial_weights.load(self._params.train, task.body)
         return task
 
     def run(self):
@@ -141,9 +142,7 @@ class Trainer:
 
     def _begin(self):
         """Restores what is there, and refuses what cannot work, before anything is written."""
-        newest = self._checkpointer.latest()
-        if newest:
-            self._checkpointer.restore(newest)
+        newest = self._checkpointer.restore_newest()
         self._program.to_cores()
         self._step = self._step_of_events = int(self._program.global_step)
         dataset = self._input.training_dataset(self._step * self._batch_size)

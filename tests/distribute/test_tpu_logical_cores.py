@@ -210,10 +210,10 @@ def test_a_step_that_is_not_finite_changes_nothing():
     _, program, batch = make_program('convolution', 2, mesh=(1, 1, 1, 2))
     step, poisoned = OffItsCores(trace(program, batch)), (batch[0] * float('nan'), *batch[1:])
     step(*batch)
-    before = [variable.numpy() for variable in map(core_program._native, program._changing_variables())]
+    before = [variable.numpy() for variable in map(variable_placement.native, program._changing_variables())]
     row, = step(*poisoned)
     assert not np.isfinite(row[0])
-    for variable, value in zip(map(core_program._native, program._changing_variables()), before):
+    for variable, value in zip(map(variable_placement.native, program._changing_variables()), before):
         np.testing.assert_array_equal(variable.numpy(), value)
 
 

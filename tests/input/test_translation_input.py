@@ -119,7 +119,7 @@ def test_languages_are_chosen_or_those_of_the_dataset_in_its_order(data_dir, cho
 @pytest.mark.parametrize(('fields', 'words'), [
     ({'batch_size': 0}, ['batch_size', '0', 'at least 1']),
     ({'target_length': 1}, ['target_length', '1', 'at least 2']),
-    ({'dataset': 'mnist'}, ['mnist', "['image', 'label']", 'Translation']),
+    ({'dataset': 'mnist'}, ['mnist', 'image, label', 'Translation']),
     ({'source_language': 'fr'}, ['source_language', "'fr'", "['number', 'letters']"]),
     ({'source_language': 'number', 'target_language': 'number'}, ['both', "'number'"]),
 ])

@@ -115,7 +115,7 @@ def test_none_is_the_identity_until_strides_or_channels_call_for_a_convolution()
 
 
 def test_unknown_operation_names_the_nearest():
-    with pytest.raises(ValueError, match="Operation.operation is 'max_pool_3', .*such as 'max_pool_3x3'"):
+    with pytest.raises(ValueError, match="Operation.operation is 'max_pool_3', which is none; did you mean max_pool_3x3"):
         make_operation('max_pool_3', (2, 5, 5, 4), filters=4)
 
 

@@ -143,6 +143,17 @@ def test_placing_changes_no_result_but_only_where_it_is_computed(kind):
         assert not wrong
 
 
+def test_rows_of_sparse_gradients_count_each_by_itself_in_the_global_norm():
+    rows = tf.IndexedSlices(tf.reshape(tf.range(15.0), [3, 5]), tf.constant([1, 1, 2]), tf.constant([3, 5]))
+    results = []
+    for place in (lambda optimizer: optimizer, device_placement.place):
+        variables = make_variables(DEVICES)
+        place(o.SGD(0.1, global_clipnorm=1.0)).apply([rows, tf.ones([4])], [variables[2], variables[1]])
+        results.append([variable.numpy() for variable in variables])
+    for placed, plain in zip(*results):
+        np.testing.assert_allclose(placed, plain, rtol=1e-6)
+
+
 def test_slots_move_with_their_weights():
     variables = make_variables(DEVICES)
     optimizer = o.Adam(0.1)

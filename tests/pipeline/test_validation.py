@@ -31,7 +31,7 @@ def instantiate(**fields):
     ({'memory_limit': '16GB'}, "memory_limit='16GB' .* as 16e9"),
     ({'num_optimizer_slots': -1}, 'num_optimizer_slots=-1 .* 2 for Adam'),
     ({'devices': ['CPU:0'], 'num_partitions': 2}, r"devices=\['CPU:0'\] names 1 .*num_partitions=2.*one device for each"),
-    ({'devices': ['CPU:0', 'CPU:99'], 'num_partitions': 2}, r"devices has 'CPU:99'.* there are \[.*CPU:0.*CPU:7"),
+    ({'devices': ['CPU:0', 'CPU:99'], 'num_partitions': 2}, "devices has 'CPU:99', which this program does not see; .*CPU:"),
     ({'devices': ['GPU:0']}, "devices has 'GPU:0'"),
     ({'devices': ['no device']}, "devices has 'no device'"),
 ])

@@ -38,7 +38,18 @@ def with_losses(body):
         KerasParams(keras.layers.Dense, units=8, activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
 
 
+class Spare(keras.layers.Dense):
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.spare = self.add_weight(shape=(3, 2), name='spare')
+
+
+def with_spare_weights(body):
+    body.layers = [KerasParams(keras.layers.Embedding, input_dim=256, output_dim=8)] + [KerasParams(Spare, units=8)] * 2
+
+
 REFUSED = {
+    'weights that are not used': (lambda p: with_spare_weights(p.task.body), r'do not use .*/spare.*trainable=False'),
     'no two layers that are alike': (lambda p: p.task.body.Set(layers=p.task.body.layers[:3]), 'needs at least num_partitions=2'),
     'state': (lambda p: with_batch_norm(p.task.body), 'takes layers without state other than weights'),
     'added losses': (lambda p: with_losses(p.task.body), r'adds a loss .*leaves out'),

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lingpipe import layers
 from lingpipe.input import image_input
-from lingpipe.training import checkpoints, errors, evaluation, experiment, logdir, progress, trainer
+from lingpipe.training import checkpoint_files, errors, evaluation, experiment, logdir, progress, trainer
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def rewound(copied):
 
     def rewind(step):
         for file in copied.glob('train/ckpt-*'):
-            if checkpoints.step_of(file.stem) > step:
+            if checkpoint_files.step_of(file.stem) > step:
                 file.unlink()
         known = ''.join(f'all_model_checkpoint_paths: "{path.stem}"\n' for path in copied.glob('train/*.index'))
         (copied / 'train/checkpoint').write_text(f'model_checkpoint_path: "ckpt-{step}"\n{known}')
@@ -83,9 +83,16 @@ def test_a_signal_inside_a_long_call_stops_after_the_running_step_and_going_on_g
         patch.setattr(image_input.ImageInput, 'training_dataset', signalling_dataset)
         assert tiny.train(tmp_path, **long_call).results == {}
     (stopped,) = tmp_path.glob('train/*.index')
-    assert 1 < checkpoints.step_of(stopped.stem) <= 6
+    assert 1 < checkpoint_files.step_of(stopped.stem) <= 6
     tiny.only_train(tmp_path, **long_call)
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def test_from_before_a_damaged_checkpoint_training_comes_to_the_same_end(tiny, finished, copied, capsys, assert_same_checkpoint):
+    os.truncate(copied / 'train/ckpt-12.index', 100)
+    tiny.only_train(copied)
+    assert 'going on from step 8' in capsys.readouterr().out
+    assert_same_checkpoint(copied / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
 @pytest.fixture

@@ -1,0 +1,290 @@
+"""Every backbone of an installed KerasHub as a pipeline of two partitions, compared with the plain model.
+
+    pip install keras-hub
+    python benchmarks/keras_hub.py --only=BertBackbone,ResNetBackbone
+    python benchmarks/keras_hub.py --source=/path/to/keras-hub  # with the settings of KerasHub's own tests
+
+Outputs, loss and every gradient of a batch in two micro-batches, against Keras's over the same micro-batches, run eagerly. The
+settings are small ones of our own (`keras_hub_settings.py`), or those that KerasHub's tests give to the same classes.
+"""
+
+import ast
+import collections
+import functools
+import importlib.metadata
+import importlib.util
+import multiprocessing
+import pathlib
+import sys
+import time
+import types
+import warnings
+from typing import Any, NamedTuple
+
+import common
+import keras
+import keras_hub_settings
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+from absl.testing import parameterized
+
+import lingpipe
+
+sys.path.append(sys.path.pop(0))  # the package of this file's name comes before this file
+
+_SOURCE = flags.DEFINE_string('source', None, "Folder with KerasHub's tests, '*_backbone_test.py'; None: our own settings.")
+_ONLY = flags.DEFINE_list('only', [], 'Names of classes; none: all.')
+_TIMEOUT = flags.DEFINE_integer('timeout', 300, 'Seconds that one class may take.', lower_bound=1)
+_DTYPE_POLICY = flags.DEFINE_string('dtype_policy', 'float32', 'Of the models; float64 tells rounding, which batch norms over few '
+                                    'values enlarge, from what is wrong.')
+_NUM_ROWS, _NUM_MICRO_BATCHES, _OPEN_SIZE = 4, 2, 8
+_TOLERANCE = 1e-4
+
+
+class Verdict(NamedTuple):
+    """What became of one class.
+
+    Attributes:
+        result: 'equal', 'different', 'refused', 'crashed', or 'no model' where KerasHub itself does not run it.
+        note: what differs, or the error.
+    """
+
+    result: str
+    note: str
+
+
+class Step(NamedTuple):
+    """Loss, outputs and gradients of one batch; a gradient that Keras does not have is None."""
+
+    loss: Any
+    outputs: list
+    gradients: list
+
+
+def try_class(make):
+    """Compares a model as a pipeline with the model itself.
+
+    Args:
+        make: function that returns the model and a batch of inputs.
+
+    Returns:
+        `Verdict`.
+    """
+    keras.utils.set_random_seed(1)
+    keras.config.set_dtype_policy(_DTYPE_POLICY.value)
+    try:
+        model, batch = make()
+        _still(model)
+        values = [variable.numpy() for variable in model.variables]
+        expected = plain_step(model, batch)
+    except Exception as error:  # whatever KerasHub raises, this model has nothing to be compared with
+        return Verdict('no model', _line_of(error))
+    for variable, value in zip(model.variables, values):
+        variable.assign(value)
+    try:
+        found = pipeline_step(model, batch)
+    except ValueError as error:
+        return Verdict('refused' if 'lingpipe' in _raiser(error) else 'crashed', _line_of(error))
+    except Exception as error:  # the table tells of every crash
+        return Verdict('crashed', f'{type(error).__name__}: {_line_of(error)}')
+    differences = _differences(model, expected, found)
+    num_without = sum(gradient is None for gradient in expected.gradients)
+    return Verdict('different' if differences else 'equal', '; '.join(differences) or (
+        f'{num_without} weights without a gradient' if num_without else ''))
+
+
+def _still(model):
+    """Switches off what draws random numbers in training: each side would draw others."""
+    for layer in model._flatten_layers():  # pylint: disable=protected-access
+        if isinstance(getattr(layer, 'rate', None), float):
+            layer.rate = 0.0
+
+
+def plain_step(model, batch):
+    """Returns the `Step` of the model by itself, over the same micro-batches."""
+    count = _num_micro_batches(batch)
+    losses, outputs, gradients = [], [], []
+    for part in zip(*[np.split(leaf, count) for leaf in keras.tree.flatten(batch)]):
+        with tf.GradientTape() as tape:
+            result = model(keras.tree.pack_sequence_as(batch, part), training=True)
+            loss = tf.add_n([squares(None, result), *model.losses])
+        losses.append(loss)
+        outputs.append(keras.tree.flatten(result))
+        gradients.append(tape.gradient(loss, model.trainable_variables))
+    return Step(np.mean(losses), [np.concatenate(row) for row in zip(*outputs)], [_mean(row) for row in zip(*gradients)])
+
+
+def pipeline_step(model, batch):
+    """Returns the `Step` of the model as a pipeline of two partitions."""
+    pipe = lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=_num_micro_batches(batch))
+    num_rows = len(keras.tree.flatten(batch)[0])
+    step = pipe.value_and_grad(squares, batch, np.zeros([num_rows, 1], 'float32'), return_outputs=True)
+    by_variable = {id(variable): gradient for variable, gradient in zip(pipe.trainable_variables, step.gradients)}
+    return Step(step.loss, keras.tree.flatten(step.outputs), [by_variable[id(variable)] for variable in model.trainable_variables])
+
+
+def squares(y_true, outputs):
+    """Returns the sum of the mean squares of all floating-point outputs, each less a wave, so that norms do not make it constant."""
+    del y_true
+    floats = [tf.cast(tensor, tf.float32) for tensor in keras.tree.flatten(outputs) if tensor.dtype.is_floating]
+    waves = [tf.reshape(tf.cos(tf.range(tf.size(tensor[0]), dtype=tf.float32)), tf.shape(tensor)[1:]) for tensor in floats]
+    return tf.add_n([tf.reduce_mean(tf.square(tensor - wave)) for tensor, wave in zip(floats, waves)])
+
+
+def _num_micro_batches(batch):
+    return _NUM_MICRO_BATCHES if len(keras.tree.flatten(batch)[0]) % _NUM_MICRO_BATCHES == 0 else 1
+
+
+def _mean(gradients):
+    if any(gradient is None for gradient in gradients):
+        return None
+    return np.mean([tf.convert_to_tensor(gradient) for gradient in gradients], axis=0)
+
+
+def _differences(model, expected, found):
+    names = ['loss', *[f'output {place}' for place in range(len(expected.outputs))]]
+    values = [(expected.loss, found.loss), *zip(expected.outputs, found.outputs)]
+    differences = [f'{name} by {_distance(*pair):.1e}' for name, pair in zip(names, values) if _distance(*pair) > _TOLERANCE]
+    largest = max([np.abs(gradient).max() for gradient in expected.gradients if gradient is not None], default=0.0)
+    for variable, *pair in zip(model.trainable_variables, expected.gradients, found.gradients):
+        distance = _distance(*[np.zeros(variable.shape) if value is None else value for value in pair], least=1e-2 * largest)
+        if distance > _TOLERANCE:
+            differences.append(f'gradient of {variable.path} by {distance:.1e}')
+    return differences
+
+
+def _distance(expected, found, least=1e-6):
+    """Returns how far two arrays are from each other, as a share of the largest value of the first, or of `least`."""
+    expected, found = [np.asarray(value, 'float64') for value in (expected, found)]
+    if expected.shape != found.shape:
+        return float('inf')
+    largest = np.abs(expected).max(initial=least)
+    return np.abs(expected - found).max(initial=0.0) / largest if np.isfinite(found).all() else float('inf')
+
+
+def _raiser(error):
+    """Returns the name of the file in which an error was raised."""
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_filename
+
+
+def _line_of(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ' '.join(lines)[:400].replace('|', '/') if lines else type(error).__name__
+
+
+def of_settings(name):
+    """Returns a model of our own settings, and a batch for it."""
+    setting = keras_hub_settings.SETTINGS[name]
+    model = _make(keras_hub_settings.Make(f'{setting.folder}.{name}', setting.arguments))
+    random = np.random.default_rng(0)
+    return model, keras.tree.map_structure(lambda tensor: _batch_of(tensor, setting.inputs, random), model.input)
+
+
+def _make(value):
+    """Makes what a `Make` describes, and leaves other values as they are."""
+    if not isinstance(value, keras_hub_settings.Make):
+        return value
+    arguments = {name: _make(argument) for name, argument in value.arguments.items()}
+    module, _, name = value.name.rpartition('.')
+    return getattr(importlib.import_module(f'keras_hub.{module}'), name)(**arguments)
+
+
+def _batch_of(tensor, inputs, random):
+    """Draws values for a symbolic input: tokens from 1 to 9, masks that end in two zeros, numbers from 0 to 1."""
+    given = inputs.get(tensor.name, tuple(size or _OPEN_SIZE for size in tensor.shape[1:]))
+    if not isinstance(given, tuple):
+        return np.broadcast_to(np.array(given, tensor.dtype), (_NUM_ROWS, *np.shape(given))).copy()
+    shape = (_NUM_ROWS, *given)
+    if 'mask' in tensor.name and tensor.dtype in ('int32', 'bool'):
+        return np.broadcast_to(np.arange(shape[-1]) < shape[-1] - 2, shape).astype(tensor.dtype)
+    if 'int' in tensor.dtype:
+        return random.integers(0 if 'segment' in tensor.name else 1, 2 if 'segment' in tensor.name else 10, shape).astype(tensor.dtype)
+    return random.uniform(size=shape).astype(tensor.dtype)
+
+
+def of_tests(folder):
+    """Finds the classes of KerasHub's own tests that try a backbone.
+
+    Returns:
+        Dictionary from the names of what they try to functions as `try_class` takes them.
+    """
+    makers = {}
+    for path in sorted(pathlib.Path(folder).rglob('*_backbone_test.py')):
+        for node in ast.parse(path.read_text('utf-8')).body:
+            if isinstance(node, ast.ClassDef) and any(_is_basic(getattr(part, 'name', '')) for part in node.body):
+                makers[node.name.removesuffix('Test')] = functools.partial(_of_test, path, node.name)
+    return makers
+
+
+class _Recorder(parameterized.TestCase):
+    """Stands in for the base class of KerasHub's tests, which needs packages for what is not tried here."""
+
+    def run_backbone_test(self, cls, init_kwargs, input_data, *unused, **options):
+        self.tried = cls(**init_kwargs), keras.tree.map_structure(np.asarray, input_data)
+
+    run_vision_backbone_test = run_backbone_test
+
+
+def _of_test(path, name):
+    """Lets a test set up what it tries, and takes that where it would be tried."""
+    base = types.ModuleType('keras_hub.src.tests.test_case')
+    base.TestCase = _Recorder
+    sys.modules[base.__name__] = base
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    case = getattr(module, name)()
+    case.setUp()
+    getattr(case, next(filter(_is_basic, dir(case))))()
+    return case.tried
+
+
+def _is_basic(method):
+    return method.startswith('test') and 'basics' in method
+
+
+def in_own_process(make):
+    """Returns the `Verdict` of a model that is tried in a forked process, which ends with all that it holds."""
+    context = multiprocessing.get_context('fork')
+    ours, theirs = context.Pipe()
+    process = context.Process(target=lambda: theirs.send(_try_quietly(make)))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(_TIMEOUT.value) else Verdict('crashed', f'It took more than {_TIMEOUT.value} seconds.')
+    except EOFError:
+        return Verdict('crashed', 'The process died.')
+    finally:
+        process.kill()
+        process.join()
+
+
+def _try_quietly(make):
+    warnings.simplefilter('ignore')  # KerasHub's own
+    lingpipe.use_virtual_devices(2)
+    return try_class(make)
+
+
+def main(unused_argv):
+    makers = of_tests(_SOURCE.value) if _SOURCE.value else {
+        name: functools.partial(of_settings, name) for name in keras_hub_settings.SETTINGS}
+    importlib.import_module('keras_hub')  # here, so that it is done once
+    rows = []
+    for name in _ONLY.value or sorted(makers):
+        start = time.monotonic()
+        verdict = in_own_process(makers[name])
+        rows.append([name, verdict.result, verdict.note, round(time.monotonic() - start)])
+        print(*rows[-1], sep=' | ', file=sys.stderr, flush=True)
+    counts = collections.Counter(result for _, result, _, _ in rows)
+    common.report(
+        common.markdown_table(['backbone', 'result', 'note', 's'], rows),
+        f'KerasHub {importlib.metadata.version("keras-hub")}, {len(rows)} backbones: ' + ', '.join(
+            f'{count} {result}' for result, count in counts.most_common()) + '.')
+
+
+if __name__ == '__main__':
+    app.run(main)

@@ -1,0 +1,112 @@
+"""Layers whose Python branches or loops on tensors: what a trace cannot follow as it stands, AutoGraph translates."""
+
+import contextlib
+import re
+import weakref
+
+import keras
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+
+_NOT_USERS = ('keras', 'lingpipe', 'tensorflow')
+_TRANSLATED = weakref.WeakSet()
+
+
+class UntranslatedError(TypeError):
+    """A trace met a layer that has to be translated, and that will be in the next trace; the message is TensorFlow's."""
+
+
+class UntranslatableError(ValueError):
+    """Python that branches or loops on tensors as no graph can; the message names the layer."""
+
+
+def until_traced(trace, *arguments):
+    """Calls a function that traces layers; anew, and as if for the first time, where a layer turned out to need translation.
+
+    Translation takes time, and few layers need it: they are traced without first.
+
+    Args:
+        trace: the function.
+        *arguments: its arguments.
+
+    Returns:
+        What it returns.
+    """
+    while True:
+        try:
+            return trace(*arguments)
+        except UntranslatedError:
+            pass  # each time one layer more is translated
+
+
+def run(layer, function):
+    """Calls a layer so that the Python of users' layers, in it too, may branch and loop on tensors, as it may where Keras is eager.
+
+    Args:
+        layer: Keras layer or operation.
+        function: function without arguments that calls it.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        UntranslatedError: for `until_traced`, which knows what to do.
+        UntranslatableError: the layer branches or loops on a tensor, and AutoGraph does not help.
+    """
+    if layer in _TRANSLATED:
+        return _run_translated(layer, function)
+    try:
+        return function()
+    except TypeError as error:  # TensorFlow's for a tensor in the place of a Python boolean, integer or list
+        if tf.executing_eagerly() or not _functions_of_users(layer):
+            raise
+        _TRANSLATED.add(layer)
+        raise UntranslatedError(str(error)) from error
+
+
+def _run_translated(layer, function):
+    """What cannot be translated for these inputs may need no translation for others, of more known sizes."""
+    try:
+        with _translated(layer):
+            return function()
+    except Exception as error:
+        _TRANSLATED.discard(layer)
+        if isinstance(error, TypeError) and not isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
+            raise
+        reason = re.findall(r'^\s*(\w+Error: .*)$', str(error), re.MULTILINE) or [str(error)]
+        raise UntranslatableError(
+            f'Layer {layer.name!r} branches or loops on a tensor, and AutoGraph makes no graph of it: {reason[-1]} Give its '
+            'inputs known shapes where it asks for sizes; else write keras.ops.cond, where or while_loop there.') from error
+
+
+@contextlib.contextmanager
+def _translated(layer):
+    """Keras calls the layers inside of a layer itself, untranslated, so each of them is given what is translated."""
+    context = ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED)
+    with contextlib.ExitStack() as stack:
+        for attributes, name, function in _functions_of_users(layer):
+            translated = tf.__internal__.autograph.tf_convert(function, context)
+            stack.enter_context(_replaced(attributes, name, translated))
+        yield
+
+
+def _functions_of_users(layer):
+    """Returns, for every layer in a layer whose code is a user's, its attributes, the name of the one to replace, and the function."""
+    functions = []
+    for part in layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []:  # pylint: disable=protected-access
+        if isinstance(part, keras.layers.Lambda):
+            functions.append((vars(part), 'function', part.function))
+        elif type(part).call.__module__.partition('.')[0] not in _NOT_USERS:
+            functions.append((vars(part), 'call', part.call))
+    return functions
+
+
+@contextlib.contextmanager
+def _replaced(attributes, name, value):
+    before = {name: attributes[name]} if name in attributes else {}
+    attributes[name] = value
+    try:
+        yield
+    finally:
+        del attributes[name]
+        attributes.update(before)

@@ -1,0 +1,110 @@
+"""A subclassed model's `call` as a graph of layer calls, where it is nothing more."""
+
+import inspect
+from typing import Any, NamedTuple
+
+import keras
+from keras.src.models.functional import Functional
+
+
+class CallGraph(NamedTuple):
+    """What a subclassed model does in one of its calls.
+
+    Attributes:
+        functional: the graph, a Functional model over the same layers.
+        inputs: list of the symbolic tensors that the call is given, in the order of `functional.inputs`.
+    """
+
+    functional: Any
+    inputs: list
+
+
+def graph_of_call(node):
+    """Calls a model's own `call` on symbols, to see which layers it calls on what.
+
+    A graph does the same as the model only where `call` computes with nothing but layers and `keras.ops`, in both modes alike. So
+    it must neither depend on `training` but by passing it on, nor read or assign a variable itself, nor bring numbers from
+    elsewhere, of which it is not known whether they are others each time.
+
+    Args:
+        node: Keras's node of a call of a model whose `call` is its own.
+
+    Returns:
+        `CallGraph`, or None where the model is more than that.
+    """
+    model = node.operation
+    if _is_more_than_its_call(model, node):
+        return None
+    traces = [_trace(node, training) for training in (True, False)]
+    if None in traces or traces[0].description != traces[1].description:
+        return None
+    graph = traces[0].graph
+    owned = {id(variable) for operation in graph.functional.operations if isinstance(operation, keras.layers.Layer)
+             for variable in operation.variables}
+    return graph if all(id(variable) in owned for variable in model.variables) else None
+
+
+class _Trace(NamedTuple):
+    """A `CallGraph`, and a list in which equal calls are equal."""
+
+    graph: CallGraph
+    description: list
+
+
+def _is_more_than_its_call(model, node):
+    parameters = inspect.signature(model.call).parameters
+    floats = [tensor for tensor in node.input_tensors if 'float' in tensor.dtype]
+    return (
+        type(model).compute_mask is not keras.layers.Layer.compute_mask and not isinstance(model, (Functional, keras.Sequential))
+        or model.supports_masking or model.activity_regularizer is not None
+        or any(name == 'mask' or name.endswith('_mask') for name in parameters)  # Keras fills these in
+        or any(tensor.dtype != model.compute_dtype for tensor in floats))
+
+
+def _trace(node, training):
+    model, inputs = node.operation, list({id(tensor): tensor for tensor in node.input_tensors}.values())
+    symbols = [keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype) for tensor in inputs]
+    args, kwargs = node.arguments.fill_in(dict(zip(map(id, inputs), symbols)))
+    if 'training' in inspect.signature(model.call).parameters:
+        kwargs = {**kwargs, 'training': training}
+    try:
+        with keras.StatelessScope() as scope:
+            outputs = model.call(*args, **kwargs)
+        functional = Functional(symbols, keras.tree.flatten(outputs), name=model.name)
+    except Exception:  # whatever a model says to symbols, it was not written for them
+        return None
+    if scope.state_mapping or scope.losses or len(keras.tree.flatten(outputs)) != len(node.outputs):
+        return None
+    description = _description(functional, training)
+    return None if description is None else _Trace(CallGraph(functional, inputs), description)
+
+
+def _description(functional, training):
+    """Returns what each layer is called with; None where one is given numbers, or another `training` than the model."""
+    names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
+    description = []
+    for place, node in enumerate(calls(functional)):
+        arguments = [names[id(leaf)] if isinstance(leaf, keras.KerasTensor) else leaf
+                     for leaf in keras.tree.flatten((node.arguments.args, {**node.arguments.kwargs, 'training': None}))]
+        if any(hasattr(leaf, 'shape') for leaf in arguments) or node.arguments.kwargs.get('training', training) not in (training, None):
+            return None
+        description.append((_identity(node.operation), [repr(leaf) for leaf in arguments]))
+        names.update({id(tensor): (place, output) for output, tensor in enumerate(node.outputs)})
+    return [*description, [names[id(tensor)] for tensor in functional.outputs]]
+
+
+def _identity(operation):
+    """Operations such as an addition are made anew in every trace."""
+    if isinstance(operation, keras.layers.Layer):
+        return id(operation)
+    return type(operation).__name__, repr([value for name, value in vars(operation).items() if name.lstrip('_') in _arguments(operation)])
+
+
+def _arguments(operation):
+    return set(inspect.signature(type(operation).__init__).parameters) - {'name'}
+
+
+def calls(functional):
+    """Returns the nodes of a Functional model in the order in which Keras runs them."""
+    by_depth = functional._nodes_by_depth  # pylint: disable=protected-access
+    return [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if not node.is_input]

@@ -1,0 +1,63 @@
+"""Batch norm over micro-batches in plain Keras: its inputs are noted, and its moving averages moved once for each call."""
+
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+class RecordedNorm:
+    """A batch norm whose moving averages move at the end of a mini-batch.
+
+    Args:
+        norm: built `keras.layers.BatchNormalization`; its `call` is replaced.
+    """
+
+    def __init__(self, norm):
+        self._norm = norm
+        self._calls, self._position = [], 0
+        call = norm.call
+
+        @functools.wraps(call)
+        def recording_call(inputs, training=None, mask=None):
+            if training and norm.trainable:
+                self._record(inputs, mask)
+            return call(inputs, training=training, mask=mask)
+
+        norm.call = recording_call
+
+    def values(self):
+        """Returns the moving averages."""
+        return [self._norm.moving_mean.numpy(), self._norm.moving_variance.numpy()]
+
+    def next_micro_batch(self):
+        """Says that the next call is the first of another micro-batch."""
+        self._position = 0
+
+    def move(self, values):
+        """Moves the averages on from `values`, once for each call."""
+        momentum = self._norm.momentum
+        for parts in self._calls:
+            statistics = self._statistics(parts)
+            values = [momentum * value + (1.0 - momentum) * new for value, new in zip(values, statistics)]
+        if self._calls:
+            self._norm.moving_mean.assign(values[0])
+            self._norm.moving_variance.assign(values[1])
+        self._calls = []
+
+    def _record(self, inputs, mask):
+        if self._position == len(self._calls):
+            self._calls.append([])
+        inputs = tf.cast(inputs, tf.float32).numpy()
+        channels_last = np.moveaxis(inputs, self._norm.axis, -1)
+        weights = np.ones(channels_last.shape[:-1]) if mask is None else np.asarray(mask, 'float64')
+        self._calls[self._position].append((channels_last.reshape(-1, channels_last.shape[-1]), weights.reshape(-1, 1)))
+        self._position += 1
+
+    def _statistics(self, parts):
+        inputs = np.concatenate([inputs for inputs, _ in parts]).astype('float64')
+        weights = np.concatenate([weights for _, weights in parts])
+        total = weights.sum() + (0.0 if weights.all() else keras.config.epsilon())
+        mean = (inputs * weights).sum(0) / total
+        return mean, (np.square(inputs - mean) * weights).sum(0) / total

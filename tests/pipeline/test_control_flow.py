@@ -1,0 +1,138 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import gpipe_layer
+
+layers = keras.layers
+STATUSES = []
+
+
+class Flip(layers.Layer):
+    """Branches on the values of a tensor, after it added a loss."""
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(shape=(), initializer='ones', name='scale')
+
+    def call(self, inputs):
+        self.add_loss(0.1 * keras.ops.mean(inputs * self.scale))
+        if keras.ops.sum(inputs) > 0:
+            return inputs * self.scale
+        return -2.0 * inputs * self.scale
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+
+class Repeated(layers.Layer):
+    """Loops over a number of steps that is a tensor, and has a branching layer inside."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense, self.flip = layers.Dense(4, activation='tanh'), Flip()
+
+    def build(self, input_shape):
+        self.dense.build(input_shape)
+        self.flip.build(input_shape)
+
+    def call(self, inputs, training=False):
+        STATUSES.append(tf.__internal__.autograph.control_status_ctx().status.name)
+        steps = 1 + tf.cast(keras.ops.sum(inputs) > 0, tf.int32) * 2
+        for _ in range(steps):
+            inputs = self.dense(inputs)
+        return self.flip(inputs)
+
+    def compute_output_spec(self, inputs, training=False):
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+
+class Plain(layers.Layer):
+    """Needs no translation."""
+
+    def call(self, inputs):
+        STATUSES.append(tf.__internal__.autograph.control_status_ctx().status.name)
+        if inputs.shape[-1] > 3:
+            return inputs * 2.0
+        return inputs
+
+
+def mean_square(y_true, outputs):
+    return tf.reduce_mean((outputs - y_true)**2)
+
+
+def branching_model():
+    inputs = keras.Input([4])
+    hidden = Repeated(name='repeated')(inputs)
+    hidden = layers.Lambda(negative_where_small, output_shape=(4,), name='lambda')(hidden)
+    return keras.Model(inputs, layers.Dense(2, name='head')(hidden))
+
+
+def negative_where_small(inputs):
+    if tf.is_symbolic_tensor(inputs) and inputs.graph.name.startswith('scratch'):
+        return inputs  # Keras's own shape inference
+    if keras.ops.max(inputs) < 0.5:
+        return -inputs
+    return inputs
+
+
+def eager_value_and_grad(call, losses, variables, x, y):
+    total, gradients = 0.0, [0.0] * len(variables)
+    for rows in (slice(0, 2), slice(2, 4)):
+        with tf.GradientTape() as tape:
+            loss = (mean_square(y[rows], call(tf.constant(x[rows]))) + sum(losses())) / 2
+        total += loss
+        gradients = [a + b for a, b in zip(gradients, tape.gradient(loss, [variable.value for variable in variables]))]
+    return total, gradients
+
+
+@pytest.fixture(name='batch')
+def batch_fixture():
+    keras.utils.set_random_seed(0)
+    x = np.random.default_rng(0).normal(size=(4, 4)).astype('float32')
+    x[:2] += 2.0  # the first micro-batch takes one branch, the second the other
+    x[2:] -= 2.0
+    return x, np.ones([4, 2], 'float32')
+
+
+def test_layers_that_branch_and_loop_on_tensors_give_what_they_give_eagerly(batch, assert_close):
+    (x, y), model = batch, branching_model()
+    loss, gradients = eager_value_and_grad(
+        lambda x: model(x, training=True), lambda: model.losses, model.trainable_variables, x, y)
+    outputs = np.concatenate([model(x[:2]), model(x[2:])])
+    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=2)
+    out = pipe.value_and_grad(mean_square, x, y)
+    assert_close((out.loss, out.gradients), (loss, gradients))
+    assert_close(pipe(x), outputs)
+    assert all('call' not in vars(layer) for layer in model._flatten_layers())
+    assert model.get_layer('lambda').function is negative_where_small
+
+
+def test_layers_of_a_list_may_branch_on_tensors_too(batch, assert_close):
+    x, y = batch[0], batch[0] * 2.0
+    pipe = gpipe_layer.GPipeLayer.Params().Set(
+        layers=[KerasParams(Flip), KerasParams(layers.Dense, units=4)], num_partitions=2, num_micro_batches=2).Instantiate()
+    pipe.build((None, 4))
+    flip, dense = pipe.stack
+    loss, gradients = eager_value_and_grad(
+        lambda x: dense(flip(x)), lambda: flip.losses, [*flip.weights, *dense.weights], x, y)
+    out = pipe.value_and_grad(mean_square, x, y)
+    assert_close((out.loss, out.gradients), (loss, gradients))
+
+
+def test_only_layers_that_need_it_are_translated(batch):
+    STATUSES.clear()
+    model = keras.Sequential([keras.Input([4]), Plain(), layers.Dense(2)])
+    gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2)(batch[0])
+    assert set(STATUSES) <= {'UNSPECIFIED', 'DISABLED'}
+
+
+def test_an_error_of_the_layers_own_is_told_as_it_is():
+    class Wrong(layers.Layer):
+        def call(self, inputs):
+            return inputs if inputs.shape[0] is None else inputs + len(3)
+
+    inputs = keras.Input([4])
+    with pytest.raises(TypeError, match="object of type 'int' has no len"):
+        gpipe_layer.GPipeLayer.from_keras(keras.Model(inputs, Wrong()(inputs)))
