@@ -27,8 +27,8 @@ def refuse_lost_batches(graph, outputs):
         lost = [spec for spec in unit.specs if spec.shape.is_fully_defined()]
         if lost and _reads_examples(unit, [values[number] for number in unit.inputs]):
             raise ValueError(
-                f'Layer {unit.name!r} makes a tensor of shape {tuple(lost[0].shape)} of all examples of a batch, but would get those of one '
-                'micro-batch only. Set num_micro_batches=1, or compute it in the loss.')
+                f'Layer {unit.name!r} makes a tensor of shape {tuple(lost[0].shape)} of all examples of a batch, but would get '
+                'those of one micro-batch only. Set num_micro_batches=1, or compute it in the loss.')
     for number in outputs:
         if values[number].shape.rank == 0 or values[number].shape[0] is not None:
             name = next((unit.name for unit in graph.units if number in unit.outputs), graph.model.name)

@@ -133,9 +133,13 @@ class Stage:
         return replica_sums.Replica(num_replicas, self._replica_sums, index, micro_batch, self.jit_compile)
 
     def trainability(self):
-        """Returns what is not frozen now, and how layers are set: another answer than before makes programs and layouts out of date."""
+        """Returns what is not frozen now, and how layers are set: with another answer, programs and layouts are out of date."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         return (*map(id, self.trainable_variables), *frozen, *_settings(self.layers))
+
+    def set_jit_compile(self, jit_compile):
+        """Says whether XLA compiles the stage's functions; on some kinds of devices it always does."""
+        self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
 
     def forget_programs(self):
         """Has everything traced again: attributes of layers may have changed."""
