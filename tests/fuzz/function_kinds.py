@@ -74,7 +74,7 @@ def time_major(d, x):
 def batch_scalar(d, x):
     """A number that the rows of a micro-batch share."""
     scalar = d.add_call('ops.mean({0})', x, d.values[x]._replace(shape=(), rows=0, is_masked=False))
-    d.add_call('{0} * (1.0 + {1})', [x, scalar], d.values[x]._replace(is_masked=False))
+    d.add_call('{0} * (1.0 + {1})', [x, scalar], d.values[x]._replace(is_masked=False), traits=['couples_rows'])
 
 
 @kind(is_exact, weight=1)

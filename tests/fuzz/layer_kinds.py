@@ -40,7 +40,7 @@ def time_distributed(d, x):
                 traits=['batch_norm'] if 'Batch' in inner else [])
 
 
-@kind(is_float)
+@kind(_has_features)
 def layer_norm(d, x):
     value = d.values[x]
     d.add_layer(d.choose(['layers.LayerNormalization(epsilon=0.1, name={name!r})', 'layers.RMSNormalization(epsilon=0.1, name={name!r})',
@@ -53,7 +53,7 @@ def group_norm(d, x):
     d.add_layer(f'layers.GroupNormalization({d.choose([1, -1])}, epsilon=0.1, name={{name!r}})', x, value)
 
 
-@kind(is_float)
+@kind(_has_features)
 def dropout(d, x):
     value = d.values[x]
     source = d.choose(['layers.Dropout(0.5, name={name!r})', 'layers.GaussianNoise(0.3, name={name!r})',
@@ -62,7 +62,7 @@ def dropout(d, x):
     d.add_layer(source, x, value._replace(dtype='float32'), traits=['random'])
 
 
-@kind(is_float, weight=1)
+@kind(_has_features, weight=1)
 def activation(d, x):
     value = d.values[x]
     source = d.choose(["layers.Activation('tanh', name={name!r})", "layers.Softmax(name={name!r})", "layers.ELU(name={name!r})",
@@ -90,7 +90,7 @@ def concatenate(d, x):
                 '{layer}([{0}, {1}])')
 
 
-@kind(is_float, weight=1)
+@kind(_has_features, weight=1)
 def activity_regularization(d, x):
     d.add_layer('layers.ActivityRegularization(l2=0.01, name={name!r})', x, d.values[x]._replace(dtype='float32'), traits=['adds_loss'])
 

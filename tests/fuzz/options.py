@@ -45,7 +45,8 @@ def with_options(drawing, model, num_units):
     """
     traits = model.traits
     way = drawing.choose(['value_and_grad', 'in_function', 'under_tape'] + ([] if 'optional' in traits else ['fit']))
-    fields = _fields(drawing, num_units)
+    takes_whole_batches = 'couples_rows' in traits and drawing.choose([True, True, True, True, False])
+    fields = _fields(drawing, num_units, takes_whole_batches)
     num_rows = drawing.choose([4, 2, 1, 3, 5, 7])
     policy = drawing.choose(['float32'] * 8 + ['mixed_bfloat16', 'mixed_bfloat16' if way == 'fit' else 'mixed_float16'])
     frozen = _frozen(drawing, model)
@@ -65,13 +66,14 @@ def with_options(drawing, model, num_units):
                           run={**run, **more})
 
 
-def _fields(drawing, num_units):
-    schedule = drawing.choose(_SCHEDULES)
+def _fields(drawing, num_units, takes_whole_batches):
+    """What couples the rows of a batch is refused where there are several micro-batches."""
+    schedule = drawing.choose(['gpipe'] if takes_whole_batches else _SCHEDULES)
     num_virtual = 2 if schedule == 'interleaved_1f1b' and num_units >= 2 else 1
     if schedule == 'interleaved_1f1b' and num_virtual == 1:
         schedule = 'gpipe'
     num_partitions = drawing.choose(list(range(1, 1 + min(_MOST_STAGES, num_units) // num_virtual)))
-    num_micro_batches = drawing.choose(list(range(1, _MOST_MICRO_BATCHES + 1)))
+    num_micro_batches = drawing.choose(list(range(1, 2 if takes_whole_batches else _MOST_MICRO_BATCHES + 1)))
     if num_virtual > 1:
         num_micro_batches = num_partitions * (1 + num_micro_batches // 3)
     recompute = drawing.choose(['stage', 'none'] if schedule == 'zb_h1' else ['stage', 'none', 'layer'])
