@@ -25,17 +25,19 @@ _LONGEST_SILENCE_SECONDS = 60
 
 
 def _experiment():
-    """Returns the class, its params after all overrides, and those of its evaluation inputs."""
+    """Returns the params, with those of its evaluation inputs, after all overrides, and {name: Params} of these inputs."""
     experiment = model_registry.GetClass(FLAGS.model)()
     params = model_registry.GetParams(FLAGS.model, 'Train')
+    evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']
+    for name in evaluated:
+        params.Define(name.lower(), experiment.GetDatasetParams(name), f'The input of {name}.')
     if FLAGS.model_params_file_override and FLAGS.model_params_override:
         raise ValueError('--model_params_override and --model_params_file_override were both given. Give one of them.')
     overrides = FLAGS.model_params_override
     if FLAGS.model_params_file_override:
         overrides = _read(FLAGS.model_params_file_override)
     hyperparams.ApplyOverrides(params, overrides)
-    datasets = {name: experiment.GetDatasetParams(name) for name in experiment.GetDatasetNames() if name != 'Train'}
-    return params, datasets
+    return params, {name: params.Get(name.lower()) for name in evaluated}
 
 
 def _read(path):
@@ -45,6 +47,8 @@ def _read(path):
     except OSError as error:
         raise ValueError(
             f'--model_params_file_override={path} cannot be read ({error.strerror}). Give a file of changes.') from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f'--model_params_file_override={path} is no text ({error}). Give a file of changes, one a line.') from error
 
 
 def _place(params):

@@ -27,6 +27,8 @@ from absl import flags
 
 from lingpipe.distribute import child_process
 
+COUNTING_MEMORY = {'TF_ENABLE_ONEDNN_OPTS': '1'}
+MEMORY_NOTE = 'Memory is counted with TF_ENABLE_ONEDNN_OPTS=1, without which TensorFlow counts none.'
 _OUTPUT = flags.DEFINE_string('output', None, 'File to write the report to as well; none by default.')
 
 
@@ -105,15 +107,17 @@ class Process(LineProcess):
         function: generator function at the top of a module of this folder; it yields what JSON can hold.
         *arguments: what to call it with.
         num_cores: how many processor cores the process may use; None: all.
+        environment: dictionary of the environment variables that differ from those here, such as COUNTING_MEMORY.
     """
 
-    def __init__(self, function, *arguments, num_cores=None):
+    def __init__(self, function, *arguments, num_cores=None, environment=None):
         request = {'module': pathlib.Path(inspect.getfile(function)).stem, 'function': function.__name__,
                    'arguments': arguments, 'cores': sorted(os.sched_getaffinity(0))[:num_cores], 'argv': sys.argv}
         # Modules of the folder that the command is run in must not come before those of this one.
         super().__init__(
             [sys.executable, '-c', 'import common; common.serve()', json.dumps(request)],
-            {**os.environ, 'PYTHONSAFEPATH': '1', 'PYTHONPATH': os.pathsep.join([str(_HERE), *sys.path[1:]])})
+            {**os.environ, 'PYTHONSAFEPATH': '1', 'PYTHONPATH': os.pathsep.join([str(_HERE), *sys.path[1:]]),
+             **(environment or {})})
 
 
 def serve():
@@ -159,20 +163,26 @@ def machine():
             f'TensorFlow {tf.__version__}, Keras {keras.__version__}.')
 
 
-def allocator_mib(statistic):
-    """Returns MiB from TensorFlow's own allocator, which all virtual CPU devices share.
+def peak_mib(function, *arguments):
+    """Calls a function and returns the peak while it ran of TensorFlow's own allocator, which all virtual CPU devices share.
 
-    It counts only where TensorFlow uses oneDNN, as it does on x86 unless TF_ENABLE_ONEDNN_OPTS=0.
+    It counts only where TensorFlow uses oneDNN: by itself on newer processors, elsewhere with COUNTING_MEMORY.
 
-    Args:
-        statistic: 'current', or 'peak' since `reset_allocator_peak`.
+    Returns:
+        MiB, with what was there before; None where nothing is counted.
     """
-    return tf.config.experimental.get_memory_info('CPU:0')[statistic] / 2**20
+    try:
+        tf.config.experimental.reset_memory_stats('CPU:0')
+    except ValueError:
+        function(*arguments)
+        return None
+    function(*arguments)
+    return tf.config.experimental.get_memory_info('CPU:0')['peak'] / 2**20
 
 
-def reset_allocator_peak():
-    """Lets the allocator's peak start again from what is allocated now."""
-    tf.config.experimental.reset_memory_stats('CPU:0')
+def mib_text(mib, digits=0):
+    """Returns the cell of a table for what `peak_mib` gives: empty where nothing was counted."""
+    return '' if mib is None else f'{mib:.{digits}f}'
 
 
 def cap_memory(mib):

@@ -59,8 +59,9 @@ def train(num_partitions, recompute, capped):
             variable.assign_sub(_LEARNING_RATE * gradient)
         return loss
 
-    losses = [float(step()) for _ in range(_NUM_STEPS.value)]
-    yield {'losses': losses, 'peak': common.allocator_mib('peak')}
+    losses = []
+    peak = common.peak_mib(lambda: losses.extend(float(step()) for _ in range(_NUM_STEPS.value)))
+    yield {'losses': losses, 'peak': peak}
 
 
 def _layers():
@@ -74,13 +75,13 @@ def _layers():
 
 
 def _row(name, num_partitions, recompute, capped):
-    with common.Process(train, num_partitions, recompute, capped) as process:
+    with common.Process(train, num_partitions, recompute, capped, environment=common.COUNTING_MEMORY) as process:
         try:
             result = process.next()
         except common.ProcessDied as death:
             return [name, f'{_CAP_MIB.value} MiB' if capped else 'none', f'died ({str(death)[:60]})', '']
     outcome = f'trains: loss {result["losses"][0]:.3f} to {result["losses"][-1]:.3f}'
-    return [name, f'{_CAP_MIB.value} MiB' if capped else 'none', outcome, f'{result["peak"]:.0f}']
+    return [name, f'{_CAP_MIB.value} MiB' if capped else 'none', outcome, common.mib_text(result['peak'])]
 
 
 def main(unused_argv):
@@ -91,7 +92,7 @@ def main(unused_argv):
         _row(f"{pipeline}, recompute='none'", 2, 'none', True),
         _row(f"{pipeline}, recompute='stage'", 2, 'stage', True),
     ]
-    common.report(common.markdown_table(['configuration', 'cap', 'outcome', 'allocator peak MiB'], rows))
+    common.report(common.markdown_table(['configuration', 'cap', 'outcome', 'allocator peak MiB'], rows), common.MEMORY_NOTE)
 
 
 if __name__ == '__main__':

@@ -40,14 +40,12 @@ def peak(name, num_partitions, num_micro_batches, recompute, index, ends):
     """Measures the second step of a partition; the arguments are those of `alone`.
 
     Yields:
-        MiB of TensorFlow's allocator, weights included.
+        MiB of TensorFlow's allocator, weights included; None where it does not count.
     """
     problem, pipe = alone(name, num_partitions, num_micro_batches, recompute, index, ends)
     step = models.pipeline_step(problem, pipe)
     step(problem.x, problem.y_true).numpy()
-    common.reset_allocator_peak()
-    step(problem.x, problem.y_true).numpy()
-    yield common.allocator_mib('peak')
+    yield common.peak_mib(lambda: step(problem.x, problem.y_true).numpy())
 
 
 def alone(name, num_partitions, num_micro_batches, recompute, index, ends):

@@ -20,7 +20,7 @@ def peak(schedule, recompute, num_micro_batches):
     """Measures one step.
 
     Yields:
-        MiB of TensorFlow's allocator, weights included.
+        MiB of TensorFlow's allocator, weights included; None where it does not count.
     """
     local_devices.use_virtual_devices(_NUM_PARTITIONS.value)
     flags.FLAGS.batch_size = num_micro_batches * _MICRO_BATCH_SIZE.value
@@ -29,13 +29,11 @@ def peak(schedule, recompute, num_micro_batches):
                              schedule=schedule, recompute=recompute)
     step = models.pipeline_step(problem, pipe)
     step(problem.x, problem.y_true).numpy()
-    common.reset_allocator_peak()
-    step(problem.x, problem.y_true).numpy()
-    yield common.allocator_mib('peak')
+    yield common.peak_mib(lambda: step(problem.x, problem.y_true).numpy())
 
 
 def _peak(*arguments):
-    with common.Process(peak, *arguments) as process:
+    with common.Process(peak, *arguments, environment=common.COUNTING_MEMORY) as process:
         return process.next()
 
 
@@ -43,12 +41,12 @@ def main(unused_argv):
     counts = list(map(int, _COUNTS.value))
     pairs = [(schedule, recompute) for schedule in _SCHEDULES.value for recompute in _RECOMPUTE.value
              if (schedule, recompute) != ('zb_h1', 'layer')]
-    rows = [[schedule, recompute, *(f'{_peak(schedule, recompute, count):.0f}' for count in counts)]
+    rows = [[schedule, recompute, *(common.mib_text(_peak(schedule, recompute, count)) for count in counts)]
             for schedule, recompute in pairs]
     common.report(
         common.markdown_table(['schedule', 'recompute', *(f'M={count}' for count in counts)], rows),
         f"MiB at TensorFlow's allocator's peak, weights included; K={_NUM_PARTITIONS.value}, {_MICRO_BATCH_SIZE.value} examples "
-        f'a micro-batch, model {models.name()}.')
+        f'a micro-batch, model {models.name()}. {common.MEMORY_NOTE}')
 
 
 if __name__ == '__main__':

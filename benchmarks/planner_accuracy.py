@@ -51,8 +51,11 @@ def memory_row(name, num_partitions, num_micro_batches, recompute):
 
 
 def _measured(*arguments):
-    with common.Process(isolated_partition.peak, *arguments) as process:
-        return process.next()
+    with common.Process(isolated_partition.peak, *arguments, environment=common.COUNTING_MEMORY) as process:
+        peak = process.next()
+    if peak is None:
+        raise SystemExit('TensorFlow counts no memory on this processor. Run --what=memory on another, or --what=time here.')
+    return peak
 
 
 def _join(form, values):
@@ -73,7 +76,8 @@ def _memory():
     common.report(
         common.markdown_table(
             ['schedule', 'K', 'M', 'recompute', 'predicted MiB', 'measured MiB', 'measured / predicted'], rows),
-        f'{within:.0%} of {len(ratios)} partitions within 15 %, {min(ratios):.2f} to {max(ratios):.2f}; model {models.name()}.')
+        f'{within:.0%} of {len(ratios)} partitions within 15 %, {min(ratios):.2f} to {max(ratios):.2f}; model {models.name()}. '
+        f'{common.MEMORY_NOTE}')
 
 
 def _time():

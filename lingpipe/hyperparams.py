@@ -14,6 +14,8 @@ from lingpipe import spelling
 from lingpipe.params_text import known_objects, param_tree, text_diff, text_format, text_reader
 
 RegisterType = known_objects.RegisterType
+RegisteredTypes = known_objects.RegisteredTypes
+_SEE_ALL = 'print(params)'
 
 
 def CopyFieldsTo(from_p, to_p, skip=None, ignore_unknown_keys=False):
@@ -103,12 +105,12 @@ class Params:
             return params[name].value
         if name.startswith('_'):  # libraries probe every object for such names, so be quick
             raise AttributeError(f'{name} is not a parameter.')
-        raise AttributeError(f'{name} is not a parameter{spelling.did_you_mean(name, params)}')
+        raise AttributeError(f'{name} is not a parameter{spelling.did_you_mean(name, params, see_all=_SEE_ALL)}')
 
     def __setattr__(self, name, value):
         self._CheckMutable()
         if name not in self._params:
-            raise AttributeError(f'{name} is not a parameter{spelling.did_you_mean(name, self._params)}')
+            raise AttributeError(f'{name} is not a parameter{spelling.did_you_mean(name, self._params, see_all=_SEE_ALL)}')
         self._params[name].value = value
 
     def __dir__(self):

@@ -7,15 +7,16 @@ A class registers itself when its module is imported, and its module is imported
         ...
 """
 
-import difflib
 import importlib
+import importlib.util
 import os
 import pathlib
 import pkgutil
 import sys
+import tokenize
 from typing import NamedTuple
 
-from lingpipe import base_model_params
+from lingpipe import base_model_params, spelling
 
 _MODELS_PACKAGE = 'params'
 _registered = {}  # 'module.Class' -> class
@@ -68,7 +69,8 @@ def GetClass(name):
 
     Raises:
         LookupError: there is no such experiment.
-        Exception: whatever the import of the experiment's own module raises.
+        ValueError: the file of the experiment is no text.
+        Exception: whatever else the import of the experiment's own module raises.
     """
     if name in _registered:
         return _registered[name]
@@ -98,7 +100,21 @@ def _import_longest_prefix(name):
             if error.name != prefix:  # the module is there, but what it imports is not
                 raise
             return module, '.'.join(parts[position:])
+        except SyntaxError as error:
+            _check_is_text(importlib.util.find_spec(prefix).origin, error)
+            raise
     return module, ''
+
+
+def _check_is_text(path, error):
+    """Python does not say which file is none."""
+    try:
+        with tokenize.open(path) as file:
+            is_text = '\0' not in file.read()
+    except (SyntaxError, UnicodeDecodeError):
+        is_text = False
+    if not is_text:
+        raise ValueError(f'{path} is no text ({error}). Write it again, or choose another --model.') from error
 
 
 def _attribute_of(module, rest, name):
@@ -124,22 +140,20 @@ def _default_of(module):
     if default in _registered.values():
         return default
     if default is not None:
-        raise LookupError(f'DEFAULT of {module.__name__} is {default!r}, which is not a registered experiment'
-                          f'; set it to one of: {", ".join(sorted(own)) or "none"}.')
+        nearest = spelling.did_you_mean(getattr(default, '__name__', str(default)), own, see_all='--mode=list')
+        raise LookupError(f'DEFAULT of {module.__name__} is {default!r}, which is not a registered experiment{nearest} Set it to one.')
     if len(own) == 1:
         return next(iter(own.values()))
     if own:
-        raise LookupError(f'{module.__name__} has {len(own)} experiments and no DEFAULT; name one of: '
-                          f'{", ".join(sorted(own))}.')
+        raise LookupError(f'{module.__name__} has {len(own)} experiments and no DEFAULT; '
+                          f'{spelling.what_there_is(module.__name__, own, see_all="--mode=list")}. Name one of them.')
     raise _unknown_error(module.__name__)
 
 
 def _unknown_error(name):
-    models = sorted(ListModels().models)
-    likeness = {key: difflib.SequenceMatcher(None, name, key).ratio() for key in models}
-    nearest = sorted(models, key=likeness.get, reverse=True)
-    shown = ', '.join(nearest[:20]) + (', ...' if len(nearest) > 20 else '')
-    return LookupError(f'There is no experiment {name!r}; there are: {shown or "none"}.')
+    models = ListModels().models
+    names = [*models, *(key.rpartition('.')[0] for key in models)]
+    return LookupError(f'There is no experiment {name!r}{spelling.did_you_mean(name, names)} --mode=list names all.')
 
 
 def GetParams(name, dataset_name):

@@ -2,17 +2,48 @@
 
 import difflib
 
+_NUM_SHOWN = 5
+_LIKENESS = 0.6  # above which a name was probably meant; as in difflib
+_AS_LIKELY = 0.2  # as the best
 
-def did_you_mean(name, names, prefix=''):
-    """Returns the end of an error sentence that offers the names nearest to `name`, or lists all where none is near.
+
+def did_you_mean(name, names, prefix='', see_all=''):
+    """Returns the end of an error sentence that offers the names that were probably meant, or says which there are.
 
     Args:
         name: the wrong name.
         names: the names that exist.
         prefix: text to show before each of `names`.
+        see_all: what shows all names, where there may be more than five.
     """
-    near = difflib.get_close_matches(name[:100], sorted(names), n=3)
-    if near:
-        return '; did you mean ' + ' or '.join(prefix + near_name for near_name in near) + '?'
-    shown = ', '.join(prefix + existing for existing in sorted(names)[:20]) + (', ...' if len(names) > 20 else '')
-    return f'; there are: {shown}.' if names else '; there are none.'
+    likely = close(name, names)
+    if likely:
+        return '; did you mean ' + ' or '.join(prefix + each for each in likely) + '?'
+    return f'; {what_there_is(name, names, prefix, see_all)}.'
+
+
+def close(name, names):
+    """Returns the names that were probably meant, at most three; see `did_you_mean`."""
+    likeness = _likeness(name, names)
+    least = max([_LIKENESS, *(value - _AS_LIKELY for value in likeness.values())])
+    return [each for each, value in likeness.items() if value >= least][:3]
+
+
+def what_there_is(name, names, prefix='', see_all=''):
+    """Returns words that name all of five names, or the five nearest of more; see `did_you_mean`."""
+    nearest = [prefix + each for each in _likeness(name, names)]
+    if len(nearest) <= _NUM_SHOWN:
+        return f'there are: {", ".join(sorted(nearest))}' if nearest else 'there are none'
+    return f'the nearest of {len(nearest)} are: {", ".join(nearest[:_NUM_SHOWN])}' + (f' (all: {see_all})' if see_all else '')
+
+
+def _likeness(name, names):
+    """Returns {name: likeness}, the likest first."""
+    matcher = difflib.SequenceMatcher()
+    matcher.set_seq2(name[:100])
+
+    def likeness(other):
+        matcher.set_seq1(other)
+        return matcher.ratio()
+
+    return dict(sorted(((other, likeness(other)) for other in sorted(set(names))), key=lambda pair: -pair[1]))

@@ -4,7 +4,7 @@ import gc
 import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-os.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'
+os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
 
 from lingpipe.distribute import local_devices
 
@@ -33,6 +33,28 @@ def assert_close(actual, expected, tolerance=1e-5):
 @pytest.fixture(name='assert_close')
 def assert_close_fixture():
     return assert_close
+
+
+def assert_gradients_close(actual, expected, tolerance=1e-5):
+    """Asserts that gradients of one loss are equal up to `tolerance` of the largest value of them all.
+
+    A gradient that is 0 in truth, such as that of a bias before a batch norm, is a sum of terms that cancel. What is left of
+    them depends on the processor, and is small beside the terms, not beside itself.
+
+    Args:
+        actual: nest of gradients.
+        expected: nest of the same structure.
+        tolerance: how far a value may be off.
+    """
+    tf.nest.assert_same_structure(actual, expected)
+    largest = max((np.abs(np.asarray(gradient)).max(initial=0) for gradient in tf.nest.flatten(expected)), default=0)
+    for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=0, atol=tolerance * max(largest, 1e-2))
+
+
+@pytest.fixture(name='assert_gradients_close')
+def assert_gradients_close_fixture():
+    return assert_gradients_close
 
 
 @pytest.fixture(scope='module', autouse=True)

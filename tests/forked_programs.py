@@ -112,7 +112,7 @@ def _nursery(with_one_dnn):
     ours, other = socket.socketpair(type=socket.SOCK_SEQPACKET)
     environment = os.environ | {'PYTHONPATH': str(_ROOT), 'OPENBLAS_NUM_THREADS': '1'}  # its threads would not be forked
     if with_one_dnn:
-        environment.pop('TF_ENABLE_ONEDNN_OPTS', None)
+        environment['TF_ENABLE_ONEDNN_OPTS'] = '1'
     with other:
         process = subprocess.Popen([sys.executable, _NURSERY, str(other.fileno())], env=environment, pass_fds=[other.fileno()])
     atexit.register(process.wait)

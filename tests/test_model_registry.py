@@ -105,26 +105,34 @@ def test_module_stands_for_its_default_or_only_experiment(folder):
 def test_module_without_a_default_lists_its_experiments(folder):
     write(folder, 'params/two.py', experiments('Net', 'DeepNet'))
     write(folder, 'params/wrong.py', experiments('Net', default='Base'))
-    with pytest.raises(LookupError, match='2 experiments and no DEFAULT; name one of: params.two.DeepNet, params.two'):
+    with pytest.raises(LookupError, match='2 experiments and no DEFAULT; there are: params.two.DeepNet, params.two.Net. Name one'):
         model_registry.GetClass('params.two')
-    with pytest.raises(LookupError, match=r'DEFAULT of params.wrong is .*Base.* not a registered .*: params.wrong.Net'):
+    with pytest.raises(LookupError, match=r'DEFAULT of params.wrong is .*Base.* not a registered .*; there are: params.wrong.Net. Set it'):
         model_registry.GetClass('params.wrong')
 
 
-@pytest.mark.parametrize('name', [
-    'params.vision.DeepNe', 'params.vison.DeepNet', 'vision.DeepNet', 'params.vision.DeepNet.SIZE',
-    'params.vision.made', 'nothing_like_it', '', '.', 'params..vision', 'params/vision.py', 'params', 'os.path',
-    'os.path.join.x', 'a b'])
-def test_wrong_name_lists_experiments_nearest_first(folder, name):
-    write(folder, 'params/vision.py', experiments('Net', 'DeepNet'))
-    write(folder, 'params/text.py', experiments('Transformer'))
+@pytest.mark.parametrize(('name', 'offered'), [
+    *[(name, 'did you mean params.vision.DeepNet')
+      for name in ('params.vision.DeepNe', 'params.vison.DeepNet', 'vision.DeepNet', 'params.vision.DeepNet.SIZE')],
+    *[(name, 'did you mean params.vision') for name in ('params.visionn', 'vision', 'params.vision.made', 'params..vision')],
+    *[(name, 'the nearest of 8 are: ') for name in ('nothing_like_it', '', '.', 'os.path.join.x', 'a b')]])
+def test_wrong_name_offers_the_nearest_of_modules_and_experiments(folder, name, offered):
+    write(folder, 'params/vision.py', experiments('Net', 'DeepNet', default='Net'))
+    write(folder, 'params/text.py', experiments('Transformer', *'ABC'))
+    write(folder, 'unlisted.py', experiments('Net'))
     with pytest.raises(LookupError) as error:
         model_registry.GetClass(name)
     message = str(error.value)
-    for key in ('params.vision.DeepNet', 'params.vision.Net', 'params.text.Transformer'):
-        assert key in message
-    if name and 'DeepNe' in name:
-        assert message.index('params.vision.DeepNet,') < message.index('params.text')
+    assert message.startswith(f'There is no experiment {name!r}; {offered}') and message.endswith(' --mode=list names all.')
+    assert message.count('params.') - name.count('params.') <= 5
+
+
+@pytest.mark.parametrize('content', [b'x = 1\n\0', b'\xff\xfe\x80'])
+def test_a_module_that_is_no_text_is_named(folder, content):
+    write(folder, 'params/vision.py', experiments('Net'))
+    (folder / 'params/vision.py').write_bytes(content)
+    with pytest.raises(ValueError, match=f'{folder}/params/vision.py is no text .*Write it again'):
+        model_registry.GetClass('params.vision')
 
 
 def test_class_that_is_not_registered_is_refused_with_the_remedy(folder):

@@ -92,7 +92,7 @@ def owners():
     """One object of every kind that LingPipe asks for private names."""
     inputs = keras.Input([2])
     model = keras.Model(inputs, keras.layers.BatchNormalization()(inputs))
-    model.compile(keras.optimizers.SGD(use_ema=True), 'mse')
+    model.compile(keras.optimizers.SGD(use_ema=True, gradient_accumulation_steps=2), 'mse')
     model.optimizer.build(model.trainable_variables)
     graph = tf.function(lambda: tf.constant(1)).get_concrete_function().graph
     return [model, *model.layers, model.optimizer, model.trainable_variables[0], graph, tfds.core.GeneratorBasedBuilder, os, _Record(0),

@@ -25,7 +25,7 @@ GREEDY = '--model=tiny_digits.GreedyDigits'
 ERRORS = {
     'a model that is not there': (
         ['--model=params.amoebanet.AmoebaNetD18x257', '--logdir=x'],
-        "There is no experiment 'params.amoebanet.AmoebaNetD18x257'; there are: params.amoebanet.AmoebaNetD18x256, "),
+        "There is no experiment 'params.amoebanet.AmoebaNetD18x257'; did you mean params.amoebanet.AmoebaNetD18x256 or "),
     'a field that is not there': (
         [TINY, '--logdir=x', '--model_params_override=train.max_step=5'],
         'train.max_step is not a parameter; did you mean train.max_steps?'),
@@ -34,6 +34,9 @@ ERRORS = {
     'a file of overrides that is not there': (
         [TINY, '--logdir=x', '--model_params_file_override=none.txt'],
         '--model_params_file_override=none.txt cannot be read (No such file or directory).'),
+    'a file of overrides that is no text': (
+        [TINY, '--logdir=x', '--model_params_file_override=no_text'],
+        "--model_params_file_override=no_text is no text ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte)."),
     'both kinds of overrides': (
         [TINY, '--logdir=x', '--model_params_override=train.max_steps=5', '--model_params_file_override=none.txt'],
         '--model_params_override and --model_params_file_override were both given. Give one of them.'),
@@ -150,6 +153,7 @@ def outcome_of(process):
 def command_line(tmp_path_factory):
     folder = tmp_path_factory.mktemp('command_line')
     (folder / 'file').touch()
+    (folder / 'no_text').write_bytes(b'\xff\xfe')
     return CommandLine(folder, str(folder / 'data'))
 
 
@@ -224,7 +228,7 @@ def interrupted_training(command_line):
     completed = command_line.run_forked(TINY, '--logdir=logs', max_steps)
     uninterrupted = command_line.run_forked(TINY, '--logdir=uninterrupted', max_steps)
     evaluated = command_line.run_forked(
-        TINY, '--mode=eval', '--logdir=logs', '--model_params_override=task.body.num_partitions=1')
+        TINY, '--mode=eval', '--logdir=logs', '--model_params_override=task.body.num_partitions=1; test.batch_size=75')
     return Interrupted(terminated, interrupted, completed, uninterrupted, evaluated)
 
 
@@ -246,7 +250,7 @@ def inspected_model(command_line):
 
 
 def inspected_params(command_line):
-    overrides = '--model_params_override=train.max_steps=7; task.name=seven'
+    overrides = '--model_params_override=train.max_steps=7; task.name=seven; test.batch_size=75'
     first = command_line.run_forked(TINY, '--mode=inspect_params', overrides)
     (command_line.folder / 'params.txt').write_text(first.out)
     return first, command_line.run_forked(TINY, '--mode=inspect_params', '--model_params_file_override=params.txt')
@@ -349,6 +353,7 @@ def test_inspected_params_read_back_from_a_file(outcomes):
     first, second = outcomes['inspect_params']()
     assert (first.code, second.code) == (0, 0)
     assert "task.name : 'seven'\n" in first.out and 'train.max_steps : 7\n' in first.out
+    assert 'test.batch_size : 75\n' in first.out and 'input.batch_size : 32\n' in first.out
     assert second.out == first.out
 
 
@@ -395,7 +400,7 @@ def test_a_run_writes_down_the_params_that_the_user_gave_and_nothing_that_this_m
     written = (command_line.folder / 'uninterrupted/control/params.txt').read_text()
     assert 'task.body.devices : NoneType\n' in written
     different = {line.split()[0] for line in {*written.splitlines()} ^ {*inspected.out.splitlines()}}
-    assert different == {'task.name', 'train.max_steps'}  # what the two commands overrode
+    assert different == {'task.name', 'test.batch_size', 'train.max_steps'}  # what the two commands overrode
 
 
 def test_another_process_evaluates_the_newest_checkpoint_on_one_partition(outcomes):

@@ -11,7 +11,7 @@ flags.DEFINE_enum(
     'partition and device. plan: tell what fits on which devices, and how fast it is. list: print all models.')
 flags.DEFINE_string(
     'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training goes on from what is there.')
-flags.DEFINE_string('model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4'.")
+flags.DEFINE_string('model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4; input.batch_size=64; test.batch_size=50'.")
 flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a line.')
 flags.DEFINE_enum('device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Where partitions go; auto: accelerators, else CPU.')
 flags.DEFINE_string('tpu', None, "With --device=tpu: name of a Cloud TPU, or 'local', the default, for this machine's own.")

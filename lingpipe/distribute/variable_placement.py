@@ -13,6 +13,26 @@ def device_of(variable):
     return getattr(variable, 'logical_core', None) or variable.device
 
 
+def move(variable, device):
+    """Moves a Keras variable to another device, in place.
+
+    Its new `tf.Variable` goes by the name and the id of the old one, by which optimizers know it. Functions that were traced
+    before still read the old copy and have to be traced anew.
+
+    Args:
+        variable: Keras variable.
+        device: name of the device.
+    """
+    old = variable.value
+    if is_same_device(device, device_of(old)):
+        return
+    with tf.init_scope(), tf.name_scope(''), creating_on(device):
+        new = tf.Variable(old.read_value(), trainable=old.trainable, name=old.name.removesuffix(':0'),
+                          aggregation=old.aggregation, synchronization=old.synchronization)
+        new._unique_id = old._unique_id  # pylint: disable=protected-access
+        variable._initialize(new)  # pylint: disable=protected-access
+
+
 def owner(variable, devices):
     """Returns which of some devices a variable lives on, by the name that it has there; its own device if it is none of them.
 

@@ -38,6 +38,8 @@ def find_builder(dataset, data_dir):
         return tfds.builder(dataset, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
         raise ValueError(_unknown_dataset_message(dataset)) from error
+    except (ValueError, AssertionError) as error:
+        raise ValueError(_unknown_variant_message(dataset, error)) from error
 
 
 def _prepare(builder):
@@ -66,7 +68,7 @@ def num_examples(builder, split):
     except (KeyError, ValueError) as error:
         raise ValueError(
             f'split: {split!r} is not a split of the dataset {builder.name!r}'
-            f'{spelling.did_you_mean(str(split), list(builder.info.splits))} '
+            f'{spelling.did_you_mean(str(split), list(builder.info.splits), see_all="its info.splits")} '
             "A part of a split is written as 'train[:90%]'.") from error
     if count == 0:
         raise ValueError(f'split: {split!r} of the dataset {builder.name!r} holds no example. Choose a larger part.')
@@ -77,9 +79,23 @@ def _unknown_dataset_message(dataset):
     # Community datasets are left out: listing them would go to the network.
     names = tfds.list_builders(with_community_datasets=False)
     return (
-        f'dataset: {dataset!r} is not known to TFDS{spelling.did_you_mean(str(dataset), names)} '
+        f'dataset: {dataset!r} is not known to TFDS'
+        f'{spelling.did_you_mean(str(dataset), names, see_all="tfds.list_builders()")} '
         'For a dataset of your own, import the module that defines its tfds.core.GeneratorBasedBuilder in your params '
         'file, or set data_dir to the directory where it is prepared.')
+
+
+def _unknown_variant_message(dataset, error):
+    """Says what of a dataset that TFDS knows it does not: the configuration or the version."""
+    name, _, config = str(dataset).partition(':')[0].partition('/')
+    try:
+        configs = tfds.builder_cls(name).builder_configs
+    except tfds.core.DatasetNotFoundError:  # one of which there are prepared data alone
+        configs = None
+    if config and configs is not None and config not in configs:
+        nearest = spelling.did_you_mean(config, configs, f'{name}/', see_all=f'tfds.builder_cls({name!r}).builder_configs')
+        return f'dataset: {name!r} has no configuration {config!r}{nearest}'
+    return f'dataset: {dataset!r} cannot be read by TFDS ({" ".join(str(error).split())}). Choose another version or configuration.'
 
 
 def _not_prepared_message(dataset, builder, error):

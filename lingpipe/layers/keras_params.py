@@ -57,7 +57,8 @@ def KerasParams(cls, **arguments):
     for name, value in arguments.items():
         if name not in params or name == 'cls':
             names = [known for known in params.GetKeys() if known != 'cls']
-            raise AttributeError(f'{cls.__name__} has no argument {name}{spelling.did_you_mean(name, names)}')
+            nearest = spelling.did_you_mean(name, names, see_all=f'help({cls.__name__})')
+            raise AttributeError(f'{cls.__name__} has no argument {name}{nearest}')
         setattr(params, name, value)
     return params
 

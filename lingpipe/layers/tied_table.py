@@ -1,5 +1,6 @@
 """A layer whose table is that of an embedding of the same stack."""
 
+from lingpipe import spelling
 from lingpipe.layers import embedding
 
 
@@ -29,9 +30,10 @@ class TiedTable:
         name = self.params.tied_to
         if name is None:
             return
-        if not isinstance(layers.get(name), embedding.TokenEmbedding):
-            raise ValueError(f'{type(self).__name__}.tied_to is {name!r}, which is no TokenEmbedding of the stack; its layers '
-                             f'are {sorted(layers)}. Set it to the name of one, or to None.')
+        embeddings = [each for each, layer in layers.items() if isinstance(layer, embedding.TokenEmbedding)]
+        if name not in embeddings:
+            raise ValueError(f'{type(self).__name__}.tied_to is {name!r}, which is no TokenEmbedding of the stack'
+                             f'{spelling.did_you_mean(str(name), embeddings)} Set it to the name of one, or to None.')
         self._tied_embedding = lambda: layers[name]
 
     @property

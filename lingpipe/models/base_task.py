@@ -121,7 +121,9 @@ def train_params():
     p.Define('save_interval_seconds', 600.0, 'Seconds between two checkpoints.')
     p.Define('save_max_to_keep', 5, 'Number of newest checkpoints to keep.')
     p.Define('summary_interval_steps', 100, 'Steps between two points of the TensorBoard curves.')
-    p.Define('init_from_checkpoint', None, 'Checkpoint whose weights a new training starts from; None: fresh weights.')
+    p.Define('init_from_checkpoint', None, 'Checkpoint whose weights a new training starts from; what it has not starts afresh.')
+    p.Define('init_from_checkpoint_rules', {}, 'Which variables of a new training start from which of checkpoints: {path: ([(regular '
+             "expression for names here, name there with '%s' for each group)], [expressions for what starts afresh])}.")
     return p
 
 

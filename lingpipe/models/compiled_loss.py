@@ -3,8 +3,10 @@
 import functools
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
+from lingpipe.models import loss_additivity
 from lingpipe.pipeline import boundary, losses
 
 
@@ -12,15 +14,20 @@ class Targets(NamedTuple):
     """What the losses compare the outputs with.
 
     Attributes:
-        ones: tensor `[batch]` of ones, by which examples are counted.
+        fractions: tensor `[batch]` of one over the number of examples in the mini-batch; their sum over it is 1.
         values: list of tensors `[batch, ...]`, the targets and sample weights without their nest.
         shares: list of tensors `[batch]`, one a loss where there are several: the number of examples in the mini-batch over the
             weight of the loss in it, for each example the same number. Empty: the losses weigh a micro-batch by its examples.
     """
 
-    ones: tf.Tensor
+    fractions: tf.Tensor
     values: list
     shares: list
+
+    @property
+    def num_rows(self):
+        """The number of examples, a float32 scalar."""
+        return tf.cast(tf.shape(self.fractions)[0], tf.float32)
 
 
 class CompiledLoss:
@@ -34,15 +41,14 @@ class CompiledLoss:
     Args:
         compile_loss: Keras's record of losses, weights and the outputs they belong to, once built.
         structure: `Structure` of the pair (targets, sample weights), either of which may be, or hold, None.
-
-    Raises:
-        ValueError: a loss has a reduction that does not add up over micro-batches.
+        kinds: list of `loss_additivity.Kind`, one a loss.
     """
 
-    def __init__(self, compile_loss, structure):
+    def __init__(self, compile_loss, structure, kinds):
         self._compile_loss = compile_loss
         self._structure = structure
-        self._parts = [losses.as_metrics(part.loss) for part in compile_loss._flat_losses]
+        self._parts = [_as_sum(part.loss) if kind is loss_additivity.Kind.SUM else losses.as_metrics(part.loss)
+                       for part, kind in zip(compile_loss._flat_losses, kinds)]
 
     @property
     def num_losses(self):
@@ -60,7 +66,7 @@ class CompiledLoss:
         if len(found) == 1:
             return {'loss': (mean, found[0][1])}
         names = [part.name for part in self._compile_loss._flat_losses]
-        return {'loss': (mean, tf.reduce_sum(targets.ones))} | {f'{name}_loss': part for name, part in zip(names, found)}
+        return {'loss': (mean, targets.num_rows)} | {f'{name}_loss': part for name, part in zip(names, found)}
 
     def weights(self, targets, outputs):
         """Returns, for each loss, what its mean divides by.
@@ -74,10 +80,10 @@ class CompiledLoss:
     def _compute(self, targets, outputs):
         """Keras finds each loss its targets, outputs and weights; what it makes of them is noted in a list."""
         found = []
-        shares = [tf.math.divide_no_nan(tf.reduce_sum(share), tf.reduce_sum(targets.ones)**2) for share in targets.shares]
+        shares = [tf.math.divide_no_nan(tf.reduce_sum(share), targets.num_rows**2) for share in targets.shares]
         recording = losses.shallow_copy(self._compile_loss)
         recording._flat_losses = [
-            part._replace(loss=functools.partial(_record, found, metrics, share)) for part, metrics, share
+            part._replace(loss=functools.partial(_record, found, metrics, share, tf.reduce_sum(targets.fractions))) for part, metrics, share
             in zip(recording._flat_losses, self._parts, shares or [None] * len(self._parts))]
         recording._metrics = [None] * len(self._parts)  # they would be updated once a micro-batch
         y_true, sample_weight = self._structure.pack(targets.values)
@@ -87,23 +93,34 @@ class CompiledLoss:
 def no_loss(targets, outputs):
     """The loss of a model that is compiled without one: what its layers add is all that counts."""
     del outputs
-    return {'loss': (tf.zeros([]), tf.reduce_sum(targets.ones))}
+    return {'loss': (tf.zeros([]), targets.num_rows)}
 
 
 def pack_targets(y_true, sample_weight, num_rows):
     """Returns targets and sample weights as `Targets` without shares, and the `Structure` of the pair."""
-    pair = (y_true, sample_weight)
-    return Targets(tf.ones([num_rows]), boundary.unpack(pair).values, []), boundary.structure_of(pair)
+    is_listed = isinstance(sample_weight, (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
+    pair = (y_true, sample_weight[0] if is_listed else sample_weight)
+    fraction = tf.math.divide_no_nan(1.0, tf.cast(num_rows, tf.float32))
+    return Targets(tf.fill([num_rows], fraction), boundary.unpack(pair).values, []), boundary.structure_of(pair)
 
 
 def with_shares(targets, weights):
     """Returns the `Targets` with the shares of losses that weigh `weights` in the mini-batch, a list of scalars."""
-    num_rows = tf.reduce_sum(targets.ones)
-    return targets._replace(shares=[targets.ones * tf.math.divide_no_nan(num_rows, weight) for weight in weights])
+    rows = tf.shape(targets.fractions)
+    return targets._replace(shares=[tf.fill(rows, tf.math.divide_no_nan(targets.num_rows, weight)) for weight in weights])
 
 
-def _record(found, metrics, share, y_true, outputs, sample_weight):
+def _as_sum(loss):
+    """A loss that is a sum divides by 1, of which each micro-batch has the share of its examples."""
+    def metrics(y_true, outputs, sample_weight):
+        return {'loss': (tf.cast(loss(y_true, outputs, sample_weight), tf.float32), None)}
+
+    return metrics
+
+
+def _record(found, metrics, share, fraction, y_true, outputs, sample_weight):
     total, weight = metrics(y_true, outputs, sample_weight)['loss']
+    weight = fraction if weight is None else weight
     mean = tf.math.divide_no_nan(total, weight)
     found.append((mean, weight))
     return mean if share is None else total * share

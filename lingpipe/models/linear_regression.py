@@ -7,7 +7,7 @@ from lingpipe.models import base_task
 
 
 class LinearRegression(base_task.BaseTask):
-    """Predicts numbers by a body that is one `keras.layers.Dense` without activation."""
+    """Predicts numbers by a body whose last layer, for the report its only one, is a `keras.layers.Dense` without activation."""
 
     def loss(self, targets, outputs):
         """Returns the metric 'loss', the mean squared error.
@@ -22,8 +22,10 @@ class LinearRegression(base_task.BaseTask):
         return {'loss': (tf.math.divide_no_nan(tf.reduce_sum(squares * weights), total), total)}
 
     def report(self, training_input, read):
-        """Returns a table of the weights found beside the true ones, of an input that knows these."""
-        dense = self.body.stack[-1]
+        """Returns a table of the weights found beside the true ones, of an input that knows these; None for more layers than one."""
+        if len(self.body.stack) > 1:
+            return None
+        dense, = self.body.stack
         found = np.concatenate([np.ravel(read(variable)) for variable in (dense.kernel, dense.bias)])
         true = np.concatenate([np.ravel(training_input.true_weights), np.ravel(training_input.true_bias)])
         names = [f'weight {index}' for index in range(len(true) - len(training_input.true_bias))]

@@ -34,7 +34,7 @@ def weights_of_batch(pipe, loss, x, targets):
         with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
             outputs = stage.call_layers(pipe.stack, boundary.pack(inputs, structure), training=True)
             parts = boundary.unpack(outputs)
-            zeros.extend(_zeros_in_place_of(output, targets.ones) for output in parts.values)
+            zeros.extend(_zeros_in_place_of(output, targets.fractions) for output in parts.values)
             blank = boundary.pack(parts._replace(values=list(zeros)), boundary.structure_of(outputs))
             weights.extend(loss.weights(targets, blank))
 
@@ -49,12 +49,12 @@ def weights_of_batch(pipe, loss, x, targets):
     return [known[weight.ref()] for weight in weights]
 
 
-def _zeros_in_place_of(output, ones):
+def _zeros_in_place_of(output, fractions):
     """An output with an open size has to say it itself."""
     sizes = output.shape[1:]
     if not sizes.is_fully_defined():
         return tf.zeros_like(output)
-    return tf.zeros(tf.stack([tf.shape(ones)[0], *sizes]), output.dtype)
+    return tf.zeros(tf.stack([tf.shape(fractions)[0], *sizes]), output.dtype)
 
 
 def _depend_on(weights, values, zeros, arguments):

@@ -1,20 +1,21 @@
 """A pipeline as a Keras model: compile, fit, evaluate, predict and save, with every schedule."""
 
+import types
+import warnings
+
 import keras
 import tensorflow as tf
 from keras.src import backend
 
-from lingpipe.models import compiled_loss, loss_weights
+from lingpipe.models import compiled_loss, loss_additivity, loss_weights, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling
-from lingpipe.pipeline import (
-    gpipe_layer,
-    keras_pipeline,  # noqa: F401  a saved model may hold one
-    variable_values,
-)
+from lingpipe.pipeline import variable_values
+
+_STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics')
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
-class PipelineModel(keras.Model):
+class PipelineModel(model_surface.ModelSurface):
     """Trains a pipeline by Keras's own `fit`, with the results of `fit` on the plain model.
 
     The loss is computed inside the last partition, so the schedule of the pipeline holds in training; called as a layer, a
@@ -24,43 +25,19 @@ class PipelineModel(keras.Model):
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
         model.fit(x, y, batch_size=64, epochs=3, validation_data=(x_test, y_test))
 
-    A subclass that overrides `compute_loss` changes `evaluate` only.
+    The loss that a subclass's `compute_loss` returns is computed on the whole batch, outside of the pipeline.
 
     Args:
         pipe: a `GPipeLayer`, made from Params or by `GPipeLayer.from_keras`.
-        **kwargs: `name` and other arguments of `keras.Model`.
+        **kwargs: `name` and other arguments of `keras.Model`; the name is that of the source model, if not given.
     """
 
     def __init__(self, pipe, **kwargs):
-        if not isinstance(pipe, gpipe_layer.GPipeLayer):
-            raise TypeError(
-                f'PipelineModel was given a {type(pipe).__name__}, but takes a GPipeLayer. '
-                'Make one of a Keras model by GPipeLayer.from_keras(model, num_partitions=2).')
-        super().__init__(autocast=False, **kwargs)
-        self.pipe = pipe
-        self.built = pipe.built
-        self._input_specs = None
-        self._losses_in_pipeline = {}
-        self._added_losses = []
+        super().__init__(pipe, **kwargs)
+        self._kept = types.SimpleNamespace(losses={})
 
-    @property
-    def output_names(self):
-        """Names of the outputs, by which losses and metrics may be given; those of the source model."""
-        source = getattr(self.pipe, 'model', None)
-        return getattr(source, 'output_names', None)
-
-    @property
-    def losses(self):
-        """Weight regularisers, each computed where its variable lives, and in `test_step` the losses that layers add."""
-        penalties = list(self._added_losses)
-        for variable in self.trainable_variables:
-            if variable.regularizer is not None:
-                with tf.device(variable.value.device):
-                    penalties.append(variable.regularizer(variable.value))
-        return penalties
-
-    def compile(self, optimizer='rmsprop', loss=None, loss_weights=None, metrics=None, *, run_eagerly=False,
-                jit_compile=False, **arguments):
+    def compile(self, optimizer='rmsprop', loss=None, loss_weights=None, metrics=None, weighted_metrics=None, run_eagerly=False,
+                steps_per_execution=1, jit_compile=False, auto_scale_loss=True):
         """Configures training, as `keras.Model.compile` does.
 
         Args:
@@ -68,19 +45,22 @@ class PipelineModel(keras.Model):
             loss: loss, or list or dictionary of losses, one an output.
             loss_weights: list or dictionary of numbers, one a loss.
             metrics: list or dictionary of metrics.
+            weighted_metrics: list or dictionary of metrics that take sample weights.
             run_eagerly: must be False.
+            steps_per_execution: number of batches that one call of a compiled function trains on.
             jit_compile: must be False, or 'auto', which means the same.
-            **arguments: other arguments of `keras.Model.compile`.
+            auto_scale_loss: whether the loss is scaled where layers compute in float16.
 
         Raises:
-            ValueError: an argument cannot work with a pipeline.
+            ValueError: an argument, or a method of the source model, cannot work with a pipeline.
         """
         self._refuse(run_eagerly, jit_compile)
-        optimizer = self._with_loss_scale(keras.optimizers.get(optimizer), arguments.get('auto_scale_loss', True))
-        device_placement.place(optimizer)
-        self._losses_in_pipeline = {}
-        arguments = {**arguments, 'run_eagerly': False, 'jit_compile': False, 'auto_scale_loss': False}
-        super().compile(optimizer, loss, loss_weights, metrics, **arguments)
+        if optimizer is not None:
+            optimizer = self._with_loss_scale(keras.optimizers.get(optimizer), auto_scale_loss)
+            device_placement.place(optimizer)
+        self._kept.losses.clear()
+        self.pipe.forget_programs()
+        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, False, steps_per_execution, False, False)
 
     def compile_from_config(self, config):
         """Compiles a loaded model as it was when it was saved."""
@@ -92,99 +72,123 @@ class PipelineModel(keras.Model):
         self._build_for(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
-    def call(self, inputs, training=False):
-        """Runs the pipeline; see `GPipeLayer.call`."""
-        return self.pipe(inputs, training=training)
+    def call(self, inputs, training=None, mask=None):
+        """Runs the pipeline; see `GPipeLayer.call`.
 
-    def compute_output_spec(self, inputs, training=False):
-        return self.pipe.compute_output_spec(inputs, training=training)
+        Raises:
+            ValueError: a mask was given.
+        """
+        if mask is not None:
+            raise ValueError(f'mask was given to {self.name!r}, but a pipeline hands on the masks of its own layers only. Make the mask an '
+                             'input of the model.')
+        self.pipe._clear_losses()
+        outputs = self.pipe(inputs, training=bool(training))
+        self.add_loss(self.pipe._get_own_losses())
+        return outputs
 
     def train_step(self, data):
-        """Trains on one batch, with the loss inside the last partition; see `keras.Model.train_step`."""
+        """Trains on one batch, with the loss inside the last partition where it adds up over micro-batches.
+
+        See `keras.Model.train_step`. A loss that does not, or an overridden `compute_loss`, is computed on the whole batch,
+        outside of the pipeline.
+        """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
-        num_rows = _num_rows(x)
-        targets, structure = compiled_loss.pack_targets(y, sample_weight, num_rows)
-        loss = self._loss_in_pipeline(x, y, sample_weight, structure)
-        out = self.pipe.value_and_grad(
-            loss, x, self._on_last_device(self._with_shares, loss, x, targets), return_outputs=self._compile_metrics is not None,
-            assign_state=False, loss_scale=loss_scaling.scale_of(self._built_optimizer()))
-        self._require_some_loss()
-        self._update(out)
-        self._loss_tracker.update_state(out.loss, sample_weight=num_rows)
-        num_known_rows = next(leaf for leaf in tf.nest.flatten(x) if leaf is not None).shape[0]  # None: as Keras, by batches
-        for metric in self._compile_loss.metrics if self._compile_loss else []:
-            metric.update_state(out.metrics[metric.name], sample_weight=num_known_rows)
-        return self._on_last_device(self.compute_metrics, x, y, out.outputs, sample_weight)
+        self.pipe.rows_check.check_in_first_step(_first_tensor(x), loss_scaling.unscaled(self._built_optimizer())._iterations.value)
+        targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
+        try:
+            loss = self._loss_in_pipeline(x, y, sample_weight, structure)
+            targets = self._on_last_device(self._with_shares, loss, x, targets)
+        except loss_additivity.NotAdditive as reason:
+            outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
+        else:
+            outputs = self._train_in_pipeline(loss, x, targets)
+        return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def test_step(self, data):
         """Evaluates one batch; see `keras.Model.test_step`."""
+        if self._overrides('call'):
+            return super().test_step(data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
         outputs, added_losses = self.pipe.outputs_and_added_losses(x)
         return self._on_last_device(self._evaluate, x, y, outputs, sample_weight, added_losses)
 
     def _evaluate(self, x, y, outputs, sample_weight, added_losses):
-        self._added_losses = added_losses
-        try:
-            loss = self._compute_loss(x, y, outputs, sample_weight, training=False)
-        finally:
-            self._added_losses = []
+        self._clear_losses()
+        self.add_loss(added_losses)
+        loss = self._compute_loss(x, y, outputs, sample_weight, training=False)
         self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
         return self.compute_metrics(x, y, outputs, sample_weight)
 
-    def get_config(self):
-        """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.
+    def _train_in_pipeline(self, loss, x, targets):
+        out = self.pipe.value_and_grad(
+            loss, x, targets, return_outputs=self._compile_metrics is not None or self._overrides('compute_metrics'),
+            assign_state=False, loss_scale=loss_scaling.scale_of(self._built_optimizer()))
+        self._require_some_loss()
+        self._update(out.gradients, tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm), out.state_updates)
+        self._loss_tracker.update_state(out.loss, sample_weight=_num_rows(x))
+        num_known_rows = _first_tensor(x).shape[0]  # None: as Keras, by batches
+        for metric in self._compile_loss.metrics if self._compile_loss else []:
+            metric.update_state(out.metrics[metric.name], sample_weight=num_known_rows)
+        return out.outputs
 
-        Raises:
-            ValueError: the pipeline was built before it became a model, which so has not seen any inputs yet.
-        """
-        is_from_keras = isinstance(self.pipe, keras_pipeline.KerasPipeline)
-        if self.built and self._input_specs is None and not is_from_keras:
-            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it is saved.')
-        return {'name': self.name, 'pipe': keras.saving.serialize_keras_object(self.pipe),
-                'input_specs': keras.saving.serialize_keras_object(self._input_specs)}
-
-    @classmethod
-    def from_config(cls, config):
-        model = cls(keras.saving.deserialize_keras_object(config['pipe']), name=config['name'])
-        specs = keras.saving.deserialize_keras_object(config['input_specs'])
-        if specs is not None:
-            model._build_for(specs)
-        return model
-
-    def save_own_variables(self, store):
-        """Keras saves no seeds; with this one, drop-out goes on where it was."""
-        store['seed'] = self.pipe._seed_generator.state.numpy()
-
-    def load_own_variables(self, store):
-        self.pipe._seed_generator.state.assign(store['seed'])
-
-    def _build_for(self, inputs):
-        """Creates the weights outside of any function that is being traced."""
-        if self._input_specs is None:
-            self._input_specs = keras.tree.map_structure(_symbol_of_any_batch, inputs)
-        if not self.pipe.built:
-            self.pipe.build_from_specs(keras.tree.map_structure(_spec_of, self._input_specs))
-        self.built = True
+    def _train_on_whole_batch(self, x, y, sample_weight, reason):
+        self._warn_of_order(reason)
+        optimizer, variables = self._built_optimizer(), self.pipe.trainable_variables
+        scale = loss_scaling.scale_of(optimizer)
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            loss = self._on_last_device(self._compute_loss, x, y, outputs, sample_weight)
+            self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
+            scaled = loss if scale is None else loss * scale
+        gradients = tape.gradient(scaled, variables)
+        if scale is not None:
+            gradients = [None if gradient is None else gradient / scale for gradient in gradients]
+        is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None])
+        self._update(gradients, is_finite, [])
+        return outputs
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
-        """Returns the same function each time, since the pipeline keeps what it has traced by it."""
+        """Returns the same function each time, since the pipeline keeps what it has traced by it.
+
+        Raises:
+            loss_additivity.NotAdditive: the loss can be computed on the whole batch only.
+        """
+        own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
+        if own:
+            raise loss_additivity.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
         if self._compile_loss is None:
             return compiled_loss.no_loss
-        if not self._compile_loss.built:
-            outputs = self.pipe.compute_output_spec(keras.tree.map_structure(_symbol_of, x))
-            backend.compute_output_spec(
-                self._compile_loss, *keras.tree.map_structure(_symbol_of, (y, outputs, sample_weight)))
-        return self._losses_in_pipeline.setdefault(
-            repr(structure), compiled_loss.CompiledLoss(self._compile_loss, structure))
+        if repr(structure) not in self._kept.losses:
+            symbols = keras.tree.map_structure(_symbol_of, (y, self._symbolic_outputs(x), sample_weight))
+            if not self._compile_loss.built:
+                backend.compute_output_spec(self._compile_loss, *symbols)
+            with tf.init_scope():
+                kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.pipe.trainable_variables)
+            self._kept.losses[repr(structure)] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
+        return self._kept.losses[repr(structure)]
+
+    def _symbolic_outputs(self, x):
+        return self.pipe.compute_output_spec(keras.tree.map_structure(_symbol_of, x))
 
     def _with_shares(self, loss, x, targets):
         """Several losses need their weights in the whole mini-batch, which the last partition sees one part of at a time."""
         if self._compile_loss is None or loss.num_losses == 1:
             return targets
         weights = loss_weights.weights_of_batch(self.pipe, loss, x, targets)
-        return targets if weights is None else compiled_loss.with_shares(targets, weights)
+        if weights is None:
+            raise loss_additivity.NotAdditive('One of several losses is weighed by a mask that the model computes with its weights')
+        return compiled_loss.with_shares(targets, weights)
+
+    def _warn_of_order(self, reason):
+        schedule = self.pipe.params.schedule
+        if schedule != 'gpipe':
+            warnings.warn(f'{reason}, so it is computed on the whole batch, after all forward actions: the pipeline runs in the '
+                          f"order of GPipe, not in that of schedule={schedule!r}.", stacklevel=2)
+
+    def _overrides(self, name):
+        return getattr(type(self), name) is not getattr(PipelineModel, name)
 
     def _require_some_loss(self):
         adds_losses = any(stage.adds_losses for stage in self.pipe.stages)
@@ -198,15 +202,21 @@ class PipelineModel(keras.Model):
                 self.optimizer.build(variables)
         return self.optimizer
 
-    def _update(self, out):
+    def _update(self, gradients, is_finite, state_updates):
         """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little."""
-        def update():
-            variable_values.assign(out.state_updates)  # before weights that layers assign themselves get their update
-            loss_scaling.unscaled(self.optimizer).apply(out.gradients, self.pipe.trainable_variables)
+        variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
-        if loss_scaling.is_scaling(self.optimizer):
-            is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm)
-            loss_scaling.update_if_finite(self.optimizer, is_finite, update)
+        def update():
+            variable_values.assign(state_updates)  # before weights that layers assign themselves get their update
+            if not variables:
+                warnings.warn('The model does not have any trainable weights.', stacklevel=2)
+            elif loss_scaling.is_scaling(optimizer):
+                optimizer.inner_optimizer.apply(gradients, variables)
+            else:
+                optimizer.apply_gradients(zip(gradients, variables))
+
+        if loss_scaling.is_scaling(optimizer):
+            loss_scaling.update_if_finite(optimizer, is_finite, update)
         else:
             update()
 
@@ -215,6 +225,12 @@ class PipelineModel(keras.Model):
             return function(*arguments)
 
     def _refuse(self, run_eagerly, jit_compile):
+        own = [] if self.source is None else [
+            name for name in _STEPS if getattr(type(self.source), name) is not getattr(keras.Model, name)]
+        if own:
+            raise ValueError(
+                f'Model {self.source.name!r} of class {type(self.source).__name__} overrides {own}, which a PipelineModel does not call. '
+                'Override the same methods in a subclass of PipelineModel.')
         if run_eagerly:
             raise ValueError('run_eagerly=True was given, but eagerly no two partitions would overlap. Leave it False, and '
                              'debug the source model eagerly.')
@@ -229,16 +245,15 @@ class PipelineModel(keras.Model):
 
 
 def _num_rows(x):
-    return tf.shape(next(leaf for leaf in tf.nest.flatten(x) if leaf is not None))[0]
+    return tf.shape(_first_tensor(x))[0]
+
+
+def _first_tensor(x):
+    return next(leaf for leaf in tf.nest.flatten(x) if leaf is not None)
 
 
 def _symbol_of(tensor):
     return None if tensor is None else keras.KerasTensor(tensor.shape, keras.backend.standardize_dtype(tensor.dtype))
 
 
-def _symbol_of_any_batch(tensor):
-    return keras.KerasTensor((None, *tensor.shape[1:]), keras.backend.standardize_dtype(tensor.dtype))
-
-
-def _spec_of(symbol):
-    return tf.TensorSpec(symbol.shape, symbol.dtype)
+keras.saving.get_custom_objects()['PipelineModel'] = PipelineModel  # .h5 files name classes without their package

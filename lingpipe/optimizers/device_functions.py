@@ -13,26 +13,29 @@ class DeviceFunctions:
 
     Args:
         function: function `(variables, *lists, *shared)` that returns a list of one tensor a variable, or None.
+        constants: function without arguments that returns a hashable of what `function` reads besides; as long as it stays equal,
+            what was traced is used again.
     """
 
-    def __init__(self, function):
-        self._function = function
+    def __init__(self, function, constants=tuple):
+        self._function, self._constants = function, constants
         self._functions = {}
 
     def __call__(self, variables, lists=(), shared=()):
         """Lays out one call a device.
 
         Args:
-            variables: list of Keras variables.
-            lists: tuple of lists of tensors, each with one tensor a variable.
+            variables: list of Keras variables, or of `tf.Variable`.
+            lists: tuple of lists of tensors, each with one tensor a variable; a variable that has a None is left out.
             shared: tuple of tensors that every device gets.
 
         Returns:
-            List of what the function returned for each variable; of Nones where it returned None.
+            List of what the function returned for each variable; None where it returned None, or left the variable out.
         """
         groups, results = {}, [None] * len(variables)
         for position, row in enumerate(zip(variables, *lists)):
-            groups.setdefault(variable_placement.device_of(row[0]), []).append((position, *row))
+            if all(part is not None for part in row):
+                groups.setdefault(variable_placement.device_of(row[0]), []).append((position, *row))
         for device, rows in groups.items():
             positions, group, *group_lists = map(list, zip(*rows))
             with tf.device(device):
@@ -42,11 +45,13 @@ class DeviceFunctions:
         return results
 
     def _of(self, device, variables):
-        key = tuple(map(id, variables))
+        """A variable that has moved meanwhile has another `tf.Variable`, and what was traced would change the old one."""
+        traced = [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]
+        key = (self._constants(), *map(id, traced))
         if key not in self._functions:
-            self._functions[key] = device_calls.one_call(
-                device, lambda *arguments: self._function(variables, *arguments))
-        return self._functions[key]
+            call = device_calls.one_call(device, lambda *arguments: self._function(variables, *arguments))
+            self._functions[key] = call, traced  # as long as these are kept their ids are theirs
+        return self._functions[key][0]
 
 
 def scaled(unused_variables, tensors, factor):

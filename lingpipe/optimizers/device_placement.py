@@ -1,37 +1,50 @@
 """A stock Keras optimizer over variables on several devices: slots and arithmetic beside each variable, same results."""
 
 import contextlib
+import copy
 import functools
+import re
 
+import keras
 import tensorflow as tf
 from keras.src.optimizers import base_optimizer
 
 from lingpipe.distribute import device_kinds, variable_placement
-from lingpipe.optimizers import device_functions, loss_scaling, optimizer_variables
+from lingpipe.optimizers import (
+    device_functions,
+    gradient_accumulation,
+    loss_scaling,
+    method_origins,
+    optimizer_variables,
+)
+
+_PLAIN_TYPES = (type(None), bool, int, float, str, tuple, set, re.Pattern)
 
 
 def place(optimizer):
     """Makes an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
-    Left alone it would do all of it on the first device. What it computes stays the same: the update, weight decay,
-    `clipnorm`, `clipvalue`, `global_clipnorm` (of which one scalar a variable crosses), the moving average of `use_ema` and the
-    constraints of variables.
+    Left alone it would do all of it on the first device. What it computes stays the same, by its own methods: the update, weight
+    decay, clipping (of `global_clipnorm` one scalar a variable crosses), accumulation of gradients, the moving average of
+    `use_ema` and the constraints of variables. The optimizers inside a `LossScaleOptimizer` or a `MultiOptimizer` are placed.
 
     Args:
-        optimizer: `keras.optimizers.Optimizer` that has no slots yet; it is changed in place.
+        optimizer: `keras.optimizers.Optimizer`; it is changed in place. Slots that it has already are moved.
 
     Returns:
-        The same optimizer; one that is placed already is left as it is.
+        The same optimizer; one that is placed already keeps its methods.
 
     Raises:
-        ValueError: the optimizer divides gradients by a constant scale.
+        ValueError: the optimizer scales the loss by itself.
     """
+    method_origins.refuse_own_scaling(optimizer)
     if loss_scaling.is_scaling(optimizer):
         place(optimizer.inner_optimizer)
-        return optimizer
-    _refuse_constant_scale(optimizer)
-    if not hasattr(optimizer, '_device_placement'):
+    elif isinstance(optimizer, keras.optimizers.MultiOptimizer):
+        _place_parts(optimizer)
+    elif not hasattr(optimizer, '_device_placement'):
         optimizer._device_placement = _DevicePlacement(optimizer)
+    optimizer_variables.move_slots(optimizer)
     return optimizer
 
 
@@ -40,30 +53,74 @@ def apply_values(optimizer, gradients, variables, learning_rate, iterations):
     optimizer._device_placement.apply_values(gradients, variables, learning_rate, iterations)
 
 
+def _place_parts(optimizer):
+    """Some of them are made when the weights are known."""
+    for part in optimizer.optimizers:
+        place(part)
+    if hasattr(optimizer, '_device_placement'):
+        return
+    optimizer._device_placement, build = True, optimizer.build
+
+    def build_and_place(variables):
+        build(variables)
+        for part in optimizer.optimizers:
+            place(part)
+
+    optimizer.build = build_and_place
+
+
 class _DevicePlacement:
-    """The methods that take the place of an optimizer's own."""
+    """The methods that take the place of an optimizer's own.
+
+    ::
+
+        all variables at once       apply, clipping by a global norm, _backend_update_step: the optimizer's own
+        variable by variable        weight decay, update_step, moving averages, constraints, accumulation: the optimizer's own,
+                                    but as one function a device, which is given the learning rate and the number of the step
+
+    Keras's TensorFlow methods go by `tf.distribute`. They are replaced; what a class of optimizers defines for itself is not.
+    """
 
     def __init__(self, optimizer):
         self._optimizer = optimizer
-        self._apply = optimizer.apply
-        self._add_variable = optimizer.add_variable_from_reference
-        self._apply_gradients = optimizer._backend_apply_gradients
         self._variables, self._constraints, self._slots = [], {}, []
-        self._updates = device_functions.DeviceFunctions(self._update_group)
-        self._decays = device_functions.DeviceFunctions(self._decay_group)
-        self._clips = device_functions.DeviceFunctions(self._clip_group)
-        self._halves = device_functions.DeviceFunctions(_half_squares)
-        self._scales = device_functions.DeviceFunctions(device_functions.scaled)
-        self._moves = device_functions.DeviceFunctions(self._move_averages)
-        self._limits = device_functions.DeviceFunctions(self._constrain)
-        optimizer.apply = self.apply
+        if optimizer.gradient_accumulation_steps:
+            gradient_accumulation.place(optimizer)
+        self._keep_own_methods(optimizer)
+        self._make_functions()
+        optimizer.apply, optimizer.build = self.apply, self.build
         optimizer.add_variable_from_reference = self.add_variable
         optimizer._backend_apply_gradients = self.apply_gradients
         optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # they are sums already
         optimizer._distributed_tf_update_step = self.update
         optimizer._apply_weight_decay = self.decay
-        optimizer._clip_gradients = self.clip
         optimizer._update_model_variables_moving_average = self.move_averages
+        if not method_origins.is_own(optimizer, '_clip_gradients'):
+            optimizer._clip_gradients = self.clip
+
+    def _keep_own_methods(self, optimizer):
+        self._apply, self._build = optimizer.apply, optimizer.build
+        self._add_variable = optimizer.add_variable_from_reference
+        self._apply_gradients = optimizer._backend_apply_gradients
+        self._clip = optimizer._clip_gradients
+        self._move_averages = optimizer._update_model_variables_moving_average
+        self._decays_its_way = method_origins.is_own(optimizer, '_apply_weight_decay')
+        self._decay = optimizer._apply_weight_decay if self._decays_its_way else self._decay_all
+
+    def _make_functions(self):
+        make = functools.partial(device_functions.DeviceFunctions, constants=self._constants)
+        self._updates, self._decays, self._moves = make(self._update_group), make(self._decay_group), make(self._move_group)
+        self._clips, self._limits = make(self._clip_group), make(self._constrain)
+        self._halves, self._scales = make(_half_squares), make(device_functions.scaled)
+
+    def _constants(self):
+        """What the optimizer's methods read as Python numbers; Keras too traces them anew when a model is compiled again."""
+        numbers = {name: value for name, value in vars(self._optimizer).items() if isinstance(value, _PLAIN_TYPES)}
+        return repr(numbers), *map(id, self._constraints.values())
+
+    def build(self, variables):
+        self._build(variables)
+        optimizer_variables.move_slots(self._optimizer)
 
     def add_variable(self, reference_variable, *args, **kwargs):
         device = variable_placement.device_of(reference_variable)
@@ -74,36 +131,49 @@ class _DevicePlacement:
             self._slots.append(add(reference_variable, *args, **kwargs))
         return self._slots[-1]
 
-    def apply(self, grads, trainable_variables=None):
-        """Takes constraints off the variables meanwhile: Keras would compute them on the first device."""
-        variables = list(self._optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-        self._constraints = {id(variable): variable.constraint for variable in variables if variable.constraint is not None}
+    def apply(self, *args, **kwargs):
+        """Gives constraints back, which `apply_gradients` has taken off: Keras would compute them on the first device."""
         try:
-            for variable in variables:
-                variable.constraint = None
-            self._apply(grads, variables)
+            return self._apply(*args, **kwargs)
         finally:
-            for variable in variables:
-                variable.constraint = self._constraints.get(id(variable))
+            for variable in self._variables:
+                variable.constraint = self._constraints.get(id(variable), variable.constraint)
+            self._variables, self._constraints = [], {}
 
     def apply_gradients(self, gradients, variables):
         self._variables = variables
+        self._constraints = _constraints_of(variables)
         self._apply_gradients(gradients, variables)
-        self._limits([variable for variable in variables if id(variable) in self._constraints])
+        self._limit(variables)
+        for variable in variables:
+            variable.constraint = None
 
     def apply_values(self, gradients, variables, learning_rate, iterations):
         """Updates, decays and constrains variables inside a program that can read none of the optimizer's numbers itself.
 
         Args:
-            gradients: list of tensors, one a variable.
+            gradients: list of tensors, one a variable, or None for a variable that no loss reaches.
             variables: list of Keras variables.
             learning_rate: scalar.
             iterations: number of updates before this one, a scalar; it is left to the caller to count.
+
+        Raises:
+            ValueError: the optimizer works on all weights at once, or there are no gradients.
         """
-        self._constraints = {id(variable): variable.constraint for variable in variables if variable.constraint is not None}
-        if self._optimizer.weight_decay is not None:
-            self._decays(variables, shared=(learning_rate,))
-        self._updates(variables, (gradients,), (learning_rate, iterations))
+        gradients, variables = self._optimizer._filter_empty_gradients(gradients, variables)
+        self._refuse_what_devices_cannot_hold(variables)
+        method_origins.refuse_work_on_all_weights(self._optimizer, 'a program on servers or TPUs')
+        self._constraints = _constraints_of(variables)
+        if self._has_decay():
+            self._decays(variables, shared=(learning_rate, iterations))
+        self._updates(variables, (gradients,), (learning_rate, learning_rate, iterations))
+        self._limit(variables)
+
+    def _refuse_what_devices_cannot_hold(self, variables):
+        if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
+            optimizer_variables.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
+
+    def _limit(self, variables):
         self._limits([variable for variable in variables if id(variable) in self._constraints])
 
     def _constrain(self, variables):
@@ -112,48 +182,62 @@ class _DevicePlacement:
 
     def update(self, unused_strategy, gradients_and_variables, learning_rate):
         gradients, variables = zip(*gradients_and_variables)
-        self._updates(variables, (gradients,), (tf.convert_to_tensor(learning_rate), self._optimizer._iterations.value.read_value()))
+        self._refuse_what_devices_cannot_hold(variables)
+        self._updates(variables, (gradients,), (tf.convert_to_tensor(learning_rate), *self._numbers()))
 
-    def _update_group(self, variables, gradients, learning_rate, iterations):
-        if device_kinds.has_static_shapes_only(variable_placement.device_of(variables[0])):
-            optimizer_variables.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
-        with self._iterations_are(iterations):
+    def _update_group(self, variables, gradients, learning_rate, *numbers):
+        with self._numbers_are(*numbers):
             for gradient, variable in zip(gradients, variables):
                 self._optimizer.update_step(gradient, variable, learning_rate)
 
-    @contextlib.contextmanager
-    def _iterations_are(self, iterations):
+    def decay(self, variables):
+        if self._has_decay():
+            self._decays(variables, shared=self._numbers())
+
+    def _has_decay(self):
+        return self._decays_its_way or self._optimizer.weight_decay is not None
+
+    def _decay_group(self, variables, *numbers):
+        with self._numbers_are(*numbers):
+            self._decay(variables)
+
+    def _decay_all(self, variables):
+        """As Keras's TensorFlow method, which knows a variable by its name there: 'dense/kernel:0'."""
+        optimizer = self._optimizer
+        for variable in filter(optimizer._use_weight_decay, [variable.value for variable in variables]):
+            decay, rate = (tf.cast(number, variable.dtype) for number in (optimizer.weight_decay, optimizer.learning_rate))
+            variable.assign_sub(variable * decay * rate)
+
+    def _numbers(self):
+        return tf.convert_to_tensor(self._optimizer.learning_rate), self._optimizer._iterations.value.read_value()
+
+    def _numbers_are(self, learning_rate, iterations):
         """A compiled function cannot read a variable of another device."""
-        variable = self._optimizer._iterations
-        vars(self._optimizer)['_iterations'] = iterations
+        rate, count = self._optimizer._learning_rate, self._optimizer._iterations
+        return self._attributes_are(
+            _learning_rate=_standing_for(rate, learning_rate) if isinstance(rate, keras.Variable) else lambda: learning_rate,
+            _iterations=_standing_for(count, iterations))
+
+    @contextlib.contextmanager
+    def _attributes_are(self, **values):
+        attributes = vars(self._optimizer)
+        before = {name: attributes[name] for name in values}
+        attributes.update(values)
         try:
             yield
         finally:
-            vars(self._optimizer)['_iterations'] = variable
-
-    def decay(self, variables):
-        if self._optimizer.weight_decay is not None:
-            self._decays(variables, shared=(tf.convert_to_tensor(self._optimizer.learning_rate),))
-
-    def _decay_group(self, variables, learning_rate):
-        for variable in filter(self._optimizer._use_weight_decay, variables):
-            decay, rate = (tf.cast(number, variable.dtype) for number in (self._optimizer.weight_decay, learning_rate))
-            variable.value.assign_sub(variable.value * decay * rate)
+            attributes.update(before)
 
     def clip(self, gradients):
         """Clips as the first option that is set says, as Keras does."""
         optimizer = self._optimizer
-        if optimizer.global_clipnorm and not optimizer.clipnorm:
+        by_norm, by_global_norm = ((limit or 0) > 0 for limit in (optimizer.clipnorm, optimizer.global_clipnorm))
+        if by_global_norm and not by_norm:
             return self._clip_by_global_norm(gradients, optimizer.global_clipnorm)
-        if optimizer.clipnorm or optimizer.clipvalue:
-            return self._clips(self._variables, (gradients,))
-        return gradients
+        return self._clips(self._variables, (gradients,)) if by_norm or optimizer.clipvalue else gradients
 
     def _clip_group(self, unused_variables, gradients):
-        limit = self._optimizer.clipvalue
-        if self._optimizer.clipnorm:
-            return [self._optimizer._clip_by_norm(gradient) for gradient in gradients]
-        return [tf.clip_by_value(gradient, -limit, limit) for gradient in gradients]
+        return self._clip(gradients)
 
     def _clip_by_global_norm(self, gradients, limit):
         """A norm that is not finite makes all gradients NaN, as in Keras."""
@@ -163,24 +247,28 @@ class _DevicePlacement:
         return self._scales(self._variables, (gradients,), (scale,))
 
     def move_averages(self, variables):
-        """The first average is the variable itself."""
-        momentum = self._optimizer.ema_momentum * tf.cast(self._optimizer.iterations.value > 0, tf.float32)
-        self._moves(variables, shared=(momentum,))
+        """A variable may have no average, as what float8 layers scale by."""
+        averages = self._optimizer._model_variables_moving_average
+        self._moves([variable for variable, average in zip(variables, averages) if average is not None],
+                    shared=self._numbers())
 
-    def _move_averages(self, variables, momentum):
-        for variable in variables:
-            average = self._optimizer._model_variables_moving_average[self._optimizer._get_variable_index(variable)]
-            kept = tf.cast(momentum, variable.dtype)
-            average.assign(kept * average.value + (1.0 - kept) * variable.value)
+    def _move_group(self, variables, *numbers):
+        optimizer = self._optimizer
+        averages = [optimizer._model_variables_moving_average[optimizer._get_variable_index(variable)] for variable in variables]
+        with self._numbers_are(*numbers), self._attributes_are(_model_variables_moving_average=averages):
+            self._move_averages(variables)
+
+
+def _constraints_of(variables):
+    return {id(variable): variable.constraint for variable in variables if variable.constraint is not None}
+
+
+def _standing_for(variable, value):
+    """Returns a Keras variable that is read as a tensor."""
+    stand_in = copy.copy(variable)
+    stand_in._value = value
+    return stand_in
 
 
 def _half_squares(unused_variables, gradients):
     return [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
-
-
-def _refuse_constant_scale(optimizer):
-    if optimizer.loss_scale_factor:
-        raise ValueError(
-            f'The optimizer {optimizer.name!r} has loss_scale_factor={optimizer.loss_scale_factor}, a constant scale of the loss, '
-            'but a pipeline computes the loss inside its last partition and scales it by itself. Leave it None, and wrap the '
-            'optimizer in keras.optimizers.LossScaleOptimizer where layers compute in float16.')

@@ -1,4 +1,45 @@
-"""What an optimizer keeps."""
+"""What an optimizer keeps, and for which weight."""
+
+import keras
+
+from lingpipe.distribute import device_kinds, variable_placement
+
+
+def parts_of(optimizer):
+    """Lists the optimizers that keep slots: the optimizer itself, or those that a wrapper of Keras's hands its work to.
+
+    Args:
+        optimizer: `keras.optimizers.Optimizer`.
+    """
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return parts_of(optimizer.inner_optimizer)
+    return list(optimizer.optimizers) if isinstance(optimizer, keras.optimizers.MultiOptimizer) else [optimizer]
+
+
+def move_slots(optimizer):
+    """Moves what an optimizer keeps for each weight to the device of the weight.
+
+    Keras makes most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. What belongs to
+    a weight is told by the lists that have an entry a weight.
+
+    Args:
+        optimizer: `keras.optimizers.Optimizer`; without slots nothing happens.
+    """
+    for part in parts_of(optimizer):
+        for slot, weight in _slots(part):
+            device = variable_placement.device_of(weight)
+            if not device_kinds.is_logical_core(device):
+                variable_placement.move(slot, device)
+
+
+def _slots(optimizer):
+    """Returns pairs (slot, weight)."""
+    weights = optimizer._trainable_variables
+    own = (weights, optimizer._variables)
+    lists = [kept for kept in vars(optimizer).values() if isinstance(kept, (list, tuple)) and len(kept) == len(weights)
+             and not any(kept is one for one in own)]
+    return [(slot, weight) for kept in lists for slot, weight in zip(kept, weights)
+            if isinstance(slot, keras.Variable) and slot is not weight]
 
 
 def refuse_all_but_slots(optimizer, slots, place):

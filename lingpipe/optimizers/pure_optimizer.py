@@ -3,7 +3,7 @@
 import keras
 from keras.src.optimizers import base_optimizer
 
-from lingpipe.optimizers import optimizer_variables
+from lingpipe.optimizers import method_origins, optimizer_variables
 
 
 class PureOptimizer:
@@ -14,7 +14,7 @@ class PureOptimizer:
         variables: list of all Keras variables to be trained; they need not be allocated, and then the slots are not either.
 
     Raises:
-        ValueError: the optimizer keeps more than slots of the shapes of the weights.
+        ValueError: the optimizer keeps more than slots of the shapes of the weights, or works on all weights at once.
     """
 
     def __init__(self, optimizer, variables):
@@ -33,11 +33,13 @@ class PureOptimizer:
         optimizer._var_key = id
         optimizer.add_variable_from_reference = add_slot
         optimizer._get_variable_index = lambda variable: self._indices[id(variable)]
-        for method in ('assign', 'assign_add', 'assign_sub'):  # Keras's TensorFlow versions know variables only
-            setattr(optimizer, method, getattr(base_optimizer.BaseOptimizer, method).__get__(optimizer))
+        for method in ('assign', 'assign_add', 'assign_sub', '_apply_weight_decay'):  # Keras's TensorFlow versions know variables only
+            if not method_origins.is_own(optimizer, method):
+                setattr(optimizer, method, getattr(base_optimizer.BaseOptimizer, method).__get__(optimizer))
         optimizer.build(variables)
         optimizer_variables.refuse_all_but_slots(
             optimizer, [slot for slots in self._slots.values() for slot in slots], 'one program for all cores')
+        method_origins.refuse_work_on_all_weights(optimizer, 'one program for all cores')
 
     def slots(self, variable):
         """Returns the list of Keras variables that the optimizer keeps for a weight."""
@@ -63,12 +65,15 @@ class PureOptimizer:
             The new value, and the list of the new values of the slots.
         """
         optimizer, learning_rate = self._optimizer, keras.ops.cast(learning_rate, value.dtype)
-        if optimizer.weight_decay and optimizer._use_weight_decay(variable):
-            value = value - value * keras.ops.cast(optimizer.weight_decay, value.dtype) * learning_rate
-        with self._scope(step, [(variable, value), *zip(self.slots(variable), slots)]) as scope:
+        mapping = [(variable, value), *zip(self.slots(variable), slots)]
+        with self._scope(step, learning_rate, mapping) as scope:
+            optimizer._apply_weight_decay([variable])
             optimizer.update_step(gradient, variable, learning_rate)
         return scope.get_current_value(variable), [scope.get_current_value(slot) for slot in self.slots(variable)]
 
-    def _scope(self, step, mapping):
-        iterations = keras.ops.cast(step, self._optimizer.iterations.dtype)
-        return keras.StatelessScope([(self._optimizer.iterations, iterations), *mapping], initialize_variables=False)
+    def _scope(self, step, learning_rate, mapping):
+        iterations, rate = self._optimizer.iterations, self._optimizer._learning_rate
+        numbers = [(iterations, keras.ops.cast(step, iterations.dtype))]
+        if isinstance(rate, keras.Variable):
+            numbers.append((rate, keras.ops.cast(learning_rate, rate.dtype)))
+        return keras.StatelessScope([*numbers, *mapping], initialize_variables=False)

@@ -39,6 +39,11 @@ def RegisterType(obj, params=None, key=None):
     return obj
 
 
+def RegisteredTypes():
+    """Returns the sorted names, such as `type/module/Name`, of all that texts may name wherever it is held or not."""
+    return sorted(f'type/{key}' for key in _registered)
+
+
 def fresh_params(cls):
     """Returns new Params of `cls`, or None where it is not known how to make them."""
     if not isinstance(cls, type):
@@ -92,7 +97,7 @@ class KnownObjects:
         if found:
             raise ValueError(f'names {len(found)} different objects; set this field in Python instead.')
         raise ValueError('names nothing that these params hold or that hyperparams.RegisterType has registered'
-                         + spelling.did_you_mean(key, self._objects, prefix='type/'))
+                         + spelling.did_you_mean(key, self._objects, 'type/', see_all='hyperparams.RegisteredTypes()'))
 
     def find_enum(self, word):
         """Returns the enum member that `Class.MEMBER` names, or None where no known enum class has that name."""

@@ -24,6 +24,7 @@ _STEP = re.compile(rf'\.?(?P<field>{_NAME})|\[(?:(?P<index>{_INDEX})|(?P<record>
 
 PATH_PATTERN = rf'{_NAME}(?:{_ITEM})*(?:\.{_NAME}(?:{_ITEM})*)*'
 _PATH = re.compile(PATH_PATTERN)
+_SEE_ALL = 'print(params), or --mode=inspect_params'
 
 
 class Step(NamedTuple):
@@ -143,21 +144,33 @@ def _nearest_paths(value, steps, position, root):
     """Returns the end of the sentence that says that `steps[position]` is not in `value`."""
     parent, key = format_path(steps[:position]), steps[position].key
     if is_params(value):
-        elsewhere = _paths_that_end_in(steps[-1].key, root)
+        elsewhere = _paths_of(steps[-1].key, root, value.GetKeys())
         if elsewhere and steps[-1].key not in value:
             return f'; did you mean {" or ".join(elsewhere[:3])}?'
-        return spelling.did_you_mean(str(key), value.GetKeys(), prefix=f'{parent}.' if parent else '')
+        return spelling.did_you_mean(str(key), value.GetKeys(), prefix=f'{parent}.' if parent else '', see_all=_SEE_ALL)
     if children(value) is None:
         return f': {parent} is {type(value).__name__} and holds nothing.'
     names = [item_suffix(value, name) for name, _ in children(value)]
-    return spelling.did_you_mean(item_suffix(value, key), names, prefix=parent)
+    return spelling.did_you_mean(item_suffix(value, key), names, prefix=parent, see_all=_SEE_ALL)
 
 
-def _paths_that_end_in(name, params):
+def _paths_of(name, params, siblings):
+    """Returns the paths inside `params` of fields of a name or, where it is like none of its siblings, of names like it."""
+    paths = _paths(params)
+    found = [path for path in paths if path.endswith(f'.{name}')]
+    if found or spelling.close(str(name), siblings):
+        return found
+    named = {}
+    for path in paths:
+        named.setdefault(path.rpartition('.')[2], path)
+    return [named[other] for other in spelling.close(str(name), named)]
+
+
+def _paths(params):
     paths = []
     visit('', params, lambda path, value: paths.append(path), lambda path, value: holds_params(value),
           lambda path, value: None)
-    return [path for path in paths if path.endswith(f'.{name}')]
+    return paths
 
 
 def assign(params, steps, value):

@@ -122,9 +122,14 @@ class Execution:
         """The `step_sums.Sums` of all actions run so far."""
         last = self.stages[-1].device
         metrics = device_calls.call(last, step_sums.add_up, self._metrics)
-        losses = [device_calls.call(last, step_sums.add_up, parts) for parts in self._losses.values()]
+        losses = list(self.added_losses.values())
         inputs = [self._take_gradients(-1, m) if self._input_gradients_needed else [] for m in range(self.num_micro_batches)]
         return step_sums.Sums(metrics, losses, self.weights, [sums or [] for sums in self._weight_gradients], inputs)
+
+    @property
+    def added_losses(self):
+        """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows), on the last stage."""
+        return {index: device_calls.call(self.stages[-1].device, step_sums.add_up, parts) for index, parts in self._losses.items()}
 
     @property
     def weights(self):
@@ -147,9 +152,15 @@ class Execution:
         fork._weight_gradients = list(self._weight_gradients)
         return fork
 
-    def give_output_gradients(self, gradients):
-        """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a differentiable output."""
+    def give_output_gradients(self, gradients, added):
+        """Hands in gradients where the loss lies outside of the pipeline.
+
+        Args:
+            gradients: those of `outputs`: for each micro-batch a list of tensors, one a differentiable output.
+            added: those of the sums in `added_losses`: dictionary from the index of a stage to a scalar.
+        """
         last = len(self.stages) - 1
+        self._added_gradients = added
         for m, parts in enumerate(gradients):
             self._gradients.add([(last, position) for position in self._outputs[last, m].differentiable_positions], m, parts)
 
@@ -236,7 +247,10 @@ class Execution:
             gradients = [self._scaled(self._one)]
         else:
             gradients = self._take_gradients(stage.index, m)
-        return gradients + ([self._share_of_added_losses] if program.num_added_losses else [])
+        return gradients + ([self._added_gradient(stage)] if program.num_added_losses else [])
+
+    def _added_gradient(self, stage):
+        return self._added_gradients[stage.index] if self._loss is None else self._share_of_added_losses
 
     @property
     def _one(self):
@@ -247,12 +261,6 @@ class Execution:
     @functools.cached_property
     def _share_of_added_losses(self):
         """What the gradients of added losses are multiplied by, so that one division by the loss's total weight is right."""
-        if self._loss is None and not self.training:
-            return tf.zeros([])
-        if self._loss is None:
-            raise ValueError(
-                'A layer adds a loss (add_loss or an activity regularizer), which a pipeline that is called as a layer cannot '
-                'hand on. Use value_and_grad or PipelineModel, or compute it in the loss function.')
         last = self.stages[-1]
         with tf.device(last.device):
             weights = [self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._targets]

@@ -1,5 +1,6 @@
 """GPipeLayer: a stack of layers cut into partitions, each on its own device, fed with micro-batches."""
 
+import types
 import warnings
 
 import keras
@@ -93,7 +94,9 @@ class GPipeLayer(base_layer.BaseLayer):
         self._seed_generator = keras.random.SeedGenerator(params.random_seed)
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._losses_of_targets, self._functions = {}, {}
+            self._seed_variable = self._seed_generator.state.value  # TensorFlow finds it here when it saves functions
+        self._traced = types.SimpleNamespace(losses={}, functions={})  # in which TensorFlow looks for nothing to save
+        self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
         self._stages = None
 
     @classmethod
@@ -149,8 +152,24 @@ class GPipeLayer(base_layer.BaseLayer):
             self.build_from_specs(batch_specs.of_tensors(inputs))
         return super().__call__(inputs, *args, **kwargs)
 
+    def save_own_variables(self, store):
+        """Keras saves no seeds; with this one, drop-out goes on where it was."""
+        store['seed'] = self._seed_generator.state.numpy()
+
+    def load_own_variables(self, store):
+        """A file of the plain model has no seed."""
+        if 'seed' in store.keys():
+            self._seed_generator.state.assign(store['seed'])
+
     def build(self, input_shape):
         self.build_from_specs(batch_specs.of_shapes(input_shape))
+
+    def forget_programs(self):
+        """Has everything traced again by the next call: attributes of layers may have changed."""
+        self._traced.losses.clear()
+        self._traced.functions.clear()
+        for each in self._stages or []:
+            each.forget_programs()
 
     @tf.autograph.experimental.do_not_convert
     def build_from_specs(self, input_specs):
@@ -223,8 +242,10 @@ class GPipeLayer(base_layer.BaseLayer):
         Returns:
             Nest of tensors `[batch, ...]`.
         """
-        layout = self._in_function(pipeline_call.call)
-        return self.pack_outputs(layout(self, self._enter(inputs), bool(training)))
+        outputs, added = self._in_function(pipeline_call.call)(self, self._enter(inputs), bool(training))
+        for loss in added:
+            self.add_loss(loss)
+        return self.pack_outputs(outputs)
 
     @tf.autograph.experimental.do_not_convert
     def value_and_grad(self, loss_fn, x, y_true, sample_weight=None, step=None, return_outputs=False, assign_state=True,
@@ -303,6 +324,8 @@ class GPipeLayer(base_layer.BaseLayer):
         p = self.params
         batch = inputs if targets is None else (inputs, targets)
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
+        if training:
+            self.rows_check.check(batch)
         validation.validate_batch(batch, count, p, [part.device for row in self.replicas for part in row])
         return replicas.execution(
             self.replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),
@@ -318,15 +341,15 @@ class GPipeLayer(base_layer.BaseLayer):
     def _loss_of_targets(self, loss_fn):
         """Returns the loss as the last stage calls it, the same object for equal losses: programs are kept by it."""
         key = losses.identity(loss_fn)
-        if key not in self._losses_of_targets:
+        if key not in self._traced.losses:
             metrics = losses.as_metrics(loss_fn)
-            self._losses_of_targets[key] = lambda targets, outputs: metrics(
+            self._traced.losses[key] = lambda targets, outputs: metrics(
                 targets[0], self.pack_outputs(outputs), *targets[1:])
-            if len(self._losses_of_targets) == _MANY_LOSSES:
+            if len(self._traced.losses) == _MANY_LOSSES:
                 warnings.warn(
                     f'{self.name!r} was given its {_MANY_LOSSES}th loss function. Each is traced and kept: make the loss once, outside '
                     'of the training loop.', stacklevel=3)
-        return self._losses_of_targets[key]
+        return self._traced.losses[key]
 
     def _require_built(self, x):
         if not self.built:
@@ -362,5 +385,5 @@ class GPipeLayer(base_layer.BaseLayer):
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])
-        return self._functions.setdefault(key, tf.function(
+        return self._traced.functions.setdefault(key, tf.function(
             device_calls.rest_on_host(self.stages[0].device, method), autograph=False))

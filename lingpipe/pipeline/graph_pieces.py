@@ -112,7 +112,8 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation, *gradients):
-    return _refuse(operation.inputs, gradients)
+    """Where TensorFlow saves the function it hands in no operation, but tensors like its inputs."""
+    return _refuse(operation.inputs if operation else gradients, gradients)
 
 
 def _refuse(inputs, gradients):

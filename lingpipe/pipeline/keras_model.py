@@ -6,7 +6,8 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import masking
 
-from lingpipe.pipeline import control_flow, model_segments, model_units, partition
+from lingpipe.optimizers import optimizer_variables
+from lingpipe.pipeline import batch_dimension, control_flow, model_segments, model_units, partition
 from lingpipe.pipeline import flops as flops_module
 from lingpipe.pipeline.analysis import LayerAnalysis
 
@@ -54,6 +55,10 @@ class ModelGraph:
         """Returns the index of the first unit that uses a variable."""
         return self._first_units[id(variable)]
 
+    def refuse_micro_batches(self):
+        """Raises ValueError where micro-batches would change what the model computes; the message names the layer."""
+        batch_dimension.refuse_lost_batches(self, self._outputs)
+
     def flatten_inputs(self, inputs):
         """Turns what a user would give to the model into a flat list of tensors, cast and reshaped as the model does.
 
@@ -90,7 +95,9 @@ class ModelGraph:
         return model_segments.cut(self.units, self._outputs, ends)
 
     def move_variables(self, stage_parts, devices):
-        """Moves the variables of each stage to its device, in place, and lets Keras trace the model's functions anew.
+        """Moves the variables of each stage to its device, in place, with what the model's optimizer keeps for them.
+
+        Keras traces the model's functions anew.
 
         Args:
             stage_parts: list of `StageParts` of this model.
@@ -100,6 +107,8 @@ class ModelGraph:
         for layer in self.model._flatten_layers():  # pylint: disable=protected-access
             if isinstance(layer, keras.Model):
                 layer.train_function = layer.test_function = layer.predict_function = None
+                if getattr(layer, 'optimizer', None) is not None:
+                    optimizer_variables.move_slots(layer.optimizer)
 
     def analyses(self, input_specs=None):
         """Counts what each unit computes and keeps, from shapes, without running it or copying a weight.

@@ -33,6 +33,8 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
                 'policies of their own. Leave it out, and call keras.config.set_dtype_policy before the model is made.')
         graph = keras_model.ModelGraph(model)
         _require_enough_units(graph, params)
+        if params.num_micro_batches != 1 or params.num_replicas != 1:
+            graph.refuse_micro_batches()
         self.graph = graph
         super().__init__(params.Copy().Set(name=params.name or f'{model.name}_pipeline'), **kwargs)
         self.model = model
@@ -89,6 +91,9 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
                 _copy_state(layer, copy)
         return model
 
+    def compute_output_spec(self, inputs, training=False):
+        return self.pack_outputs(keras.tree.flatten(super().compute_output_spec(inputs, training=training)))
+
     def pack_outputs(self, outputs):
         return self.graph.pack_outputs(outputs)
 
@@ -115,8 +120,12 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
                 for index, (part, device) in enumerate(zip(parts, grid[0]))]
 
     def _enter(self, inputs):
-        return self.graph.flatten_inputs(tf.nest.map_structure(
-            lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), inputs))
+        return self.graph.flatten_inputs(tf.nest.map_structure(_as_tensor, inputs))
+
+
+def _as_tensor(leaf):
+    """The model itself makes sparse and ragged tensors dense."""
+    return leaf if leaf is None or isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)) else tf.convert_to_tensor(leaf)
 
 
 def _require_enough_units(graph, params):

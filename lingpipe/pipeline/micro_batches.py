@@ -3,12 +3,13 @@
 import itertools
 
 import tensorflow as tf
+from absl import logging
 
 from lingpipe.distribute import device_kinds
 
 
 def count(batch, num_micro_batches):
-    """Returns how many micro-batches a batch gives: a batch of fewer rows than M gives one a row.
+    """Returns how many micro-batches a batch gives: a batch of fewer rows than M gives one a row, an empty one gives one.
 
     Args:
         batch: nest of tensors `[batch, ...]`.
@@ -21,7 +22,50 @@ def count(batch, num_micro_batches):
     if len(sizes) > 1:
         raise ValueError(
             f'The tensors of a batch have {sorted(sizes)} rows: all must have the same number. Check the input pipeline.')
-    return min(num_micro_batches, *sizes) if sizes else num_micro_batches
+    return max(1, min(num_micro_batches, *sizes)) if sizes else num_micro_batches
+
+
+class RowsCheck:
+    """Warns once where the first training batch of a pipeline has fewer rows than there are to be micro-batches.
+
+    Args:
+        num_micro_batches: M of a replica.
+        num_replicas: number of replicas.
+    """
+
+    def __init__(self, num_micro_batches, num_replicas):
+        self._num_micro_batches, self._num_replicas = num_micro_batches, num_replicas
+        self._is_done = False
+
+    def check(self, batch):
+        """Looks at a nest of tensors `[batch, ...]`, where their number of rows is known before running."""
+        rows = next((_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None), None)
+        if rows is not None:
+            self._check(rows)
+
+    def check_in_first_step(self, tensor, step):
+        """Looks at a tensor `[batch, ...]` while running, where its number of rows is not known before.
+
+        Args:
+            tensor: the tensor.
+            step: scalar, the number of the step.
+        """
+        if tensor.shape[0] is None and not self._is_done:
+            rows = tf.shape(tensor)[0]
+            tf.cond((step == 0) & (rows < self._total), lambda: tf.numpy_function(self._check, [rows], []), tf.no_op)
+
+    @property
+    def _total(self):
+        return self._num_micro_batches * self._num_replicas
+
+    def _check(self, rows):
+        if not self._is_done and rows < self._total:
+            times = f'num_replicas={self._num_replicas} times ' if self._num_replicas > 1 else ''
+            logging.warning(
+                '%snum_micro_batches=%d is more than the %d rows of a batch, and those beyond have nothing to do. Set '
+                'num_micro_batches to %d or less, or make batches larger.',
+                times, self._num_micro_batches, rows, max(1, rows // self._num_replicas))
+        self._is_done = True
 
 
 def split(batch, num_micro_batches):

@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-import tensorflow as tf
-
+from lingpipe.distribute import variable_placement
 from lingpipe.pipeline import random_seeds
 
 
@@ -124,10 +123,8 @@ def move_variables(stage_parts, devices):
         for variable in (variable for layer in parts.layers for variable in layer.variables):
             if id(variable) not in stay:
                 places.setdefault(id(variable), (variable, device))
-    with tf.init_scope():
-        for variable, device in places.values():
-            with tf.device(device):
-                variable._initialize(variable.value.read_value())  # pylint: disable=protected-access
+    for variable, device in places.values():
+        variable_placement.move(variable, device)
 
 
 def _segments(run, before, after):

@@ -1,6 +1,7 @@
 """A pipeline whose loss lies outside of it: forward now, backward when a gradient tape asks."""
 
 import tensorflow as tf
+from tensorflow.python.saved_model import save_context
 
 from lingpipe.distribute import device_calls, device_kinds
 from lingpipe.pipeline import boundary, losses, micro_batches, variable_values
@@ -13,7 +14,7 @@ def call(pipe, inputs, training):
     Each stage's weights enter through a port on their own device, so that none of them ever leaves it::
 
         weights of stage k ─> port k (device k) ─> token ─┐
-        inputs ───────────────────────────────────────────┴─> pipeline ─> outputs
+        inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
                                 backward: the pipeline's gradient runs all B actions, port k's hands out the sums of stage k
 
     Args:
@@ -22,7 +23,7 @@ def call(pipe, inputs, training):
         training: Python boolean.
 
     Returns:
-        Nest of tensors `[batch, ...]`.
+        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one a stage that has such layers.
     """
     values = variable_values.read_values(pipe.stages)
     results = {}
@@ -38,15 +39,18 @@ def call(pipe, inputs, training):
         results['execution'] = execution
         with tf.device(device_kinds.for_single_operations(pipe.stages[-1].device)):
             results['outputs'] = micro_batches.join(execution.outputs)
-        return boundary.unpack(results['outputs']).values, gradient
+        return boundary.unpack(results['outputs']).values + _means_of_added(pipe, execution), gradient
 
     def gradient(*upstream):
+        if save_context.in_save_context():
+            return [tf.zeros([])] * len(tokens) + _not_saved(boundary.unpack(inputs).differentiable)
         return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, pipe.stages)
 
-    outputs = run(*tokens, *boundary.unpack(inputs).differentiable)
+    found = list(run(*tokens, *boundary.unpack(inputs).differentiable))
     variable_values.assign(results['execution'].state_updates())
-    masks = boundary.unpack(results['outputs']).masks
-    return boundary.pack(boundary.Boundary(list(outputs), masks), boundary.structure_of(results['outputs']))
+    outputs = boundary.unpack(results['outputs'])
+    count = len(outputs.values)
+    return boundary.pack(boundary.Boundary(found[:count], outputs.masks), boundary.structure_of(results['outputs'])), found[count:]
 
 
 def evaluate(pipe, inputs):
@@ -66,7 +70,11 @@ def evaluate(pipe, inputs):
     variable_values.assign(execution.state_updates())
     with tf.device(device_kinds.for_single_operations(pipe.stages[-1].device)):
         outputs = micro_batches.join(execution.outputs)
-    return outputs, device_calls.call(pipe.stages[-1].device, losses.means_of_added, execution.sums.losses)
+    return outputs, _means_of_added(pipe, execution)
+
+
+def _means_of_added(pipe, execution):
+    return device_calls.call(pipe.stages[-1].device, losses.means_of_added, list(execution.added_losses.values()))
 
 
 def _owned_weights(stages, values):
@@ -83,6 +91,8 @@ def _port(stage, variables, weights, results):
     @tf.custom_gradient
     def port(*weights):
         def gradient(upstream):
+            if save_context.in_save_context():
+                return _not_saved(variables)
             with tf.device(device_kinds.for_single_operations(stage.device)):
                 return [_total(results['sums'], variable) for variable in variables]
 
@@ -90,6 +100,13 @@ def _port(stage, variables, weights, results):
 
     with tf.device(device_kinds.for_single_operations(stage.device)):
         return port(*weights) if weights else tf.zeros([])
+
+
+def _not_saved(tensors):
+    """TensorFlow saves each gradient function alone, without the forward pass that it goes back through."""
+    advice = 'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.'
+    with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):
+        return [tf.zeros([size or 1 for size in tensor.shape], tensor.dtype) for tensor in tensors]
 
 
 def _total(sums, variable):
@@ -108,10 +125,12 @@ def _refuse_borrowed(variables, training):
 
 
 def _input_gradients(results, upstream, stages):
-    execution = results['execution'].fork()
+    execution, outputs = results['execution'].fork(), boundary.unpack(results['outputs'])
     with tf.device(device_kinds.for_single_operations(stages[-1].device)):
-        given = [upstream[position] for position in boundary.unpack(results['outputs']).differentiable_positions]
-        execution.give_output_gradients(micro_batches.split(given, execution.num_micro_batches))
+        given = [upstream[position] for position in outputs.differentiable_positions]
+        added = {index: tf.math.divide_no_nan(gradient, rows) for gradient, (index, (_, rows))
+                 in zip(upstream[len(outputs.values):], execution.added_losses.items())}
+        execution.give_output_gradients(micro_batches.split(given, execution.num_micro_batches), added)
     execution.run([schedules.BACKWARD])
     results['sums'] = execution.sums
     with tf.device(device_kinds.for_single_operations(stages[0].device)):

@@ -51,12 +51,18 @@ class Replicas:
         parts = [execution.sums for execution in self._executions]
         last = self._executions[0].stages[-1].device
         metrics = device_calls.call(last, step_sums.add_up, [part.metrics for part in parts])
-        losses = [device_calls.call(last, step_sums.add_up, list(pairs)) for pairs in zip(*[part.losses for part in parts])]
+        losses = list(self.added_losses.values())
         weights = parts[0].weights
         weight_gradients = [self._sum_weight_gradients(index, variables, [part.weight_gradients[index] for part in parts])
                             for index, variables in enumerate(weights)]
         return step_sums.Sums(
             metrics, losses, weights, weight_gradients, [nest for part in parts for nest in part.input_gradients])
+
+    @property
+    def added_losses(self):
+        """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows)."""
+        parts, last = [execution.added_losses for execution in self._executions], self._executions[0].stages[-1].device
+        return {index: device_calls.call(last, step_sums.add_up, [part[index] for part in parts]) for index in parts[0]}
 
     @property
     def borrowed(self):
@@ -76,11 +82,11 @@ class Replicas:
         """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
         return Replicas([execution.fork() for execution in self._executions], self._gradient_sum)
 
-    def give_output_gradients(self, gradients):
-        """Hands in the gradients of `outputs`: for each micro-batch a list of tensors, one a differentiable output."""
+    def give_output_gradients(self, gradients, added):
+        """Hands in gradients where the loss lies outside of the pipeline; see `executor.Execution.give_output_gradients`."""
         gradients = iter(gradients)
         for execution, count in zip(self._executions, self._counts):
-            execution.give_output_gradients([next(gradients) for _ in range(count)])
+            execution.give_output_gradients([next(gradients) for _ in range(count)], added)
 
     def state_updates(self):
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""

@@ -3,6 +3,7 @@
 import collections
 import copy
 import functools
+import inspect
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -132,9 +133,9 @@ class Stage:
         return replica_sums.Replica(num_replicas, self._replica_sums, index, micro_batch, self.jit_compile)
 
     def trainability(self):
-        """Returns what is not frozen now: another answer than before makes programs and layouts out of date."""
+        """Returns what is not frozen now, and how layers are set: another answer than before makes programs and layouts out of date."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
-        return (*map(id, self.trainable_variables), *frozen)
+        return (*map(id, self.trainable_variables), *frozen, *_settings(self.layers))
 
     def forget_programs(self):
         """Has everything traced again: attributes of layers may have changed."""
@@ -222,6 +223,14 @@ class Stage:
                 self._programs[key] = control_flow.until_traced(
                     stage_program.StageProgram, self, specs, structure, loss, training, by_layer)
         return self._programs[key]
+
+
+def _settings(layers):
+    """Returns what a trace takes for constants: numbers, texts, functions, and tensors such as an adapted mean."""
+    settings = [value for layer in layers for sublayer in layer._flatten_layers()
+                for name, value in vars(sublayer).items() if not name.startswith('_')]
+    plain = [value for value in settings if value is None or isinstance(value, (bool, int, float, str)) or inspect.isroutine(value)]
+    return plain + [value.ref() for value in settings if isinstance(value, tf.Tensor) and not tf.is_symbolic_tensor(value)]
 
 
 def call_layers(layers, inputs, training):

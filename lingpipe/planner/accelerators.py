@@ -78,6 +78,7 @@ def find(name):
     """
     if name not in ACCELERATORS:
         raise ValueError(
-            f'accelerator={name!r} is unknown{spelling.did_you_mean(str(name), ACCELERATORS)} '
+            f'accelerator={name!r} is unknown'
+            f'{spelling.did_you_mean(str(name), ACCELERATORS, see_all="lingpipe/planner/accelerators.py")} '
             'For one that is not there, give device_memory alone.')
     return ACCELERATORS[name]

@@ -38,8 +38,8 @@ def check(topology, num_devices=1):
     """
     if topology not in _DEVICES:
         raise ValueError(
-            f'tpu_topology={topology!r} is unknown{spelling.did_you_mean(str(topology), _DEVICES)} '
-            f'Known are {", ".join(_DEVICES)}.')
+            f'tpu_topology={topology!r} is unknown'
+            f'{spelling.did_you_mean(str(topology), _DEVICES, see_all="lingpipe/planner/tpu_topologies.py")}')
     if not 1 <= num_devices <= _DEVICES[topology]:
         larger = [name for name, count in _DEVICES.items() if name.split(':')[0] == topology.split(':')[0] and count >= num_devices]
         raise ValueError(

@@ -77,7 +77,7 @@ class AsynchronousProgram(server_program.ServerProgram):
             out, metrics = self._value_and_grad(self._packed(tensors), version)
         norm = tf.sqrt(out.squared_norm)
         check = tf.debugging.Assert(tf.math.is_finite(out.loss) & tf.math.is_finite(norm), [train_program.NON_FINITE])
-        with tf.control_dependencies([check, *out.gradients]):
+        with tf.control_dependencies([check, *(gradient for gradient in out.gradients if gradient is not None)]):
             staleness = self.global_step.read_value() - version
         is_applied = self._apply_unless_stale(staleness, out, norm, version)
         return tf.concat([[tf.cast(is_applied, tf.float32)],

@@ -1,15 +1,11 @@
 """Checkpoints that do not depend on partitions: train with two, go on with three, evaluate with one."""
 
-import os
-import re
-
 import tensorflow as tf
 
 from lingpipe.optimizers import loss_scaling
-from lingpipe.training import errors, variables
+from lingpipe.training import checkpoint_files, errors, variables
 
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
-_INDEX = re.compile(r'ckpt-\d+\.index')
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')  # else each worker of a cluster writes on its own disk
 _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
@@ -27,20 +23,25 @@ class Checkpointer:
         max_to_keep: number of newest checkpoints to keep.
 
     Raises:
-        TrainingError: as `latest_checkpoint`.
+        TrainingError: as `checkpoint_files.complete`.
     """
 
     def __init__(self, directory, program, max_to_keep=5):
-        latest_checkpoint(directory)  # to CheckpointManager a damaged list is an empty one
+        checkpoint_files.complete(directory)  # to CheckpointManager a damaged list is an empty one
         self._directory = str(directory)
         self._program = program
+        self._max_to_keep = max_to_keep
         self._state = _nested_state(program)
         self._checkpoint = tf.train.Checkpoint(**self._state)
-        self._manager = tf.train.CheckpointManager(self._checkpoint, self._directory, max_to_keep, checkpoint_name='ckpt')
+        self._damaged = []
+        self._manager = None
 
     def latest(self):
-        """Returns the path of the newest checkpoint, or None."""
-        return latest_checkpoint(self._directory)
+        """Returns the path of the newest checkpoint that is not known to be damaged, or None."""
+        return next(iter(self._whole()), None)
+
+    def _whole(self):
+        return [path for path in checkpoint_files.complete(self._directory) if path not in self._damaged]
 
     def save(self):
         """Writes a checkpoint of the current step; one that exists already is left alone.
@@ -53,10 +54,10 @@ class Checkpointer:
         """
         step = int(self._program.global_step)
         newest = self.latest()
-        if newest and step_of(newest) == step:
+        if newest and checkpoint_files.step_of(newest) == step:
             return newest
         try:
-            return self._manager.save(checkpoint_number=step, options=_ON_THIS_MACHINE)
+            path = self._kept_manager().save(checkpoint_number=step, options=_ON_THIS_MACHINE)
         except (tf.errors.OpError, OSError) as error:
             if errors.is_lost_machine(error):
                 raise
@@ -65,6 +66,27 @@ class Checkpointer:
                 f'The checkpoint of step {step} could not be written to {self._directory} '
                 f'({errors.cause(error)}). {earlier} Free some space or choose another --logdir, then run the same '
                 'command again.') from error
+        self._damaged = [damaged for damaged in self._damaged if damaged != path]
+        return path
+
+    def _kept_manager(self):
+        """What is damaged leaves the list with the first checkpoint that follows: it neither counts as kept, nor is deleted."""
+        if self._manager is None:
+            checkpoint_files.leave_out(self._directory, self._damaged)
+            self._manager = tf.train.CheckpointManager(self._checkpoint, self._directory, self._max_to_keep, checkpoint_name='ckpt')
+        return self._manager
+
+    def restore_newest(self):
+        """Reads the newest checkpoint that is whole; says which are not, and leaves them as they are.
+
+        Returns:
+            Its path, or None where there are no checkpoints.
+
+        Raises:
+            TrainingError: when none is whole, or the newest whole one is of another model.
+        """
+        newest, self._damaged = checkpoint_files.read_newest(self._directory, self.restore)
+        return newest
 
     def restore(self, path):
         """Reads a checkpoint into the model, its optimizer and the step.
@@ -73,7 +95,8 @@ class Checkpointer:
             path: path of a checkpoint, as `save` returns it.
 
         Raises:
-            TrainingError: when it is damaged, or is of another model.
+            DamagedCheckpointError: when it cannot be read.
+            TrainingError: when it is of another model.
         """
         _check_matches(path, self._state)
         _read(self._checkpoint, path)
@@ -90,94 +113,69 @@ class WeightReader:
         self._named = variables.model_variables(body)
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-    def restore(self, path, use_moving_average=True):
-        """Puts the values of a checkpoint into the model.
+    def restore_chosen(self, path, directory):
+        """Puts a checkpoint into the model, with moving averages in place of weights where it holds them.
 
         Args:
-            path: path of a checkpoint; '.index' at its end does no harm.
-            use_moving_average: whether to take moving averages instead of weights, where there are any.
+            path: path of the checkpoint; None takes the newest of the folder that is whole, and says which are not.
+            directory: folder of checkpoints.
 
         Returns:
             Step of the checkpoint.
 
         Raises:
-            TrainingError: when it is damaged, or is of another model.
+            TrainingError: when there is none, it is damaged, or it is of another model.
+        """
+        if path is not None:
+            return self.restore(path)
+        if checkpoint_files.read_newest(directory, self.restore)[0] is None:
+            raise errors.TrainingError(
+                f'There is no checkpoint in {directory}. Train first, give --checkpoint=PATH, or check --logdir.')
+        return int(self._step)
+
+    def restore(self, path):
+        """Puts the values of a checkpoint into the model.
+
+        Args:
+            path: path of a checkpoint; '.index' at its end does no harm.
+
+        Returns:
+            Step of the checkpoint.
+
+        Raises:
+            DamagedCheckpointError: when it cannot be read.
+            TrainingError: when it is not there, or is of another model.
         """
         path = str(path).removesuffix('.index')
-        averaged = use_moving_average and any(name.startswith('moving_average/') for name in stored_shapes(path))
+        averaged = any(name.startswith('moving_average/') for name in stored_shapes(path))
         state = {'moving_average' if averaged else 'model': variables.nested(self._named), 'global_step': self._step}
         _check_matches(path, state, partial=True)
         _read(tf.train.Checkpoint(**state), path)
         return int(self._step)
 
 
-def chosen_checkpoint(path, directory):
-    """Returns `path`, or where it is None the newest complete checkpoint of a folder.
+def read_variables(path, pairs):
+    """Reads variables of a checkpoint, whatever theirs is to be called here.
+
+    Args:
+        path: path of the checkpoint.
+        pairs: list of a name in the checkpoint, as `stored_shapes` gives it, and the variable to read it into.
 
     Raises:
-        TrainingError: when there is none.
+        DamagedCheckpointError: when it cannot be read.
     """
-    path = path or latest_checkpoint(directory)
-    if path is None:
-        raise errors.TrainingError(
-            f'There is no checkpoint in {directory}. Train first, give --checkpoint=PATH, or check --logdir.')
-    return path
-
-
-def latest_checkpoint(directory):
-    """Returns the path of the newest complete checkpoint of a folder, or None.
-
-    A checkpoint whose files somebody has deleted does not count.
-
-    Raises:
-        TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged, or names others.
-    """
-    complete = [path for path in _listed_checkpoints(directory) if _files_of(path)]
-    present = sorted((name.removesuffix('.index') for name in _names_in(directory) if _INDEX.fullmatch(name)), key=step_of)
-    if present and not complete:
-        raise errors.TrainingError(
-            f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To go "
-            f'on from {present[-1]} write model_checkpoint_path: "{present[-1]}" into it, or choose another --logdir; '
-            'nothing was changed.')
-    return complete[-1] if complete else None
-
-
-def _listed_checkpoints(directory):
-    try:
-        state = tf.train.get_checkpoint_state(str(directory))
-    except ValueError:
-        return []
-    listed = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
-    for path in listed:
-        if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):  # training would delete it as too old
-            raise errors.TrainingError(
-                f"The file 'checkpoint' in {directory} names {path}, which lies elsewhere: LingPipe never writes that. Delete the "
-                'line, or choose another --logdir; nothing was changed.')
-    return listed
-
-
-def _files_of(path):
-    folder, name = os.path.split(path)
-    return [file for file in _names_in(folder or '.') if file.startswith(f'{name}.')]
-
-
-def _names_in(folder):
-    try:
-        return tf.io.gfile.listdir(str(folder))
-    except tf.errors.NotFoundError:
-        return []
-
-
-def step_of(path):
-    """Returns the step in a checkpoint's name."""
-    return int(str(path).rsplit('-', 1)[1])
+    while pairs:
+        state = dict(reversed(pairs))  # one variable for each name; others of the same name come next
+        _read(tf.train.Checkpoint(**variables.nested(state)), path)
+        pairs = [(name, variable) for name, variable in pairs if state[name] is not variable]
 
 
 def stored_shapes(path):
     """Returns a dictionary from variable name to shape of what a checkpoint holds.
 
     Raises:
-        TrainingError: when it is missing or damaged.
+        DamagedCheckpointError: when it cannot be read.
+        TrainingError: when it is missing.
     """
     try:
         shapes = tf.compat.v1.train.NewCheckpointReader(str(path)).get_variable_to_shape_map()
@@ -238,10 +236,8 @@ def _read(checkpoint, path):
 
 
 def _damaged(path, error):
-    if not _files_of(path):
+    if not checkpoint_files.files_of(path):
         return errors.TrainingError(
             f'There is no checkpoint {path}. Give the path of one as training prints it, such as '
             'logs/my_run/train/ckpt-100.')
-    return errors.TrainingError(
-        f'Checkpoint {path} cannot be read ({errors.cause(error)}). To use the checkpoint before it, delete the '
-        f'files {path}.*; nothing was changed.')
+    return errors.DamagedCheckpointError(path, errors.cause(error))

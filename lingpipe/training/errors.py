@@ -19,6 +19,19 @@ class TrainingError(Exception):
     """Something outside the program stopped it: the message says what happened and what to do."""
 
 
+class DamagedCheckpointError(TrainingError):
+    """A checkpoint cannot be read.
+
+    Args:
+        path: its path.
+        reason: why, in a few words.
+    """
+
+    def __init__(self, path, reason):
+        super().__init__(f'Checkpoint {path} cannot be read ({reason}). Choose another one; nothing was changed.')
+        self.path, self.reason = path, reason
+
+
 class LostWorkerError(TrainingError):
     """Another process of the cluster died or hangs: the same command goes on from the newest checkpoint."""
 

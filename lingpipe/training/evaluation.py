@@ -1,8 +1,9 @@
 """Evaluating checkpoints of a run from another process: once, a chosen one, or every new one as it appears."""
 
 import tensorflow as tf
+from absl import logging
 
-from lingpipe.training import checkpoints, errors, evaluator, experiment, progress, summaries
+from lingpipe.training import checkpoint_files, checkpoints, errors, evaluator, experiment, progress, summaries
 from lingpipe.training import logdir as logdirs
 
 
@@ -34,7 +35,7 @@ class CheckpointEvaluation:
         """Evaluates one checkpoint and prints the result.
 
         Args:
-            path: path of a checkpoint; None takes the newest of the run.
+            path: path of a checkpoint; None takes the newest of the run that is whole.
 
         Returns:
             Dictionary from dataset name to metrics.
@@ -42,7 +43,7 @@ class CheckpointEvaluation:
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
         """
-        step = self._reader.restore(checkpoints.chosen_checkpoint(path, self._logdir.train))
+        step = self._reader.restore_chosen(path, self._logdir.train)
         results = {name: self._evaluator.run(data.evaluation_dataset(), decode=True) for name, data in self._inputs.items()}
         for name, metrics in results.items():
             self._write_curves(name, step, metrics)
@@ -66,6 +67,10 @@ class CheckpointEvaluation:
             timeout_seconds: how long to wait for the next checkpoint; None waits for ever.
         """
         for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
-            self.once(path)
-            if checkpoints.step_of(path) >= self._params.train.max_steps:
+            try:
+                self.once(path)
+            except errors.DamagedCheckpointError as error:
+                logging.warning('Checkpoint %s cannot be read (%s). The next one is awaited.', error.path, error.reason)
+                continue
+            if checkpoint_files.step_of(path) >= self._params.train.max_steps:
                 return

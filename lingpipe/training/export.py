@@ -41,7 +41,7 @@ class Exporter:
         """Writes the model of one checkpoint, with moving averages in place of weights where the checkpoint holds them.
 
         Args:
-            path: path of a checkpoint; None takes the newest of the run.
+            path: path of a checkpoint; None takes the newest of the run that is whole.
 
         Returns:
             Pair of the paths of the Keras file and of the SavedModel.
@@ -49,7 +49,7 @@ class Exporter:
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
         """
-        step = checkpoints.WeightReader(self._body).restore(checkpoints.chosen_checkpoint(path, self._logdir.train))
+        step = checkpoints.WeightReader(self._body).restore_chosen(path, self._logdir.train)
         folder = tf.io.gfile.join(self._logdir.path, 'export')
         tf.io.gfile.makedirs(folder)
         keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))

@@ -35,7 +35,7 @@ class CheckpointGeneration:
         Args:
             prompt: text that stands at the start of a document.
             num_tokens: largest number of tokens to go on for; less where the model ends the document.
-            path: path of a checkpoint; None takes the newest of the run. Moving averages are used where it holds them.
+            path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where it holds them.
 
         Returns:
             The continuation.
@@ -43,7 +43,7 @@ class CheckpointGeneration:
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
         """
-        self._reader.restore(checkpoints.chosen_checkpoint(path, self._logdir.train))
+        self._reader.restore_chosen(path, self._logdir.train)
         print(prompt, end='', flush=True)
         pieces = []
         for piece in generation.text_pieces(self._generator, self._tokenizer, prompt, num_tokens):

@@ -71,8 +71,8 @@ class LogDir:
 
     def write_control(self, params_text, analysis_text):
         """Writes down what is being trained."""
-        _replace_text(tf.io.gfile.join(self._control, 'params.txt'), params_text)
-        _replace_text(tf.io.gfile.join(self._control, 'model_analysis.txt'), analysis_text + '\n')
+        replace_text(tf.io.gfile.join(self._control, 'params.txt'), params_text)
+        replace_text(tf.io.gfile.join(self._control, 'model_analysis.txt'), analysis_text + '\n')
 
     def read_best(self):
         """Returns the value of the best metric so far, or None."""
@@ -81,7 +81,7 @@ class LogDir:
 
     def write_best(self, step, metric, value):
         """Writes down which checkpoint in 'best' is there and why."""
-        _replace_text(self._best_file, json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
+        replace_text(self._best_file, json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
 
     @property
     def _best_file(self):
@@ -100,8 +100,16 @@ def _write_text(file, text):
         stream.write(text)
 
 
-def _replace_text(file, text):
-    """Replaces a file at once, so that a full disk or a kill leaves the old one whole."""
+def replace_text(file, text):
+    """Replaces a file at once, so that a full disk or a kill leaves the old one whole.
+
+    Args:
+        file: path.
+        text: what it is to hold.
+
+    Raises:
+        TrainingError: the disk is full or cannot be written to.
+    """
     new = f'{file}.new'
     try:
         _write_text(new, text)

@@ -1,5 +1,6 @@
 """An exponential moving average of weights and moving statistics, which evaluation uses instead of them."""
 
+import keras
 import tensorflow as tf
 
 from lingpipe.distribute import variable_placement
@@ -10,7 +11,8 @@ class MovingAverage:
     """Averages `average = decay * average + (1 - decay) * value`, each on the device of its variable.
 
     The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps do not weigh for ever
-    (as `tf.train.ExponentialMovingAverage` does with `num_updates`).
+    (as `tf.train.ExponentialMovingAverage` does with `num_updates`). An average has the dtype of its variable and is computed in
+    float32 at least. What is no number with fractions, such as a counter of steps, has its value in the place of an average.
 
     Args:
         named_variables: dictionary from name to Keras variable.
@@ -35,15 +37,19 @@ class MovingAverage:
 
     def _move(self, variables, decay):
         for variable in variables:
-            average = self._average_of[id(variable)]
-            average.assign_sub((1.0 - decay) * (average - variable.value))
-
-    def restart(self):
-        """Makes every average its variable's present value, as if training began with it."""
-        for variable, average in zip(self._variables, self.averages.values()):
-            with tf.device(variable_placement.device_of(variable)):
-                average.assign(variable.value.read_value())
+            average, value = self._average_of[id(variable)], variable.value.read_value()
+            average.assign(_moved(average.read_value(), value, decay) if _has_fractions(value.dtype) else value)
 
     def read(self, variable):
         """Returns the average of a Keras variable, or its value where it is not averaged."""
         return self._average_of.get(id(variable), variable.value).read_value()
+
+
+def _has_fractions(dtype):
+    return dtype.is_floating or dtype.is_complex
+
+
+def _moved(average, value, decay):
+    precise = tf.as_dtype(keras.backend.result_type(value.dtype.name, 'float32')) if value.dtype.is_floating else value.dtype
+    step = tf.cast(average, precise) - tf.cast(value, precise)
+    return tf.cast(tf.cast(average, precise) - tf.cast(1.0 - decay, precise) * step, average.dtype)

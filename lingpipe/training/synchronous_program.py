@@ -67,7 +67,9 @@ class SynchronousProgram(server_program.ServerProgram):
         images, *targets = self._packed(tensors)
         out = self._task.body.value_and_grad(
             self._weighted_loss, images, tuple(targets), step=self.global_step.read_value(), assign_state=False)
-        for variable, gradient in zip(self._trainable, out.gradients):
+        reached = [(variable, gradient) for variable, gradient in zip(self._trainable, out.gradients) if gradient is not None]
+        self._reached = {id(variable) for variable, _ in reached}
+        for variable, gradient in reached:
             self._slots.put(share, variable, gradient)
         _refuse_what_has_no_mean(self._task.body, out.state_updates)
         self._updated = [variable for variable, _ in out.state_updates]
@@ -87,8 +89,8 @@ class SynchronousProgram(server_program.ServerProgram):
         """Lays out what happens when all shares are there; `rows` is `[shares, 1 + metrics]`, the weight first."""
         weights = tf.math.divide_no_nan(rows[:, 0], tf.reduce_sum(rows[:, 0]))
         metrics = tf.linalg.matvec(rows[:, 1:], weights, transpose_a=True)
-        gradients = self._means(self._trainable, (self._slots.shares(self._trainable),), (weights,))
-        norm = tf.sqrt(2.0 * tf.add_n(self._squares(self._trainable, (gradients,))))
+        gradients, halves = self._mean_gradients(weights)
+        norm = tf.sqrt(2.0 * tf.add_n(halves))
         check = tf.debugging.Assert(tf.reduce_all(tf.math.is_finite(metrics)) & tf.math.is_finite(norm), [train_program.NON_FINITE])
         with tf.control_dependencies([check]):
             step = self.global_step.read_value()
@@ -98,6 +100,14 @@ class SynchronousProgram(server_program.ServerProgram):
                 self.average.update(step)
             self.global_step.assign_add(1)
         return tf.concat([[norm], metrics], 0)
+
+    def _mean_gradients(self, weights):
+        """Returns the gradients, None for a weight that no loss reaches, and half the sums of squares of those that there are."""
+        shares = [share if id(variable) in self._reached else None
+                  for variable, share in zip(self._trainable, self._slots.shares(self._trainable))]
+        gradients = self._means(self._trainable, (shares,), (weights,))
+        halves = self._squares(self._trainable, (gradients,))
+        return gradients, [half for half in halves if half is not None]
 
     def _new_state(self, weights):
         """Returns pairs (variable, new value)."""
@@ -120,7 +130,7 @@ def _refuse_what_has_no_mean(body, updates):
     if names:
         raise ValueError(
             f'Layers assign {names[:3]}, integers or weights that are trained, or call a batch norm more than once, of which shares of a '
-            'batch have no mean. Train asynchronously (train.synchronous=False), or without parameter servers.')
+            'batch have no mean. Choose another --cluster.')
 
 
 def _between(moved_means, weights, momentum):

@@ -60,7 +60,8 @@ class TraceProgram(train_program.TrainProgram):
         begins = []
         for device, variables in self._places():
             with tf.device(device):
-                begins.append(stamps.when_ready([norm, *[gradients[id(variable)] for variable in variables]]))
+                there = [gradients[id(variable)] for variable in variables if gradients[id(variable)] is not None]
+                begins.append(stamps.when_ready([norm, *there]))
         with tf.control_dependencies(begins):
             super()._update_if(is_finite, out, norm)
         ends = [self._end_of_update(stamps, begin, *place) for begin, place in zip(begins, self._places())]

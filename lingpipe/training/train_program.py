@@ -196,4 +196,16 @@ def _add_l2_regularizers(trainable_variables, weight):
     """Kernels (rank 2 and more) are regularised; biases and batch norm are not."""
     for variable in trainable_variables if weight else []:
         if len(variable.shape) > 1:
-            variable.regularizer = keras.regularizers.L2(0.5 * weight)
+            own = variable.regularizer
+            variable.regularizer = keras.regularizers.L2(0.5 * weight) if own is None else _WithL2(own, weight)
+
+
+class _WithL2(keras.regularizers.Regularizer):
+    """A layer's own regularizer, whose attributes it has, and half of the weight times the sum of squares."""
+
+    def __init__(self, own, weight):
+        vars(self).update(getattr(own, '__dict__', {}))
+        self._terms = [own, keras.regularizers.L2(0.5 * weight)]
+
+    def __call__(self, x):
+        return sum(term(x) for term in self._terms)

@@ -1,5 +1,6 @@
 """Training an experiment from wherever it stands to its last step."""
 
+import contextlib
 import functools
 import math
 import time
@@ -10,11 +11,13 @@ from lingpipe.distribute import chief as chiefs
 from lingpipe.distribute import device_kinds, logical_cores, parameter_servers, spmd_cores, workers
 from lingpipe.training import (
     bad_record_report,
+    checkpoint_files,
     checkpoints,
     core_program,
     errors,
     evaluator,
     experiment,
+    initial_weights,
     inspection,
     interruption,
     planning,
@@ -27,6 +30,8 @@ from lingpipe.training import (
     worker_program,
 )
 from lingpipe.training import logdir as logdirs
+
+_ANYWHERE = contextlib.nullcontext()
 
 
 class Trainer:
@@ -43,7 +48,8 @@ class Trainer:
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
-        TrainingError: the log directory cannot be written to, is damaged, or is in use by another training.
+        TrainingError: the log directory cannot be written to, is damaged, or is in use by another training; or
+            `train.init_from_checkpoint` cannot be read.
     """
 
     def __init__(self, params, evaluation_inputs, logdir, devices=None, started=None, chief=None):
@@ -64,27 +70,33 @@ class Trainer:
         self._num_told_bad_records = 0
 
     def _build(self, devices):
-        p, spec, folder = self._params, self._input.input_spec, self._logdir.path
+        p, spec = self._params, self._input.input_spec
         cores = devices if isinstance(devices, logical_cores.LogicalCores) else None
         if cores:
-            with cores.active():
-                self._task = experiment.build_task(p, spec, cores.devices, folder)
+            self._task = self._built_task(cores.devices, cores.active())
             self._program = core_program.CoreTrainProgram(self._task, p.train, cores)
         elif isinstance(devices, spmd_cores.SpmdCores):
-            self._task = experiment.build_task(p, spec, ['CPU:0'] * devices.num_stages, folder)
+            self._task = self._built_task(['CPU:0'] * devices.num_stages)
             self._program = spmd_train_program.SpmdTrainProgram(self._task, p.train, devices, spec)
         elif isinstance(devices, workers.Workers):
-            self._task = experiment.build_task(p, spec, devices.devices, folder)
+            self._task = self._built_task(devices.devices)
             self._program = worker_program.WorkerTrainProgram(self._task, p.train, devices)
         elif isinstance(devices, parameter_servers.ParameterServers):
-            with devices.creating():
-                self._task = experiment.build_task(p, spec, devices.devices, folder)
+            self._task = self._built_task(devices.devices, devices.creating())
             targets = self._input.TargetSpec(self._input.params)
             self._program = server_programs.make(self._task, p.train, devices, (spec, *targets))
         else:
-            self._task = experiment.build_task(p, spec, devices, folder)
+            self._task = self._built_task(devices)
             self._program = train_program.TrainProgram(self._task, p.train)
         self._evaluator = evaluator.Evaluator(self._task, self._program.read, cores)
+
+    def _built_task(self, devices, creating=_ANYWHERE):
+        """A new training begins with the weights that it is given before an optimizer or an average makes copies of them."""
+        with creating:
+            task = experiment.build_task(self._params, self._input.input_spec, devices, self._logdir.path)
+        if initial_weights.are_given(self._params.train) and not checkpoint_files.complete(self._logdir.train):
+            initial_weights.load(self._params.train, task.body)
+        return task
 
     def run(self):
         """Trains up to `train.max_steps`, or until a signal asks to stop.
@@ -130,11 +142,7 @@ class Trainer:
 
     def _begin(self):
         """Restores what is there, and refuses what cannot work, before anything is written."""
-        newest = self._checkpointer.latest()
-        if newest:
-            self._checkpointer.restore(newest)
-        elif self._params.train.init_from_checkpoint:
-            self._start_from(self._params.train.init_from_checkpoint)
+        newest = self._checkpointer.restore_newest()
         self._program.to_cores()
         self._step = self._step_of_events = int(self._program.global_step)
         dataset = self._input.training_dataset(self._step * self._batch_size)
@@ -160,11 +168,6 @@ class Trainer:
     @property
     def _batch_size(self):
         return self._input.params.batch_size
-
-    def _start_from(self, path):
-        checkpoints.WeightReader(self._task.body).restore(path, use_moving_average=False)
-        if self._program.average:
-            self._program.average.restart()
 
     def _analysis_text(self):
         return inspection.describe(self._task.body.analyses, self._program.partitions)

@@ -30,13 +30,13 @@ class CheckpointTranslation:
 
         Args:
             text: what to translate.
-            path: path of a checkpoint; None takes the newest of the run. Moving averages are used where it holds them.
+            path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where it holds them.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
             ValueError: the text is empty or too long.
         """
-        self._reader.restore(checkpoints.chosen_checkpoint(path, self._logdir.train))
+        self._reader.restore_chosen(path, self._logdir.train)
         translation = self._translator(text)
         print(translation, flush=True)
         return translation

@@ -1,6 +1,7 @@
 """Checks of the params of training before anything is built."""
 
 from lingpipe import spelling
+from lingpipe.training import initial_weights
 
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
@@ -19,6 +20,7 @@ def validate_training_params(train, evaluation):
     for field, smallest in _SMALLEST_NUMBERS.items():
         _check_at_least(f'train.{field}', train.Get(field), smallest, (int, float))
     _check_at_least('eval.interval_steps', evaluation.interval_steps, 0, int)
+    initial_weights.validate(train)
     if not 0 <= train.ema_decay < 1:
         raise ValueError(f'train.ema_decay={train.ema_decay!r} is not possible: it must be in [0, 1). Set it to 0.999, '
                          'for instance, or to 0 for no moving average.')

@@ -44,7 +44,8 @@ def test_a_command_prints_and_writes_what_a_process_of_its_own_measured(table, t
                 '--counts=1', '--schedules=gpipe', '--recompute=none', f'--output={report}')
     assert report.read_text() == text
     row, = table(text)
-    assert (row['schedule'], row['recompute']) == ('gpipe', 'none') and float(row['M=1']) >= 0
+    assert (row['schedule'], row['recompute']) == ('gpipe', 'none') and float(row['M=1'] or 0) >= 0
+    assert 'TF_ENABLE_ONEDNN_OPTS=1' in text
 
 
 def test_step_time_compares_the_same_computation_in_every_row(run_main, table):
@@ -59,8 +60,8 @@ def test_step_time_compares_the_same_computation_in_every_row(run_main, table):
     # Three places for two devices and two micro-batches, partitions that differ a little; one of two is recomputed.
     assert 0.75 <= float(kept['ideal']) < 1.0
     assert float(kept['ideal']) < float(recomputed['ideal']) < 4 / 3 * float(kept['ideal'])
-    # The allocator does not count tensors as small as these: their peak is a number, and may be 0.
-    assert all(float(row['seconds']) > 0 and float(row['peak MiB']) >= 0 for row in (whole, micro_batched, kept, recomputed))
+    # The allocator does not count tensors as small as these: their peak may be 0, and is left out where nothing is counted.
+    assert all(float(row['seconds']) > 0 and float(row['peak MiB'] or 0) >= 0 for row in (whole, micro_batched, kept, recomputed))
 
 
 def test_amoebanet_is_measured_without_chance_and_with_a_loss_for_each_example(load_benchmark):
@@ -75,6 +76,8 @@ def test_amoebanet_is_measured_without_chance_and_with_a_loss_for_each_example(l
 def test_memory_curves_grow_with_gpipe_and_not_with_1f1b(run_main, table):
     rows = table(run_main('memory_curves', '--model=decoder', '--num_blocks=2', '--width=64', '--sequence_length=64',
                            '--counts=2,8', '--schedules=gpipe,1f1b', '--recompute=none'))
+    if not rows[0]['M=8']:
+        pytest.skip('TensorFlow counts no memory on this processor.')
     growth = {row['schedule']: float(row['M=8']) / float(row['M=2']) for row in rows}
     assert growth['gpipe'] > 1.5 * growth['1f1b']
 

@@ -166,7 +166,7 @@ def test_a_tied_table_counts_once(is_tied):
 def test_what_a_softmax_cannot_be_tied_to_is_named():
     layers = small_layers(is_tied=True)
     layers[-1].tied_to = 'block_0'
-    with pytest.raises(ValueError, match="tied_to is 'block_0', which is no TokenEmbedding of the stack; its layers are"):
+    with pytest.raises(ValueError, match="tied_to is 'block_0', which is no TokenEmbedding of the stack; there are: embedding. Set it"):
         lingpipe.GPipeLayer.Params().Set(name='pipe', layers=layers).Instantiate()
     with pytest.raises(ValueError, match='whose table has shape .* is needed'):
         head = softmax_head.SoftmaxHead.Params().Set(vocab_size=5, tied_to='table').Instantiate()

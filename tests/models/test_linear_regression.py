@@ -29,3 +29,5 @@ def test_the_report_sets_every_weight_beside_the_true_one(task):
     lines = task.report(truth, lambda variable: values[id(variable)]).splitlines()
     assert [line.split() for line in lines[3:7:3]] == [['weight', '2', '3.0000', '3.0000'], ['bias', '1', '6.5000', '6.0000']]
     assert lines[-1] == 'Largest difference 0.5000.'
+    task.body.stack.append(None)
+    assert task.report(truth, None) is None

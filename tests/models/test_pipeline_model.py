@@ -98,6 +98,15 @@ def test_a_short_last_batch_counts_by_its_examples():
         *pair(classifier, schedule='1f1b', num_micro_batches=4), x, y, adam, predict=True, validation_data=data(7))
 
 
+def test_too_many_micro_batches_for_a_batch_are_warned_of_once(caplog):
+    _, pipelined = pair(classifier, num_micro_batches=6)
+    pipelined.compile(**adam())
+    pipelined.fit(*data(8), batch_size=4, verbose=0, epochs=2)
+    assert [message for message in caplog.messages if 'num_micro_batches' in message] == [
+        'num_micro_batches=6 is more than the 4 rows of a batch, and those beyond have nothing to do. Set num_micro_batches to 4 or '
+        'less, or make batches larger.']
+
+
 def test_weights_of_examples_and_classes_count_as_in_keras():
     x, y = data()
     sample_weight = np.random.default_rng(1).uniform(size=12).astype('float32')

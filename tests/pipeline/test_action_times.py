@@ -67,7 +67,7 @@ def recorded(request, make_pipe):
     return made, *record(made)[:2]
 
 
-def test_the_spans_are_the_schedule_as_it_ran(recorded, assert_close):
+def test_the_spans_are_the_schedule_as_it_ran(recorded, assert_gradients_close):
     pipe, gradients, step = recorded
     expected = {action for actions in pipe.schedule.device_actions for action in actions}
     found = [span.action for span in step.spans]
@@ -76,7 +76,7 @@ def test_the_spans_are_the_schedule_as_it_ran(recorded, assert_close):
     assert all(span.start <= span.end for span in step.spans)
     _assert_one_at_a_time_in_order(step)
     _assert_dependencies(step)
-    assert_close(gradients, record(pipe, observe=False)[0], 1e-6)
+    assert_gradients_close(gradients, record(pipe, observe=False)[0], 1e-6)
 
 
 def _assert_one_at_a_time_in_order(step):

@@ -55,12 +55,13 @@ def test_stages_that_recompute_less_get_more_layers(make_pipe, schedule, recompu
     assert names(pipe) == layers
 
 
-def test_a_pipeline_cut_by_time_trains_as_any_other(make_pipe, assert_close, tmp_path):
+def test_a_pipeline_cut_by_time_trains_as_any_other(make_pipe, assert_close, assert_gradients_close, tmp_path):
     expected = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2).value_and_grad(
         keras.losses.MeanSquaredError(), IMAGES, TARGETS)
     pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2, partition_by='time', profile_dir=str(tmp_path))
     out = pipe.value_and_grad(keras.losses.MeanSquaredError(), IMAGES, TARGETS)
-    assert_close((out.loss, out.gradients), (expected.loss, expected.gradients))
+    assert_close(out.loss, expected.loss)
+    assert_gradients_close(out.gradients, expected.gradients)
     assert all(part.seconds > 0 for part in pipe.partitions)
     assert len(json.loads((tmp_path / 'layer_times.json').read_text())) == 1  # the layers are equal
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.training import checkpoints, errors, experiment, train_program
+from lingpipe.training import checkpoint_files, checkpoints, errors, experiment, train_program
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_step_that_is_there_already_is_left_alone(make_program, tmp_path, cont
 
 def test_a_moved_folder_is_read_at_its_new_place(make_program, copied):
     moved = copied.rename(copied.with_name('moved'))
-    assert checkpoints.latest_checkpoint(moved / 'train') == str(moved / 'train/ckpt-12')
+    assert checkpoint_files.complete(moved / 'train')[0] == str(moved / 'train/ckpt-12')
     checkpoints.Checkpointer(moved / 'train', make_program()).restore(moved / 'train/ckpt-12')
 
 
@@ -84,24 +84,43 @@ DAMAGES = [(suffix, damage) for suffix in ('data-00000-of-00001', 'index')
            for damage in (truncate, flip_a_byte, empty, lambda file: file.unlink())]
 
 
-@pytest.mark.parametrize('suffix, damage', DAMAGES)
-def test_a_torn_checkpoint_is_named_in_one_sentence_that_says_how_to_use_the_one_before_it(
-        make_program, copied, contents, suffix, damage):
-    path = copied / 'train/ckpt-12'
-    damage(copied / f'train/ckpt-12.{suffix}')
-    before = contents(copied)
-    checkpointer = checkpoints.Checkpointer(copied / 'train', make_program())
-    with pytest.raises(errors.TrainingError) as caught:
-        checkpointer.restore(checkpointer.latest())
-    message = str(caught.value)
-    assert message.startswith(f'Checkpoint {path} cannot be read (') and '\n' not in message and '{{' not in message
-    assert message.endswith(f'To use the checkpoint before it, delete the files {path}.*; nothing was changed.')
-    assert contents(copied) == before
+def test_what_is_damaged_is_named_and_the_checkpoint_before_it_taken(make_program, copied, contents, stored, caplog):
+    program, newest, whole = make_program(), copied / 'train/ckpt-12', contents(copied)
+    for suffix, damage in DAMAGES:
+        damage(copied / f'train/ckpt-12.{suffix}')
+        before = contents(copied)
+        caplog.clear()
+        checkpointer = checkpoints.Checkpointer(copied / 'train', program)
+        assert checkpointer.restore_newest() == checkpointer.latest() == str(copied / 'train/ckpt-8')
+        assert caplog.messages[-1].startswith(f'Checkpoint {newest} cannot be read (') and '{{' not in caplog.text
+        assert f'The newest that can, {copied}/train/ckpt-8, is taken; nothing was deleted.' in caplog.messages[-1]
+        assert program.global_step.numpy() == 8 and contents(copied) == before
+        for file, content in whole.items():
+            file.write_bytes(content)
 
-    for file in copied.glob('train/ckpt-12.*'):
-        file.unlink()
-    assert checkpointer.latest() == str(copied / 'train/ckpt-8')
-    checkpointer.restore(checkpointer.latest())
+    expected = stored(copied / 'train/ckpt-8')
+    truncate(copied / 'train/ckpt-12.data-00000-of-00001')
+    before = contents(copied)
+    checkpointer = checkpoints.Checkpointer(copied / 'train', program, max_to_keep=2)
+    checkpointer.restore_newest()
+    program.global_step.assign(9)
+    path = checkpointer.save()
+    assert checkpointer.latest() == path == str(copied / 'train/ckpt-9')
+    assert {file.stem for file in copied.glob('train/*.index')} == {'ckpt-8', 'ckpt-9', 'ckpt-12'}  # the damaged one stays
+    assert all(before[file] == file.read_bytes() for file in copied.glob('train/ckpt-12*'))
+    np.testing.assert_equal({**stored(path), **expected, 'global_step': 0}, {**expected, 'global_step': 0})
+    program.global_step.assign(12)
+    assert checkpointer.save() == str(newest)
+    assert checkpoints.Checkpointer(copied / 'train', program).restore_newest() == str(newest)
+
+
+def test_where_no_checkpoint_is_whole_nothing_is_trained_over(make_program, copied, contents):
+    for file in copied.glob('train/ckpt-*.data*'):
+        truncate(file)
+    before = contents(copied)
+    with pytest.raises(errors.TrainingError, match='None of the 4 checkpoints in .* can be read; the newest is .*ckpt-12 .*logdir'):
+        checkpoints.Checkpointer(copied / 'train', make_program()).restore_newest()
+    assert contents(copied) == before
 
 
 @pytest.mark.parametrize('damage', [
@@ -134,16 +153,14 @@ def test_slots_of_another_optimizer_do_not_fit_even_if_their_shapes_do(make_prog
         checkpoints.Checkpointer(copied / 'train', adagrad).restore(copied / 'train/ckpt-12')
 
 
-def test_weights_for_evaluation_are_the_moving_averages_where_there_are_any(tiny, finished, tmp_path, stored):
+def test_weights_for_evaluation_are_the_moving_averages_where_there_are_any(tiny, finished, stored):
     body = experiment.build_task(tiny.params(task__body__num_partitions=3), tf.TensorSpec([32, 8, 8, 1])).body
-    reader = checkpoints.WeightReader(body)
+    assert checkpoints.WeightReader(body).restore(finished.logdir / 'train/ckpt-12') == 12
     values = stored(finished.logdir / 'train/ckpt-12')
-    for use_moving_average, kind in ((True, 'moving_average'), (False, 'model')):
-        assert reader.restore(finished.logdir / 'train/ckpt-12', use_moving_average) == 12
-        for layer in body.stack:
-            for position, variable in enumerate(layer.weights):
-                expected = values[f'{kind}/{layer.name}/{position:03d}_{variable.name}/.ATTRIBUTES/VARIABLE_VALUE']
-                np.testing.assert_array_equal(variable.numpy(), expected)
+    for layer in body.stack:
+        for position, variable in enumerate(layer.weights):
+            expected = values[f'moving_average/{layer.name}/{position:03d}_{variable.name}/.ATTRIBUTES/VARIABLE_VALUE']
+            np.testing.assert_array_equal(variable.numpy(), expected)
 
 
 def test_weights_for_evaluation_come_from_a_training_without_moving_averages(tiny, make_program, tmp_path):
@@ -169,7 +186,7 @@ def test_the_kept_checkpoints_are_those_of_all_runs_into_a_folder(make_program, 
         checkpoints.Checkpointer(tmp_path, program, max_to_keep=2).save()
     assert {path.stem for path in tmp_path.glob('*.index')} == {'ckpt-2', 'ckpt-3'}
     shutil.rmtree(tmp_path)
-    assert checkpoints.latest_checkpoint(tmp_path) is None
+    assert checkpoint_files.complete(tmp_path) == []
 
 
 @pytest.mark.parametrize('work', ['save', 'read'])

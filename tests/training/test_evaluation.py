@@ -1,3 +1,5 @@
+import os
+
 import keras
 import numpy as np
 import pytest
@@ -78,6 +80,23 @@ def test_following_evaluates_every_checkpoint_as_it_appears_and_ends_with_the_la
     appear(4)
     made.follow()
     assert [line.split(',')[0] for line in capsys.readouterr().out.splitlines()] == ['step 4', 'step 8', 'step 12']
+
+
+def test_what_is_damaged_is_passed_over(make_evaluation, copied, monkeypatch, capsys, caplog):
+    newest = copied / 'train/ckpt-12'
+    os.truncate(f'{newest}.data-00000-of-00001', 100)
+    made = make_evaluation(copied)
+    made.once()
+    assert capsys.readouterr().out.startswith('step 8, Test: ')
+    assert caplog.messages == [
+        f'Checkpoint {newest} cannot be read (Read less bytes than requested). The newest that can, {copied}/train/ckpt-8, is taken; '
+        'nothing was deleted.']
+    with pytest.raises(errors.DamagedCheckpointError, match=f'Checkpoint {newest} cannot be read .*Choose another one'):
+        made.once(newest)
+    monkeypatch.setattr(tf.train, 'checkpoints_iterator', lambda *unused, **unused_options: [str(newest), str(copied / 'train/ckpt-4')])
+    made.follow()
+    assert capsys.readouterr().out.startswith('step 4, Test: ')
+    assert caplog.messages[-1].endswith('The next one is awaited.')
 
 
 def test_following_gives_up_after_its_time(make_evaluation, tmp_path):

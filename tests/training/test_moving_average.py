@@ -28,6 +28,18 @@ def test_averages_follow_the_recurrence(decay, first_step):
     np.testing.assert_allclose(average.read(variable), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize('dtype, first, second, average', [
+    ('int32', 1, 5, 5), ('bool', False, True, True), ('float64', 1.0, 5.0, 4.6), ('bfloat16', 1.0, 5.0, 4.59375), ('complex64', 1j, 5j, 4.6j)])
+def test_averages_have_the_dtype_of_their_variables_and_what_has_no_fractions_is_copied(dtype, first, second, average):
+    variable = keras.Variable(first, dtype=dtype)
+    averages = moving_average.MovingAverage({'state': variable}, 0.9)
+    variable.assign(second)
+    averages.update(tf.constant(0, tf.int64))  # decay 1 / 10
+    found = averages.read(variable)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(complex(found.numpy()), average, rtol=1e-6)
+
+
 def test_averages_live_beside_their_variables_under_their_names():
     variables = {'a/kernel': make_variable([1.0], 'CPU:2'), 'b/kernel': make_variable([2.0], 'CPU:5')}
     average = moving_average.MovingAverage(variables, 0.9)

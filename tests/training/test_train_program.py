@@ -141,14 +141,17 @@ def test_clipping_scales_all_gradients_by_their_common_norm(limit):
         weight - 0.1 * scale * gradient for weight, gradient in zip(by_hand.weights, gradients)])
 
 
-def test_l2_regularisation_counts_kernels_only():
-    task, program = make_program(l2_regularizer_weight=0.6)
+def test_l2_regularisation_counts_kernels_only_and_adds_to_regularizers_of_layers():
+    own = KerasParams(layers.Dense, units=4, bias_initializer='ones', kernel_regularizer=KerasParams(keras.regularizers.L1, l1=0.05))
+    task, program = make_program([own, dense(2)], l2_regularizer_weight=0.6)
+    assert float(task.body.stack[0].kernel.regularizer.l1) == pytest.approx(0.05)
     by_hand, (batch,) = ByHand(values(task.body.trainable_variables)), examples(1)
     loss, gradients = by_hand.loss_and_gradients(*batch)
     kernels = [weight.ndim == 2 for weight in by_hand.weights]
     result = program.run(iterate([batch]), 1)
     penalty = 0.3 * sum(np.sum(weight**2) for weight, is_kernel in zip(by_hand.weights, kernels) if is_kernel)
-    assert_close(result.metrics['loss'], [loss + penalty])
+    assert_close(result.metrics['loss'], [loss + penalty + 0.05 * np.abs(by_hand.weights[0]).sum()])
+    gradients[0] += 0.05 * np.sign(by_hand.weights[0])
     assert_close(values(task.body.trainable_variables), [
         weight - 0.1 * (gradient + 0.6 * is_kernel * weight)
         for weight, gradient, is_kernel in zip(by_hand.weights, gradients, kernels)])
@@ -296,3 +299,20 @@ def test_what_no_scale_makes_finite_stops_the_training():
     with pytest.raises(tf.errors.InvalidArgumentError, match=train_program.NON_FINITE):
         program.run(iterate(batches), 8)
     assert int(program.global_step.numpy()) == 2
+
+
+@pytest.mark.parametrize('dtype_policy', [None, 'mixed_float16'])
+def test_weights_that_no_loss_reaches_stay_as_they_are(dtype_policy, monkeypatch):
+    task, program = make_program(
+        dtype_policy=dtype_policy, optimizer=KerasParams(keras.optimizers.AdamW, weight_decay=0.5), clip_gradient_norm_to_value=0.1)
+    value_and_grad, before = task.body.value_and_grad, values(task.body.trainable_variables)
+
+    def all_but_the_first(*args, **kwargs):
+        out = value_and_grad(*args, **kwargs)
+        return out._replace(gradients=[None, *out.gradients[1:]])
+
+    monkeypatch.setattr(task.body, 'value_and_grad', all_but_the_first)
+    with pytest.warns(UserWarning, match='Gradients do not exist for variables'):
+        program.run(iterate(examples()), 3)
+    changed = [not np.array_equal(*pair) for pair in zip(values(task.body.trainable_variables), before)]
+    assert changed == [False, True, True, True]

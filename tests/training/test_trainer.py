@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lingpipe import layers
 from lingpipe.input import image_input
-from lingpipe.training import checkpoints, errors, evaluation, experiment, logdir, progress, trainer
+from lingpipe.training import checkpoint_files, errors, evaluation, experiment, logdir, progress, trainer
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def rewound(copied):
 
     def rewind(step):
         for file in copied.glob('train/ckpt-*'):
-            if checkpoints.step_of(file.stem) > step:
+            if checkpoint_files.step_of(file.stem) > step:
                 file.unlink()
         known = ''.join(f'all_model_checkpoint_paths: "{path.stem}"\n' for path in copied.glob('train/*.index'))
         (copied / 'train/checkpoint').write_text(f'model_checkpoint_path: "ckpt-{step}"\n{known}')
@@ -83,9 +83,16 @@ def test_a_signal_inside_a_long_call_stops_after_the_running_step_and_going_on_g
         patch.setattr(image_input.ImageInput, 'training_dataset', signalling_dataset)
         assert tiny.train(tmp_path, **long_call).results == {}
     (stopped,) = tmp_path.glob('train/*.index')
-    assert 1 < checkpoints.step_of(stopped.stem) <= 6
+    assert 1 < checkpoint_files.step_of(stopped.stem) <= 6
     tiny.only_train(tmp_path, **long_call)
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def test_from_before_a_damaged_checkpoint_training_comes_to_the_same_end(tiny, finished, copied, capsys, assert_same_checkpoint):
+    os.truncate(copied / 'train/ckpt-12.index', 100)
+    tiny.only_train(copied)
+    assert 'going on from step 8' in capsys.readouterr().out
+    assert_same_checkpoint(copied / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
 @pytest.fixture
@@ -284,22 +291,19 @@ def test_a_misspelt_best_metric_is_answered_before_the_first_step_and_before_any
     assert contents(copied) == before
 
 
-def test_training_starts_from_the_weights_of_another_run(tiny, finished, tmp_path, stored):
+def test_training_averages_and_slots_start_from_the_weights_of_another_run(tiny, finished, tmp_path, stored):
     source = finished.logdir / 'train/ckpt-12'
-    run = tiny.train(tmp_path, train__max_steps=0, train__init_from_checkpoint=str(source), train__ema_decay=0.0)
-    weights = stored(source)
-    for name, variable in run.trainer._program.named_variables.items():
-        np.testing.assert_array_equal(variable.numpy(), weights[f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE'])
-    assert int(run.trainer._program.global_step) == 0
-
-
-def test_a_moving_average_starts_from_the_weights_of_another_run_too(tiny, finished, tmp_path, stored):
-    source = finished.logdir / 'train/ckpt-12'
-    run = tiny.train(tmp_path, train__max_steps=0, train__init_from_checkpoint=str(source))
-    weights, averages = stored(source), run.trainer._program.average.averages
-    assert averages
-    for name, average in averages.items():
-        np.testing.assert_array_equal(average.numpy(), weights[f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE'])
+    optimizer = layers.KerasParams(keras.optimizers.ScheduleFreeAdamW)  # whose momentum begins with the weight
+    run = tiny.train(tmp_path, train__max_steps=0, train__init_from_checkpoint=str(source), train__optimizer=optimizer)
+    weights, program = stored(source), run.trainer._program
+    assert program.average.averages.keys() == program.named_variables.keys()
+    for name, variable in program.named_variables.items():
+        given = weights[f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE']
+        np.testing.assert_array_equal(variable.numpy(), given)
+        np.testing.assert_array_equal(program.average.averages[name].numpy(), given)
+    for momentum, variable in zip(program.optimizer._momentums, program._trainable):
+        np.testing.assert_array_equal(momentum.numpy(), variable.numpy())
+    assert int(program.global_step) == 0
 
 
 def test_no_curves_are_needed(tiny, finished, tmp_path):

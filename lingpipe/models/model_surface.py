@@ -1,0 +1,175 @@
+"""What a pipelined model shows of the model inside it: its layers, names, weights and files are those of the plain model."""
+
+import keras
+import tensorflow as tf
+from keras.src.utils import tracking
+
+from lingpipe.pipeline import gpipe_layer, keras_pipeline
+
+
+class ModelSurface(keras.Model):
+    """A model whose layers are those that a pipeline was made of, so that Keras finds everything where it is in a plain model.
+
+    ::
+
+        plain model       layers ─┐
+                                  ├─> the same layers, under the same names, in the same order, in the same places of a file
+        pipelined model   layers ─┘
+                          pipe   ───> how they are run; Keras does not track it, so nothing is there twice
+
+    Args:
+        pipe: a `GPipeLayer`.
+        **kwargs: arguments of `keras.Model`; without a `name`, that of the source model is taken.
+    """
+
+    def __init__(self, pipe, **kwargs):
+        if not isinstance(pipe, gpipe_layer.GPipeLayer):
+            raise TypeError(
+                f'PipelineModel was given a {type(pipe).__name__}, but takes a GPipeLayer. '
+                'Make one of a Keras model by GPipeLayer.from_keras(model, num_partitions=2).')
+        source = getattr(pipe, 'model', None)
+        super().__init__(autocast=False, **{'name': getattr(source, 'name', None), **kwargs})
+        with tracking.DotNotTrackScope():
+            self.pipe = pipe
+        self._layers.extend(pipe.stack if source is None else source._flatten_layers(include_self=False, recursive=False))
+        self._input_specs = None
+        self.built = pipe.built
+
+    @property
+    def source(self):
+        """The Keras model that the pipeline was made of; None for a pipeline that was made of Params."""
+        return getattr(self.pipe, 'model', None)
+
+    @property
+    def layers(self):
+        """List of the layers, as `keras.Model.layers`."""
+        return super().layers if self.source is None else self.source.layers
+
+    @property
+    def inputs(self):
+        """List of the symbolic inputs of the source model."""
+        return self._of_source('inputs')
+
+    @property
+    def outputs(self):
+        """List of the symbolic outputs of the source model."""
+        return self._of_source('outputs')
+
+    @property
+    def input(self):
+        """The symbolic inputs of the source model, in its own structure."""
+        return self._of_source('input')
+
+    @property
+    def output(self):
+        """The symbolic outputs of the source model, in its own structure."""
+        return self._of_source('output')
+
+    @property
+    def input_shape(self):
+        """Shapes of the inputs of the source model."""
+        return self._of_source('input_shape')
+
+    @property
+    def output_shape(self):
+        """Shapes of the outputs of the source model."""
+        return self._of_source('output_shape')
+
+    @property
+    def output_names(self):
+        """Names of the outputs, by which losses and metrics may be given; those of the source model."""
+        return getattr(self.source, 'output_names', None)
+
+    @property
+    def metrics(self):
+        """The model's own metrics, then those of its layers, each once."""
+        layers = [layer for layer in self._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
+        found = self._get_own_metrics() + [metric for layer in layers for metric in layer.metrics]
+        return list({id(metric): metric for metric in found}.values())
+
+    @property
+    def losses(self):
+        """What layers added in the last call, and weight regularisers, each computed where its variable lives."""
+        penalties = self._get_own_losses()
+        for variable in self.trainable_variables:
+            if variable.regularizer is not None:
+                value = variable.value
+                with tf.device(getattr(value, 'device', None)):
+                    penalties.append(variable.regularizer(value))
+        return penalties
+
+    def compute_output_spec(self, inputs, training=None, mask=None):
+        return self.pipe.compute_output_spec(inputs, training=bool(training))
+
+    def compute_output_shape(self, input_shape):
+        symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
+        return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
+
+    def stateless_call(self, trainable_variables, non_trainable_variables, *args, return_losses=False, **kwargs):
+        """Runs the layers on the given values, one after the other and without micro-batches; see `keras.Layer.stateless_call`."""
+        return self._plain_model().stateless_call(
+            trainable_variables, non_trainable_variables, *args, return_losses=return_losses, **kwargs)
+
+    def export(self, filepath, *args, **kwargs):
+        """Exports the plain model, which serves on one device and without LingPipe; see `keras.Model.export`."""
+        return self._plain_model().export(filepath, *args, **kwargs)
+
+    def get_config(self):
+        """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.
+
+        Raises:
+            ValueError: the pipeline was built before it became a model, which so has not seen any inputs yet.
+        """
+        is_from_keras = isinstance(self.pipe, keras_pipeline.KerasPipeline)
+        if self.built and self._input_specs is None and not is_from_keras:
+            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it is saved.')
+        return {'name': self.name, 'pipe': keras.saving.serialize_keras_object(self.pipe),
+                'input_specs': keras.saving.serialize_keras_object(self._input_specs)}
+
+    @classmethod
+    def from_config(cls, config):
+        model = cls(keras.saving.deserialize_keras_object(config['pipe']), name=config['name'])
+        specs = keras.saving.deserialize_keras_object(config['input_specs'])
+        if specs is not None:
+            model._build_for(specs)
+        return model
+
+    def _obj_type(self):
+        """Keras then writes the layers where it writes those of a plain model, so that either loads the weights of the other."""
+        return 'Functional'
+
+    def _of_source(self, name):
+        if self.source is None:
+            raise AttributeError(
+                f'{self.name!r} has no attribute {name!r}: its pipeline is made of Params, which say nothing of inputs. '
+                'Make it of a Keras model by GPipeLayer.from_keras.')
+        return getattr(self.source, name)
+
+    def _plain_model(self):
+        if self.source is not None:
+            return self.source
+        if self._input_specs is None:
+            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it is exported.')
+        inputs = keras.tree.map_structure(lambda spec: keras.Input(spec.shape[1:], dtype=spec.dtype), self._input_specs)
+        outputs = inputs
+        for layer in self.pipe.stack:
+            outputs = layer(outputs)
+        return keras.Model(inputs, outputs, name=self.name)
+
+    def _build_for(self, inputs):
+        """Creates the weights outside of any function that is being traced."""
+        if self._input_specs is None:
+            self._input_specs = keras.tree.map_structure(_symbol_of_any_batch, inputs)
+        if not self.pipe.built:
+            self.pipe.build_from_specs(keras.tree.map_structure(_spec_of, self._input_specs))
+        self.built = True
+
+
+def _symbol_of_any_batch(tensor):
+    if tensor is None:
+        return None
+    return keras.KerasTensor((None, *tensor.shape[1:]), keras.backend.standardize_dtype(tensor.dtype))
+
+
+def _spec_of(symbol):
+    return None if symbol is None else tf.TensorSpec(symbol.shape, symbol.dtype)

@@ -1,0 +1,144 @@
+"""The weights that a new training starts from: those of checkpoints, by rules that map their names, as in Lingvo.
+
+    train.init_from_checkpoint_rules = {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}
+
+A rule is a regular expression for names of the model's variables, and what their names are in the checkpoint, with its groups in
+place of each '%s'. Both begin where the name begins, as `re.match` has it. The first rule that matches counts; the second list
+holds expressions for variables that are left alone. Of several checkpoints a later one has the last word.
+"""
+
+import re
+
+from absl import logging
+
+from lingpipe import spelling
+from lingpipe.training import checkpoints, errors, variables
+
+_FIELD = 'train.init_from_checkpoint_rules'
+_MODEL = 'model/'
+
+
+def validate(train):
+    """Raises ValueError where the fields of training that name checkpoints to start from cannot work.
+
+    Args:
+        train: the Params of training.
+    """
+    if train.init_from_checkpoint and train.init_from_checkpoint_rules:
+        raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', '%s')], []) are the "
+                         'rules for all variables of a checkpoint.')
+    for path, entry in train.init_from_checkpoint_rules.items():
+        if not _is_entry(entry):
+            raise ValueError(f'{_FIELD}[{path!r}]={entry!r} is no pair of a list of rules and of a list of expressions to leave alone. '
+                             "Write it like ([('(.*)', '%s')], ['head/']).")
+        rules, ignored = entry
+        for pattern, name in [*rules, *((pattern, None) for pattern in ignored)]:
+            _validate_rule(pattern, name)
+
+
+def _is_entry(entry):
+    return (_is_sequence(entry, 2) and all(map(_is_sequence, entry)) and all(isinstance(pattern, str) for pattern in entry[1])
+            and all(_is_sequence(rule, 2) and all(isinstance(part, str) for part in rule) for rule in entry[0]))
+
+
+def _is_sequence(value, length=None):
+    return isinstance(value, (list, tuple)) and length in (None, len(value))
+
+
+def _validate_rule(pattern, name):
+    try:
+        num_groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f'{_FIELD}: {pattern!r} is no regular expression ({error}). Mend it.') from error
+    if name is not None and name.count('%s') != num_groups:
+        raise ValueError(f"{_FIELD}: {name!r} must have a '%s' for each group of {pattern!r}. Change one of them.")
+
+
+def are_given(train):
+    """Whether the Params of training name checkpoints to start from."""
+    return bool(train.init_from_checkpoint or train.init_from_checkpoint_rules)
+
+
+def load(train, body):
+    """Puts weights of checkpoints into a model, and says which variables start afresh.
+
+    Args:
+        train: the Params of training.
+        body: a built `GPipeLayer`.
+
+    Raises:
+        TrainingError: a checkpoint is missing, damaged, or has not what a rule wants of it.
+        ValueError: an expression matches no variable of the model.
+    """
+    named = variables.model_variables(body)
+    if train.init_from_checkpoint:
+        sources = {train.init_from_checkpoint: _equal_names(train.init_from_checkpoint, named)}
+    else:
+        sources = {path: _mapped(named, *entry) for path, entry in train.init_from_checkpoint_rules.items()}
+    for path, names in sources.items():
+        _read(str(path).removesuffix('.index'), names, named)
+    loaded = {name for names in sources.values() for name in names}
+    tell = print if train.init_from_checkpoint_rules or len(loaded) == len(named) else logging.warning
+    tell(f'{len(loaded)} of {len(named)} variables come from {" and ".join(map(str, sources))}'
+         + (f'; these start afresh: {_by_layer(set(named) - loaded, named)}.' if len(loaded) < len(named) else '.'))
+
+
+def _equal_names(path, named):
+    """Returns {name: name in the checkpoint} of the variables that a checkpoint has by the same name."""
+    stored = checkpoints.stored_shapes(str(path).removesuffix('.index'))
+    found = {name: name for name in named if _MODEL + name in stored}
+    if not found:
+        raise errors.TrainingError(
+            f'train.init_from_checkpoint: {path} has no variable of this model, whose names are like {next(iter(named), None)!r}; its own '
+            f"are like {next(iter(_model_names(stored)), None)!r}. To start from it nevertheless, set {_FIELD}={{{path!r}: "
+            "([('EXPRESSION', 'NAME')], [])}.")
+    return found
+
+
+def _mapped(named, rules, ignored):
+    """Returns {name: name in the checkpoint} of the variables that rules are for."""
+    for pattern in [*(pattern for pattern, _ in rules), *ignored]:
+        if not any(re.match(pattern, name) for name in named):
+            raise ValueError(f'{_FIELD}: {pattern!r} matches no variable of the model; {spelling.what_there_is(pattern, named)}. Change '
+                             'it, or leave it out.')
+    found = {}
+    for name in named:
+        if not any(re.match(pattern, name) for pattern in ignored):
+            matches = ((re.match(pattern, name), wanted) for pattern, wanted in rules)
+            match, wanted = next(((match, wanted) for match, wanted in matches if match), (None, None))
+            if match:
+                found[name] = wanted % match.groups()
+    return found
+
+
+def _read(path, names, named):
+    stored = checkpoints.stored_shapes(path)
+    keys = {name: _MODEL + other if _MODEL + other in stored else other for name, other in names.items()}
+    for name, key in keys.items():
+        if key not in stored:
+            known = _model_names(stored)
+            raise errors.TrainingError(
+                f'{_FIELD}: {path} has no variable {key!r} for {name}{spelling.did_you_mean(key, known)} Change the rule, or name '
+                f'{name} among those to be left alone.')
+        if stored[key] != list(named[name].shape):
+            raise errors.TrainingError(
+                f'{path} has {key} of shape {stored[key]}, but {name} of this model has {list(named[name].shape)}. To start it afresh, '
+                f"set {_FIELD}={{{path!r}: ([('(.*)', '%s')], [{_layer_of(name) + '/'!r}])}}.")
+    checkpoints.read_variables(path, [(key, named[name]) for name, key in keys.items()])
+
+
+def _model_names(stored):
+    return [name.removeprefix(_MODEL) for name in stored if name.startswith(_MODEL)]
+
+
+def _layer_of(name):
+    return name.rpartition('/')[0]
+
+
+def _by_layer(names, named):
+    """Returns the names, with that of a layer in place of those of all its variables."""
+    layers = {}
+    for name in named:
+        layers.setdefault(_layer_of(name), []).append(name)
+    return ', '.join(text for layer, own in layers.items()
+                     for text in ([layer] if names.issuperset(own) else [name for name in own if name in names]))

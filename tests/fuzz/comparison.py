@@ -1,0 +1,183 @@
+"""Compares a pipeline with the plain model on one device, and says what came out: equal, refused, different or crashed."""
+
+import gc
+import pathlib
+import re
+import traceback
+import warnings
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import lingpipe
+from tests.fuzz import pipelined, reference
+
+EQUAL, REFUSED, DIFFERENT, CRASHED, INVALID = 'equal', 'refused', 'different', 'crashed', 'invalid'
+_TOLERANCE, _TOLERANCE_OF_16_BITS = 3e-5, 5e-2
+_LEAST_SCALE = 1e-3
+_LINGPIPE = pathlib.Path(lingpipe.__file__).parent
+
+
+class Outcome(NamedTuple):
+    """What a comparison came to.
+
+    Attributes:
+        kind: EQUAL, REFUSED, DIFFERENT, CRASHED, or INVALID where plain Keras cannot run the model either.
+        reason: text: what differs, the error, or the words of the refusal.
+        largest_difference: the largest difference, as a part of the largest value of its group.
+    """
+
+    kind: str
+    reason: str = ''
+    largest_difference: float = 0.0
+
+
+def compare(make, x, y, sample_weight, loss, fields, way, is_random=False, has_16_bits=False, amplifies_noise=False,
+            predicts=False, num_steps=2, **arguments):
+    """Trains a model plain and as a pipeline.
+
+    Args:
+        make: function that makes the model, each time with the same weights.
+        x: nest of arrays `[batch, ...]`.
+        y: nest of arrays `[batch, ...]`.
+        sample_weight: array `[batch, ...]`, or None.
+        loss: the loss, as `way` takes it.
+        fields: dictionary of the fields of the pipeline.
+        way: name of the method of `PlainModel` and `PipelinedModel` that trains.
+        is_random: whether layers draw random numbers; then one partition without recomputation is the reference.
+        has_16_bits: whether something is computed in 16 bits.
+        amplifies_noise: whether the optimizer brings gradients of any size to one size; where one should be 0 and is not quite,
+            no more is compared than that both run.
+        predicts: whether outputs in inference are compared too, after training.
+        num_steps: how often `way` is called.
+        **arguments: passed on to `way`.
+
+    Returns:
+        `Outcome`.
+    """
+    data = reference.Data(x, y, sample_weight, loss)
+
+    def observe(subject):
+        return _observe(subject, getattr(subject, way), data, predicts, num_steps, arguments)
+
+    def model():
+        forget()  # or names that Keras gives go on from model to model
+        return make()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        try:
+            plain = reference.PlainModel(model(), fields['num_micro_batches'])
+            expected = observe(plain)
+            draws_anew = plain.draws_anew(data) if is_random and way == 'value_and_grad' else (False, False)
+        except Exception as error:  # noqa: BLE001
+            return Outcome(INVALID, _text_of(error))
+        try:
+            if is_random:
+                expected = observe(pipelined.PipelinedModel(model(), _with_one_partition(fields)))
+            pipe = pipelined.PipelinedModel(model(), fields)
+            found, misplaced = observe(pipe), pipe.misplaced()
+            repeats = any(draws_anew) and [had and not has for had, has in zip(draws_anew, pipe.draws_anew(data))]
+        except Exception as error:  # noqa: BLE001
+            return _outcome_of_error(error)
+    if misplaced:
+        return Outcome(DIFFERENT, misplaced)
+    if repeats and any(repeats):
+        return Outcome(DIFFERENT, f"random numbers are the same in {'all steps' if repeats[0] else 'all micro-batches'}")
+    if amplifies_noise and plain.has_noise:
+        return Outcome(EQUAL, 'not compared: a gradient is 0 but for rounding')
+    return _outcome_of(found, expected, _TOLERANCE_OF_16_BITS if has_16_bits else _TOLERANCE)
+
+
+def forget():
+    """Lets go of what Keras and TensorFlow keep of models."""
+    keras.config.set_dtype_policy('float32')
+    keras.backend.clear_session()
+    gc.collect()
+
+
+def _with_one_partition(fields):
+    kept = {name: value for name, value in fields.items() if name == 'num_micro_batches'}
+    return {**kept, 'num_partitions': 1, 'schedule': 'gpipe', 'recompute': 'none'}
+
+
+def _observe(subject, way, data, predicts, num_steps, arguments):
+    """Returns a dictionary from a group of numbers to the dictionary from a name to an array or None."""
+    before = _variables(subject)
+    observed = {}
+    for number in range(num_steps):
+        for name, part in way(data, **arguments)._asdict().items():
+            observed[f'{name} of step {number}'] = _named(subject, name, part)
+    after = _variables(subject)
+    trainable = {_name(number, variable) for number, variable in enumerate(subject.model.variables) if variable.trainable}
+    observed['changes of weights'] = {name: after[name] - before[name] for name in after if name in trainable}
+    observed['state'] = {name: after[name] for name in after if name not in trainable}
+    if predicts:
+        observed['predictions'] = _named(subject, 'outputs', reference.as_arrays(subject.outputs(data.x)))
+    return observed
+
+
+def _variables(subject):
+    return {_name(number, variable): variable.numpy() for number, variable in enumerate(subject.model.variables)
+            if variable.name != 'seed_generator_state'}
+
+
+def _name(number, variable):
+    return f'{number}: {variable.path}'
+
+
+def _named(subject, name, part):
+    if name == 'gradients':
+        return {_name(number, variable): leaf for number, (variable, leaf) in enumerate(zip(subject.model.trainable_variables, part))}
+    if isinstance(part, dict):
+        return {key: np.asarray(value) for key, value in part.items()}
+    return {str(number): leaf if leaf is None else np.asarray(leaf) for number, leaf in enumerate(tf.nest.flatten(part))}
+
+
+def _outcome_of(found, expected, tolerance):
+    largest = 0.0
+    for group, wanted in expected.items():
+        if found[group].keys() != wanted.keys():
+            return Outcome(DIFFERENT, f'{group}: {sorted(found[group])}, in Keras {sorted(wanted)}')
+        sizes = [np.abs(array.astype('float64')).max(initial=0.0) for array in wanted.values() if array is not None]
+        scale = max([_LEAST_SCALE, *sizes])
+        for name, array in wanted.items():
+            difference, text = _difference(found[group][name], array)
+            if not difference <= tolerance * scale:
+                return Outcome(DIFFERENT, f'{group}, {name}: {text}; the largest of all is {scale:.3g}')
+            largest = max(largest, difference / scale)
+    return Outcome(EQUAL, '', largest)
+
+
+def _difference(found, wanted):
+    """Returns the largest difference, and what to say of it."""
+    if found is None or wanted is None:
+        return 0.0 if found is wanted else np.inf, f'{_short(found)}, in Keras {_short(wanted)}'
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return np.inf, f'{found.dtype} {found.shape}, in Keras {wanted.dtype} {wanted.shape}'
+    differences = np.abs(np.where(np.isnan(found) & np.isnan(wanted), 0.0, found.astype('float64') - wanted.astype('float64')))
+    largest = differences.max(initial=0.0)
+    return largest, f'differs by {largest:.3g}: {_short(found)}, in Keras {_short(wanted)}'
+
+
+def _short(array):
+    return 'None' if array is None else np.array2string(array.reshape(-1)[:4], precision=4, separator=', ')
+
+
+def _outcome_of_error(error):
+    """A refusal is raised by the project itself, names what it is about and ends with what to do."""
+    frames = traceback.extract_tb(error.__traceback__)
+    raised_here = _LINGPIPE in pathlib.Path(frames[-1].filename).parents
+    if not (raised_here and isinstance(error, (ValueError, NotImplementedError))):
+        return Outcome(CRASHED, _text_of(error))
+    if not re.search(r"'[^']+'|\w=", str(error)) or not re.search(r'\. [A-Z][^.]*.*\.$', str(error).strip(), re.DOTALL):
+        return Outcome(CRASHED, f'a refusal that names nothing or says no way out: {error}')
+    return Outcome(REFUSED, str(error))
+
+
+def _text_of(error):
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    lines = str(error).strip().splitlines() or ['']
+    return f'{type(error).__name__} at {pathlib.Path(frame.filename).name}:{frame.lineno}: {lines[0][:200]} ... {lines[-1][:200]}'

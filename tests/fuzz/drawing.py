@@ -1,0 +1,142 @@
+"""Draws a program: node after node, each of a kind that can read a value that is there."""
+
+import random
+
+from tests.fuzz import (  # noqa: F401  modules of kinds register theirs
+    function_kinds,
+    layer_kinds,
+    options,
+    program,
+    sequence_kinds,
+    trial,
+    user_kinds,
+)
+from tests.fuzz.kinds import KINDS
+from tests.fuzz.program import Node, Value
+
+_INPUTS = [Value((4,)), Value((4,)), Value((3, 2)), Value((3, 2)), Value((4, 4, 2)), Value((3,), 'int32', limit=6), Value((2, 3), 'bool')]
+_PLACES_FROM_THE_END = [0, 0, 0, 0, 1, 1, 2, 3]
+
+
+class Drawing:
+    """The nodes drawn so far.
+
+    Args:
+        generator: `random.Random` that everything depends on.
+
+    Attributes:
+        inputs: list of `Value`s, the first of `values`.
+        values: list of `Value`s in the order of their numbers.
+        nodes: list of `Node`s.
+    """
+
+    def __init__(self, generator):
+        self._random = generator
+        self.inputs = [self.choose(_INPUTS) for _ in range(self.choose([1, 1, 2, 3]))]
+        if self.choose([False] * 9 + [True]):
+            self.inputs.append(Value((4,), is_optional=True))
+        self.values = list(self.inputs)
+        self.nodes = []
+
+    def choose(self, options):
+        """Draws one of a list."""
+        return self._random.choice(options)
+
+    def flag(self):
+        """Draws a boolean."""
+        return self.choose([False, True])
+
+    def find(self, accepts):
+        """Draws the number of a value that is accepted; None where there is none."""
+        found = [number for number, value in enumerate(self.values) if accepts(value)]
+        return self.choose(found) if found else None
+
+    def other(self, x, accepts):
+        """Draws the number of a value that is accepted; `x` itself where there is no other."""
+        found = self.find(lambda value: accepts(value) and value is not self.values[x])
+        return x if found is None else found
+
+    def find_node(self, accepts, above=None):
+        """Draws a node with a layer that is accepted.
+
+        Args:
+            accepts: function `(node, value that it reads first) -> bool`.
+            above: number of a value that the node's outputs must lead to, or None.
+
+        Returns:
+            The number of the node, the node and the value; None where there is none.
+        """
+        found = [(number, node, self.values[node.inputs[0]]) for number, node in enumerate(self.nodes)
+                 if node.layer is not None and accepts(node, self.values[node.inputs[0]])
+                 and (above is None or number in self._nodes_above(above))]
+        return self.choose(found) if found else None
+
+    def _nodes_above(self, value):
+        """Returns the set of the numbers of the nodes that a value is computed from."""
+        makers = [number for number, node in enumerate(self.nodes) for _ in node.outputs]
+        place = value - (len(self.values) - len(makers))
+        if place < 0:
+            return set()
+        return {makers[place]}.union(*[self._nodes_above(read) for read in self.nodes[makers[place]].inputs])
+
+    def add_layer(self, source, inputs, outputs, call='{layer}({0})', **details):
+        """Adds a layer and its call; returns the number of its first output."""
+        return self._add(source, call, inputs, outputs, **details)
+
+    def add_call(self, call, inputs, outputs, **details):
+        """Adds the call of a function, or of an earlier layer; returns the number of its first output."""
+        return self._add(None, call, inputs, outputs, **details)
+
+    def _add(self, layer, call, inputs, outputs, traits=(), user_layers=(), shared_with=None, reads=None):
+        inputs = tuple(inputs) if isinstance(inputs, list) else (inputs,)
+        outputs = tuple(outputs) if isinstance(outputs, list) else (outputs,)
+        self.nodes.append(Node(self._kind, layer, call, inputs, outputs, shared_with, tuple(user_layers), frozenset(traits), reads))
+        self.values += outputs
+        return len(self.values) - len(outputs)
+
+    def add_node(self):
+        """Draws a value among the newest and a kind that reads it, and adds this."""
+        x = max(0, len(self.values) - 1 - self.choose(_PLACES_FROM_THE_END))
+        possible = [kind for kind in KINDS.values() if kind.accepts(self.values[x])]
+        if possible:
+            self.add(self._random.choices(possible, [kind.weight for kind in possible])[0].name, x)
+
+    def outputs(self):
+        """Returns the numbers of first outputs that nothing reads and that a model can return, the newest first."""
+        read, number, found = {number for node in self.nodes for number in node.inputs}, len(self.inputs), []
+        for node in self.nodes:
+            if number not in read and program.can_be_output(node.outputs[0]):
+                found.insert(0, number)
+            number += len(node.outputs)
+        return found
+
+    def add(self, name, x):
+        """Adds what a kind makes of a value."""
+        self._kind = name
+        KINDS[name].add(self, x)
+
+
+def model_of(generator):
+    """Draws a model.
+
+    Args:
+        generator: `random.Random`.
+
+    Returns:
+        Pair of the `Drawing` and the `Program` that holds the model alone.
+    """
+    drawing = Drawing(generator)
+    num_nodes = drawing.choose([3, 4, 5, 6, 7, 8])
+    while len(drawing.nodes) < num_nodes or not drawing.outputs():
+        drawing.add_node()
+    return drawing, program.pruned(drawing.inputs, drawing.nodes, drawing.outputs()[:drawing.choose([1, 1, 2, 3])])
+
+
+def program_of(seed):
+    """Returns the `Program` of a seed, an integer; its model has something to train."""
+    generator = random.Random(seed)
+    while True:
+        drawing, model = model_of(generator)
+        num_units, num_weights = trial.sizes_of(model)
+        if num_weights:
+            return options.with_options(drawing, model, num_units)

@@ -1,0 +1,117 @@
+"""The pipeline under test, run in each way that a user can, and the places where its variables and actions are."""
+
+import functools
+import re
+
+import tensorflow as tf
+
+import lingpipe
+from tests.fuzz.reference import (
+    Fitted,
+    Step,
+    are_different,
+    as_arrays,
+    as_tensors,
+    comparable,
+    floats_of,
+    repeated,
+    zeros_for_none,
+)
+
+
+class PipelinedModel:
+    """A Keras model as a pipeline.
+
+    Args:
+        model: built `keras.Model`, whose weights become those of the pipeline.
+        fields: dictionary of the fields of `GPipeLayer.Params()`.
+    """
+
+    def __init__(self, model, fields):
+        self.model = model
+        self._pipe = lingpipe.GPipeLayer.from_keras(model, random_seed=7, **fields)
+        self._function, self._fitted = None, None
+
+    def outputs(self, x):
+        """Returns the outputs of a batch in inference."""
+        return self._pipe(x) if self._fitted is None else self._fitted.predict(x, batch_size=len(tf.nest.flatten(x)[0]), verbose=0)
+
+    def value_and_grad(self, data):
+        """Returns the `Step` of a batch, called eagerly."""
+        out = self._pipe.value_and_grad(data.loss, data.x, data.y, data.sample_weight, return_outputs=True)
+        return Step(float(out.loss), as_arrays(out.outputs), as_arrays(out.gradients), [])
+
+    def in_function(self, data, has_open_rows=False):
+        """Returns the `Step` of a batch, called in a `tf.function` of the user's that may not know the number of rows."""
+        tensors = as_tensors((data.x, data.y, data.sample_weight))
+        if self._function is None:
+            call = functools.partial(self._call_in_function, data.loss)
+            specs = tf.nest.map_structure(functools.partial(_spec_of, has_open_rows=has_open_rows), tensors)
+            self._function = tf.function(call, autograph=False).get_concrete_function(*specs)
+        loss, outputs, gradients = self._function(*tensors)
+        return Step(float(loss), as_arrays(outputs), as_arrays(gradients), [])
+
+    def under_tape(self, data, is_persistent=False):
+        """Returns the `Step` of a batch where the loss lies outside of the pipeline."""
+        x = as_tensors(data.x)
+        floats = floats_of(x)
+        with tf.GradientTape(persistent=is_persistent) as tape:
+            tape.watch(floats)
+            outputs = self._pipe(x, training=True)
+            loss = data.total(data.y, outputs, data.sample_weight)
+        variables = [variable.value for variable in self._pipe.trainable_variables]
+        gradients, of_inputs = tape.gradient(loss, [variables, floats])
+        return Step(float(loss), as_arrays(outputs), as_arrays(gradients), zeros_for_none(of_inputs, floats))
+
+    def draws_anew(self, data):
+        """Returns whether steps, and micro-batches, of equal rows come out different: a pair of booleans."""
+        data = repeated(data)
+        return are_different(lambda: self.value_and_grad(data).outputs, self._pipe.params.num_micro_batches)
+
+    def fit(self, data, make_optimizer, compiled, batch_size, num_epochs):
+        """Returns what `PipelineModel.fit` leaves behind, as `Fitted`."""
+        model, optimizer = lingpipe.PipelineModel(self._pipe), make_optimizer(self.model)
+        model.compile(optimizer, data.loss, **compiled)
+        history = model.fit(data.x, data.y, sample_weight=data.sample_weight, batch_size=batch_size, epochs=num_epochs,
+                            shuffle=False, verbose=0).history
+        self._fitted = model
+        return Fitted(comparable(history, len(tf.nest.flatten(data.x)[0]) % batch_size), as_arrays(model.optimizer.variables))
+
+    def misplaced(self):
+        """Returns a sentence about a variable or a call that is on a wrong device; None where there is none."""
+        return self._misplaced_variable() or self._misplaced_action()
+
+    def _call_in_function(self, loss, x, y, sample_weight):
+        out = self._pipe.value_and_grad(loss, x, y, sample_weight, return_outputs=True)
+        return out.loss, out.outputs, out.gradients
+
+    def _misplaced_variable(self):
+        wanted = {}
+        for stage in self._pipe.stages:
+            for variable in (variable for layer in stage.layers for variable in layer.variables):
+                if variable.name != 'seed_generator_state':
+                    wanted.setdefault(id(variable), (variable, stage.device))
+        for variable, device in wanted.values():
+            if not variable.value.device.endswith(device.split('/')[-1].removeprefix('device:')):
+                return f'variable {variable.path} is on {variable.value.device}, its partition on {device}'
+        return None
+
+    def _misplaced_action(self):
+        if self._function is None:
+            return None
+        devices = {stage.index: stage.device for stage in self._pipe.stages}
+        for operation in self._function.graph.get_operations():
+            found = re.search(r'stage_(\d+)_', str(operation.get_attr('f'))) if 'PartitionedCall' in operation.type else None
+            if found and not operation.device.endswith(devices[int(found[1])].split('/')[-1].removeprefix('device:')):
+                return f'{operation.name} is on {operation.device!r}, its partition on {devices[int(found[1])]}'
+        for function in self._function.graph.as_graph_def().library.function:
+            devices = {node.device for node in function.node_def} - {''} if 'stage_' in function.signature.name else set()
+            if devices:
+                return f'{function.signature.name} has operations on devices of their own: {sorted(devices)}'
+        return None
+
+
+def _spec_of(tensor, has_open_rows):
+    if tensor is None:
+        return None
+    return tf.TensorSpec([None, *tensor.shape[1:]] if has_open_rows else tensor.shape, tensor.dtype)

@@ -1,0 +1,79 @@
+"""Random models train as pipelines as they do in plain Keras; benchmarks/fuzz.py looks at many more."""
+
+import random
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from tests.fuzz import comparison, drawing, kinds, pipelined, program, shrinking, trial
+
+_SEEDS_OF_A_PART = 10_000
+_FIXED_SET = hypothesis.settings(
+    max_examples=6, derandomize=True, database=None, deadline=None, phases=[hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept():
+    yield
+    comparison.forget()
+
+
+@pytest.mark.parametrize('part', range(4))
+def test_a_random_model_trains_as_in_keras(part):
+    @_FIXED_SET
+    @hypothesis.given(st.integers(part * _SEEDS_OF_A_PART, (part + 1) * _SEEDS_OF_A_PART - 1))
+    def trains(seed):
+        drawn = drawing.program_of(seed)
+        outcome = trial.outcome_of(drawn)
+        assert outcome.kind in (comparison.EQUAL, comparison.REFUSED), f'{outcome}\n{program.source_of(drawn)}'
+
+    trains()
+
+
+def test_all_kinds_of_layers_are_drawn():
+    models = [drawing.model_of(random.Random(seed))[1] for seed in range(600)]
+    assert {node.kind for model in models for node in model.nodes} | {'flatten'} >= set(kinds.KINDS)
+    sizes = [len(model.nodes) for model in models]
+    assert 3 <= sum(sizes) / len(sizes) and max(sizes) >= 8
+    assert {len(model.outputs) for model in models} == {1, 2, 3}
+
+
+def simple_program(**run):
+    """Two dense layers with a function between them, in two partitions."""
+    value = program.Value((4,))
+    dense = "layers.Dense(4, activation='tanh', name={name!r})"
+    nodes = [program.Node('dense', dense, '{layer}({0})', (0,), (value,)),
+             program.Node('function', None, 'ops.tanh({0})', (1,), (value,)),
+             program.Node('dense', dense, '{layer}({0})', (2,), (value,))]
+    return program.Program(
+        (value,), tuple(nodes), (3,), batch=program.Batch(4, 'loss = keras.losses.MeanSquaredError()', '', 'float32', None),
+        fields={'num_partitions': 2, 'num_micro_batches': 2, 'schedule': '1f1b', 'recompute': 'none'},
+        run={'way': 'value_and_grad', 'predicts': False, **run})
+
+
+def test_an_outcome_tells_what_is_wrong(monkeypatch):
+    drawn = simple_program(num_steps=1)
+    assert trial.outcome_of(drawn).kind == comparison.EQUAL
+    refused = trial.outcome_of(drawn._replace(fields={**drawn.fields, 'num_partitions': 9}))
+    assert refused.kind == comparison.REFUSED and 'num_partitions=9' in refused.reason
+    plain = pipelined.PipelinedModel.value_and_grad
+
+    def with_wrong_gradient(self, data):
+        step = plain(self, data)
+        return step._replace(gradients=[*step.gradients[:-1], 1.01 * step.gradients[-1]])
+
+    monkeypatch.setattr(pipelined.PipelinedModel, 'value_and_grad', with_wrong_gradient)
+    different = trial.outcome_of(drawn)
+    assert different.kind == comparison.DIFFERENT and 'layer_2/bias' in different.reason
+    monkeypatch.setattr(pipelined.PipelinedModel, 'value_and_grad', lambda self, data: [][0])
+    assert trial.outcome_of(drawn).kind == comparison.CRASHED
+
+
+def test_a_program_shrinks_to_what_fails():
+    drawn = simple_program()
+    small = shrinking.shrunken(drawn, lambda candidate: any(node.kind == 'function' for node in candidate.nodes))
+    assert [node.kind for node in small.nodes] == ['function']
+    assert small.fields['num_partitions'] == 1 and small.batch.num_rows == 2
+    compile(program.source_of(small), 'small', 'exec')

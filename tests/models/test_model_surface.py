@@ -1,0 +1,173 @@
+"""What a pipelined model shows and saves, against the plain model on the same weights."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lingpipe
+from lingpipe.layers.keras_params import KerasParams
+
+layers = keras.layers
+X = np.random.default_rng(0).normal(size=(6, 5)).astype('float32')
+Y = np.random.default_rng(1).normal(size=(6, 3)).astype('float32')
+
+
+def make_source():
+    inputs = keras.Input([5], name='inp')
+    hidden = layers.BatchNormalization(name='norm')(layers.Dense(6, 'tanh', kernel_regularizer='l2', name='first')(inputs))
+    return keras.Model(inputs, layers.Dense(3, name='head')(hidden), name='source')
+
+
+def pipelined(source, num_micro_batches=2):
+    return lingpipe.PipelineModel(
+        lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=num_micro_batches))
+
+
+def of_params():
+    stack = [KerasParams(layers.Dense, units=6, activation='tanh'), KerasParams(layers.Dense, units=3)]
+    return lingpipe.PipelineModel(lingpipe.GPipeLayer.Params().Set(
+        name='pipe', layers=stack, num_partitions=2, num_micro_batches=2).Instantiate())
+
+
+SHOWN = {
+    'layers': lambda model: model.layers,
+    'get_layer': lambda model: [model.get_layer('norm'), model.get_layer(index=1)],
+    'shapes': lambda model: [model.input_shape, model.output_shape, model.compute_output_shape((7, 5))],
+    'symbols': lambda model: [model.input, model.output, *model.inputs, *model.outputs],
+    'names': lambda model: [model.name, model.output_names],
+    'weights': lambda model: [*model.weights, len(model.variables), *model.trainable_variables, *model.non_trainable_variables],
+    'count': lambda model: [model.count_params(), len(model.losses), [metric.name for metric in model.metrics]],
+}
+
+
+@pytest.fixture(scope='module', name='models')
+def models_fixture():
+    source = make_source()
+    return source, pipelined(source)
+
+
+@pytest.mark.parametrize('shown', SHOWN)
+def test_what_belongs_to_a_model_is_that_of_the_source(models, shown):
+    source, model = models
+    assert str(SHOWN[shown](model)) == str(SHOWN[shown](source))
+
+
+def test_its_summary_lists_the_layers_and_its_layers_freeze(models):
+    _, model = models
+    lines = []
+    model.summary(print_fn=lines.append)
+    assert 'norm (BatchNormalization)' in '\n'.join(map(str, lines))
+    model.trainable = False
+    assert not model.trainable_variables and not model.get_layer('head').trainable
+    model.trainable = True
+
+
+def test_a_model_of_params_lists_its_layers_and_says_what_it_lacks():
+    model = of_params()
+    model(X)
+    assert [type(layer).__name__ for layer in model.layers] == ['Dense', 'Dense']
+    with pytest.raises(AttributeError, match='made of Params'):
+        model.input_shape  # noqa: B018
+
+
+@pytest.mark.parametrize('suffix', ['.weights.h5', '.keras', '.h5'])
+def test_weights_go_both_ways_between_plain_and_pipelined(models, suffix, tmp_path):
+    _, model = models
+    plain, path = make_source(), str(tmp_path / f'file{suffix}')
+    save = 'save_weights' if suffix == '.weights.h5' else 'save'
+    getattr(model, save)(path)
+    plain.load_weights(path)
+    np.testing.assert_allclose(plain(X), model(X), rtol=1e-5, atol=1e-6)
+    plain.set_weights([weight + 0.5 for weight in plain.get_weights()])
+    getattr(plain, save)(path)
+    model.load_weights(path)
+    np.testing.assert_allclose(model(X), plain(X), rtol=1e-5, atol=1e-6)
+
+
+def test_training_goes_on_from_the_weights_of_the_other_with_slots(tmp_path):
+    path, models = str(tmp_path / 'model.weights.h5'), []
+    for make in (make_source, lambda: pipelined(make_source(), 1)):
+        model = make()
+        model.compile(keras.optimizers.Adam(0.01), 'mse')
+        model.optimizer.build(model.trainable_variables)
+        models.append(model)
+    models[0].fit(X, Y, batch_size=6, epochs=2, verbose=0)
+    models[0].save_weights(path)
+    models[1].load_weights(path)
+    losses = [model.fit(X, Y, batch_size=6, verbose=0).history['loss'] for model in models]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert int(models[1].optimizer.iterations) == 3
+
+
+def test_h5_files_load_as_pipelines(models, tmp_path):
+    _, model = models
+    model.save(tmp_path / 'model.h5')
+    loaded = keras.saving.load_model(tmp_path / 'model.h5')
+    assert len(loaded.pipe.partitions) == 2
+    np.testing.assert_allclose(loaded(X), model(X), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('make', [lambda: pipelined(make_source()), of_params])
+def test_it_exports_the_plain_model(make, tmp_path):
+    model = make()
+    expected = model(X).numpy()
+    model.export(tmp_path / 'exported', verbose=False)
+    loaded = tf.saved_model.load(tmp_path / 'exported')
+    np.testing.assert_allclose(loaded.serve(X), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_it_exports_before_its_first_call(tmp_path):
+    model = pipelined(make_source())
+    signature = [tf.TensorSpec([None, 5])]
+    model.export(tmp_path / 'exported', verbose=False, input_signature=signature)
+    loaded = tf.saved_model.load(tmp_path / 'exported')
+    np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-5, atol=1e-6)
+
+
+def test_a_stateless_call_takes_the_values_it_is_given_and_hands_back_the_state(models):
+    source, model = models
+    given = [value + 0.1 for value in source.trainable_variables], source.non_trainable_variables
+    with tf.GradientTape() as tape:
+        tape.watch(given[0])
+        outputs, state = model.stateless_call(*given, X, training=True)
+    expected, expected_state = source.stateless_call(*given, X, training=True)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5)
+    np.testing.assert_allclose(state[0], expected_state[0], rtol=1e-5)
+    assert all(gradient is not None for gradient in tape.gradient(outputs, given[0])[:2])
+
+
+def test_a_new_head_takes_the_tensors_of_the_trained_body(models):
+    _, model = models
+    head = keras.Model(model.input, layers.Dense(2)(model.get_layer('norm').output))
+    assert pipelined(head)(X).shape == (6, 2)
+
+
+def test_sparse_and_ragged_tensors_enter_as_in_keras(models):
+    source, model = models
+    np.testing.assert_allclose(model(tf.sparse.from_dense(X)), source(X), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match='mask was given'):
+        model(X, mask=np.ones([6], bool))
+
+
+def no_batch(function):
+    inputs = keras.Input([5])
+    hidden = layers.Dense(3)(inputs)
+    return keras.Model(inputs, layers.Dense(3)(hidden) * function(hidden))
+
+
+@pytest.mark.parametrize('make, message', [
+    (lambda: no_batch(keras.ops.mean), r'shape \(\) of all examples'),
+    (lambda: no_batch(lambda x: keras.ops.mean(x, 0)), r'shape \(3,\) of all examples'),
+    (lambda: keras.Model(inputs := keras.Input([5]), keras.ops.transpose(layers.Dense(3)(layers.Dense(3)(inputs)))),
+     'first dimension is not the batch')])
+def test_tensors_that_lose_the_batch_are_refused_where_there_are_micro_batches(make, message):
+    with pytest.raises(ValueError, match=message):
+        pipelined(make())
+    source = make()
+    np.testing.assert_allclose(pipelined(source, 1)(X), source(X), rtol=1e-5, atol=1e-6)
+
+
+def test_constants_between_partitions_are_no_lost_batches():
+    source = no_batch(lambda x: layers.Lambda(lambda tensor: keras.ops.ones([3]) * 2.0)(x))
+    np.testing.assert_allclose(pipelined(source)(X), source(X), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,111 @@
+"""Optimizers with a past or with methods of their own: `PipelineModel.fit` against `keras.Model.fit`."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lingpipe
+
+layers = keras.layers
+o = keras.optimizers
+X, Y = np.random.default_rng(0).normal(size=(8, 5)).astype('float32'), np.zeros([8, 1], 'float32')
+
+
+def make_model():
+    keras.utils.set_random_seed(0)
+    body = layers.Dense(4, kernel_constraint='non_neg', bias_initializer='ones', name='body')
+    return keras.Sequential([keras.Input([5]), body, layers.Dense(1, kernel_initializer='ones', name='head')])
+
+
+def pipelined(source):
+    return lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2))
+
+
+def fit(model, optimizer, epochs=2):
+    model.compile(optimizer, 'mse')
+    model.fit(X, Y, batch_size=4, epochs=epochs, shuffle=False, verbose=0)
+
+
+def assert_slots_are_beside_weights(optimizer, model):
+    homes = {variable.path.replace('/', '_'): variable.value.device for variable in model.trainable_variables}
+    assert len(set(homes.values())) == 2
+    for slot in optimizer.variables:
+        assert not slot.shape.rank or slot.value.device == homes[slot.name.rpartition('_')[0]]
+
+
+def with_exclusions(model):
+    optimizer = o.AdamW(0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay([model.get_layer('body').kernel], ['head'])
+    return optimizer
+
+
+class CallsItsOwn(o.SGD):
+    """Reverses, centres and halves what it is given, in each of the places where Keras lets it."""
+
+    def apply_gradients(self, grads_and_vars):
+        return super().apply_gradients([(-gradient, variable) for gradient, variable in grads_and_vars])
+
+    def apply(self, grads, trainable_variables=None):
+        super().apply([gradient - tf.reduce_mean(gradient) for gradient in grads], trainable_variables)
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient / 2, variable, learning_rate)
+
+
+OPTIMIZERS = {
+    'excluding': with_exclusions,
+    'several': lambda model: o.MultiOptimizer(o.OptimizerMap(o.Muon(0.05, adam_weight_decay=0.5), {'head/.*': o.Adam(0.1)})),
+    'accumulating': lambda model: o.Adam(0.05, use_ema=True, gradient_accumulation_steps=2, ema_overwrite_frequency=2),
+    'of_the_user': lambda model: CallsItsOwn(0.1, weight_decay=0.1)}
+
+
+@pytest.mark.parametrize('kind', OPTIMIZERS)
+def test_optimizers_that_were_made_before_the_pipeline_do_as_in_keras(kind, assert_close):
+    plain, source = make_model(), make_model()
+    optimizers = [OPTIMIZERS[kind](model) for model in (plain, source)]
+    for model, optimizer in zip((plain, pipelined(source)), optimizers):
+        fit(model, optimizer)
+    assert_close(source.get_weights(), plain.get_weights())
+
+
+def test_an_optimizer_and_its_model_go_on_where_they_were(assert_close):
+    plain, source = make_model(), make_model()
+    for model in (plain, source):
+        fit(model, o.Adam(0.05))
+    model = pipelined(source)
+    assert_slots_are_beside_weights(source.optimizer, source)
+    fit(plain, plain.optimizer)
+    fit(model, source.optimizer)
+    assert_close(source.get_weights(), plain.get_weights())
+    lingpipe.GPipeLayer.from_keras(source, num_partitions=2, devices=['CPU:2', 'CPU:5'])
+    for model in (plain, source):
+        model.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
+    assert_close(source.get_weights(), plain.get_weights())
+    assert_slots_are_beside_weights(source.optimizer, source)
+
+
+@pytest.mark.parametrize('wrap', [lambda optimizer: optimizer, lambda optimizer: o.LossScaleOptimizer(optimizer, initial_scale=4.0)])
+def test_weights_that_no_loss_reaches_stay_as_they_are(wrap, monkeypatch):
+    model = pipelined(make_model())
+    value_and_grad, before = model.pipe.value_and_grad, [variable.numpy() for variable in model.trainable_variables]
+
+    def all_but_last(*args, **kwargs):
+        out = value_and_grad(*args, **kwargs)
+        return out._replace(gradients=[*out.gradients[:-1], None])
+
+    monkeypatch.setattr(model.pipe, 'value_and_grad', all_but_last)
+    with pytest.warns(UserWarning, match='Gradients do not exist for variables'):
+        fit(model, wrap(o.AdamW(0.1, weight_decay=0.5)), epochs=1)
+    changed = [not np.array_equal(variable.numpy(), value) for variable, value in zip(model.trainable_variables, before)]
+    assert changed == [True, True, True, False]
+    monkeypatch.setattr(model.pipe, 'value_and_grad', lambda *args, **kwargs: value_and_grad(*args, **kwargs)._replace(gradients=[None] * 4))
+    with pytest.raises(ValueError, match='No gradients provided'):
+        fit(model, wrap(o.SGD(0.1)), epochs=1)
+
+
+def test_a_model_without_trainable_weights_is_warned_of():
+    source = make_model()
+    source.trainable = False
+    with pytest.warns(UserWarning, match='does not have any trainable weights'):
+        fit(pipelined(source), 'sgd', epochs=1)

@@ -1,0 +1,108 @@
+"""Gradients go from losses to trained weights, and nowhere else."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.models import pipeline_model
+from lingpipe.pipeline import gpipe_layer
+
+layers = keras.layers
+from_keras = gpipe_layer.GPipeLayer.from_keras
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype('float32')
+
+
+def mean_square(y, outputs):
+    return tf.reduce_mean((outputs - y) ** 2)
+
+
+def calls(pipe, x, y):
+    """Names of the functions that a step calls, such as 'stage_0_forward'."""
+    graph = tf.function(lambda: pipe.value_and_grad(mean_square, x, y).gradients, autograph=False).get_concrete_function().graph
+    names = [operation.get_attr('f').name for operation in graph.get_operations() if operation.type == 'PartitionedCall']
+    return {name.split('__inference_')[-1].rsplit('_', 1)[0] for name in names}
+
+
+@pytest.mark.parametrize('recompute, schedule', [('stage', 'gpipe'), ('layer', '1f1b'), ('none', 'zb_h1')])
+def test_frozen_first_partitions_have_no_backward_pass(recompute, schedule, assert_close):
+    stack = [layers.Dense(8, activation='gelu') for _ in range(6)]
+    model = keras.Sequential([keras.Input([8]), *stack])
+    for layer in stack[:3]:
+        layer.trainable = False
+    x, y = normal(8, 8), normal(8, 8, seed=1)
+    with tf.GradientTape() as tape:
+        value = mean_square(y, model(x, training=True))
+    wanted = tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    pipe = from_keras(model, num_partitions=3, num_micro_batches=4, partition_by=[2, 4, 6], recompute=recompute, schedule=schedule)
+    assert_close(list(pipe.value_and_grad(mean_square, x, y).gradients), wanted)
+    assert not [name for name in calls(pipe, x, y) if name.startswith('stage_0') and name != 'stage_0_forward']
+
+
+def heads():
+    x = keras.Input([5])
+    hidden = layers.Dense(8, activation='tanh')(x)
+    return keras.Model(x, {'near': layers.Dense(3, name='near')(hidden), 'far': layers.Dense(2, name='far')(hidden)})
+
+
+def test_weights_that_no_loss_reaches_have_no_gradient_and_stay():
+    x, y = normal(8, 5), np.arange(8) % 3
+    source = heads()
+    before = source.get_layer('far').kernel.numpy()
+    pipe = from_keras(source, num_partitions=3, num_micro_batches=2)
+    out = pipe.value_and_grad(lambda y, outputs: mean_square(y, outputs['near']), x, normal(8, 3))
+    assert [gradient is None for gradient in out.gradients] == ['far' in variable.path for variable in pipe.trainable_variables]
+    model = pipeline_model.PipelineModel(pipe)
+    model.compile(keras.optimizers.AdamW(0.1, weight_decay=0.1), {'near': keras.losses.SparseCategoricalCrossentropy(True)})
+    with pytest.warns(UserWarning, match='Gradients do not exist'):
+        model.fit(x, {'near': y}, batch_size=8, epochs=2, verbose=0)
+    np.testing.assert_array_equal(source.get_layer('far').kernel, before)
+
+
+class Fft(layers.Layer):
+    def call(self, x):
+        return tf.signal.fft(tf.cast(x, tf.complex64))
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape, 'complex64')
+
+
+class Power(layers.Layer):
+    def call(self, x):
+        return tf.math.real(tf.signal.ifft(x * tf.cast(tf.range(8), tf.complex64)))
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape, 'float32')
+
+
+def test_complex_tensors_between_partitions_have_gradients(assert_close):
+    inputs = keras.Input([8])
+    model = keras.Model(inputs, layers.Dense(1)(Power()(Fft()(layers.Dense(8)(inputs)))))
+    x, y = normal(4, 8), normal(4, 1)
+    with tf.GradientTape() as tape:
+        value = mean_square(y, model(x))
+    wanted = tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    pipe = from_keras(model, num_partitions=2, num_micro_batches=2, partition_by=[2, 4])
+    assert_close(list(pipe.value_and_grad(mean_square, x, y).gradients), wanted)
+
+
+def test_tapes_may_overlap_but_not_differentiate_gradients(assert_close):
+    model = keras.Sequential([keras.Input([5]), layers.Dense(4, activation='tanh', activity_regularizer='l2'), layers.Dense(1)])
+    x, y = tf.constant(normal(4, 5)), normal(4, 1)
+    variables = [variable.value for variable in model.trainable_variables]
+    with tf.GradientTape() as tape:
+        value = mean_square(y, model(x, training=True)) + tf.add_n(model.losses)
+    wanted = tape.gradient(value, variables)
+    pipe = from_keras(model, num_partitions=2, num_micro_batches=2)
+    variables = [variable.value for variable in pipe.trainable_variables]
+    with tf.GradientTape() as outer, tf.GradientTape(persistent=True) as inner:
+        inner.watch(x)
+        value = mean_square(y, pipe(x, training=True)) + tf.add_n(pipe.losses)
+        with inner.stop_recording():
+            penalty = tf.reduce_sum(inner.gradient(value, x) ** 2)
+    assert_close(inner.gradient(value, variables), wanted)
+    with pytest.raises(tf.errors.InvalidArgumentError, match='first-order gradients only'):
+        outer.gradient(penalty, variables)

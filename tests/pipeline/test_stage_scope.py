@@ -1,0 +1,195 @@
+"""What layers read and assign inside a pipeline is what they read and assign in plain Keras, wherever the model is cut."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.models import pipeline_model
+from lingpipe.pipeline import gpipe_layer
+
+layers = keras.layers
+from_keras = gpipe_layer.GPipeLayer.from_keras
+
+
+def normal(*shape, seed=0, mean=0.0, scale=1.0):
+    return np.random.default_rng(seed).normal(mean, scale, shape).astype('float32')
+
+
+def mean_square(y, outputs):
+    return tf.reduce_mean((outputs - y) ** 2)
+
+
+def fitted(make, x, y, steps=3, rate=0.0, **fields):
+    """Trains a model, through a pipeline where there are fields of one, and returns it."""
+    keras.utils.set_random_seed(0)
+    source = model = make()
+    if fields:
+        model = pipeline_model.PipelineModel(from_keras(source, **fields))
+    model.compile(keras.optimizers.SGD(rate), 'mse')
+    model.fit(x, y, batch_size=len(y), epochs=steps, shuffle=False, verbose=0)
+    return source
+
+
+def video():
+    x = keras.Input([3, 4])
+    hidden = layers.TimeDistributed(layers.BatchNormalization(momentum=0.9))(x)
+    return keras.Model(x, layers.Dense(1)(layers.Flatten()(hidden)))
+
+
+def siamese():
+    norm, a, b = layers.BatchNormalization(momentum=0.9), keras.Input([4]), keras.Input([4])
+    return keras.Model([a, b], layers.Dense(1)(layers.Concatenate()([norm(a), norm(b)])))
+
+
+def spectral():
+    kernel = keras.initializers.RandomNormal(stddev=2.0, seed=1)
+    inner = layers.Dense(6, kernel_initializer=kernel, kernel_regularizer='l2')
+    return keras.Sequential([keras.Input([6]), layers.SpectralNormalization(inner), layers.Dense(1)])
+
+
+@pytest.mark.parametrize('make, x, rate, fields', [
+    (video, normal(8, 3, 4, mean=3), 0.0, {'num_partitions': 2, 'num_micro_batches': 2}),
+    (siamese, [normal(8, 4, mean=3), normal(8, 4, seed=1, mean=1)], 0.0, {'num_partitions': 1, 'num_micro_batches': 2}),
+    (siamese, [normal(8, 4, mean=3), normal(8, 4, seed=1, mean=1)], 0.0, {'num_partitions': 3, 'num_micro_batches': 2}),
+    (spectral, normal(8, 6), 0.01, {'num_partitions': 2, 'recompute': 'layer'}),
+], ids=['norm of every frame', 'norm called twice in one partition', 'norm called in two partitions', 'weights assigned in call'])
+def test_weights_and_moving_averages_are_those_of_keras(make, x, rate, fields, assert_close):
+    y = np.zeros([8, 1], 'float32')
+    plain, source = fitted(make, x, y, rate=rate), fitted(make, x, y, rate=rate, **fields)
+    assert_close(source.get_weights(), plain.get_weights())
+
+
+class InferenceNorm(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.norm, self.unused = layers.BatchNormalization(momentum=0.9), layers.BatchNormalization(momentum=0.9)
+
+    def build(self, shape):
+        self.norm.build(shape)
+        self.unused.build(shape)
+
+    def call(self, inputs):
+        return self.norm(inputs, training=False)
+
+
+def test_norm_called_in_inference_mode_reads_its_averages_and_keeps_them(assert_close):
+    layer = InferenceNorm()
+    model = keras.Sequential([keras.Input([4]), layer, layers.Dense(1)])
+    for norm in (layer.norm, layer.unused):
+        norm.moving_mean.assign(np.full([4], 2.0))
+        norm.moving_variance.assign(np.full([4], 9.0))
+    x = normal(8, 4)
+    wanted = model(x, training=True)
+    out = from_keras(model, num_partitions=1, num_micro_batches=2).value_and_grad(mean_square, x, normal(8, 1), return_outputs=True)
+    assert_close(out.outputs, wanted)
+    np.testing.assert_array_equal([layer.norm.moving_mean, layer.unused.moving_mean], np.full([2, 4], 2.0))
+
+
+def test_statistics_of_a_norm_count_what_its_mask_leaves(assert_close):
+    tokens = keras.Input([6], dtype='int32')
+    norm = layers.BatchNormalization(momentum=0.0)
+    hidden = norm(layers.Embedding(9, 3, mask_zero=True)(tokens))
+    x = np.array([[1, 0, 0, 0, 0, 0], [2, 3, 4, 5, 6, 7]])
+    model = keras.Model(tokens, layers.Dense(1)(hidden))
+    table = model.layers[1].embeddings.numpy()
+    from_keras(model, num_partitions=2, num_micro_batches=2).value_and_grad(mean_square, x, np.zeros([2, 6, 1], 'float32'))
+    assert_close(norm.moving_mean.numpy(), table[1:8].mean(0))
+
+
+def test_norm_behind_a_reshape_weighs_all_rows_alike():
+    x = np.concatenate([normal(4, 8, 4), normal(4, 8, 4, seed=1, mean=10)])
+    inputs, norm = keras.Input([8, 4]), layers.BatchNormalization(momentum=0.0)
+    hidden = layers.Dense(4, activity_regularizer='l2', name='dense')(norm(keras.ops.reshape(inputs, (-1, 4))))
+    model = keras.Model(inputs, layers.Dense(1)(keras.ops.reshape(hidden, (-1, 32))))
+    gradients = []
+    for ends in ([1, 5], [3, 5]):
+        pipe = from_keras(model, num_partitions=2, num_micro_batches=2, partition_by=ends)
+        gradients.append(pipe.value_and_grad(mean_square, x, np.zeros([8, 1], 'float32')).gradients)
+        np.testing.assert_allclose(norm.moving_mean, x.reshape(-1, 4).mean(0), rtol=1e-5)
+    for one, other in zip(*gradients):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('tie', [
+    lambda hidden, table: keras.ops.einsum('btd,vd->btv', hidden, table.embeddings),
+    lambda hidden, table: layers.Lambda(lambda h: keras.ops.matmul(h, keras.ops.transpose(table.embeddings)))(hidden),
+], ids=['operation', 'lambda'])
+def test_weight_read_by_reference_gets_its_whole_gradient(tie, assert_close):
+    tokens, table = keras.Input([5], dtype='int32'), layers.Embedding(11, 6)
+    model = keras.Model(tokens, tie(layers.Dense(6)(table(tokens)), table))
+    x, y = np.arange(20).reshape(4, 5) % 11, normal(4, 5, 11)
+    with tf.GradientTape() as tape:
+        value = mean_square(y, model(x, training=True))
+    wanted = list(map(tf.convert_to_tensor, tape.gradient(value, [variable.value for variable in model.trainable_variables])))
+    for ends, recompute in (([3], 'layer'), ([1, 3], 'stage'), ([1, 2, 3], 'none')):
+        pipe = from_keras(model, num_partitions=len(ends), num_micro_batches=2, partition_by=ends, recompute=recompute)
+        assert_close(list(pipe.value_and_grad(mean_square, x, y).gradients), wanted)
+    with tf.GradientTape() as tape:
+        value = mean_square(y, pipe(x, training=True))
+    assert_close(list(map(tf.convert_to_tensor, tape.gradient(value, [v.value for v in pipe.trainable_variables]))), wanted)
+
+
+class Noise(layers.Layer):
+    def call(self, inputs, training=False):
+        return inputs + keras.random.normal(keras.ops.shape(inputs))
+
+
+def test_unseeded_random_numbers_are_new_each_time_and_the_same_for_every_cut():
+    stack = [Noise(), Noise(), layers.Dense(3, use_bias=False, kernel_initializer='identity')]
+    x, drawn = np.zeros([8, 3], 'float32'), []
+    for partitions in (1, 3):
+        pipe = from_keras(keras.Sequential([keras.Input([3]), *stack]), num_partitions=partitions, num_micro_batches=2, random_seed=3)
+        drawn.append([pipe.value_and_grad(mean_square, x, x, step=step, return_outputs=True).outputs.numpy() for step in (1, 2, 1)])
+        assert len({pipe(x).numpy()[row, 0] for row in (0, 4) for _ in range(2)}) == 4
+    (one, two, again), (other, *_) = drawn
+    np.testing.assert_array_equal(one, again)
+    np.testing.assert_array_equal(one, other)
+    assert not np.isclose(one, two).any() and not np.isclose(one[:4], one[4:]).any()
+    assert np.isfinite(keras.random.normal([]))
+
+
+class Counter(layers.Layer):
+    def build(self, shape):
+        self.count = self.add_weight(shape=(), initializer='ones', trainable=False)
+
+    def call(self, inputs):
+        self.count.assign(self.count * 2.0 + keras.ops.mean(inputs))
+        return inputs + self.count
+
+
+@pytest.mark.parametrize('schedule', ['gpipe', '1f1b'])
+def test_state_that_two_partitions_share_changes_in_the_order_of_keras(schedule):
+    x = normal(6, 4)
+    inputs, counter = keras.Input([4]), Counter()
+    model = keras.Model(inputs, counter(layers.Dense(4)(counter(inputs))))
+    outputs = np.concatenate([model(x[start:start + 2]) for start in (0, 2, 4)])
+    wanted = float(counter.count)
+    counter.count.assign(1.0)
+    pipe = from_keras(model, num_partitions=2, num_micro_batches=3, partition_by=[2, 3], schedule=schedule)
+    out = pipe.value_and_grad(mean_square, x, x, return_outputs=True)
+    np.testing.assert_allclose([float(counter.count)], [wanted], rtol=1e-5)
+    np.testing.assert_allclose(out.outputs, outputs, rtol=1e-4)
+
+
+def test_shared_state_is_refused_where_the_schedule_has_no_turns():
+    inputs, counter = keras.Input([4]), Counter(name='counter')
+    model = keras.Model(inputs, counter(layers.Dense(4)(layers.Dense(4)(layers.Dense(4)(counter(inputs))))))
+    pipe = from_keras(model, num_partitions=2, num_virtual_stages=2, num_micro_batches=2, schedule='interleaved_1f1b')
+    with pytest.raises(ValueError, match=r"assign \['counter/.*Cut the model so that one partition has them"):
+        pipe.value_and_grad(mean_square, normal(4, 4), normal(4, 4))
+
+
+class Looping(layers.Layer):
+    def build(self, shape):
+        self.count = self.add_weight(shape=(), initializer='zeros', trainable=False, name='count')
+
+    def call(self, inputs):
+        return tf.while_loop(lambda index, x: index < 2, lambda index, x: (index + 1, x + self.count.assign(self.count + 1.0)),
+                             [0, inputs])[1]
+
+
+def test_assignment_inside_a_loop_is_refused_by_name():
+    pipe = from_keras(keras.Sequential([keras.Input([4]), layers.Dense(4), Looping(name='looping')]), num_partitions=1)
+    with pytest.raises(ValueError, match="A layer assigns '.*looping/count' inside a tf.while_loop.*Assign it after the loop"):
+        pipe.value_and_grad(mean_square, normal(2, 4), normal(2, 4))
