@@ -81,10 +81,11 @@ class CompiledLoss:
         """Keras finds each loss its targets, outputs and weights; what it makes of them is noted in a list."""
         found = []
         shares = [tf.math.divide_no_nan(tf.reduce_sum(share), targets.num_rows**2) for share in targets.shares]
+        fraction = tf.reduce_sum(targets.fractions)
         recording = losses.shallow_copy(self._compile_loss)
         recording._flat_losses = [
-            part._replace(loss=functools.partial(_record, found, metrics, share, tf.reduce_sum(targets.fractions))) for part, metrics, share
-            in zip(recording._flat_losses, self._parts, shares or [None] * len(self._parts))]
+            part._replace(loss=functools.partial(_record, found, metrics, share, fraction)) for part, metrics, share in zip(
+                recording._flat_losses, self._parts, shares or [None] * len(self._parts))]
         recording._metrics = [None] * len(self._parts)  # they would be updated once a micro-batch
         y_true, sample_weight = self._structure.pack(targets.values)
         return recording(y_true, outputs, sample_weight), found

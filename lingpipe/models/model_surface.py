@@ -58,12 +58,12 @@ class ModelSurface(keras.Model):
     @property
     def input(self):
         """The symbolic inputs of the source model, in its own structure."""
-        return self._of_source('input')
+        return super().input if self.source is None else self.source.input
 
     @property
     def output(self):
         """The symbolic outputs of the source model, in its own structure."""
-        return self._of_source('output')
+        return super().output if self.source is None else self.source.output
 
     @property
     def input_shape(self):
@@ -158,6 +158,10 @@ class ModelSurface(keras.Model):
 
     def _build_for(self, inputs):
         """Creates the weights outside of any function that is being traced."""
+        if self.source is None and any(isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)) for leaf in tf.nest.flatten(inputs)):
+            raise ValueError(
+                f'{self.name!r} was given a sparse or ragged tensor, but micro-batches are cut out of dense ones. Make it dense by '
+                'tf.sparse.to_dense, or by its to_tensor().')
         if self._input_specs is None:
             self._input_specs = keras.tree.map_structure(_symbol_of_any_batch, inputs)
         if not self.pipe.built:

@@ -6,6 +6,7 @@ import warnings
 import keras
 import tensorflow as tf
 from keras.src import backend
+from keras.src.backend.common import masking
 
 from lingpipe.models import compiled_loss, loss_additivity, loss_weights, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling
@@ -37,7 +38,7 @@ class PipelineModel(model_surface.ModelSurface):
         self._kept = types.SimpleNamespace(losses={})
 
     def compile(self, optimizer='rmsprop', loss=None, loss_weights=None, metrics=None, weighted_metrics=None, run_eagerly=False,
-                steps_per_execution=1, jit_compile=False, auto_scale_loss=True):
+                steps_per_execution=1, jit_compile='auto', auto_scale_loss=True):
         """Configures training, as `keras.Model.compile` does.
 
         Args:
@@ -46,21 +47,21 @@ class PipelineModel(model_surface.ModelSurface):
             loss_weights: list or dictionary of numbers, one a loss.
             metrics: list or dictionary of metrics.
             weighted_metrics: list or dictionary of metrics that take sample weights.
-            run_eagerly: must be False.
+            run_eagerly: whether steps run eagerly, around the pipeline: what each partition computes is always traced.
             steps_per_execution: number of batches that one call of a compiled function trains on.
-            jit_compile: must be False, or 'auto', which means the same.
+            jit_compile: whether XLA compiles the functions of each partition; 'auto': as the pipeline's own Params say.
             auto_scale_loss: whether the loss is scaled where layers compute in float16.
 
         Raises:
             ValueError: an argument, or a method of the source model, cannot work with a pipeline.
         """
-        self._refuse(run_eagerly, jit_compile)
+        self._refuse_overridden_steps()
         if optimizer is not None:
             optimizer = self._with_loss_scale(keras.optimizers.get(optimizer), auto_scale_loss)
             device_placement.place(optimizer)
         self._kept.losses.clear()
-        self.pipe.forget_programs()
-        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, False, steps_per_execution, False, False)
+        self.pipe.set_jit_compile(self.pipe.params.jit_compile if jit_compile == 'auto' else jit_compile)
+        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, steps_per_execution, False, False)
 
     def compile_from_config(self, config):
         """Compiles a loaded model as it was when it was saved."""
@@ -76,11 +77,10 @@ class PipelineModel(model_surface.ModelSurface):
         """Runs the pipeline; see `GPipeLayer.call`.
 
         Raises:
-            ValueError: a mask was given.
+            ValueError: a mask was given outside of a `tf.function`.
         """
-        if mask is not None:
-            raise ValueError(f'mask was given to {self.name!r}, but a pipeline hands on the masks of its own layers only. Make the mask an '
-                             'input of the model.')
+        if any(leaf is not None for leaf in tf.nest.flatten(mask)):
+            inputs = self._masked(inputs, mask)
         self.pipe._clear_losses()
         outputs = self.pipe(inputs, training=bool(training))
         self.add_loss(self.pipe._get_own_losses())
@@ -98,7 +98,8 @@ class PipelineModel(model_surface.ModelSurface):
         targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
         try:
             loss = self._loss_in_pipeline(x, y, sample_weight, structure)
-            targets = self._on_last_device(self._with_shares, loss, x, targets)
+            if self._compile_loss is not None and loss.num_losses > 1:
+                targets = self._on_last_device(_traced(self._with_shares), loss, x, targets)
         except loss_additivity.NotAdditive as reason:
             outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
         else:
@@ -121,10 +122,20 @@ class PipelineModel(model_surface.ModelSurface):
         self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
         return self.compute_metrics(x, y, outputs, sample_weight)
 
+    def _masked(self, inputs, mask):
+        if tf.executing_eagerly():
+            raise ValueError(
+                f'A mask was given to {self.name!r} outside of a tf.function, where a pipeline loses it. Call it in one, or by '
+                'predict, or make the mask an input of the model.')
+        inputs = tf.nest.map_structure(tf.identity, inputs)
+        for tensor, its_mask in zip(keras.tree.flatten(inputs), keras.tree.flatten(mask)):
+            masking.set_keras_mask(tensor, its_mask)
+        return inputs
+
     def _train_in_pipeline(self, loss, x, targets):
         out = self.pipe.value_and_grad(
             loss, x, targets, return_outputs=self._compile_metrics is not None or self._overrides('compute_metrics'),
-            assign_state=False, loss_scale=loss_scaling.scale_of(self._built_optimizer()))
+            assign_state=tf.executing_eagerly(), loss_scale=loss_scaling.scale_of(self._built_optimizer()))
         self._require_some_loss()
         self._update(out.gradients, tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm), out.state_updates)
         self._loss_tracker.update_state(out.loss, sample_weight=_num_rows(x))
@@ -174,8 +185,6 @@ class PipelineModel(model_surface.ModelSurface):
 
     def _with_shares(self, loss, x, targets):
         """Several losses need their weights in the whole mini-batch, which the last partition sees one part of at a time."""
-        if self._compile_loss is None or loss.num_losses == 1:
-            return targets
         weights = loss_weights.weights_of_batch(self.pipe, loss, x, targets)
         if weights is None:
             raise loss_additivity.NotAdditive('One of several losses is weighed by a mask that the model computes with its weights')
@@ -224,24 +233,24 @@ class PipelineModel(model_surface.ModelSurface):
         with tf.device(self.pipe.stages[-1].device):
             return function(*arguments)
 
-    def _refuse(self, run_eagerly, jit_compile):
+    def _refuse_overridden_steps(self):
         own = [] if self.source is None else [
             name for name in _STEPS if getattr(type(self.source), name) is not getattr(keras.Model, name)]
         if own:
             raise ValueError(
-                f'Model {self.source.name!r} of class {type(self.source).__name__} overrides {own}, which a PipelineModel does not call. '
-                'Override the same methods in a subclass of PipelineModel.')
-        if run_eagerly:
-            raise ValueError('run_eagerly=True was given, but eagerly no two partitions would overlap. Leave it False, and '
-                             'debug the source model eagerly.')
-        if jit_compile not in (False, 'auto'):
-            raise ValueError(f'jit_compile={jit_compile!r} would compile all partitions for one device. Leave it False.')
+                f'Model {self.source.name!r} of class {type(self.source).__name__} overrides {own}, which a PipelineModel does not '
+                'call. Override the same methods in a subclass of PipelineModel.')
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
         """Keras's own `compile` goes by the policy of the model; what counts is that of the layers."""
         if auto_scale_loss and self.pipe.computes_in_float16 and not loss_scaling.is_scaling(optimizer):
             return keras.optimizers.LossScaleOptimizer(optimizer)
         return optimizer
+
+
+def _traced(function):
+    """A step that runs eagerly traces what needs a graph."""
+    return tf.function(function, autograph=False) if tf.executing_eagerly() else function
 
 
 def _num_rows(x):

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.pipeline import graph_pieces
+from lingpipe.pipeline import control_flow, graph_pieces
 
 
 def refuse_lost_batches(graph, outputs):
@@ -27,8 +27,8 @@ def refuse_lost_batches(graph, outputs):
         lost = [spec for spec in unit.specs if spec.shape.is_fully_defined()]
         if lost and _reads_examples(unit, [values[number] for number in unit.inputs]):
             raise ValueError(
-                f'Layer {unit.name!r} makes a tensor of shape {tuple(lost[0].shape)} of all examples of a batch, but would get those of one '
-                'micro-batch only. Set num_micro_batches=1, or compute it in the loss.')
+                f'Layer {unit.name!r} makes a tensor of shape {tuple(lost[0].shape)} of all examples of a batch, but would get '
+                'those of one micro-batch only. Set num_micro_batches=1, or compute it in the loss.')
     for number in outputs:
         if values[number].shape.rank == 0 or values[number].shape[0] is not None:
             name = next((unit.name for unit in graph.units if number in unit.outputs), graph.model.name)
@@ -45,7 +45,8 @@ def _reads_examples(unit, specs):
         with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
             return unit(list(inputs), training=True)
 
-    graph = tf.function(run, autograph=False).get_concrete_function(
+    graph = control_flow.until_traced(
+        tf.function(run, autograph=False).get_concrete_function,
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
     shapes = frozenset(operation.outputs[0].ref() for operation in graph.get_operations() if operation.type in ('Shape', 'Size'))
     needed = graph_pieces.ancestors([tensor for tensor in graph.outputs if tensor.shape.is_fully_defined()], stops=shapes)

@@ -1,5 +1,7 @@
 """GPipeLayer: a stack of layers cut into partitions, each on its own device, fed with micro-batches."""
 
+import functools
+import itertools
 import types
 import warnings
 
@@ -97,7 +99,7 @@ class GPipeLayer(base_layer.BaseLayer):
             self._seed_variable = self._seed_generator.state.value  # TensorFlow finds it here when it saves functions
         self._traced = types.SimpleNamespace(losses={}, functions={})  # in which TensorFlow looks for nothing to save
         self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
-        self._stages = None
+        self._stages, self._replicas, self._jit_compile = None, [], params.jit_compile
 
     @classmethod
     def from_keras(cls, model, **fields):
@@ -171,6 +173,13 @@ class GPipeLayer(base_layer.BaseLayer):
         for each in self._stages or []:
             each.forget_programs()
 
+    def set_jit_compile(self, jit_compile):
+        """Says whether XLA compiles the functions of each partition from now on, and has everything traced again."""
+        self._jit_compile = jit_compile
+        for each in itertools.chain(*self._replicas):
+            each.set_jit_compile(jit_compile)
+        self.forget_programs()
+
     @tf.autograph.experimental.do_not_convert
     def build_from_specs(self, input_specs):
         """Cuts the stack and creates every weight on its partition's device.
@@ -216,7 +225,7 @@ class GPipeLayer(base_layer.BaseLayer):
         generators = random_seeds.seed_generator_states(self.stack)
         return [stage.Stage(index, [stage.LayerSegment(layer, start + place) for place, layer in enumerate(self.stack[start:end])],
                             device, generators,
-                            jit_compile=self.params.jit_compile, num_replicas=self.params.num_replicas)
+                            jit_compile=self._jit_compile, num_replicas=self.params.num_replicas)
                 for index, (start, end, (device, *_)) in enumerate(runs)]
 
     def _enter(self, inputs):
@@ -385,5 +394,15 @@ class GPipeLayer(base_layer.BaseLayer):
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])
-        return self._traced.functions.setdefault(key, tf.function(
+        function = self._traced.functions.setdefault(key, tf.function(
             device_calls.rest_on_host(self.stages[0].device, method), autograph=False))
+        return functools.partial(_traced, function) if tf.config.functions_run_eagerly() else function
+
+
+def _traced(function, *arguments):
+    """What a pipeline lays out is a graph, even where TensorFlow is told to run functions eagerly."""
+    tf.config.run_functions_eagerly(False)
+    try:
+        return function(*arguments)
+    finally:
+        tf.config.run_functions_eagerly(True)

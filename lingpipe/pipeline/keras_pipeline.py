@@ -31,6 +31,7 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
             raise ValueError(
                 f'dtype_policy={params.dtype_policy!r} was given to a pipeline that is made from a Keras model, whose layers have '
                 'policies of their own. Leave it out, and call keras.config.set_dtype_policy before the model is made.')
+        _refuse_sparse_inputs(model)
         graph = keras_model.ModelGraph(model)
         if params.num_micro_batches != 1 or params.num_replicas != 1:
             graph.refuse_micro_batches()
@@ -115,7 +116,7 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         self.graph.move_variables(parts, grid[0])
         generators = list({id(state): state for unit in self.graph.units
                            for state in random_seeds.seed_generator_states(unit.layers)}.values())
-        return [stage.Stage(index, part.segments, device, generators, part.sources, self.params.jit_compile,
+        return [stage.Stage(index, part.segments, device, generators, part.sources, self._jit_compile,
                             self.params.num_replicas)
                 for index, (part, device) in enumerate(zip(parts, grid[0]))]
 
@@ -126,6 +127,14 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
 def _as_tensor(leaf):
     """The model itself makes sparse and ragged tensors dense."""
     return leaf if leaf is None or isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)) else tf.convert_to_tensor(leaf)
+
+
+def _refuse_sparse_inputs(model):
+    names = [symbol.name for symbol in getattr(model, 'inputs', None) or [] if getattr(symbol, 'sparse', False)]
+    if names:
+        raise ValueError(
+            f'Inputs {names} of model {model.name!r} are sparse, but micro-batches are cut out of dense tensors. Make them '
+            'keras.Input(..., sparse=False); sparse tensors that the model is given then become dense.')
 
 
 def _require_enough_units(graph, params):

@@ -93,6 +93,9 @@ def _port(stage, variables, weights, results):
         def gradient(upstream):
             if save_context.in_save_context():
                 return _not_saved(variables)
+            if 'sums' not in results:
+                raise ValueError('A pipeline has no forward-mode derivatives, as of tf.autodiff.ForwardAccumulator. Take gradients '
+                                 'by a tf.GradientTape.')
             with tf.device(device_kinds.for_single_operations(stage.device)):
                 return [_total(results['sums'], variable) for variable in variables]
 

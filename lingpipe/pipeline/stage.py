@@ -93,6 +93,7 @@ class Stage:
         identities = [id(variable) for variable in seed_generators]
         self._own_seed_generators = [(identities.index(id(variable)), variable) for variable in own]
         self._programs = {}
+        self._changing = set()  # places of attributes that layers change themselves, such as counters of calls
         self._zeros = {}
 
     def on(self, device):
@@ -133,9 +134,14 @@ class Stage:
         return replica_sums.Replica(num_replicas, self._replica_sums, index, micro_batch, self.jit_compile)
 
     def trainability(self):
-        """Returns what is not frozen now, and how layers are set: another answer than before makes programs and layouts out of date."""
+        """Returns what is not frozen now, and how layers are set: with another answer, programs and layouts are out of date."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
-        return (*map(id, self.trainable_variables), *frozen, *_settings(self.layers))
+        settings = [setting for place, setting in _settings(self.layers).items() if place not in self._changing]
+        return (*map(id, self.trainable_variables), *frozen, *settings)
+
+    def set_jit_compile(self, jit_compile):
+        """Says whether XLA compiles the stage's functions; on some kinds of devices it always does."""
+        self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
 
     def forget_programs(self):
         """Has everything traced again: attributes of layers may have changed."""
@@ -217,20 +223,31 @@ class Stage:
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
         nests = str(tf.nest.map_structure(lambda spec: 0, specs)) + str(structure)
-        key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer, self.trainability())
-        if key not in self._programs:
+        key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer)
+        if (key, self.trainability()) not in self._programs:
+            before = _settings(self.layers)
             with tf.device(None):  # not tf.init_scope, inside which no gradient tape records
-                self._programs[key] = control_flow.until_traced(
+                program = control_flow.until_traced(
                     stage_program.StageProgram, self, specs, structure, loss, training, by_layer)
-        return self._programs[key]
+            self._changing |= {place for place, value in _settings(self.layers).items() if before.get(place) != value}
+            self._programs[key, self.trainability()] = program
+        return self._programs[key, self.trainability()]
 
 
 def _settings(layers):
-    """Returns what a trace takes for constants: numbers, texts, functions, and tensors such as an adapted mean."""
-    settings = [value for layer in layers for sublayer in layer._flatten_layers()
-                for name, value in vars(sublayer).items() if not name.startswith('_')]
-    plain = [value for value in settings if value is None or isinstance(value, (bool, int, float, str)) or inspect.isroutine(value)]
-    return plain + [value.ref() for value in settings if isinstance(value, tf.Tensor) and not tf.is_symbolic_tensor(value)]
+    """Returns what a trace takes for constants: numbers, texts, functions, and tensors such as an adapted mean.
+
+    They are in a dictionary whose keys are pairs of the id of a layer and the name of an attribute.
+    """
+    settings = {(id(sublayer), name): value for layer in layers for sublayer in layer._flatten_layers()
+                for name, value in vars(sublayer).items() if not name.startswith('_')}
+    return {place: value.ref() if isinstance(value, tf.Tensor) else value for place, value in settings.items()
+            if _is_constant(value)}
+
+
+def _is_constant(value):
+    is_plain = value is None or isinstance(value, (bool, int, float, str)) or inspect.isroutine(value)
+    return is_plain or isinstance(value, tf.Tensor) and not tf.is_symbolic_tensor(value)
 
 
 def call_layers(layers, inputs, training):

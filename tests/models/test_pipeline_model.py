@@ -8,6 +8,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import lingpipe
 from lingpipe.layers.keras_params import KerasParams
@@ -353,24 +354,32 @@ def test_a_pipeline_of_a_model_is_a_layer_of_another(tmp_path):
     assert_near(keras.saving.load_model(tmp_path / 'model.keras').predict(x, verbose=0), pipelined.predict(x, verbose=0))
 
 
-@pytest.mark.parametrize('arguments, message', [
-    ({'run_eagerly': True}, 'run_eagerly=True'), ({'jit_compile': True}, 'jit_compile=True'),
-    ({'optimizer': keras.optimizers.SGD(loss_scale_factor=2.0)}, 'loss_scale_factor=2.0')])
-def test_what_cannot_work_is_refused(arguments, message):
-    _, pipelined = pair(classifier)
-    with pytest.raises(ValueError, match=message):
-        pipelined.compile(**{'loss': 'mse', **arguments})
-
-
-def test_a_missing_or_summed_loss_and_another_layer_are_refused():
+def test_a_constant_loss_scale_a_missing_loss_and_another_layer_are_refused():
     x, y = data()
-    for loss, message in ((None, 'has no loss, and no layer'), (keras.losses.MeanSquaredError(reduction='sum'), "reduction='sum'")):
-        _, pipelined = pair(two_heads_in_a_list)
-        pipelined.compile('sgd', loss)
-        with pytest.raises(ValueError, match=message):
-            pipelined.fit(x, [y, y], verbose=0)
+    _, pipelined = pair(two_heads_in_a_list)
+    with pytest.raises(ValueError, match='loss_scale_factor=2.0'):
+        pipelined.compile(keras.optimizers.SGD(loss_scale_factor=2.0), 'mse')
+    pipelined.compile('sgd')
+    with pytest.raises(ValueError, match='has no loss, and no layer'):
+        pipelined.fit(x, [y, y], verbose=0)
     with pytest.raises(TypeError, match='given a Dense'):
         lingpipe.PipelineModel(layers.Dense(3))
+
+
+@pytest.mark.parametrize('option', ['run_eagerly', 'jit_compile'])
+def test_steps_run_eagerly_and_partitions_by_xla_as_asked(option):
+    assert_same_training(*pair(classifier, num_partitions=2), *data(8), lambda: {**adam(), option: True}, epochs=1)
+
+
+def test_a_pipeline_is_traced_where_tensorflow_runs_functions_eagerly():
+    x, y = data(8)
+    plain, pipelined = pair(classifier, num_partitions=2)
+    tf.config.run_functions_eagerly(True)
+    try:
+        assert_near(pipelined.predict(x, verbose=0), plain.predict(x, verbose=0))
+        assert_same_training(plain, pipelined, x, y, adam, epochs=1)
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 def test_float16_trains_with_a_scaled_loss_as_in_keras():
