@@ -4,6 +4,7 @@ import inspect
 from typing import Any, NamedTuple
 
 import keras
+import tensorflow as tf
 from keras.src.models.functional import Functional
 
 
@@ -71,12 +72,21 @@ def _trace(node, training):
         with keras.StatelessScope() as scope:
             outputs = model.call(*args, **kwargs)
         functional = Functional(symbols, keras.tree.flatten(outputs), name=model.name)
+        _require_runnable(functional)
     except Exception:  # whatever a model says to symbols, it was not written for them
         return None
     if scope.state_mapping or scope.losses or len(keras.tree.flatten(outputs)) != len(node.outputs):
         return None
     description = _description(functional, training)
     return None if description is None else _Trace(CallGraph(functional, inputs), description)
+
+
+def _require_runnable(functional):
+    """Sizes that the model leaves open are None in symbols, which operations such as reshapes may have been given."""
+    specs = [tf.TensorSpec([2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)], symbol.dtype)
+             for symbol in functional.inputs]
+    with keras.StatelessScope():
+        tf.function(lambda values: functional(values, training=False), autograph=False).get_concrete_function(specs)
 
 
 def _description(functional, training):
