@@ -60,8 +60,18 @@ class PipelineModel(model_surface.ModelSurface):
             optimizer = self._with_loss_scale(keras.optimizers.get(optimizer), auto_scale_loss)
             device_placement.place(optimizer)
         self._kept.losses.clear()
-        self.pipe.set_jit_compile(self.pipe.params.jit_compile if jit_compile == 'auto' else jit_compile)
-        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, steps_per_execution, False, False)
+        jit_compile = self.pipe.params.jit_compile if jit_compile == 'auto' else jit_compile
+        super().compile(
+            optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, steps_per_execution, jit_compile, auto_scale_loss=False)
+
+    @property
+    def jit_compile(self):
+        """False: steps are never compiled as one program for one device; set to True, it has XLA compile each partition."""
+        return False
+
+    @jit_compile.setter
+    def jit_compile(self, value):
+        self.pipe.set_jit_compile(bool(value))
 
     def compile_from_config(self, config):
         """Compiles a loaded model as it was when it was saved."""

@@ -125,8 +125,10 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
 
 
 def _as_tensor(leaf):
-    """The model itself makes sparse and ragged tensors dense."""
-    return leaf if leaf is None or isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)) else tf.convert_to_tensor(leaf)
+    """The model itself makes sparse tensors dense."""
+    if isinstance(leaf, tf.RaggedTensor):
+        raise ValueError('A pipeline was given a ragged tensor, but micro-batches are cut out of dense ones. Make it dense by its to_tensor().')
+    return leaf if leaf is None or isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
 
 
 def _refuse_sparse_inputs(model):

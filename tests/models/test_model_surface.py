@@ -143,9 +143,11 @@ def test_a_new_head_takes_the_tensors_of_the_trained_body(models):
     assert pipelined(head)(X).shape == (6, 2)
 
 
-def test_sparse_and_ragged_tensors_enter_as_in_keras(models):
+def test_sparse_tensors_enter_as_in_keras_and_ragged_ones_are_refused(models):
     source, model = models
     np.testing.assert_allclose(model(tf.sparse.from_dense(X)), source(X), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match='ragged tensor'):
+        model(tf.RaggedTensor.from_tensor(X))
     with pytest.raises(ValueError, match='mask was given'):
         model(X, mask=np.ones([6], bool))
 
