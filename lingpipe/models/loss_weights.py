@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.pipeline import boundary, graph_pieces, stage
+from lingpipe.pipeline import boundary, control_flow, graph_pieces, stage
 
 
 def weights_of_batch(pipe, loss, x, targets):
@@ -39,7 +39,7 @@ def weights_of_batch(pipe, loss, x, targets):
             weights.extend(loss.weights(targets, blank))
 
     specs = tf.nest.map_structure(_spec_of, (inputs, targets, variables))
-    graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
+    graph = control_flow.until_traced(tf.function(trace, autograph=False).get_concrete_function, *specs).graph
     given = tf.nest.flatten((inputs, targets))
     arguments, values = graph.inputs[:len(given)], graph.inputs[len(given):]
     if _depend_on(weights, values, zeros, arguments):

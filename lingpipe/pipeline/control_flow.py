@@ -57,6 +57,8 @@ def run(layer, function):
         return _run_translated(layer, function)
     try:
         return function()
+    except UntranslatedError:
+        raise
     except TypeError as error:  # TensorFlow's for a tensor in the place of a Python boolean, integer or list
         if tf.executing_eagerly() or not _functions_of_users(layer):
             raise

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lingpipe.layers import unallocated
 from lingpipe.pipeline import action as actions
-from lingpipe.pipeline import analysis, graph_pieces, layer_function, liveness
+from lingpipe.pipeline import analysis, control_flow, graph_pieces, layer_function, liveness
 from lingpipe.pipeline.liveness import size
 
 
@@ -170,7 +170,8 @@ def measure(layer, specs):
         results['outputs'], results['gradients'] = layer_function.forward_and_backward(
             layer, inputs, values, output_gradients)
 
-    graph = tf.function(trace, autograph=False).get_concrete_function(
+    graph = control_flow.until_traced(
+        tf.function(trace, autograph=False).get_concrete_function,
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
     traced = _Traced(graph, len(tf.nest.flatten(specs)), tf.nest.flatten(results['outputs']), given, results['gradients'])
     memory = traced.memory()._replace(

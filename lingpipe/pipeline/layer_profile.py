@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.pipeline import analysis, layer_function, layer_times_file
+from lingpipe.pipeline import analysis, control_flow, layer_function, layer_times_file
 
 _LEAST_RUNS = 5
 _LEAST_SECONDS = 0.1
@@ -172,7 +172,7 @@ def _layer_time(forward, both, backward_from_inputs):
 
 def _as_call(function, arguments):
     """Returns a function without arguments that calls a traced one as a pipeline does, with little work for Python."""
-    traced = tf.function(function, autograph=False).get_concrete_function(*arguments)
+    traced = control_flow.until_traced(tf.function(function, autograph=False).get_concrete_function, *arguments)
     tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
     return lambda: tf.raw_ops.PartitionedCall(args=tensors, Tout=[output.dtype for output in traced.outputs], f=traced)
 

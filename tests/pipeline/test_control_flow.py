@@ -101,7 +101,7 @@ def test_layers_that_branch_and_loop_on_tensors_give_what_they_give_eagerly(batc
     loss, gradients = eager_value_and_grad(
         lambda x: model(x, training=True), lambda: model.losses, model.trainable_variables, x, y)
     outputs = np.concatenate([model(x[:2]), model(x[2:])])
-    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=2)
+    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=2, memory_limit=1e9, batch_size=4)
     out = pipe.value_and_grad(mean_square, x, y)
     assert_close((out.loss, out.gradients), (loss, gradients))
     assert_close(pipe(x), outputs)
@@ -136,3 +136,39 @@ def test_an_error_of_the_layers_own_is_told_as_it_is():
     inputs = keras.Input([4])
     with pytest.raises(TypeError, match="object of type 'int' has no len"):
         gpipe_layer.GPipeLayer.from_keras(keras.Model(inputs, Wrong()(inputs)))
+
+
+def test_a_branch_on_the_number_of_rows_is_met_where_that_is_open(batch):
+    class Halved(layers.Layer):
+        def call(self, inputs):
+            self.add_loss(keras.ops.mean(inputs))
+            if keras.ops.shape(inputs)[0] > 3:
+                return inputs / 2.0
+            return inputs
+
+        def compute_output_spec(self, inputs):
+            return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+    model = keras.Sequential([keras.Input([4]), Halved(), layers.Dense(2)])
+    wanted = model(batch[0])
+    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2)
+    call = tf.function(lambda x: pipe(x), input_signature=[tf.TensorSpec([None, 4])])
+    np.testing.assert_allclose(call(batch[0]), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(call(batch[0][:2]), model(batch[0][:2]), rtol=1e-5, atol=1e-6)
+
+
+def test_what_cannot_be_translated_is_refused_by_name(batch):
+    class Early(layers.Layer):
+        def call(self, inputs):
+            if keras.ops.sum(inputs) > 0:
+                if keras.ops.max(inputs) > 0:
+                    return inputs
+            inputs = inputs + 1.0
+            return [inputs][int(keras.ops.min(inputs) > 0)]
+
+        def compute_output_spec(self, inputs):
+            return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+    inputs = keras.Input([4])
+    with pytest.raises(ValueError, match="'early' branches or loops on a tensor.*keras.ops.cond"):
+        gpipe_layer.GPipeLayer.from_keras(keras.Model(inputs, Early(name='early')(inputs)))
