@@ -104,13 +104,13 @@ class Drawing:
             self.add(self._random.choices(possible, [kind.weight for kind in possible])[0].name, x)
 
     def outputs(self):
-        """Returns the numbers of first outputs that nothing reads and that a model can return, the newest first."""
-        read, number, found = {number for node in self.nodes for number in node.inputs}, len(self.inputs), []
-        for node in self.nodes:
+        """Returns the numbers of what nothing reads and a model can return, one of a layer, the newest ones first."""
+        read, number, found = {number for node in self.nodes for number in node.inputs}, len(self.inputs), {}
+        for place, node in enumerate(self.nodes):
             if number not in read and program.can_be_output(node.outputs[0]):
-                found.insert(0, number)
+                found[place if node.shared_with is None else node.shared_with] = number
             number += len(node.outputs)
-        return found
+        return list(found.values())[::-1]
 
     def close(self):
         """Makes of the newest value one that a model can return."""
