@@ -10,7 +10,7 @@ from keras.src.backend.common import masking
 
 from lingpipe.models import compiled_loss, loss_additivity, loss_weights, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling
-from lingpipe.pipeline import variable_values
+from lingpipe.pipeline import losses, variable_values
 
 _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics')
 
@@ -110,10 +110,12 @@ class PipelineModel(model_surface.ModelSurface):
             loss = self._loss_in_pipeline(x, y, sample_weight, structure)
             if self._compile_loss is not None and loss.num_losses > 1:
                 targets = self._on_last_device(_traced(self._with_shares), loss, x, targets)
+            outputs = self._train_in_pipeline(loss, x, targets)
         except loss_additivity.NotAdditive as reason:
             outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
-        else:
-            outputs = self._train_in_pipeline(loss, x, targets)
+        except losses.WeightUnknownError:
+            reason = 'A layer adds a loss, and the weight of the main loss depends on outputs'
+            outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def test_step(self, data):

@@ -9,6 +9,10 @@ _PLAIN = (str, int, float, bool)
 _MEANS = ('sum_over_batch_size', 'mean', 'mean_with_sample_weight')
 
 
+class WeightUnknownError(ValueError):
+    """The weight of a loss depends on outputs, and is wanted before there are any."""
+
+
 def as_metrics(loss_fn):
     """Wraps a loss function for the last stage.
 

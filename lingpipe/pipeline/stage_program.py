@@ -5,7 +5,7 @@ import functools
 import tensorflow as tf
 
 from lingpipe.distribute import device_kinds
-from lingpipe.pipeline import graph_pieces, stage_trace
+from lingpipe.pipeline import graph_pieces, losses, stage_trace
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
 # What the compiler of libtpu 0.0.51 lets programs for TPU v2 and v3 have; v4 and v5e take more.
@@ -211,16 +211,17 @@ class StageProgram:
             targets: nest of tensors.
 
         Raises:
-            ValueError: when the weight depends on more than the targets.
+            WeightUnknownError: when the weight depends on more than the targets.
         """
         weight = self.trace.forward['metrics']['loss'][1]
         feeds = {inner.ref(): outer for inner, outer in zip(self._arguments['targets'], tf.nest.flatten(targets))}
         needed = graph_pieces.ancestors([weight], stops=frozenset(feeds))
         others = {tensor.op for tensor in self._all_arguments() if tensor.ref() not in feeds}
         if needed & others:
-            raise ValueError(
-                'A layer adds a loss (add_loss or an activity regularizer), and the weight of the main loss depends on more '
-                'than its targets: the two cannot be brought together. Let the weight depend on y_true and sample_weight only.')
+            raise losses.WeightUnknownError(
+                f'A layer adds a loss (add_loss or an activity regularizer), and the weight of the main loss, behind layer '
+                f'{self._stage.layers[-1].name!r}, depends on outputs, as by a Keras mask: the two cannot be brought together inside of '
+                'the pipeline. Train a PipelineModel, which computes such losses on the whole batch, or call the pipeline as a layer.')
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def has_residuals(self, known, flow):
