@@ -97,7 +97,7 @@ def _compare(model, batch, count):
         found = pipeline_step(model, batch, count)
     except ValueError as error:
         return Verdict('refused' if 'lingpipe' in _raiser(error) else 'crashed', _line_of(error))
-    except Exception as error:  # the table tells of every crash
+    except Exception as error:  # the table reports every crash
         return Verdict('crashed', f'{type(error).__name__}: {_line_of(error)}')
     differences = _differences(model, expected, found)
     without = [gradient is None for gradient in expected.gradients]

@@ -22,7 +22,7 @@ def move(variable, device):
     """Moves a Keras variable to another device, in place.
 
     Its new `tf.Variable` goes by the name and the id of the old one, by which optimizers know it. Functions that were traced
-    before still read the old copy and have to be traced anew.
+    before still read the old copy and have to be traced again.
 
     Args:
         variable: Keras variable.

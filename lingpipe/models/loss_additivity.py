@@ -29,7 +29,7 @@ class NotAdditive(Exception):
 def kinds_of(compile_loss, y_true, outputs, sample_weight, variables):
     """Finds the kind of each of the losses that a model was compiled with.
 
-    Keras's own losses are known to compute each example by itself. Any other is tried on a few made-up examples, once as a
+    Keras's own losses are known to compute each example by itself. Any other is tried on a few random examples, once as a
     batch and once in parts.
 
     Args:
@@ -73,7 +73,7 @@ def _kind(loss, y_true, outputs, is_weighted, variables):
     except NotAdditive:
         raise
     except Exception as error:
-        raise NotAdditive(f'The loss {loss.name!r} could not be tried on made-up examples ({type(error).__name__})') from error
+        raise NotAdditive(f'The loss {loss.name!r} could not be tried on random examples ({type(error).__name__})') from error
     if found is None:
         raise NotAdditive(f'The loss {loss.name!r} of a batch is neither the mean nor the sum of the losses of its parts')
     if found != 'rows' and is_weighted:
@@ -138,7 +138,7 @@ def _shape(spec):
 
 
 def _examples(y_true, outputs):
-    """Returns made-up arrays: numbers between 0 and 1, classes for integers, as many as the outputs have."""
+    """Returns random arrays: numbers between 0 and 1, classes for integers, as many as the outputs have."""
     random = np.random.default_rng(0)
     num_classes = max(2, tf.nest.flatten(outputs)[0].shape[-1] or 2)
 
