@@ -17,6 +17,26 @@ import tensorflow as tf
 tf.config.list_logical_devices()  # from now on they stay eight, whatever a page or a program under test asks for
 
 
+# Modules that cost little and see most of what an edit can break: `pytest -m quick` runs them.
+_QUICK = {
+    'distribute': ['cluster_config', 'device_kinds', 'gradient_sums'],
+    'layers': ['attention', 'batch_normalization', 'drop_path', 'training_step'],
+    'models': ['base_task', 'language_model', 'sampling', 'whole_batch_losses'],
+    'optimizers': ['lars', 'learning_rate_schedules'],
+    'pipeline': ['control_flow', 'gpipe_layer_schedules', 'gradient_flow', 'graph_pieces', 'liveness', 'losses', 'memory_model',
+                 'micro_batches', 'partition', 'partition_table', 'replay', 'schedule', 'schedule_file', 'schedule_simulation',
+                 'stage_scope', 'subclassed_model', 'validation'],
+    'tests': ['hyperparams', 'model_registry', 'private_names'],
+    'training': ['errors', 'initial_weights', 'lock', 'logdir', 'moving_average', 'progress', 'tables', 'variables']}
+
+
+def pytest_collection_modifyitems(items):
+    """Marks the tests of quick modules."""
+    for item in items:
+        if item.path.stem.removeprefix('test_') in _QUICK.get(item.path.parent.name, []):
+            item.add_marker(pytest.mark.quick)
+
+
 def pytest_xdist_auto_num_workers():
     """One process more than there are cores: some tests wait for other processes for most of their time."""
     return len(os.sched_getaffinity(0)) + 1

@@ -174,7 +174,7 @@ class Stage:
             for index, segment in enumerate(self.segments):
                 scope.enter(segment, index, by_layer)
                 between.append(_without_shared_tensors(segment(between[-1], training=training), between[-1]))
-        return StageCall(between[-1], between[1:-1], scope, list(scope.losses))
+        return StageCall(between[-1], between[1:-1], scope, list(scope.added_losses))
 
     def seeds(self, seed_and_step, micro_batch):
         """Returns the `random_seeds.Seeds` of a micro-batch: every call of a layer in the model has its own.

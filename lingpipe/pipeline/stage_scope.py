@@ -64,6 +64,7 @@ class StageScope(keras.StatelessScope):
         borrowed: dictionary from the id of a variable that the stage does not have to the pair of variable and placeholder.
         versions: list of `Version`s.
         norm_calls: list of `NormCall`s, in the order of the calls.
+        added_losses: list of the losses that layers added. (From `losses` Keras takes out those of a layer that is called again.)
     """
 
     def __init__(self, variables, values, seeds, watch):
@@ -73,7 +74,7 @@ class StageScope(keras.StatelessScope):
         self._segment = -1
         self._assigned, self._deferred = {}, collections.Counter()
         self._trainable = {id(variable): variable for variable in variables.weights}
-        self.borrowed, self.versions, self.norm_calls = {}, [], []
+        self.borrowed, self.versions, self.norm_calls, self.added_losses = {}, [], [], []
         for variable in variables.weights:
             self._add_version(variable)
 
@@ -103,6 +104,10 @@ class StageScope(keras.StatelessScope):
             else:
                 self._borrow(variable)
         return self.state_mapping[id(variable)]
+
+    def add_loss(self, loss):
+        super().add_loss(loss)
+        self.added_losses.append(loss)
 
     def add_update(self, update):
         variable, value = update

@@ -130,6 +130,18 @@ def test_weight_read_by_reference_gets_its_whole_gradient(tie, assert_close):
     assert_close(list(map(tf.convert_to_tensor, tape.gradient(value, [v.value for v in pipe.trainable_variables]))), wanted)
 
 
+def test_a_shared_layer_adds_the_losses_of_all_its_calls():
+    x, shared = keras.Input([4]), layers.Dense(4, activity_regularizer='l2', name='shared')
+    model = keras.Model(x, shared(shared(shared(x))))
+    batch = normal(4, 4)
+    model(batch, training=True)
+    wanted = sum(map(float, model.losses))
+    for ends in ([3], [2, 3]):
+        pipe = from_keras(model, num_partitions=len(ends), num_micro_batches=2, partition_by=ends)
+        out = pipe.value_and_grad(lambda y, outputs: 0.0 * mean_square(y, outputs), batch, batch)
+        np.testing.assert_allclose(out.loss, wanted, rtol=1e-5)
+
+
 class Noise(layers.Layer):
     def call(self, inputs, training=False):
         return inputs + keras.random.normal(keras.ops.shape(inputs))
