@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import types
 import warnings
 
 import keras
@@ -97,7 +96,8 @@ class GPipeLayer(base_layer.BaseLayer):
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # TensorFlow finds it here when it saves functions
-        self._traced = types.SimpleNamespace(losses={}, functions={})  # in which TensorFlow looks for nothing to save
+        for name in ('_functions', '_losses_of_targets'):  # past Keras and TensorFlow, who would look in them for what to save
+            object.__setattr__(self, name, {})
         self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
         self._stages, self._replicas, self._jit_compile = None, [], params.jit_compile
 
@@ -168,8 +168,8 @@ class GPipeLayer(base_layer.BaseLayer):
 
     def forget_programs(self):
         """Has everything traced again by the next call: attributes of layers may have changed."""
-        self._traced.losses.clear()
-        self._traced.functions.clear()
+        self._losses_of_targets.clear()
+        self._functions.clear()
         for each in self._stages or []:
             each.forget_programs()
 
@@ -350,15 +350,15 @@ class GPipeLayer(base_layer.BaseLayer):
     def _loss_of_targets(self, loss_fn):
         """Returns the loss as the last stage calls it, the same object for equal losses: programs are kept by it."""
         key = losses.identity(loss_fn)
-        if key not in self._traced.losses:
+        if key not in self._losses_of_targets:
             metrics = losses.as_metrics(loss_fn)
-            self._traced.losses[key] = lambda targets, outputs: metrics(
+            self._losses_of_targets[key] = lambda targets, outputs: metrics(
                 targets[0], self.pack_outputs(outputs), *targets[1:])
-            if len(self._traced.losses) == _MANY_LOSSES:
+            if len(self._losses_of_targets) == _MANY_LOSSES:
                 warnings.warn(
                     f'{self.name!r} was given its {_MANY_LOSSES}th loss function. Each is traced and kept: make the loss once, outside '
                     'of the training loop.', stacklevel=3)
-        return self._traced.losses[key]
+        return self._losses_of_targets[key]
 
     def _require_built(self, x):
         if not self.built:
@@ -394,7 +394,7 @@ class GPipeLayer(base_layer.BaseLayer):
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])
-        function = self._traced.functions.setdefault(key, tf.function(
+        function = self._functions.setdefault(key, tf.function(
             device_calls.rest_on_host(self.stages[0].device, method), autograph=False))
         return functools.partial(_traced, function) if tf.config.functions_run_eagerly() else function
 

@@ -300,7 +300,7 @@ def test_the_number_of_the_step_may_be_a_python_integer_without_a_new_graph_for_
 
     for step in range(3):
         pipe.value_and_grad(loss, x, y, step=step)
-        traces.append([function.experimental_get_tracing_count() for function in pipe._traced.functions.values()])
+        traces.append([function.experimental_get_tracing_count() for function in pipe._functions.values()])
     assert traces == [[1]] * 3
 
 
