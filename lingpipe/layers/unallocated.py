@@ -37,6 +37,14 @@ def allocated_variables():
     if outer is not None and not outer.initialize_variables:
         yield
         return
+    with outside_of_scopes():
+        yield
+
+
+@contextlib.contextmanager
+def outside_of_scopes():
+    """Inside this scope variables are made as if no model was being run symbolically or only described."""
+    outer = global_state.get_global_attribute(_SCOPE)
     global_state.set_global_attribute(_SCOPE, None)
     try:
         with tf.init_scope():

@@ -114,7 +114,7 @@ class _DevicePlacement:
         self._halves, self._scales = make(_half_squares), make(device_functions.scaled)
 
     def _constants(self):
-        """What the optimizer's methods read as Python numbers; Keras too traces them anew when a model is compiled again."""
+        """What the optimizer's methods read as Python numbers; Keras too traces them again when a model is compiled again."""
         numbers = {name: value for name, value in vars(self._optimizer).items() if isinstance(value, _PLAIN_TYPES)}
         return repr(numbers), *map(id, self._constraints.values())
 

@@ -21,7 +21,7 @@ class UntranslatableError(ValueError):
 
 
 def until_traced(trace, *arguments):
-    """Calls a function that traces layers; anew, and as if for the first time, where a layer turned out to need translation.
+    """Calls a function that traces layers; again, as if for the first time, where a layer turned out to need translation.
 
     Translation takes time, and few layers need it: they are traced without first.
 

@@ -52,6 +52,7 @@ class GPipeLayer(base_layer.BaseLayer):
     """
 
     observer = None
+    _functions = _losses_of_targets = None  # what was traced and by which losses; a dictionary each
 
     @classmethod
     def Params(cls):

@@ -97,7 +97,7 @@ class ModelGraph:
     def move_variables(self, stage_parts, devices):
         """Moves the variables of each stage to its device, in place, with what the model's optimizer keeps for them.
 
-        Keras traces the model's functions anew.
+        Keras traces the model's functions again.
 
         Args:
             stage_parts: list of `StageParts` of this model.

@@ -4,8 +4,9 @@ import functools
 import random
 
 import tensorflow as tf
-from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
+
+from lingpipe.layers import unallocated
 
 # Folded in where no generator has a place of its own; call indices, which are folded in too, are smaller.
 _UNTRACKED = 2**31
@@ -107,13 +108,11 @@ def make_global_generator():
 
     Python's random state, from which Keras draws its seed, stays as it is, and with it the weights of layers that are made later.
     """
-    random_state, outer = random.getstate(), global_state.get_global_attribute('stateless_scope')
-    global_state.set_global_attribute('stateless_scope', None)
+    random_state = random.getstate()
     try:
-        with tf.init_scope(), tf.device('CPU:0'):
+        with unallocated.outside_of_scopes(), tf.device('CPU:0'):
             seed_generator.global_seed_generator()
     finally:
-        global_state.set_global_attribute('stateless_scope', outer)
         random.setstate(random_state)
 
 

@@ -104,7 +104,7 @@ def _description(functional, training):
 
 
 def _identity(operation):
-    """Operations such as an addition are made anew in every trace."""
+    """Operations such as an addition are new objects in every trace."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
     return type(operation).__name__, repr([value for name, value in vars(operation).items() if name.lstrip('_') in _arguments(operation)])

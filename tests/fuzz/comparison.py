@@ -92,7 +92,7 @@ def compare(make, x, y, sample_weight, loss, fields, way, is_random=False, has_1
 
 
 def forget():
-    """Lets Keras begin to name layers anew, under its default policy."""
+    """Lets Keras name layers from the start again, under its default policy."""
     keras.config.set_dtype_policy('float32')
     keras.backend.clear_session(free_memory=False)
 
