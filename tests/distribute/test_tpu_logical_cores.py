@@ -196,20 +196,29 @@ def values_on_cpu(kind, num_steps):
     return [np.asarray(row), *(variable.numpy() for variable in variables)]
 
 
-@pytest.mark.parametrize('kind', ['convolution', 'transformer'])
-def test_the_program_of_one_replica_computes_what_the_pipeline_does_elsewhere(kind):
+def of_one_replica(kind):
     _, program, batch = make_program(kind, 2, mesh=(1, 1, 1, 2))
-    actual = values_after(program, OffItsCores(trace(program, batch)), batch, 2)
+    return program, batch, trace(program, batch)
+
+
+@pytest.fixture(scope='module')
+def traced_convolution():
+    return of_one_replica('convolution')
+
+
+@pytest.mark.parametrize('kind', ['convolution', 'transformer'])
+def test_the_program_of_one_replica_computes_what_the_pipeline_does_elsewhere(kind, request):
+    program, batch, traced = request.getfixturevalue('traced_convolution') if kind == 'convolution' else of_one_replica(kind)
+    actual = values_after(program, OffItsCores(traced), batch, 2)
     expected = values_on_cpu(kind, 2)
     assert len(actual) == len(expected)
     for one, other in zip(actual, expected):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(np.abs(other).max(initial=0), 1e-2))
 
 
-def test_a_step_that_is_not_finite_changes_nothing():
-    _, program, batch = make_program('convolution', 2, mesh=(1, 1, 1, 2))
-    step, poisoned = OffItsCores(trace(program, batch)), (batch[0] * float('nan'), *batch[1:])
-    step(*batch)
+def test_a_step_that_is_not_finite_changes_nothing(traced_convolution):
+    program, batch, traced = traced_convolution
+    step, poisoned = OffItsCores(traced), (batch[0] * float('nan'), *batch[1:])
     before = [variable.numpy() for variable in map(variable_placement.native, program._changing_variables())]
     row, = step(*poisoned)
     assert not np.isfinite(row[0])
@@ -217,9 +226,8 @@ def test_a_step_that_is_not_finite_changes_nothing():
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
-def test_the_host_stops_where_a_step_is_not_finite():
-    _, program, batch = make_program('convolution', 2, mesh=(1, 1, 1, 2))
-    graph = trace(program, batch).graph
+def test_the_host_stops_where_a_step_is_not_finite(traced_convolution):
+    graph = traced_convolution[-1].graph
     check, = (operation for operation in graph.get_operations() if operation.type == 'Assert')
     counting = [operation for operation in graph.get_operations()
                 if operation.type.startswith('Assign') and operation.device.endswith('CPU:0')]
