@@ -169,7 +169,7 @@ def outcomes(command_line):
         'killed': lambda: killed_training(command_line),
         'two trainings': lambda: two_trainings(command_line),
         'inspect_model': lambda: inspected_model(command_line),
-        'list': lambda: run('--mode=list'),
+        'list': lambda: run_forked('--mode=list'),
         'plan': lambda: run_forked(
             TINY, '--mode=plan', '--accelerator=v3', '--logdir=planned', '--model_params_override=task.body.num_partitions=auto'),
         'compiled plan': lambda: run_forked(TINY, '--mode=plan', '--compile', '--logdir=compiled'),

@@ -41,7 +41,7 @@ def trained(make_pipe, num_partitions, policy='mixed_bfloat16', **fields):
 
 
 @pytest.mark.parametrize('schedule, recompute, num_partitions', [
-    ('gpipe', 'stage', 4), ('1f1b', 'none', 4), ('zb_h1', 'stage', 2)])
+    ('1f1b', 'stage', 4), ('zb_h1', 'none', 2)])
 def test_bfloat16_gives_the_same_bits_for_every_number_of_partitions(schedule, recompute, num_partitions, make_pipe):
     pipe, one = trained(make_pipe, 1, schedule=schedule, recompute=recompute)
     other_pipe, other = trained(make_pipe, num_partitions, schedule=schedule, recompute=recompute)

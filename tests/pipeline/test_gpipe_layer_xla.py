@@ -23,7 +23,7 @@ def squared_error(y_true, y):
 
 
 @pytest.mark.parametrize('schedule, recompute', [
-    ('gpipe', 'none'), ('gpipe', 'layer'), ('1f1b', 'stage'), ('zb_h1', 'stage')])
+    ('gpipe', 'layer'), ('1f1b', 'none'), ('zb_h1', 'stage')])
 def test_compiled_partitions_equal_the_plain_layers(
         schedule, recompute, make_pipe, PlainStack, assert_close, assert_gradients_close):
     x, y = batch(32)
