@@ -182,7 +182,7 @@ class Execution:
         known = program.feed({
             'inputs': self._wiring.inputs(stage.index, lambda producer: self._outputs[producer, m]),
             'targets': self._targets[m] if self._is_last(stage) else (),
-            'position': self._positions.of(m), **self._state.enter(stage)})
+            'position': self._positions.of(m), 'factors': self._factors_of_added_losses(stage, m), **self._state.enter(stage)})
         flow = self._flows[stage.index] if self._flows else None
         results, self._known[stage.index, m] = self._in_turn(
             stage, program.forward, known, self._what_forward_keeps(stage, m), flow)
@@ -249,6 +249,15 @@ class Execution:
             gradients = self._take_gradients(stage.index, m)
         return gradients + ([self._added_gradient(stage)] if program.num_added_losses else [])
 
+    def _factors_of_added_losses(self, stage, m):
+        """A mean over rows counts by the rows of its micro-batch; a sum by all rows, by which the total is divided in the end."""
+        are_sums = self._wiring.added_sums[stage.index]
+        if not are_sums:
+            return []
+        with tf.device(device_kinds.for_single_operations(stage.device)):
+            rows = tf.cast(self._positions.of(m)[3], tf.float32)
+            return [tf.stack([self._num_rows_of_batch if is_sum else rows for is_sum in are_sums])]
+
     def _added_gradient(self, stage):
         return self._added_gradients[stage.index] if self._loss is None else self._share_of_added_losses
 
@@ -265,9 +274,16 @@ class Execution:
         with tf.device(last.device):
             weights = [self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._targets]
         with tf.device(device_kinds.for_single_operations(last.device)):
+            weight = across_replicas.sum_over_replicas(last.device, tf.add_n(weights))
+            return self._scaled(weight / self._num_rows_of_batch)
+
+    @functools.cached_property
+    def _num_rows_of_batch(self):
+        """The rows of the micro-batches of all replicas together, a float32 scalar."""
+        last = self.stages[-1].device
+        with tf.device(device_kinds.for_single_operations(last)):
             rows = tf.add_n([tf.cast(each.num_rows, tf.float32) for each in self.siblings])
-            weight, rows = across_replicas.sum_over_replicas(last.device, (tf.add_n(weights), rows))
-            return self._scaled(weight / rows)
+            return across_replicas.sum_over_replicas(last, rows)
 
     def _scaled(self, gradient):
         return gradient if self._loss_scale is None else gradient * self._loss_scale

@@ -5,7 +5,7 @@ import functools
 import tensorflow as tf
 
 from lingpipe.distribute import device_kinds
-from lingpipe.pipeline import graph_pieces, losses, stage_trace
+from lingpipe.pipeline import graph_pieces, loss_growth, losses, stage_trace
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
 # What the compiler of libtpu 0.0.51 lets programs for TPU v2 and v3 have; v4 and v5e take more.
@@ -79,12 +79,13 @@ class StageProgram:
 
         Args:
             arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `values` (a `Variables`) and
-                `position`, what `positions.Positions` gives; and `statistics` and `borrowed`, those of `Trace.given_statistics`
-                and `Trace.borrowed`.
+                `position`, what `positions.Positions` gives; and `statistics`, `borrowed` and `factors`, those of
+                `Trace.given_statistics`, `Trace.borrowed` and `Trace.given_factors`.
         """
         known = {inner.ref(): outer for name, tensors in self._arguments.items()
                  for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}
         known.update({inner.ref(): outer for (_, inner), outer in zip(self.trace.borrowed, arguments['borrowed'])})
+        known.update({inner.ref(): outer for inner, outer in zip(self.trace.given_factors, arguments['factors'])})
         return {**known, self.trace.given_statistics.ref(): arguments['statistics']}
 
     def forward(self, known, kept, flow=None):
@@ -243,6 +244,11 @@ class StageProgram:
         """1 if layers of the stage add losses, whose sum has a gradient of its own, else 0."""
         return 1 if self.trace.forward['losses'] else 0
 
+    @functools.cached_property
+    def added_sums(self):
+        """For each loss that layers added whether it is a sum over rows; see `loss_growth`, whose kind of trace this must be."""
+        return loss_growth.are_sums(self._graph, self.trace.added_losses, self._arguments['inputs'])
+
     def _call(self, key, known, outputs, feeds=(), side_effects=()):
         if key not in self._pieces:
             given = [*self._all_arguments(), *self.trace.given_gradients, *self.trace.given_sums]
@@ -267,7 +273,7 @@ class StageProgram:
 
     def _all_arguments(self):
         return [tensor for tensors in self._arguments.values() for tensor in tensors] + [
-            self.trace.given_statistics, *[placeholder for _, placeholder in self.trace.borrowed]]
+            self.trace.given_statistics, *self.trace.given_factors, *[placeholder for _, placeholder in self.trace.borrowed]]
 
     @functools.cached_property
     def _backward_operations(self):

@@ -21,7 +21,9 @@ class Trace(NamedTuple):
         outputs: `Boundary`.
         output_structure: `Structure` of the outputs.
         forward: dictionary with `outputs`, `statistics`, `assigned` (list of new values), `metrics` and `losses` (a list with
-            the sum of the losses that layers added and the number of rows, or an empty one).
+            the sum of the losses that layers added, each times its factor, and the number of rows, or an empty one).
+        added_losses: list of scalars, the losses that layers added.
+        given_factors: list with the placeholder for what each of `added_losses` is multiplied by; empty where there are none.
         statistics: the `BatchStatistics`.
         given_statistics: placeholder for the statistics of the micro-batches so far.
         borrowed: list of pairs (Keras variable, placeholder) of variables that layers read and the stage does not have.
@@ -41,6 +43,8 @@ class Trace(NamedTuple):
     outputs: boundary.Boundary
     output_structure: boundary.Structure
     forward: dict
+    added_losses: list
+    given_factors: list
     statistics: batch_statistics.BatchStatistics
     given_statistics: tf.Tensor
     borrowed: list
@@ -76,7 +80,9 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
                                   stage.seeds(position[:2], position[2]), training, by_layer, tape.watch)
             with call.scope:  # a loss may read weights too
                 metrics = {} if loss is None else loss(targets, call.outputs)
-            losses = rows.added_losses(call.losses)
+            added = [tf.cast(tf.reduce_sum(loss), tf.float32) for loss in call.losses]
+            given_factors = [_placeholder(tf.TensorSpec([len(added)]))] if added else []
+            losses = rows.sums_of_added(added, *given_factors)
             outputs = boundary.unpack(call.outputs)
             differentiated = (outputs.differentiable if loss is None else [metrics['loss'][0]]) + losses[:1]
         between = [boundary.unpack(nest) for nest in call.between] if by_layer else []
@@ -88,7 +94,7 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
             'statistics': statistics.merge(given_statistics, statistics.of_micro_batch(call.scope.norm_calls), rows.is_empty is not None),
             'assigned': [rows.unless_empty(value, old) for _, value, old in assigned]}
         traces.append(Trace(
-            outputs, boundary.structure_of(call.outputs), forward, statistics, given_statistics,
+            outputs, boundary.structure_of(call.outputs), forward, added, given_factors, statistics, given_statistics,
             list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
             **_backward(tape, differentiated, inputs.differentiable, call.scope.versions, between, rows,
                         len(stage.segments) if by_layer else 0)))
@@ -113,13 +119,11 @@ class _Rows:
         """Returns `value`, or what counts where there are no rows, which batch norm and means answer with NaN."""
         return value if self.is_empty is None else tf.where(self.is_empty, otherwise, value)
 
-    def added_losses(self, losses):
+    def sums_of_added(self, losses, factors=None):
         """Returns the sum and the weight of losses that layers added: the mean over the mini-batch goes by rows."""
         if not losses:
             return []
-        rows = tf.cast(self._count, tf.float32)
-        total = tf.add_n([tf.cast(tf.reduce_sum(loss), tf.float32) for loss in losses])
-        return [tf.math.multiply_no_nan(total, rows), rows]
+        return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(losses), factors)), tf.cast(self._count, tf.float32)]
 
 
 def _backward(tape, differentiated, inputs, versions, between, rows, num_segments):
