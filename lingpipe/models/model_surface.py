@@ -102,8 +102,7 @@ class ModelSurface(keras.Model):
         return self.pipe.compute_output_spec(inputs, training=bool(training))
 
     def compute_output_shape(self, input_shape):
-        symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
-        return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
+        return self.pipe.compute_output_shape(input_shape)
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, return_losses=False, **kwargs):
         """Runs the layers on the given values, one after the other and without micro-batches; see `keras.Layer.stateless_call`."""

@@ -20,6 +20,7 @@ from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
     balancing,
     batch_specs,
+    keras_masks,
     loss_pass,
     losses,
     micro_batches,
@@ -237,22 +238,37 @@ class GPipeLayer(base_layer.BaseLayer):
         """Returns what the last stage hands out as the nest that the user gets."""
         return outputs
 
-    def compute_output_spec(self, inputs, training=False):
+    def compute_mask(self, inputs, previous_mask):
+        """None: outputs have the masks that the layers inside gave them."""
+
+    def compute_output_spec(self, inputs, training=False, mask=None):
         for layer in self.stack:
             inputs = layer.compute_output_spec(inputs)
         return inputs
 
-    def call(self, inputs, training=False):
+    def compute_output_shape(self, input_shape):
+        symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
+        return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
+
+    def call(self, inputs, training=False, mask=None):
         """Runs the stack; the order of actions is always GPipe's, since the loss lies outside.
 
         Args:
             inputs: nest of tensors `[batch, ...]`.
             training: Python boolean.
+            mask: nest of boolean Keras masks of the inputs, or of Nones; None: there are none.
 
         Returns:
-            Nest of tensors `[batch, ...]`.
+            Nest of tensors `[batch, ...]`, with the masks that the last layer gives them.
+
+        Raises:
+            ValueError: training is a tensor.
         """
-        outputs, added = self._in_function(pipeline_call.call)(self, self._enter(inputs), bool(training))
+        if tf.is_tensor(training) and tf.is_symbolic_tensor(training):
+            raise ValueError(f'training={training} was given to {self.name!r} as a tensor, but inference and training are different '
+                             'programs. Give a Python boolean, and call the pipeline in both branches of a tf.cond if need be.')
+        inputs = keras_masks.put_on(self._enter(inputs), mask)
+        outputs, added = self._in_function(pipeline_call.call)(self, inputs, bool(training))
         for loss in added:
             self.add_loss(loss)
         return self.pack_outputs(outputs)
@@ -395,8 +411,8 @@ class GPipeLayer(base_layer.BaseLayer):
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])
-        function = self._functions.setdefault(key, tf.function(
-            device_calls.rest_on_host(self.stages[0].device, method), autograph=False))
+        function = self._functions.setdefault(key, keras_masks.function(
+            device_calls.rest_on_host(self.stages[0].device, method)))
         return functools.partial(_traced, function) if tf.config.functions_run_eagerly() else function
 
 

@@ -67,8 +67,8 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         model = keras.saving.deserialize_keras_object(config['model'])
         return cls(model, gpipe_layer.GPipeLayer.Params().FromTextWithTypes(config['params']))
 
-    def compute_output_spec(self, inputs, training=False):
-        return self.pack_outputs(keras.tree.flatten(super().compute_output_spec(inputs, training=training)))
+    def compute_output_spec(self, inputs, training=False, mask=None):
+        return self.pack_outputs(keras.tree.flatten(super().compute_output_spec(inputs)))
 
     def to_keras(self):
         """Makes a plain Keras model of the present weights, all on the device of the first partition.

@@ -148,8 +148,6 @@ def test_sparse_tensors_enter_as_in_keras_and_ragged_ones_are_refused(models):
     np.testing.assert_allclose(model(tf.sparse.from_dense(X)), source(X), rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match='ragged tensor'):
         model(tf.RaggedTensor.from_tensor(X))
-    with pytest.raises(ValueError, match='mask was given'):
-        model(X, mask=np.ones([6], bool))
 
 
 def no_batch(function):
