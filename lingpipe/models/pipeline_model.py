@@ -1,5 +1,6 @@
 """A pipeline as a Keras model: compile, fit, evaluate, predict and save, with every schedule."""
 
+import functools
 import types
 import warnings
 
@@ -9,7 +10,7 @@ from keras.src import backend
 
 from lingpipe.models import compiled_loss, loss_additivity, loss_weights, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling
-from lingpipe.pipeline import losses, variable_values
+from lingpipe.pipeline import gpipe_layer, losses, variable_values
 
 _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics')
 
@@ -85,7 +86,7 @@ class PipelineModel(model_surface.ModelSurface):
     def call(self, inputs, training=None, mask=None):
         """Runs the pipeline; see `GPipeLayer.call`."""
         self.pipe._clear_losses()
-        outputs = self.pipe(inputs, training=False if training is None else training, mask=mask)
+        outputs = self.pipe(inputs, training=training, mask=mask)
         self.add_loss(self.pipe._get_own_losses())
         return outputs
 
@@ -245,7 +246,9 @@ class PipelineModel(model_surface.ModelSurface):
 
 def _traced(function):
     """A step that runs eagerly traces what needs a graph."""
-    return tf.function(function, autograph=False) if tf.executing_eagerly() else function
+    if not tf.executing_eagerly():
+        return function
+    return functools.partial(gpipe_layer.traced, tf.function(function, autograph=False))
 
 
 def _num_rows(x):

@@ -1,6 +1,7 @@
 """GPipeLayer: a stack of layers cut into partitions, each on its own device, fed with micro-batches."""
 
 import functools
+import inspect
 import itertools
 import warnings
 
@@ -250,12 +251,18 @@ class GPipeLayer(base_layer.BaseLayer):
         symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
         return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
 
-    def call(self, inputs, training=False, mask=None):
+    @functools.cached_property
+    def _may_train_by_default(self):
+        """Whether a layer is in training unless it is told otherwise, as those that augment images."""
+        return any(inspect.signature(layer.call).parameters['training'].default is True
+                   for layer in self._flatten_layers(include_self=False) if 'training' in inspect.signature(layer.call).parameters)
+
+    def call(self, inputs, training=None, mask=None):
         """Runs the stack; the order of actions is always GPipe's, since the loss lies outside.
 
         Args:
             inputs: nest of tensors `[batch, ...]`.
-            training: Python boolean.
+            training: Python boolean; None: what each layer takes for granted.
             mask: nest of boolean Keras masks of the inputs, or of Nones; None: there are none.
 
         Returns:
@@ -268,7 +275,9 @@ class GPipeLayer(base_layer.BaseLayer):
             raise ValueError(f'training={training} was given to {self.name!r} as a tensor, but inference and training are different '
                              'programs. Give a Python boolean, and call the pipeline in both branches of a tf.cond if need be.')
         inputs = keras_masks.put_on(self._enter(inputs), mask)
-        outputs, added = self._in_function(pipeline_call.call)(self, inputs, bool(training))
+        if training is None and not self._may_train_by_default:
+            training = False
+        outputs, added = self._in_function(pipeline_call.call)(self, inputs, training if training is None else bool(training))
         for loss in added:
             self.add_loss(loss)
         return self.pack_outputs(outputs)
@@ -413,13 +422,14 @@ class GPipeLayer(base_layer.BaseLayer):
         key = (method, *[part.trainability() for part in self.stages])
         function = self._functions.setdefault(key, keras_masks.function(
             device_calls.rest_on_host(self.stages[0].device, method)))
-        return functools.partial(_traced, function) if tf.config.functions_run_eagerly() else function
+        return functools.partial(traced, function)
 
 
-def _traced(function, *arguments):
-    """What a pipeline lays out is a graph, even where TensorFlow is told to run functions eagerly."""
+def traced(function, *arguments):
+    """Calls a `tf.function` as a graph, which what a pipeline lays out is even where TensorFlow is told to run functions eagerly."""
+    eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:
         return function(*arguments)
     finally:
-        tf.config.run_functions_eagerly(True)
+        tf.config.run_functions_eagerly(eagerly)

@@ -212,7 +212,7 @@ def _call_of(node):
 
     def call(values, training):
         args, kwargs = arguments.fill_in(dict(zip(map(id, arguments.keras_tensors), values)))
-        if takes_training:
+        if takes_training and training is not None:
             kwargs = {**kwargs, 'training': training}
         return keras.tree.flatten(operation(*args, **kwargs))
 
