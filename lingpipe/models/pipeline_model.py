@@ -1,16 +1,16 @@
 """A pipeline as a Keras model: compile, fit, evaluate, predict and save, with every schedule."""
 
+import functools
 import types
 import warnings
 
 import keras
 import tensorflow as tf
 from keras.src import backend
-from keras.src.backend.common import masking
 
 from lingpipe.models import compiled_loss, loss_additivity, loss_weights, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling
-from lingpipe.pipeline import losses, variable_values
+from lingpipe.pipeline import gpipe_layer, losses, variable_values
 
 _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics')
 
@@ -84,15 +84,9 @@ class PipelineModel(model_surface.ModelSurface):
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
-        """Runs the pipeline; see `GPipeLayer.call`.
-
-        Raises:
-            ValueError: a mask was given outside of a `tf.function`.
-        """
-        if any(leaf is not None for leaf in tf.nest.flatten(mask)):
-            inputs = self._masked(inputs, mask)
+        """Runs the pipeline; see `GPipeLayer.call`."""
         self.pipe._clear_losses()
-        outputs = self.pipe(inputs, training=bool(training))
+        outputs = self.pipe(inputs, training=training, mask=mask)
         self.add_loss(self.pipe._get_own_losses())
         return outputs
 
@@ -133,16 +127,6 @@ class PipelineModel(model_surface.ModelSurface):
         loss = self._compute_loss(x, y, outputs, sample_weight, training=False)
         self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
         return self.compute_metrics(x, y, outputs, sample_weight)
-
-    def _masked(self, inputs, mask):
-        if tf.executing_eagerly():
-            raise ValueError(
-                f'A mask was given to {self.name!r} outside of a tf.function, where a pipeline loses it. Call it in one, or by '
-                'predict, or make the mask an input of the model.')
-        inputs = tf.nest.map_structure(tf.identity, inputs)
-        for tensor, its_mask in zip(keras.tree.flatten(inputs), keras.tree.flatten(mask)):
-            masking.set_keras_mask(tensor, its_mask)
-        return inputs
 
     def _train_in_pipeline(self, loss, x, targets):
         out = self.pipe.value_and_grad(
@@ -188,7 +172,7 @@ class PipelineModel(model_surface.ModelSurface):
             if not self._compile_loss.built:
                 backend.compute_output_spec(self._compile_loss, *symbols)
             with tf.init_scope():
-                kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.pipe.trainable_variables)
+                kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.variables)
             self._kept.losses[repr(structure)] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
         return self._kept.losses[repr(structure)]
 
@@ -262,7 +246,9 @@ class PipelineModel(model_surface.ModelSurface):
 
 def _traced(function):
     """A step that runs eagerly traces what needs a graph."""
-    return tf.function(function, autograph=False) if tf.executing_eagerly() else function
+    if not tf.executing_eagerly():
+        return function
+    return functools.partial(gpipe_layer.traced, tf.function(function, autograph=False))
 
 
 def _num_rows(x):

@@ -23,12 +23,13 @@ def as_metrics(loss_fn):
             name to (mean, weight) with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; where `is_sum`, it is given `fractions` besides.
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; where `is_sum`, it is given
+        `fractions` before the weights.
     """
     if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
         return _KerasMean(loss_fn)
     if is_sum(loss_fn):
-        return lambda y_true, outputs, sample_weight, fractions: {
+        return lambda y_true, outputs, fractions, sample_weight=None: {
             'loss': (_sum(loss_fn(y_true, outputs, sample_weight=sample_weight)), _sum(fractions))}
 
     def metrics(y_true, outputs, sample_weight=None):

@@ -378,8 +378,21 @@ def test_a_pipeline_is_traced_where_tensorflow_runs_functions_eagerly():
     try:
         assert_near(pipelined.predict(x, verbose=0), plain.predict(x, verbose=0))
         assert_same_training(plain, pipelined, x, y, adam, epochs=1)
+        assert_same_training(*pair(two_heads, num_partitions=2), x, {'near': y, 'far': x[:, :2]}, lambda: {
+            'optimizer': 'sgd', 'loss': {'near': cross_entropy(), 'far': 'mse'}}, epochs=1)
     finally:
         tf.config.run_functions_eagerly(False)
+
+
+def test_a_call_without_training_leaves_it_to_the_layers():
+    augment = layers.RandomTranslation(0.5, 0.5, fill_mode='constant')
+    images = keras.Input([6, 6, 3])
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(
+        keras.Model(images, layers.Rescaling(2.0)(augment(images))), num_partitions=2))
+    x = np.random.default_rng(0).uniform(size=(4, 6, 6, 3)).astype('float32')
+    assert np.abs(model(x) - 2 * x).max() > 0.1
+    np.testing.assert_allclose(model(x, training=False), 2 * x)
+    np.testing.assert_allclose(model.predict(x, verbose=0), 2 * x)
 
 
 def test_float16_trains_with_a_scaled_loss_as_in_keras():
