@@ -40,8 +40,8 @@ def drawn(drawing, model, num_rows, nest, num_trained):
     if len(names) > 1 and not model.frozen and drawing.flag():
         losses[names[-1]] = 'None'
     arguments = _arguments(drawing, losses, nest)
-    weights = [None, ()] if all(len(shape) <= (2 if len(shapes) == 1 else 1) for shape in shapes) else [None]
-    weight = drawing.choose([*weights, shapes[0][:-1]] if len(shapes) == 1 else weights)
+    is_one = len(names) == 1 and nest == 'list'
+    weight = drawing.choose([None, shapes[0][:-1] if is_one else ()]) if is_one or all(len(shape) == 1 for shape in shapes) else None
     compiled = drawing.choose(_WAYS_TO_RUN if 'random' in model.traits else _WAYS_TO_RUN_WITHOUT_RANDOM_NUMBERS)
     source, more = _optimizer(drawing, num_trained > 0, model.policy)
     batch = Batch(num_rows, f'loss = {nest_of_sources(nest, names, list(losses.values()))}', source, 'float32', weight)
