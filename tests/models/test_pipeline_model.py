@@ -384,12 +384,13 @@ def test_a_pipeline_is_traced_where_tensorflow_runs_functions_eagerly():
 
 def test_float16_trains_with_a_scaled_loss_as_in_keras():
     x, y = data()
+    y = np.repeat(y[:, np.newaxis], 8, axis=1)  # the mean divides by more than the examples
     results = []
     for wrap in (lambda model: model, lambda model: lingpipe.PipelineModel(
             lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=1))):
         keras.utils.set_random_seed(0)
         source = keras.Sequential([keras.Input(x.shape[1:]), keras.layers.Flatten(dtype='mixed_float16'), keras.layers.Dense(
-            4, 'relu', dtype='mixed_float16'), keras.layers.Dense(4, dtype='mixed_float16')])
+            4, 'relu', dtype='mixed_float16'), keras.layers.Dense(32, dtype='mixed_float16'), keras.layers.Reshape((8, 4))])
         model = wrap(source)
         optimizer = keras.optimizers.LossScaleOptimizer(
             keras.optimizers.SGD(0.1), initial_scale=2.0 ** 18, dynamic_growth_steps=3)
