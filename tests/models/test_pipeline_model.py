@@ -408,3 +408,23 @@ def test_compile_scales_the_loss_by_itself_where_layers_compute_in_float16():
     model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
     model.compile('sgd', 'mse')
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+class Residual(keras.Model):
+    """Adds its inputs, of which Keras casts the type, to what a layer makes of them."""
+
+    def __init__(self):
+        super().__init__(dtype='mixed_bfloat16')
+        self.dense = layers.Dense(5, dtype='mixed_bfloat16')
+
+    def call(self, inputs):
+        return inputs + self.dense(inputs)
+
+
+def test_a_subclassed_model_may_rely_on_casts_of_its_policy():
+    def make():
+        inputs = keras.Input((5,))
+        return keras.Model(inputs, layers.Dense(3)(Residual()(inputs)))
+
+    plain, pipelined = pair(make, num_partitions=2)
+    assert_same_training(plain, pipelined, *data(), lambda: {'optimizer': 'sgd', 'loss': cross_entropy()}, 2e-2)
