@@ -168,7 +168,7 @@ class PipelineModel(model_surface.ModelSurface):
         if self._compile_loss is None:
             return compiled_loss.no_loss
         if repr(structure) not in self._kept.losses:
-            symbols = keras.tree.map_structure(_symbol_of, (y, self._symbolic_outputs(x), sample_weight))
+            symbols = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, self._symbolic_outputs(x), sample_weight))
             if not self._compile_loss.built:
                 backend.compute_output_spec(self._compile_loss, *symbols)
             with tf.init_scope():
@@ -177,7 +177,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._kept.losses[repr(structure)]
 
     def _symbolic_outputs(self, x):
-        return self.pipe.compute_output_spec(keras.tree.map_structure(_symbol_of, x))
+        return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
 
     def _with_shares(self, loss, x, targets):
         """Several losses need their weights in the whole mini-batch, which the last partition sees one part of at a time."""
@@ -257,10 +257,6 @@ def _num_rows(x):
 
 def _first_tensor(x):
     return next(leaf for leaf in tf.nest.flatten(x) if leaf is not None)
-
-
-def _symbol_of(tensor):
-    return None if tensor is None else keras.KerasTensor(tensor.shape, keras.backend.standardize_dtype(tensor.dtype))
 
 
 keras.saving.get_custom_objects()['PipelineModel'] = PipelineModel  # .h5 files name classes without their package

@@ -10,6 +10,7 @@ from lingpipe.pipeline import (
     boundary,
     boundary_gradients,
     gradient_flow,
+    losses,
     micro_batches,
     positions,
     stage_program,
@@ -53,7 +54,7 @@ class Execution:
         observer: what lays the calls out in this object's place, such as `action_times.ActionTimes`, or None. Its
             `around(replica, action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last the
             operation that the device's next call waits for.
-        loss_scale: scalar tensor that all gradients are to be multiplied by, or None.
+        loss_scale: scalar tensor that all gradients of the mean loss are to be multiplied by, or None.
         first_micro_batch: number of the first of the micro-batches, where other replicas have those before it.
         replica: number of the replica.
         equal_rows: whether the micro-batches of all replicas have one number of rows, known now; None: find out here.
@@ -261,7 +262,7 @@ class Execution:
             return []
         with tf.device(device_kinds.for_single_operations(stage.device)):
             rows = tf.cast(self._positions.of(m)[3], tf.float32)
-            return [tf.stack([self._num_rows_of_batch if is_sum else rows for is_sum in are_sums])]
+            return [tf.stack([self._total_rows if is_sum else rows for is_sum in are_sums])]
 
     def _added_gradient(self, stage):
         return self._added_gradients[stage.index] if self._loss is None else self._share_of_added_losses
@@ -275,23 +276,43 @@ class Execution:
     @functools.cached_property
     def _share_of_added_losses(self):
         """What the gradients of added losses are multiplied by, so that one division by the loss's total weight is right."""
-        last = self.stages[-1]
-        with tf.device(last.device):
-            weights = [self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._targets]
-        with tf.device(device_kinds.for_single_operations(last.device)):
-            weight = across_replicas.sum_over_replicas(last.device, tf.add_n(weights))
-            return self._scaled(weight / self._num_rows_of_batch)
+        with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
+            return self._scaled(self._total_weight / self._total_rows)
 
     @functools.cached_property
-    def _num_rows_of_batch(self):
+    def _total_weight(self):
+        """What the mean loss of the mini-batch divides by, found before any output is there."""
+        last = self.stages[-1].device
+        with tf.device(last):
+            weights = [self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._targets]
+        with tf.device(device_kinds.for_single_operations(last)):
+            return across_replicas.sum_over_replicas(last, tf.add_n(weights))
+
+    @functools.cached_property
+    def _total_rows(self):
         """The rows of the micro-batches of all replicas together, a float32 scalar."""
         last = self.stages[-1].device
         with tf.device(device_kinds.for_single_operations(last)):
             rows = tf.add_n([tf.cast(each.num_rows, tf.float32) for each in self.siblings])
             return across_replicas.sum_over_replicas(last, rows)
 
+    @functools.cached_property
+    def scale_of_sum(self):
+        """What gradients of the sum over the mini-batch are multiplied by, so that float16 holds what it does in Keras.
+
+        They are larger than those of the mean by the weight that it divides by; where that depends on outputs, rows are taken.
+        """
+        if self._loss_scale is None:
+            return None
+        try:
+            weight = self._total_weight
+        except losses.WeightUnknownError:
+            weight = self._total_rows
+        with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
+            return self._loss_scale / tf.where(weight > 0.0, weight, 1.0)
+
     def _scaled(self, gradient):
-        return gradient if self._loss_scale is None else gradient * self._loss_scale
+        return gradient if self.scale_of_sum is None else gradient * self.scale_of_sum
 
     def _take_gradients(self, producer, m):
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)

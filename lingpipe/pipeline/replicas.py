@@ -59,6 +59,11 @@ class Replicas:
             metrics, losses, weights, weight_gradients, [nest for part in parts for nest in part.input_gradients])
 
     @property
+    def scale_of_sum(self):
+        """What gradients of the sum over the mini-batch are multiplied by, or None."""
+        return self._executions[0].scale_of_sum
+
+    @property
     def added_losses(self):
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows)."""
         parts, last = [execution.added_losses for execution in self._executions], self._executions[0].stages[-1].device

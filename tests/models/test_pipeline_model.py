@@ -397,12 +397,13 @@ def test_a_call_without_training_leaves_it_to_the_layers():
 
 def test_float16_trains_with_a_scaled_loss_as_in_keras():
     x, y = data()
+    y = np.repeat(y[:, np.newaxis], 8, axis=1)  # the mean divides by more than the examples
     results = []
     for wrap in (lambda model: model, lambda model: lingpipe.PipelineModel(
             lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=1))):
         keras.utils.set_random_seed(0)
         source = keras.Sequential([keras.Input(x.shape[1:]), keras.layers.Flatten(dtype='mixed_float16'), keras.layers.Dense(
-            4, 'relu', dtype='mixed_float16'), keras.layers.Dense(4, dtype='mixed_float16')])
+            4, 'relu', dtype='mixed_float16'), keras.layers.Dense(32, dtype='mixed_float16'), keras.layers.Reshape((8, 4))])
         model = wrap(source)
         optimizer = keras.optimizers.LossScaleOptimizer(
             keras.optimizers.SGD(0.1), initial_scale=2.0 ** 18, dynamic_growth_steps=3)
@@ -420,3 +421,23 @@ def test_compile_scales_the_loss_by_itself_where_layers_compute_in_float16():
     model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
     model.compile('sgd', 'mse')
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+class Residual(keras.Model):
+    """Adds its inputs, of which Keras casts the type, to what a layer makes of them."""
+
+    def __init__(self):
+        super().__init__(dtype='mixed_bfloat16')
+        self.dense = layers.Dense(5, dtype='mixed_bfloat16')
+
+    def call(self, inputs):
+        return inputs + self.dense(inputs)
+
+
+def test_a_subclassed_model_may_rely_on_casts_of_its_policy():
+    def make():
+        inputs = keras.Input((5,))
+        return keras.Model(inputs, layers.Dense(3)(Residual()(inputs)))
+
+    plain, pipelined = pair(make, num_partitions=2)
+    assert_same_training(plain, pipelined, *data(), lambda: {'optimizer': 'sgd', 'loss': cross_entropy()}, 2e-2)
