@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from keras.src import backend
 
+from lingpipe.layers import unallocated
 from lingpipe.models import compiled_loss, loss_additivity, loss_weights, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling
 from lingpipe.pipeline import gpipe_layer, losses, variable_values
@@ -110,6 +111,7 @@ class PipelineModel(model_surface.ModelSurface):
         except losses.WeightUnknownError:
             reason = 'A layer adds a loss, and the weight of the main loss depends on outputs'
             outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
+        self._build_metrics(y, outputs)
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def test_step(self, data):
@@ -119,6 +121,7 @@ class PipelineModel(model_surface.ModelSurface):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
         outputs, added_losses = self.pipe.outputs_and_added_losses(x)
+        self._build_metrics(y, outputs)
         return self._on_last_device(self._evaluate, x, y, outputs, sample_weight, added_losses)
 
     def _evaluate(self, x, y, outputs, sample_weight, added_losses):
@@ -127,6 +130,13 @@ class PipelineModel(model_surface.ModelSurface):
         loss = self._compute_loss(x, y, outputs, sample_weight, training=False)
         self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
         return self.compute_metrics(x, y, outputs, sample_weight)
+
+    def _build_metrics(self, y, outputs):
+        """Creates the variables of metrics outside of the function that is being traced, which would have to be traced again."""
+        metrics = self._compile_metrics
+        if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
+            with unallocated.outside_of_scopes():
+                self._on_last_device(metrics.build, y, outputs)
 
     def _train_in_pipeline(self, loss, x, targets):
         out = self.pipe.value_and_grad(
@@ -169,9 +179,9 @@ class PipelineModel(model_surface.ModelSurface):
             return compiled_loss.no_loss
         if repr(structure) not in self._kept.losses:
             symbols = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, self._symbolic_outputs(x), sample_weight))
-            if not self._compile_loss.built:
-                backend.compute_output_spec(self._compile_loss, *symbols)
-            with tf.init_scope():
+            with unallocated.outside_of_scopes():
+                if not self._compile_loss.built:
+                    backend.compute_output_spec(self._compile_loss, *symbols)
                 kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.variables)
             self._kept.losses[repr(structure)] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
         return self._kept.losses[repr(structure)]
@@ -203,7 +213,7 @@ class PipelineModel(model_surface.ModelSurface):
     def _built_optimizer(self):
         variables = self.pipe.trainable_variables
         if variables and not self.optimizer.built:
-            with tf.init_scope():
+            with unallocated.outside_of_scopes():
                 self.optimizer.build(variables)
         return self.optimizer
 
