@@ -21,6 +21,12 @@ def noise(d, x):
 
 
 @kind(is_exact)
+def random_in_inference(d, x):
+    d.add_layer('AlwaysOn(0.5, name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['AlwaysOn'],
+                traits=['random', 'random_in_inference'])
+
+
+@kind(is_exact)
 def python_control_flow(d, x):
     name = d.choose(['Branch', 'Steps'])
     d.add_layer(f'{name}(name={{name!r}})', x, d.values[x]._replace(is_masked=False), user_layers=[name])

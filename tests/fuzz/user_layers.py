@@ -73,6 +73,13 @@ class Noise(layers.Layer):
         return inputs + 0.3 * keras.random.normal(ops.shape(inputs), dtype=inputs.dtype) if training else inputs
 
 
+class AlwaysOn(layers.Dropout):
+    """Drops out in inference too, as Monte Carlo drop-out does."""
+
+    def call(self, inputs, training=False):
+        return super().call(inputs, training=True)
+
+
 class Branch(layers.Layer):
     """Decides by the values of a tensor what to compute."""
 
