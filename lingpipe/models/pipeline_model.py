@@ -170,11 +170,19 @@ class PipelineModel(model_surface.ModelSurface):
         if repr(structure) not in self._kept.losses:
             symbols = keras.tree.map_structure(_symbol_of, (y, self._symbolic_outputs(x), sample_weight))
             if not self._compile_loss.built:
-                backend.compute_output_spec(self._compile_loss, *symbols)
+                self._build_losses(*symbols)
             with tf.init_scope():
                 kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.variables)
             self._kept.losses[repr(structure)] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
         return self._kept.losses[repr(structure)]
+
+    def _build_losses(self, *symbols):
+        try:
+            backend.compute_output_spec(self._compile_loss, *symbols)
+        except Exception as error:  # for what NumPy computes there are no symbols
+            if not tf.executing_eagerly():
+                raise
+            raise loss_additivity.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
     def _symbolic_outputs(self, x):
         return self.pipe.compute_output_spec(keras.tree.map_structure(_symbol_of, x))
