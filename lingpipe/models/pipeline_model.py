@@ -181,10 +181,18 @@ class PipelineModel(model_surface.ModelSurface):
             symbols = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, self._symbolic_outputs(x), sample_weight))
             with unallocated.outside_of_scopes():
                 if not self._compile_loss.built:
-                    backend.compute_output_spec(self._compile_loss, *symbols)
+                    self._build_losses(*symbols)
                 kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.variables)
             self._kept.losses[repr(structure)] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
         return self._kept.losses[repr(structure)]
+
+    def _build_losses(self, *symbols):
+        try:
+            backend.compute_output_spec(self._compile_loss, *symbols)
+        except Exception as error:  # for what NumPy computes there are no symbols
+            if not tf.executing_eagerly():
+                raise
+            raise loss_additivity.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
     def _symbolic_outputs(self, x):
         return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))

@@ -7,6 +7,7 @@ import warnings
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common import stateless_scope
 
 from lingpipe.distribute import (
     device_calls,
@@ -269,8 +270,11 @@ class GPipeLayer(base_layer.BaseLayer):
             Nest of tensors `[batch, ...]`, with the masks that the last layer gives them.
 
         Raises:
-            ValueError: training is a tensor.
+            ValueError: training is a tensor, or Keras is to take other values than those of the variables.
         """
+        if stateless_scope.in_stateless_scope():
+            raise ValueError(f'{self.name!r} was called with the values of a keras.StatelessScope, but each partition reads variables on its '
+                             'device. Call stateless_call of the PipelineModel, or of the plain model, pipe.to_keras().')
         if tf.is_tensor(training) and tf.is_symbolic_tensor(training):
             raise ValueError(f'training={training} was given to {self.name!r} as a tensor, but inference and training are different '
                              'programs. Give a Python boolean, and call the pipeline in both branches of a tf.cond if need be.')

@@ -12,7 +12,15 @@ import tensorflow as tf
 
 from lingpipe.distribute import device_calls, device_kinds, workers
 from lingpipe.layers import replica_sums, training_step
-from lingpipe.pipeline import batch_statistics, boundary, control_flow, random_seeds, stage_program, stage_scope
+from lingpipe.pipeline import (
+    batch_statistics,
+    boundary,
+    control_flow,
+    graph_pieces,
+    random_seeds,
+    stage_program,
+    stage_scope,
+)
 
 _NONE, _FEW = object(), 1000
 _PLAIN = (type(None), bool, int, float, str)
@@ -235,7 +243,7 @@ class Stage:
         key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer)
         if (key, self.trainability()) not in self._programs:
             before = _settings(self.layers)
-            with tf.device(None):  # not tf.init_scope, inside which no gradient tape records
+            with tf.device(None), graph_pieces.recording():  # not tf.init_scope, inside which no gradient tape records
                 program = control_flow.until_traced(
                     stage_program.StageProgram, self, specs, structure, loss, training, by_layer)
             self._changing |= {place for place, value in _settings(self.layers).items() if before.get(place) != value}

@@ -154,6 +154,19 @@ def test_masks_go_in_and_out_of_eager_calls(is_wrapped, assert_close):
     assert_close(found[1], found[0])
 
 
+def test_a_call_that_no_tape_records_does_not_take_gradients_from_later_ones(make_pipe, assert_close):
+    x, y = map(tf.constant, vectors(4))
+    pipe = make_pipe([dense(6), dense(3)], num_partitions=2, num_micro_batches=2)
+    found = []
+    for function in (tf.recompute_grad(lambda inputs: pipe(inputs, training=True)), lambda inputs: pipe(inputs, training=True)):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = mean_squared_error(y, function(x))
+        found.append(tape.gradient(loss, x))
+    assert np.abs(found[0]).max() > 0
+    assert_close(found[0], found[1])
+
+
 def test_it_tells_shapes_to_a_wrapper(make_pipe):
     pipe = make_pipe([dense(6), dense(3)], num_partitions=2, num_micro_batches=2)
     pipe.build((None, 5))
