@@ -453,4 +453,7 @@ def test_a_subclassed_model_may_rely_on_casts_of_its_policy():
         return keras.Model(inputs, layers.Dense(3)(Residual()(inputs)))
 
     plain, pipelined = pair(make, num_partitions=2)
-    assert_same_training(plain, pipelined, *data(), lambda: {'optimizer': 'sgd', 'loss': cross_entropy()}, 2e-2)
+    for model in (plain, pipelined):
+        model.compile('sgd', cross_entropy())
+        model.fit(*data(), batch_size=4, shuffle=False, verbose=0)
+    assert_near(weights(pipelined), weights(plain), 2e-2)
