@@ -21,7 +21,7 @@ def noise(d, x):
     d.add_layer('Noise(name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['Noise'], traits=['random'])
 
 
-@kind(is_exact)
+@kind(is_exact, weight=1)
 def random_in_inference(d, x):
     d.add_layer('AlwaysOn(0.5, name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['AlwaysOn'],
                 traits=['random', 'random_in_inference'])
