@@ -73,6 +73,11 @@ class PipelineModel(model_surface.ModelSurface):
     def jit_compile(self, value):
         self.pipe.set_jit_compile(bool(value))
 
+    def make_predict_function(self, force=False):
+        """Refuses what a source overrides also where nothing is compiled; see `keras.Model.make_predict_function`."""
+        self._refuse_overridden_steps()
+        return super().make_predict_function(force)
+
     def compile_from_config(self, config):
         """Compiles a loaded model as it was when it was saved."""
         self.compile(**keras.saving.deserialize_keras_object(config))
