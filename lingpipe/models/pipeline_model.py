@@ -13,7 +13,9 @@ from lingpipe.models import compiled_loss, loss_additivity, loss_weights, model_
 from lingpipe.optimizers import device_placement, loss_scaling
 from lingpipe.pipeline import gpipe_layer, losses, variable_values
 
-_STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics')
+_STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics', 'get_metrics_result', 'reset_metrics',
+          'fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', 'make_train_function',
+          'make_test_function', 'make_predict_function')
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
@@ -73,6 +75,11 @@ class PipelineModel(model_surface.ModelSurface):
     @jit_compile.setter
     def jit_compile(self, value):
         self.pipe.set_jit_compile(bool(value))
+
+    def make_predict_function(self, force=False):
+        """Refuses what a source overrides also where nothing is compiled; see `keras.Model.make_predict_function`."""
+        self._refuse_overridden_steps()
+        return super().make_predict_function(force)
 
     def compile_from_config(self, config):
         """Compiles a loaded model as it was when it was saved."""

@@ -126,7 +126,7 @@ class ModelGraph:
             but for their weights are traced once.
         """
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
-        flops, values = self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
+        flops, values = self._trace_one_example(specs)
         self._leave_out({number for number, (spec, _) in values.items() if spec is None})
         if not self._logits:
             self.units, self._logits = output_logits.hand_out(self.units, self._outputs, values)
@@ -157,6 +157,17 @@ class ModelGraph:
     def describe_unit(self, unit):
         """Returns a text that is the same for units that compute the same but for their weights; None where none is known."""
         return _describe(unit)
+
+    def _trace_one_example(self, specs):
+        try:
+            return self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
+        except ValueError as error:
+            sizes = {size for size in (symbol.shape[0] for symbol in self._functional.inputs if symbol.shape) if size is not None}
+            if not sizes - {1}:
+                raise
+            raise ValueError(
+                f'Model {self.model.name!r} takes batches of {max(sizes)} examples only, which cannot be cut into micro-batches. Leave '
+                'out the batch_size of its keras.Input, and reshape with -1 for the number of examples.') from error
 
     def _trace(self, specs):
         """Returns the list of the `Flops` of all units, and what `value_specs` does."""

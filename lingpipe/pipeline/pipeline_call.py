@@ -41,7 +41,10 @@ def call(pipe, inputs, training):
             results['outputs'] = micro_batches.join(execution.outputs)
         return boundary.unpack(results['outputs']).values + _means_of_added(pipe, execution), gradient
 
-    def gradient(*upstream):
+    def gradient(*upstream, variables=()):
+        if variables:
+            raise ValueError(f'A layer of the pipeline reads {[variable.name for variable in variables[:3]]}, a tf.Variable, to which a '
+                             'pipeline that is called as a layer hands no gradient. Make it by add_weight, or set trainable=False.')
         if save_context.in_save_context():
             return [tf.zeros([])] * len(tokens) + _not_saved(boundary.unpack(inputs).differentiable)
         return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, pipe.stages)

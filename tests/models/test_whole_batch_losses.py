@@ -157,6 +157,8 @@ def test_what_the_source_overrides_is_refused_by_name():
     model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
     with pytest.raises(ValueError, match=r"class Own overrides \['compute_loss'\].*subclass of PipelineModel"):
         model.compile('sgd', 'mse')
+    with pytest.raises(ValueError, match='overrides'):
+        model.predict(X, verbose=0)
 
 
 def test_a_loss_on_the_whole_batch_says_that_the_schedule_does_not_hold():
