@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 from keras.src.utils import tracking
 
-from lingpipe.pipeline import gpipe_layer, keras_pipeline
+from lingpipe.pipeline import gpipe_layer, keras_pipeline, losses
 
 
 class ModelSurface(keras.Model):
@@ -81,6 +81,16 @@ class ModelSurface(keras.Model):
         return getattr(self.source, 'output_names', None)
 
     @property
+    def operations(self):
+        """List of the layers and operations of the source model."""
+        return self._of_source('operations')
+
+    @property
+    def input_spec(self):
+        """What the inputs of the source model must be like, as Keras checks when a model is called."""
+        return getattr(self.source, 'input_spec', None)
+
+    @property
     def metrics(self):
         """The model's own metrics, then those of its layers, each once."""
         layers = [layer for layer in self._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
@@ -98,12 +108,21 @@ class ModelSurface(keras.Model):
                     penalties.append(variable.regularizer(value))
         return penalties
 
+    def summary(self, *args, **kwargs):
+        """Prints the layers and how they are connected; see `keras.Model.summary`."""
+        if self.source is None:
+            super().summary(*args, **kwargs)
+            return
+        shown = losses.shallow_copy(self.source)
+        vars(shown).pop('optimizer', None)
+        vars(shown).update((name, vars(self)[name]) for name in ('name', 'optimizer') if name in vars(self))
+        shown.summary(*args, **kwargs)
+
     def compute_output_spec(self, inputs, training=None, mask=None):
         return self.pipe.compute_output_spec(inputs, training=bool(training))
 
     def compute_output_shape(self, input_shape):
-        symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
-        return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
+        return self.pipe.compute_output_shape(input_shape)
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, return_losses=False, **kwargs):
         """Runs the layers on the given values, one after the other and without micro-batches; see `keras.Layer.stateless_call`."""
@@ -163,16 +182,17 @@ class ModelSurface(keras.Model):
                 f'{self.name!r} was given a sparse or ragged tensor, but micro-batches are cut out of dense ones. Make it dense by '
                 'tf.sparse.to_dense, or by its to_tensor().')
         if self._input_specs is None:
-            self._input_specs = keras.tree.map_structure(_symbol_of_any_batch, inputs)
+            self._input_specs = keras.tree.map_structure(symbol_of_any_batch, inputs)
         if not self.pipe.built:
             self.pipe.build_from_specs(keras.tree.map_structure(_spec_of, self._input_specs))
         self.built = True
 
 
-def _symbol_of_any_batch(tensor):
+def symbol_of_any_batch(tensor):
+    """Returns a `keras.KerasTensor` of any number of rows, for which a model knows what it returns without asking its layers."""
     if tensor is None:
         return None
-    return keras.KerasTensor((None, *tensor.shape[1:]), keras.backend.standardize_dtype(tensor.dtype))
+    return keras.KerasTensor((None, *tensor.shape[1:]) if len(tensor.shape) else (), keras.backend.standardize_dtype(tensor.dtype))
 
 
 def _spec_of(symbol):

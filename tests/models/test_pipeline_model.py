@@ -391,18 +391,32 @@ def test_a_pipeline_is_traced_where_tensorflow_runs_functions_eagerly():
         assert_same_predictions(*models, x)
         assert_same_training(*models, x, y, with_momentum, epochs=1)
         assert_same_evaluation(*models, x, y)
+        assert_same_training(*pair(two_heads, num_partitions=2), x, {'near': y, 'far': x[:, :2]}, lambda: {
+            'optimizer': 'sgd', 'loss': {'near': cross_entropy(), 'far': 'mse'}}, epochs=1)
     finally:
         tf.config.run_functions_eagerly(False)
 
 
+def test_a_call_without_training_leaves_it_to_the_layers():
+    augment = layers.RandomTranslation(0.5, 0.5, fill_mode='constant')
+    images = keras.Input([6, 6, 3])
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(
+        keras.Model(images, layers.Rescaling(2.0)(augment(images))), num_partitions=2))
+    x = np.random.default_rng(0).uniform(size=(4, 6, 6, 3)).astype('float32')
+    assert np.abs(model(x) - 2 * x).max() > 0.1
+    np.testing.assert_allclose(model(x, training=False), 2 * x)
+    np.testing.assert_allclose(model.predict(x, verbose=0), 2 * x)
+
+
 def test_float16_trains_with_a_scaled_loss_as_in_keras():
     x, y = data()
+    y = np.repeat(y[:, np.newaxis], 8, axis=1)  # the mean divides by more than the examples
     results = []
     for wrap in (lambda model: model, lambda model: lingpipe.PipelineModel(
             lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=1))):
         keras.utils.set_random_seed(0)
         source = keras.Sequential([keras.Input(x.shape[1:]), keras.layers.Flatten(dtype='mixed_float16'), keras.layers.Dense(
-            4, 'relu', dtype='mixed_float16'), keras.layers.Dense(4, dtype='mixed_float16')])
+            4, 'relu', dtype='mixed_float16'), keras.layers.Dense(32, dtype='mixed_float16'), keras.layers.Reshape((8, 4))])
         model = wrap(source)
         optimizer = keras.optimizers.LossScaleOptimizer(
             keras.optimizers.SGD(0.1), initial_scale=2.0 ** 18, dynamic_growth_steps=3)
@@ -420,3 +434,26 @@ def test_compile_scales_the_loss_by_itself_where_layers_compute_in_float16():
     model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
     model.compile('sgd', 'mse')
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+class Residual(keras.Model):
+    """Adds its inputs, of which Keras casts the type, to what a layer makes of them."""
+
+    def __init__(self):
+        super().__init__(dtype='mixed_bfloat16')
+        self.dense = layers.Dense(5, dtype='mixed_bfloat16')
+
+    def call(self, inputs):
+        return inputs + self.dense(inputs)
+
+
+def test_a_subclassed_model_may_rely_on_casts_of_its_policy():
+    def make():
+        inputs = keras.Input((5,))
+        return keras.Model(inputs, layers.Dense(3)(Residual()(inputs)))
+
+    plain, pipelined = pair(make, num_partitions=2)
+    for model in (plain, pipelined):
+        model.compile('sgd', cross_entropy())
+        model.fit(*data(), batch_size=4, shuffle=False, verbose=0)
+    assert_near(weights(pipelined), weights(plain), 2e-2)
