@@ -16,6 +16,7 @@ from lingpipe.pipeline import (
     batch_statistics,
     boundary,
     control_flow,
+    custom_gradients,
     graph_pieces,
     random_seeds,
     stage_program,
@@ -187,7 +188,8 @@ class Stage:
             `StageCall`.
         """
         between, scope = [inputs], stage_scope.StageScope(self.variables(), values, seeds, watch)
-        with scope, training_step.training_step(step), scope.recording(batch_statistics.batch_norms(self.layers)):
+        with (scope, training_step.training_step(step), scope.recording(batch_statistics.batch_norms(self.layers)),
+              custom_gradients.refusing_hidden_weights(scope)):
             for index, segment in enumerate(self.segments):
                 scope.enter(segment, index, by_layer)
                 between.append(_without_shared_tensors(segment(between[-1], training=training), between[-1]))

@@ -223,3 +223,17 @@ def test_assignment_inside_a_loop_is_refused_by_name():
     pipe = from_keras(keras.Sequential([keras.Input([4]), layers.Dense(4), Looping(name='looping')]), num_partitions=1)
     with pytest.raises(ValueError, match="A layer assigns '.*looping/count' inside a tf.while_loop.*Assign it after the loop"):
         pipe.value_and_grad(mean_square, normal(2, 4), normal(2, 4))
+
+
+class Recomputing(layers.Layer):
+    def build(self, input_shape):
+        self.kernel = self.add_weight(shape=(input_shape[-1], 2), name='kernel')
+
+    def call(self, inputs):
+        return tf.recompute_grad(lambda x: tf.tanh(x @ self.kernel))(inputs)
+
+
+def test_a_weight_that_a_function_with_its_own_gradient_hides_is_refused_by_name():
+    x = keras.Input([4])
+    with pytest.raises(ValueError, match=r"recompute_grad.*reads \['recomputing/kernel'\].*Give it the weight as an argument"):
+        fitted(lambda: keras.Model(x, layers.Dense(1)(Recomputing()(x))), normal(4, 4), normal(4, 1), num_partitions=2)
