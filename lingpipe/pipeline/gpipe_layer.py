@@ -20,6 +20,7 @@ from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
     balancing,
     batch_specs,
+    boundary,
     loss_pass,
     losses,
     micro_batches,
@@ -396,8 +397,25 @@ class GPipeLayer(base_layer.BaseLayer):
             return method
         key = (method, *[part.trainability() for part in self.stages])
         function = self._functions.setdefault(key, tf.function(
-            device_calls.rest_on_host(self.stages[0].device, method), autograph=False))
-        return functools.partial(_traced, function) if tf.config.functions_run_eagerly() else function
+            device_calls.rest_on_host(self.stages[0].device, _masks_apart(method)), autograph=False))
+        function = functools.partial(_traced, function) if tf.config.functions_run_eagerly() else function
+        return functools.partial(_with_masks, function)
+
+
+def _masks_apart(method):
+    """TensorFlow leaves the Keras masks of tensors that a function is given, or returns, outside or inside of it."""
+    def run(masks, *arguments):
+        boundary.set_masks(arguments, masks)
+        found = method(*arguments)
+        return found, boundary.unpack(found).masks
+
+    return run
+
+
+def _with_masks(function, *arguments):
+    found, masks = function(boundary.unpack(arguments).masks, *arguments)
+    boundary.set_masks(found, masks)
+    return found
 
 
 def _traced(function, *arguments):
