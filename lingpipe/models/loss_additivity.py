@@ -37,7 +37,7 @@ def kinds_of(compile_loss, y_true, outputs, sample_weight, variables):
         y_true: nest of `keras.KerasTensor`, the targets.
         outputs: nest of `keras.KerasTensor`, what the model returns.
         sample_weight: nest of `keras.KerasTensor`, or None.
-        variables: list of the trainable Keras variables of the model.
+        variables: list of the Keras variables of the model; those that layers change have new values when the loss reads them.
 
     Returns:
         List of `Kind`, one a loss.

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 from keras.src.utils import tracking
 
-from lingpipe.pipeline import gpipe_layer, keras_pipeline
+from lingpipe.pipeline import gpipe_layer, keras_pipeline, losses
 
 
 class ModelSurface(keras.Model):
@@ -81,6 +81,16 @@ class ModelSurface(keras.Model):
         return getattr(self.source, 'output_names', None)
 
     @property
+    def operations(self):
+        """List of the layers and operations of the source model."""
+        return self._of_source('operations')
+
+    @property
+    def input_spec(self):
+        """What the inputs of the source model must be like, as Keras checks when a model is called."""
+        return getattr(self.source, 'input_spec', None)
+
+    @property
     def metrics(self):
         """The model's own metrics, then those of its layers, each once."""
         layers = [layer for layer in self._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
@@ -98,12 +108,21 @@ class ModelSurface(keras.Model):
                     penalties.append(variable.regularizer(value))
         return penalties
 
+    def summary(self, *args, **kwargs):
+        """Prints the layers and how they are connected; see `keras.Model.summary`."""
+        if self.source is None:
+            super().summary(*args, **kwargs)
+            return
+        shown = losses.shallow_copy(self.source)
+        vars(shown).pop('optimizer', None)
+        vars(shown).update((name, vars(self)[name]) for name in ('name', 'optimizer') if name in vars(self))
+        shown.summary(*args, **kwargs)
+
     def compute_output_spec(self, inputs, training=None, mask=None):
         return self.pipe.compute_output_spec(inputs, training=bool(training))
 
     def compute_output_shape(self, input_shape):
-        symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
-        return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
+        return self.pipe.compute_output_shape(input_shape)
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, return_losses=False, **kwargs):
         """Runs the layers on the given values, one after the other and without micro-batches; see `keras.Layer.stateless_call`."""

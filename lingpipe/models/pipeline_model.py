@@ -1,18 +1,21 @@
 """A pipeline as a Keras model: compile, fit, evaluate, predict and save, with every schedule."""
 
+import functools
 import types
 import warnings
 
 import keras
 import tensorflow as tf
 from keras.src import backend
-from keras.src.backend.common import masking
 
+from lingpipe.layers import unallocated
 from lingpipe.models import compiled_loss, loss_additivity, loss_weights, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling
-from lingpipe.pipeline import losses, variable_values
+from lingpipe.pipeline import gpipe_layer, losses, variable_values
 
-_STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics')
+_STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics', 'get_metrics_result', 'reset_metrics',
+          'fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', 'make_train_function',
+          'make_test_function', 'make_predict_function')
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
@@ -73,6 +76,11 @@ class PipelineModel(model_surface.ModelSurface):
     def jit_compile(self, value):
         self.pipe.set_jit_compile(bool(value))
 
+    def make_predict_function(self, force=False):
+        """Refuses what a source overrides also where nothing is compiled; see `keras.Model.make_predict_function`."""
+        self._refuse_overridden_steps()
+        return super().make_predict_function(force)
+
     def compile_from_config(self, config):
         """Compiles a loaded model as it was when it was saved."""
         self.compile(**keras.saving.deserialize_keras_object(config))
@@ -84,15 +92,9 @@ class PipelineModel(model_surface.ModelSurface):
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
-        """Runs the pipeline; see `GPipeLayer.call`.
-
-        Raises:
-            ValueError: a mask was given outside of a `tf.function`.
-        """
-        if any(leaf is not None for leaf in tf.nest.flatten(mask)):
-            inputs = self._masked(inputs, mask)
+        """Runs the pipeline; see `GPipeLayer.call`."""
         self.pipe._clear_losses()
-        outputs = self.pipe(inputs, training=bool(training))
+        outputs = self.pipe(inputs, training=training, mask=mask)
         self.add_loss(self.pipe._get_own_losses())
         return outputs
 
@@ -116,6 +118,7 @@ class PipelineModel(model_surface.ModelSurface):
         except losses.WeightUnknownError:
             reason = 'A layer adds a loss, and the weight of the main loss depends on outputs'
             outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
+        self._build_metrics(y, outputs)
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def test_step(self, data):
@@ -125,6 +128,7 @@ class PipelineModel(model_surface.ModelSurface):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
         outputs, added_losses = self.pipe.outputs_and_added_losses(x)
+        self._build_metrics(y, outputs)
         return self._on_last_device(self._evaluate, x, y, outputs, sample_weight, added_losses)
 
     def _evaluate(self, x, y, outputs, sample_weight, added_losses):
@@ -134,15 +138,12 @@ class PipelineModel(model_surface.ModelSurface):
         self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
         return self.compute_metrics(x, y, outputs, sample_weight)
 
-    def _masked(self, inputs, mask):
-        if tf.executing_eagerly():
-            raise ValueError(
-                f'A mask was given to {self.name!r} outside of a tf.function, where a pipeline loses it. Call it in one, or by '
-                'predict, or make the mask an input of the model.')
-        inputs = tf.nest.map_structure(tf.identity, inputs)
-        for tensor, its_mask in zip(keras.tree.flatten(inputs), keras.tree.flatten(mask)):
-            masking.set_keras_mask(tensor, its_mask)
-        return inputs
+    def _build_metrics(self, y, outputs):
+        """Creates the variables of metrics outside of the function that is being traced, which would have to be traced again."""
+        metrics = self._compile_metrics
+        if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
+            with unallocated.outside_of_scopes():
+                self._on_last_device(metrics.build, y, outputs)
 
     def _train_in_pipeline(self, loss, x, targets):
         out = self.pipe.value_and_grad(
@@ -185,12 +186,20 @@ class PipelineModel(model_surface.ModelSurface):
             return compiled_loss.no_loss
         if repr(structure) not in self._kept.losses:
             symbols = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, self._symbolic_outputs(x), sample_weight))
-            if not self._compile_loss.built:
-                backend.compute_output_spec(self._compile_loss, *symbols)
-            with tf.init_scope():
-                kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.pipe.trainable_variables)
+            with unallocated.outside_of_scopes():
+                if not self._compile_loss.built:
+                    self._build_losses(*symbols)
+                kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.variables)
             self._kept.losses[repr(structure)] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
         return self._kept.losses[repr(structure)]
+
+    def _build_losses(self, *symbols):
+        try:
+            backend.compute_output_spec(self._compile_loss, *symbols)
+        except Exception as error:  # for what NumPy computes there are no symbols
+            if not tf.executing_eagerly():
+                raise
+            raise loss_additivity.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
     def _symbolic_outputs(self, x):
         return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
@@ -219,7 +228,7 @@ class PipelineModel(model_surface.ModelSurface):
     def _built_optimizer(self):
         variables = self.pipe.trainable_variables
         if variables and not self.optimizer.built:
-            with tf.init_scope():
+            with unallocated.outside_of_scopes():
                 self.optimizer.build(variables)
         return self.optimizer
 
@@ -262,7 +271,9 @@ class PipelineModel(model_surface.ModelSurface):
 
 def _traced(function):
     """A step that runs eagerly traces what needs a graph."""
-    return tf.function(function, autograph=False) if tf.executing_eagerly() else function
+    if not tf.executing_eagerly():
+        return function
+    return functools.partial(gpipe_layer.traced, tf.function(function, autograph=False))
 
 
 def _num_rows(x):

@@ -79,20 +79,9 @@ def pack(boundary, structure):
         boundary: `Boundary`.
         structure: `Structure` of the nest.
     """
-    set_masks(boundary.values, boundary.masks)
+    for position, mask in boundary.masks.items():
+        boundary.values[position]._keras_mask = mask
     return structure.pack(boundary.values)
-
-
-def set_masks(nest, masks):
-    """Puts masks where Keras layers look for them.
-
-    Args:
-        nest: nest of tensors and Nones.
-        masks: dictionary from a position among the tensors to the boolean mask of that tensor.
-    """
-    values = [leaf for leaf in tf.nest.flatten(nest) if leaf is not None] if masks else []
-    for position, mask in masks.items():
-        values[position]._keras_mask = mask
 
 
 def _mask(tensor):

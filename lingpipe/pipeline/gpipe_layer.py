@@ -1,11 +1,13 @@
 """GPipeLayer: a stack of layers cut into partitions, each on its own device, fed with micro-batches."""
 
 import functools
+import inspect
 import itertools
 import warnings
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common import stateless_scope
 
 from lingpipe.distribute import (
     device_calls,
@@ -20,7 +22,7 @@ from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
     balancing,
     batch_specs,
-    boundary,
+    keras_masks,
     loss_pass,
     losses,
     micro_batches,
@@ -238,22 +240,48 @@ class GPipeLayer(base_layer.BaseLayer):
         """Returns what the last stage hands out as the nest that the user gets."""
         return outputs
 
-    def compute_output_spec(self, inputs, training=False):
+    def compute_mask(self, inputs, previous_mask):
+        """None: outputs have the masks that the layers inside gave them."""
+
+    def compute_output_spec(self, inputs, training=False, mask=None):
         for layer in self.stack:
             inputs = layer.compute_output_spec(inputs)
         return inputs
 
-    def call(self, inputs, training=False):
+    def compute_output_shape(self, input_shape):
+        symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
+        return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
+
+    @functools.cached_property
+    def _may_train_by_default(self):
+        """Whether a layer is in training unless it is told otherwise, as those that augment images."""
+        return any(inspect.signature(layer.call).parameters['training'].default is True
+                   for layer in self._flatten_layers(include_self=False) if 'training' in inspect.signature(layer.call).parameters)
+
+    def call(self, inputs, training=None, mask=None):
         """Runs the stack; the order of actions is always GPipe's, since the loss lies outside.
 
         Args:
             inputs: nest of tensors `[batch, ...]`.
-            training: Python boolean.
+            training: Python boolean; None: what each layer takes for granted.
+            mask: nest of boolean Keras masks of the inputs, or of Nones; None: there are none.
 
         Returns:
-            Nest of tensors `[batch, ...]`.
+            Nest of tensors `[batch, ...]`, with the masks that the last layer gives them.
+
+        Raises:
+            ValueError: training is a tensor, or Keras is to take other values than those of the variables.
         """
-        outputs, added = self._in_function(pipeline_call.call)(self, self._enter(inputs), bool(training))
+        if stateless_scope.in_stateless_scope():
+            raise ValueError(f'{self.name!r} was called with the values of a keras.StatelessScope, but each partition reads variables on its '
+                             'device. Call stateless_call of the PipelineModel, or of the plain model, pipe.to_keras().')
+        if tf.is_tensor(training) and tf.is_symbolic_tensor(training):
+            raise ValueError(f'training={training} was given to {self.name!r} as a tensor, but inference and training are different '
+                             'programs. Give a Python boolean, and call the pipeline in both branches of a tf.cond if need be.')
+        inputs = keras_masks.put_on(self._enter(inputs), mask)
+        if training is None and not self._may_train_by_default:
+            training = False
+        outputs, added = self._in_function(pipeline_call.call)(self, inputs, training if training is None else bool(training))
         for loss in added:
             self.add_loss(loss)
         return self.pack_outputs(outputs)
@@ -287,9 +315,8 @@ class GPipeLayer(base_layer.BaseLayer):
         step = None if step is None else tf.cast(step, tf.int64)
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         layout = self._in_function(loss_pass.value_and_grad)
-        targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
-        return layout(self, self._loss_of_targets(loss_fn), self._enter(x), targets, step, return_outputs, assign_state,
-                      loss_scale)
+        return layout(self, self._loss_of_targets(loss_fn), self._enter(x), _targets(loss_fn, y_true, sample_weight), step,
+                      return_outputs, assign_state, loss_scale)
 
     @tf.autograph.experimental.do_not_convert
     def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=variable_values.read_variable):
@@ -306,8 +333,8 @@ class GPipeLayer(base_layer.BaseLayer):
             Dictionary from name to (sum, weight), ready to be added up over batches; losses that layers add count in 'loss'.
         """
         self._require_built(x)
-        targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
-        return self._in_function(loss_pass.evaluate)(self, self._loss_of_targets(loss_fn), self._enter(x), targets, read)
+        return self._in_function(loss_pass.evaluate)(
+            self, self._loss_of_targets(loss_fn), self._enter(x), _targets(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x):
@@ -396,32 +423,21 @@ class GPipeLayer(base_layer.BaseLayer):
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])
-        function = self._functions.setdefault(key, tf.function(
-            device_calls.rest_on_host(self.stages[0].device, _masks_apart(method)), autograph=False))
-        function = functools.partial(_traced, function) if tf.config.functions_run_eagerly() else function
-        return functools.partial(_with_masks, function)
+        function = self._functions.setdefault(key, keras_masks.function(
+            device_calls.rest_on_host(self.stages[0].device, method)))
+        return functools.partial(traced, function)
 
 
-def _masks_apart(method):
-    """TensorFlow leaves the Keras masks of tensors that a function is given, or returns, outside or inside of it."""
-    def run(masks, *arguments):
-        boundary.set_masks(arguments, masks)
-        found = method(*arguments)
-        return found, boundary.unpack(found).masks
-
-    return run
+def _targets(loss_fn, y_true, sample_weight):
+    fractions = [losses.fractions(y_true)] if losses.is_sum(loss_fn) else []
+    return (y_true, *fractions, *([] if sample_weight is None else [sample_weight]))
 
 
-def _with_masks(function, *arguments):
-    found, masks = function(boundary.unpack(arguments).masks, *arguments)
-    boundary.set_masks(found, masks)
-    return found
-
-
-def _traced(function, *arguments):
-    """What a pipeline lays out is a graph, even where TensorFlow is told to run functions eagerly."""
+def traced(function, *arguments):
+    """Calls a `tf.function` as a graph, which what a pipeline lays out is even where TensorFlow is told to run functions eagerly."""
+    eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:
         return function(*arguments)
     finally:
-        tf.config.run_functions_eagerly(True)
+        tf.config.run_functions_eagerly(eagerly)

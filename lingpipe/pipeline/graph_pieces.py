@@ -4,11 +4,13 @@ A stage is traced once, forward and backward together. Its forward function, its
 backward function from stored activations are pieces of that one graph, so that they agree by construction and cost one trace.
 """
 
+import contextlib
 import functools
 import weakref
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import record
 
 from lingpipe.pipeline import graph_copies
@@ -16,6 +18,19 @@ from lingpipe.pipeline import graph_copies
 _NO_GRADIENT = 'LingPipeGraphPiece'
 _ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its own (a gradient penalty, a Hessian, the gradient of '
               'value_and_grad\'s results), but pipelines have first-order gradients only. Compute such a term with the plain model.')
+
+
+@contextlib.contextmanager
+def recording():
+    """Lets gradient tapes inside record where those outside were told to stop, as by `tf.recompute_grad`: what is traced is kept."""
+    is_stopped = pywrap_tfe.TFE_Py_TapeSetIsStopped()
+    if is_stopped:
+        pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
+    try:
+        yield
+    finally:
+        if is_stopped:
+            pywrap_tfe.TFE_Py_TapeSetStopOnThread()
 
 
 class GraphPiece:

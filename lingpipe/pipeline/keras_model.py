@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras.src.backend.common import masking
 
 from lingpipe.optimizers import optimizer_variables
-from lingpipe.pipeline import batch_dimension, control_flow, model_segments, model_units, partition
+from lingpipe.pipeline import batch_dimension, control_flow, model_segments, model_units, output_logits, partition
 from lingpipe.pipeline import flops as flops_module
 from lingpipe.pipeline.analysis import LayerAnalysis
 
@@ -28,6 +28,7 @@ class ModelGraph:
     def __init__(self, model):
         self.model = model
         self._functional, self.units, self._outputs = model_units.flatten_model(model)
+        self._logits = {}  # place of an output in what the model returns: number of its logits
         self._first_units = {}
         for index, unit in enumerate(self.units):
             for variable in (variable for layer in unit.layers for variable in layer.variables):
@@ -77,7 +78,10 @@ class ModelGraph:
 
     def pack_outputs(self, outputs):
         """Turns the last stage's list of tensors into the nest that the model returns."""
-        return keras.tree.pack_sequence_as(self.output_structure, list(outputs))
+        outputs, logits = outputs[:len(self._outputs)], outputs[len(self._outputs):]
+        for place, tensor in zip(self._logits, logits):
+            outputs[place]._keras_logits = tensor  # where Keras's cross-entropies look for them
+        return keras.tree.pack_sequence_as(self.output_structure, outputs)
 
     def stages(self, ends):
         """Cuts the model.
@@ -92,7 +96,7 @@ class ModelGraph:
             ValueError: when the indices do not cut the units into non-empty runs.
         """
         ends = partition.validate_partition_ends(ends, len(self.units), len(ends))
-        return model_segments.cut(self.units, self._outputs, ends)
+        return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends)
 
     def move_variables(self, stage_parts, devices):
         """Moves the variables of each stage to its device, in place, with what the model's optimizer keeps for them.
@@ -122,8 +126,10 @@ class ModelGraph:
             but for their weights are traced once.
         """
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
-        flops, values = self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
+        flops, values = self._trace_one_example(specs)
         self._leave_out({number for number, (spec, _) in values.items() if spec is None})
+        if not self._logits:
+            self.units, self._logits = output_logits.hand_out(self.units, self._outputs, values)
         return [
             LayerAnalysis(
                 unit.name, type(unit.layer).__name__, *map(_num_values, self.own_weights(index)), flops[index],
@@ -151,6 +157,17 @@ class ModelGraph:
     def describe_unit(self, unit):
         """Returns a text that is the same for units that compute the same but for their weights; None where none is known."""
         return _describe(unit)
+
+    def _trace_one_example(self, specs):
+        try:
+            return self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
+        except ValueError as error:
+            sizes = {size for size in (symbol.shape[0] for symbol in self._functional.inputs if symbol.shape) if size is not None}
+            if not sizes - {1}:
+                raise
+            raise ValueError(
+                f'Model {self.model.name!r} takes batches of {max(sizes)} examples only, which cannot be cut into micro-batches. Leave '
+                'out the batch_size of its keras.Input, and reshape with -1 for the number of examples.') from error
 
     def _trace(self, specs):
         """Returns the list of the `Flops` of all units, and what `value_specs` does."""

@@ -31,6 +31,7 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
             raise ValueError(
                 f'dtype_policy={params.dtype_policy!r} was given to a pipeline that is made from a Keras model, whose layers have '
                 'policies of their own. Leave it out, and call keras.config.set_dtype_policy before the model is made.')
+        _refuse_pipelines(model)
         _refuse_sparse_inputs(model)
         graph = keras_model.ModelGraph(model)
         if params.num_micro_batches != 1 or params.num_replicas != 1:
@@ -67,8 +68,8 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         model = keras.saving.deserialize_keras_object(config['model'])
         return cls(model, gpipe_layer.GPipeLayer.Params().FromTextWithTypes(config['params']))
 
-    def compute_output_spec(self, inputs, training=False):
-        return self.pack_outputs(keras.tree.flatten(super().compute_output_spec(inputs, training=training)))
+    def compute_output_spec(self, inputs, training=False, mask=None):
+        return self.pack_outputs(keras.tree.flatten(super().compute_output_spec(inputs)))
 
     def to_keras(self):
         """Makes a plain Keras model of the present weights, all on the device of the first partition.
@@ -117,7 +118,7 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         generators = list({id(state): state for unit in self.graph.units
                            for state in random_seeds.seed_generator_states(unit.layers)}.values())
         return [stage.Stage(index, part.segments, device, generators, part.sources, self._jit_compile,
-                            self.params.num_replicas)
+                            self.params.num_replicas, keeps_rows=True)
                 for index, (part, device) in enumerate(zip(parts, grid[0]))]
 
     def _enter(self, inputs):
@@ -129,6 +130,15 @@ def _as_tensor(leaf):
     if isinstance(leaf, tf.RaggedTensor):
         raise ValueError('A pipeline was given a ragged tensor, but micro-batches are cut out of dense ones. Make it dense by its to_tensor().')
     return leaf if leaf is None or isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
+
+
+def _refuse_pipelines(model):
+    layers = model._flatten_layers() if isinstance(model, keras.Model) else []  # pylint: disable=protected-access
+    names = [layer.name for layer in layers
+             if any(isinstance(part, gpipe_layer.GPipeLayer) for part in (layer, getattr(layer, 'pipe', None)))]
+    if names:
+        raise ValueError(f'Layer {names[0]!r} of model {model.name!r} is a pipeline already. Make one pipeline of the whole model, '
+                         'in which the model that this one was made of stands in its place.')
 
 
 def _refuse_sparse_inputs(model):

@@ -46,6 +46,20 @@ class Unit:
     def __call__(self, values, training):
         return control_flow.run(self.layer, functools.partial(self._function, values, training))
 
+    def with_logits(self, positions, numbers):
+        """Returns the unit as it is where it also hands out what some outputs are the softmax or sigmoid of.
+
+        Args:
+            positions: list of places among the outputs.
+            numbers: list of the numbers of the logits, as values, one a place.
+        """
+        def function(values, training):
+            results = self._function(values, training)
+            return [*results, *(results[position]._keras_logits for position in positions)]
+
+        specs = [*self.specs, *(self.specs[position] for position in positions)]
+        return Unit(self.name, self.position, self.layer, self.call_index, function, self.inputs, [*self.outputs, *numbers], specs)
+
     def without(self, absent):
         """Returns the unit as it is where some values, given by their numbers, are None: it neither takes nor hands out these."""
         if absent.isdisjoint([*self.inputs, *self.outputs]):
@@ -210,7 +224,8 @@ def _call_of(node, dtype):
     def call(values, training):
         args, kwargs = arguments.fill_in(dict(zip(map(id, arguments.keras_tensors), values)))
         if is_layer:
-            return keras.tree.flatten(operation(*args, **{**kwargs, 'training': training}))
+            mode = {} if training is None else {'training': training}
+            return keras.tree.flatten(operation(*args, **{**kwargs, **mode}))
         with backend.AutocastScope(dtype):
             return keras.tree.flatten(operation(*args, **kwargs))
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
 from lingpipe.distribute import device_calls, device_kinds
-from lingpipe.pipeline import boundary, losses, micro_batches, variable_values
+from lingpipe.pipeline import boundary, losses, micro_batches, step_sums, variable_values
 from lingpipe.pipeline import schedule as schedules
 
 
@@ -41,7 +41,10 @@ def call(pipe, inputs, training):
             results['outputs'] = micro_batches.join(execution.outputs)
         return boundary.unpack(results['outputs']).values + _means_of_added(pipe, execution), gradient
 
-    def gradient(*upstream):
+    def gradient(*upstream, variables=()):
+        if variables:
+            raise ValueError(f'A layer of the pipeline reads {[variable.name for variable in variables[:3]]}, a tf.Variable, to which a '
+                             'pipeline that is called as a layer hands no gradient. Make it by add_weight, or set trainable=False.')
         if save_context.in_save_context():
             return [tf.zeros([])] * len(tokens) + _not_saved(boundary.unpack(inputs).differentiable)
         return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, pipe.stages)
@@ -116,7 +119,7 @@ def _total(sums, variable):
     """Returns the gradient of a variable, from all stages that read it; None where no output depends on it."""
     parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
              for other, gradient in zip(variables, gradients) if other is variable]
-    return tf.add_n(parts) if len(parts) > 1 else next(iter(parts), None)
+    return step_sums.total(parts, variable.shape) if parts else None
 
 
 def _refuse_borrowed(variables, training):

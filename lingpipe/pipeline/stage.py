@@ -6,11 +6,25 @@ import functools
 import inspect
 from typing import Any, NamedTuple
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from lingpipe.distribute import device_calls, device_kinds, workers
 from lingpipe.layers import replica_sums, training_step
-from lingpipe.pipeline import batch_statistics, boundary, control_flow, random_seeds, stage_program, stage_scope
+from lingpipe.pipeline import (
+    batch_statistics,
+    boundary,
+    control_flow,
+    graph_pieces,
+    random_seeds,
+    stage_program,
+    stage_scope,
+)
+
+_NONE, _FEW = object(), 1000
+_PLAIN = (type(None), bool, int, float, str)
+_KERAS_ATTRIBUTES = frozenset(vars(keras.layers.Layer()))
 
 
 class Variables(NamedTuple):
@@ -78,10 +92,13 @@ class Stage:
             the pipeline's inputs; None: all that the stage before hands out, in its own structure.
         jit_compile: whether XLA compiles the stage's functions; on some kinds of devices it always does.
         num_replicas: number of devices that have the stage, this one among them.
+        keeps_rows: whether gradients of embeddings stay `step_sums.Rows`, as Keras's optimizers get them, and are not added up.
     """
 
-    def __init__(self, index, segments, device, seed_generators, sources=None, jit_compile=False, num_replicas=1):
+    def __init__(self, index, segments, device, seed_generators, sources=None, jit_compile=False, num_replicas=1,
+                 keeps_rows=False):
         self.index = index
+        self.keeps_rows = keeps_rows
         self.segments = list(segments)
         self.device = device
         self.sources = sources
@@ -162,7 +179,7 @@ class Stage:
             values: `Variables` of tensors, in the order of `variables()`.
             step: int64 scalar tensor, the number of the training step.
             seeds: what `seeds` or `given_seeds` returned; all that random numbers depend on.
-            training: Python boolean.
+            training: Python boolean; None: what each layer takes for granted.
             by_layer: whether weights that several segments use are to be told apart, for their gradients.
             watch: function of a tensor, called with every value of a trainable variable that layers may read.
 
@@ -226,7 +243,7 @@ class Stage:
         key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer)
         if (key, self.trainability()) not in self._programs:
             before = _settings(self.layers)
-            with tf.device(None):  # not tf.init_scope, inside which no gradient tape records
+            with tf.device(None), graph_pieces.recording():  # not tf.init_scope, inside which no gradient tape records
                 program = control_flow.until_traced(
                     stage_program.StageProgram, self, specs, structure, loss, training, by_layer)
             self._changing |= {place for place, value in _settings(self.layers).items() if before.get(place) != value}
@@ -235,25 +252,36 @@ class Stage:
 
 
 def _settings(layers):
-    """Returns what a trace takes for constants: numbers, texts, functions, and tensors such as an adapted mean.
+    """Returns what a trace takes for constants: numbers, texts, lists of them, functions, tables, tensors such as an adapted mean.
 
     They are in a dictionary whose keys are pairs of the id of a layer and the name of an attribute.
     """
-    settings = {(id(sublayer), name): value for layer in layers for sublayer in layer._flatten_layers()
-                for name, value in vars(sublayer).items() if not name.startswith('_')}
-    return {place: value.ref() if isinstance(value, tf.Tensor) else value for place, value in settings.items()
-            if _is_constant(value)}
+    found = {(id(sublayer), name): _setting(value) for layer in layers for sublayer in layer._flatten_layers()
+             for name, value in vars(sublayer).items() if not name.startswith('_') or _is_users(sublayer, name)}
+    return {place: setting for place, setting in found.items() if setting is not _NONE}
 
 
-def _is_constant(value):
-    is_plain = value is None or isinstance(value, (bool, int, float, str)) or inspect.isroutine(value)
-    return is_plain or isinstance(value, tf.Tensor) and not tf.is_symbolic_tensor(value)
+def _is_users(layer, name):
+    return type(layer).__module__.partition('.')[0] != 'keras' and name not in _KERAS_ATTRIBUTES
+
+
+def _setting(value):
+    if isinstance(value, _PLAIN) or inspect.isroutine(value) or isinstance(value, tf.lookup.StaticHashTable):
+        return value
+    if isinstance(value, tf.Tensor):
+        return _NONE if tf.is_symbolic_tensor(value) else value.ref()
+    if isinstance(value, np.ndarray):
+        return id(value) if value.size > _FEW else value.tobytes()
+    if isinstance(value, (list, tuple, dict)) and all(isinstance(leaf, _PLAIN) for leaf in tf.nest.flatten(value)):
+        return repr(value)
+    return _NONE
 
 
 def call_layers(layers, inputs, training):
     """Calls layers one after the other; Keras hands `training` on to layers inside a layer that does not take it itself."""
+    told = {} if training is None else {'training': training}
     for layer in layers:
-        inputs = control_flow.run(layer, functools.partial(layer, inputs, training=training))
+        inputs = control_flow.run(layer, functools.partial(layer, inputs, **told))
     return inputs
 
 

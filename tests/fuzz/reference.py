@@ -21,6 +21,8 @@ from tests.fuzz.observed import (
     zeros_for_none,
 )
 
+_ADDING_SUMS = ('AddedSum',)
+
 
 class PlainModel:
     """A Keras model on one device that takes a batch micro-batch by micro-batch.
@@ -46,7 +48,6 @@ class PlainModel:
         self._num_micro_batches = num_micro_batches
         self._norms = [recorded_norm.RecordedNorm(layer) for layer in model._flatten_layers()
                        if isinstance(layer, keras.layers.BatchNormalization)]
-        self._num_regularizers = sum(variable.regularizer is not None for variable in model.trainable_variables)
 
     def outputs(self, x):
         """Returns the outputs of a batch in inference."""
@@ -55,7 +56,7 @@ class PlainModel:
     def value_and_grad(self, data):
         """Returns the `Step` of a batch."""
         step = self._step(data, data.total)
-        return step._replace(outputs=as_arrays(step.outputs), input_gradients=[])
+        return step._replace(outputs=as_arrays(step.outputs), gradients=as_arrays(step.gradients), input_gradients=[])
 
     def in_function(self, data, has_open_rows=False):
         """Returns the same."""
@@ -111,10 +112,11 @@ class PlainModel:
         """A step that overflows in float16 changes nothing; Keras's leaves the moving averages moved."""
         before = self.model.get_weights()
         step = self._step(data, loss, self._optimizer.scale_loss)
-        self.has_noise |= _has_noise(step.gradients)
-        if not all(np.isfinite(gradient).all() for gradient in step.gradients if gradient is not None):
+        gradients = [gradient for gradient in as_arrays(step.gradients) if gradient is not None]
+        self.has_noise |= _has_noise(gradients)
+        if not all(np.isfinite(gradient).all() for gradient in gradients):
             self.model.set_weights(before)
-        self._optimizer.apply(as_tensors(step.gradients), self.model.trainable_variables)
+        self._optimizer.apply(step.gradients, self.model.trainable_variables)
         return step
 
     def _evaluated(self, data, loss):
@@ -122,7 +124,7 @@ class PlainModel:
         return Step(self._total(loss(data.y, outputs, data.sample_weight), added), outputs, [], [])
 
     def _step(self, data, loss, scale=lambda value: value):
-        """Returns a `Step` whose outputs are tensors with their masks."""
+        """Returns a `Step` whose outputs are tensors with their masks, and whose gradients are what a tape returns."""
         variables, inputs = self.model.trainable_variables, as_tensors(data.x)
         floats = floats_of(inputs)
         with tf.GradientTape() as tape:
@@ -131,7 +133,7 @@ class PlainModel:
             value = self._total(loss(data.y, outputs, data.sample_weight), added)
             scaled = scale(value)
         gradients, of_inputs = tape.gradient(scaled, [[variable.value for variable in variables], floats])
-        return Step(float(value), outputs, as_arrays(gradients), zeros_for_none(of_inputs, floats))
+        return Step(float(value), outputs, gradients, zeros_for_none(of_inputs, floats))
 
     def _total(self, loss, added):
         penalties = [variable.regularizer(variable) for variable in self.model.trainable_variables if variable.regularizer is not None]
@@ -145,11 +147,15 @@ class PlainModel:
             parts.append(self.model(take(rows, inputs), training=training))
             for norm in self._norms:
                 norm.next_micro_batch()
-            losses, share = self.model.losses, (rows.stop - rows.start) / num_rows
-            added += [share * tf.reduce_sum(value) for value in losses[:len(losses) - self._num_regularizers]]
+            added += self._added_losses((rows.stop - rows.start) / num_rows)
         for norm, values in zip(self._norms, before):
             norm.move(values)
         return tf.nest.map_structure(_join, *parts), added
+
+    def _added_losses(self, share):
+        """Returns what layers added for a micro-batch: sums add up, of means each has its share of the rows."""
+        return [(1.0 if type(layer).__name__ in _ADDING_SUMS else share) * tf.reduce_sum(loss)
+                for layer in self.model._flatten_layers() for loss in layer._get_own_losses()]
 
 
 def _join(*parts):
@@ -162,7 +168,7 @@ def _join(*parts):
 
 def _has_noise(gradients):
     """Whether some number is 0 but for rounding."""
-    sizes = [np.abs(gradient) for gradient in gradients if gradient is not None]
+    sizes = list(map(np.abs, gradients))
     largest = max([size.max(initial=0.0) for size in sizes], default=0.0)
     return any(((size > 0.0) & (size < 1e-3 * largest)).any() for size in sizes)
 

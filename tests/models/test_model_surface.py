@@ -35,7 +35,7 @@ SHOWN = {
     'get_layer': lambda model: [model.get_layer('norm'), model.get_layer(index=1)],
     'shapes': lambda model: [model.input_shape, model.output_shape, model.compute_output_shape((7, 5))],
     'symbols': lambda model: [model.input, model.output, *model.inputs, *model.outputs],
-    'names': lambda model: [model.name, model.output_names],
+    'names': lambda model: [model.name, model.output_names, model.operations, model.input_spec],
     'weights': lambda model: [*model.weights, len(model.variables), *model.trainable_variables, *model.non_trainable_variables],
     'count': lambda model: [model.count_params(), len(model.losses), [metric.name for metric in model.metrics]],
 }
@@ -53,11 +53,12 @@ def test_what_belongs_to_a_model_is_that_of_the_source(models, shown):
     assert str(SHOWN[shown](model)) == str(SHOWN[shown](source))
 
 
-def test_its_summary_lists_the_layers_and_its_layers_freeze(models):
-    _, model = models
-    lines = []
+def test_its_summary_is_that_of_the_source_and_its_layers_freeze(models):
+    source, model = models
+    lines, expected = [], []
+    source.summary(print_fn=expected.append)
     model.summary(print_fn=lines.append)
-    assert 'norm (BatchNormalization)' in '\n'.join(map(str, lines))
+    assert lines == expected and 'norm (BatchNormalization)' in lines[0]
     model.trainable = False
     assert not model.trainable_variables and not model.get_layer('head').trainable
     model.trainable = True
@@ -148,8 +149,11 @@ def test_sparse_tensors_enter_as_in_keras_and_ragged_ones_are_refused(models):
     np.testing.assert_allclose(model(tf.sparse.from_dense(X)), source(X), rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match='ragged tensor'):
         model(tf.RaggedTensor.from_tensor(X))
-    with pytest.raises(ValueError, match='mask was given'):
-        model(X, mask=np.ones([6], bool))
+
+
+def mixing(function):
+    inputs = keras.Input([5])
+    return keras.Model(inputs, layers.Dense(3)(function(layers.Dense(3)(inputs))))
 
 
 def no_batch(function):
@@ -162,7 +166,9 @@ def no_batch(function):
     (lambda: no_batch(keras.ops.mean), r'shape \(\) of all examples'),
     (lambda: no_batch(lambda x: keras.ops.mean(x, 0)), r'shape \(3,\) of all examples'),
     (lambda: keras.Model(inputs := keras.Input([5]), keras.ops.transpose(layers.Dense(3)(layers.Dense(3)(inputs)))),
-     'first dimension is not the batch')])
+     'first dimension is not the batch'),
+    (lambda: mixing(lambda x: keras.ops.cumsum(x, 0)), 'mixes the examples'), (lambda: mixing(lambda x: keras.ops.flip(x, 0)), 'mixes the examples'),
+    (lambda: mixing(layers.Softmax(0)), 'mixes the examples')])
 def test_tensors_that_lose_the_batch_are_refused_where_there_are_micro_batches(make, message):
     with pytest.raises(ValueError, match=message):
         pipelined(make())
@@ -173,3 +179,36 @@ def test_tensors_that_lose_the_batch_are_refused_where_there_are_micro_batches(m
 def test_constants_between_partitions_are_no_lost_batches():
     source = no_batch(lambda x: layers.Lambda(lambda tensor: keras.ops.ones([3]) * 2.0)(x))
     np.testing.assert_allclose(pipelined(source)(X), source(X), rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_of_one_batch_size_is_refused_where_its_layers_need_it():
+    inputs = keras.Input([4], batch_size=6)
+    with pytest.raises(ValueError, match='takes batches of 6 examples only.*Leave out the batch_size'):
+        pipelined(keras.Model(inputs, layers.Dense(2)(keras.ops.reshape(layers.Dense(4)(inputs), (6, 2, 2)))))
+
+
+def test_a_pipeline_inside_a_model_is_refused_by_name(models):
+    inputs = keras.Input([5])
+    with pytest.raises(ValueError, match="Layer 'source' of model .* is a pipeline already"):
+        pipelined(keras.Model(inputs, layers.Dense(2)(models[1](inputs))))
+
+
+class Scale(layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self._factors = [2.0]
+
+    def call(self, inputs):
+        return inputs * self._factors[0]
+
+
+def test_a_call_takes_what_changed_in_layers_since(assert_close):
+    lookup, scale = layers.StringLookup(vocabulary=['a', 'b']), Scale()
+    words = keras.Input([2], dtype='string')
+    source = keras.Model(words, scale(layers.Flatten()(layers.Embedding(3, 4)(lookup(words)))))
+    model, x = pipelined(source), tf.constant([['a', 'b'], ['b', 'c']])
+    assert_close(model(x), source(x))
+    lookup.set_vocabulary(['b', 'c'])
+    assert_close(model(x), source(x))
+    scale._factors[0] = 3.0
+    assert_close(model(x), source(x))

@@ -40,7 +40,8 @@ def models(make_source=None, **fields):
     plain = (make_source or make_model)()
     source = (make_source or make_model)()
     source.set_weights(plain.get_weights())
-    return plain, lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2, **fields))
+    fields = {'num_partitions': 2, 'num_micro_batches': 2, **fields}
+    return plain, lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, **fields))
 
 
 def make_model():
@@ -79,6 +80,35 @@ def test_a_loss_that_reads_a_weight_has_its_gradient(assert_close):
     with_penalty.makes = True
     plain, pipelined = models()
     assert_close(train(pipelined, with_penalty), train(plain, with_penalty))
+
+
+def test_a_loss_that_reads_state_finds_it_changed(assert_close):
+    def with_mean(model):
+        mean = model.non_trainable_variables[0]
+        return lambda y_true, outputs: ops.mean(ops.square(outputs - y_true)) * ops.sum(ops.square(mean))
+
+    def with_norm():
+        return keras.Sequential([keras.Input([5]), layers.BatchNormalization(), layers.Dense(3)])
+
+    with_mean.makes = True
+    plain, pipelined = models(with_norm, num_micro_batches=1)
+    assert_close(train(pipelined, with_mean), train(plain, with_mean))
+
+
+def make_saturated_heads():
+    inputs = keras.Input([5])
+    early = layers.Dense(3, 'sigmoid', kernel_initializer=keras.initializers.Constant(40.0))(inputs)
+    late = layers.Dense(3)(layers.Dense(4, 'tanh')(inputs))
+    return keras.Model(inputs, [early, layers.Activation('softmax')(late * 90.0)])
+
+
+@pytest.mark.parametrize('loss', [['binary_crossentropy', 'categorical_crossentropy'], ['binary_crossentropy', mixed]])
+def test_cross_entropies_take_the_logits_of_outputs_that_are_rounded_to_0_or_1(loss, assert_close):
+    plain, pipelined = models(make_saturated_heads)
+    targets = [Y.round(), np.eye(3)[np.arange(7) % 3]]
+    for model in (plain, pipelined):
+        model.log = [train(model, loss, targets), model.test_on_batch(X, targets)]
+    assert_close(pipelined.log, plain.log)
 
 
 def subclass(model, methods):
@@ -127,6 +157,8 @@ def test_what_the_source_overrides_is_refused_by_name():
     model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
     with pytest.raises(ValueError, match=r"class Own overrides \['compute_loss'\].*subclass of PipelineModel"):
         model.compile('sgd', 'mse')
+    with pytest.raises(ValueError, match='overrides'):
+        model.predict(X, verbose=0)
 
 
 def test_a_loss_on_the_whole_batch_says_that_the_schedule_does_not_hold():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import lingpipe
 from lingpipe.layers.keras_params import KerasParams
 from tests.pipeline.small_stacks import dense, vectors
 
@@ -131,6 +132,47 @@ def test_a_functional_model_knows_shapes_before_it_runs(make_pipe):
     assert model.output_shape == (None, 2)
     assert model.layers[2].output.shape == (None, 3)
     assert model.count_params() == 30 + (30 + 4 * 6 + 21) + 8
+
+
+@pytest.mark.parametrize('is_wrapped', [False, True])
+def test_masks_go_in_and_out_of_eager_calls(is_wrapped, assert_close):
+    def body():
+        tokens = keras.Input([6, 5])
+        return keras.Model(tokens, layers.Dense(4)(layers.LSTM(4, return_sequences=True)(tokens)))
+
+    plain, source = body(), body()
+    source.set_weights(plain.get_weights())
+    pipe = lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2)
+    models = plain, lingpipe.PipelineModel(pipe) if is_wrapped else pipe
+    x = np.random.default_rng(0).normal(size=(4, 6, 5)) * (np.arange(6) < np.array([[3], [6], [1], [4]]))[..., None]
+    masking, reader, found = layers.Masking(), layers.GRU(3), []
+    for model in models:
+        outputs = model(masking(x))
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(reader(model(x, mask=masking(x)._keras_mask)))
+        found.append([outputs, outputs._keras_mask, reader(outputs), *tape.gradient(total, model.trainable_variables)])
+    assert_close(found[1], found[0])
+
+
+def test_a_call_that_no_tape_records_does_not_take_gradients_from_later_ones(make_pipe, assert_close):
+    x, y = map(tf.constant, vectors(4))
+    pipe = make_pipe([dense(6), dense(3)], num_partitions=2, num_micro_batches=2)
+    found = []
+    for function in (tf.recompute_grad(lambda inputs: pipe(inputs, training=True)), lambda inputs: pipe(inputs, training=True)):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = mean_squared_error(y, function(x))
+        found.append(tape.gradient(loss, x))
+    assert np.abs(found[0]).max() > 0
+    assert_close(found[0], found[1])
+
+
+def test_it_tells_shapes_to_a_wrapper(make_pipe):
+    pipe = make_pipe([dense(6), dense(3)], num_partitions=2, num_micro_batches=2)
+    pipe.build((None, 5))
+    assert layers.TimeDistributed(pipe)(np.ones([4, 2, 5], 'float32')).shape == (4, 2, 3)
+    with pytest.raises(ValueError, match='Give a Python boolean'):
+        tf.function(lambda training: pipe(np.ones([4, 5], 'float32'), training=training))(tf.constant(True))
 
 
 def test_fit_equals_fit_of_the_plain_layers(make_pipe, PlainStack, assert_close):

@@ -360,15 +360,3 @@ def test_a_plain_copy_that_would_share_weights_or_lack_some_is_refused():
     model = keras.Model(inputs, keras.ops.matmul(dense(inputs), dense.kernel))
     with pytest.raises(ValueError, match='by reference'):
         from_keras(model).to_keras()
-
-
-def test_masks_come_in_and_go_out_where_a_pipeline_is_called_eagerly(assert_close):
-    inputs = keras.Input([3, 2])
-    model = keras.Model(inputs, layers.LSTM(2, return_sequences=True)(layers.Dense(2)(inputs)))
-    x, mask = tf.ones([4, 3, 2]), np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1]], bool)
-    x._keras_mask = tf.constant(mask)
-    pipe = from_keras(model, num_partitions=2, num_micro_batches=2)
-    for training in (True, False):
-        outputs = pipe(x, training=training)
-        assert_close(outputs, model(x, training=training))
-        np.testing.assert_array_equal(outputs._keras_mask, mask)
