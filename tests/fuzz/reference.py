@@ -152,7 +152,6 @@ class PlainModel:
             norm.move(values)
         return tf.nest.map_structure(_join, *parts), added
 
-
     def _added_losses(self, share):
         """Returns what layers added for a micro-batch: sums add up, of means each has its share of the rows."""
         return [(1.0 if type(layer).__name__ in _ADDING_SUMS else share) * tf.reduce_sum(loss)
