@@ -192,6 +192,8 @@ class PipelineModel(model_surface.ModelSurface):
             raise loss_additivity.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
     def _symbolic_outputs(self, x):
+        if any(leaf is None for leaf in keras.tree.flatten(x)):  # an optional input, of which Keras makes no symbols
+            return keras.tree.map_structure(_symbol_of, self.pipe.pack_outputs(self.outputs))
         return self.pipe.compute_output_spec(keras.tree.map_structure(_symbol_of, x))
 
     def _with_shares(self, loss, x, targets):
