@@ -5,6 +5,7 @@ import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
+os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true')  # compiles sooner
 
 from lingpipe.distribute import local_devices
 
@@ -46,7 +47,7 @@ def assert_close(actual, expected, tolerance=1e-5):
     """Asserts that nests of tensors are equal up to `tolerance` of the largest value of each tensor."""
     tf.nest.assert_same_structure(actual, expected)
     for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
-        one, other = np.asarray(one), np.asarray(other)
+        one, other = _as_array(one), _as_array(other)
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max(initial=1e-2))
 
 
@@ -67,9 +68,14 @@ def assert_gradients_close(actual, expected, tolerance=1e-5):
         tolerance: how far a value may be off.
     """
     tf.nest.assert_same_structure(actual, expected)
-    largest = max((np.abs(np.asarray(gradient)).max(initial=0) for gradient in tf.nest.flatten(expected)), default=0)
+    largest = max((np.abs(_as_array(gradient)).max(initial=0) for gradient in tf.nest.flatten(expected)), default=0)
     for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
-        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=0, atol=tolerance * max(largest, 1e-2))
+        np.testing.assert_allclose(_as_array(one), _as_array(other), rtol=0, atol=tolerance * max(largest, 1e-2))
+
+
+def _as_array(tensor):
+    """Gradients of embeddings are tf.IndexedSlices, in the pipeline as in Keras."""
+    return np.asarray(tf.convert_to_tensor(tensor) if isinstance(tensor, tf.IndexedSlices) else tensor)
 
 
 @pytest.fixture(name='assert_gradients_close')

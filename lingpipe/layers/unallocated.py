@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras.src.backend.common import global_state
 
 _QUEUE, _SCOPE = 'uninitialized_variables', 'stateless_scope'
+_PRIORITY_OF_FUNCTIONS = 50  # of what a tf.function does when a variable is made
 
 
 @contextlib.contextmanager
@@ -43,11 +44,17 @@ def allocated_variables():
 
 @contextlib.contextmanager
 def outside_of_scopes():
-    """Inside this scope variables are made as if no model was being run symbolically or only described."""
-    outer = global_state.get_global_attribute(_SCOPE)
+    """Inside this scope variables are made as if no model was being run symbolically or only described, and no function traced.
+
+    A `tf.function` in whose first trace variables are made is traced again, even where `tf.init_scope` has made them.
+    """
+    outer, graph = global_state.get_global_attribute(_SCOPE), tf.compat.v1.get_default_graph()
+    creators = graph._variable_creator_stack
     global_state.set_global_attribute(_SCOPE, None)
+    graph._variable_creator_stack = [each for each in creators if each[0] != _PRIORITY_OF_FUNCTIONS]
     try:
         with tf.init_scope():
             yield
     finally:
+        graph._variable_creator_stack = creators
         global_state.set_global_attribute(_SCOPE, outer)

@@ -189,16 +189,17 @@ class ModelSurface(keras.Model):
                 f'{self.name!r} was given a sparse or ragged tensor, but micro-batches are cut out of dense ones. Make it dense by '
                 'tf.sparse.to_dense, or by its to_tensor().')
         if self._input_specs is None:
-            self._input_specs = keras.tree.map_structure(_symbol_of_any_batch, inputs)
+            self._input_specs = keras.tree.map_structure(symbol_of_any_batch, inputs)
         if not self.pipe.built:
             self.pipe.build_from_specs(keras.tree.map_structure(_spec_of, self._input_specs))
         self.built = True
 
 
-def _symbol_of_any_batch(tensor):
+def symbol_of_any_batch(tensor):
+    """Returns a `keras.KerasTensor` of any number of rows, for which a model knows what it returns without asking its layers."""
     if tensor is None:
         return None
-    return keras.KerasTensor((None, *tensor.shape[1:]), keras.backend.standardize_dtype(tensor.dtype))
+    return keras.KerasTensor((None, *tensor.shape[1:]) if len(tensor.shape) else (), keras.backend.standardize_dtype(tensor.dtype))
 
 
 def _spec_of(symbol):

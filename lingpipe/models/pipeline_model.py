@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from keras.src import backend
 
+from lingpipe.layers import unallocated
 from lingpipe.models import compiled_loss, loss_additivity, loss_weights, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling
 from lingpipe.pipeline import gpipe_layer, losses, variable_values
@@ -117,6 +118,7 @@ class PipelineModel(model_surface.ModelSurface):
         except losses.WeightUnknownError:
             reason = 'A layer adds a loss, and the weight of the main loss depends on outputs'
             outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
+        self._build_metrics(y, outputs)
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def test_step(self, data):
@@ -126,6 +128,7 @@ class PipelineModel(model_surface.ModelSurface):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
         outputs, added_losses = self.pipe.outputs_and_added_losses(x)
+        self._build_metrics(y, outputs)
         return self._on_last_device(self._evaluate, x, y, outputs, sample_weight, added_losses)
 
     def _evaluate(self, x, y, outputs, sample_weight, added_losses):
@@ -134,6 +137,13 @@ class PipelineModel(model_surface.ModelSurface):
         loss = self._compute_loss(x, y, outputs, sample_weight, training=False)
         self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
         return self.compute_metrics(x, y, outputs, sample_weight)
+
+    def _build_metrics(self, y, outputs):
+        """Creates the variables of metrics outside of the function that is being traced, which would have to be traced again."""
+        metrics = self._compile_metrics
+        if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
+            with unallocated.outside_of_scopes():
+                self._on_last_device(metrics.build, y, outputs)
 
     def _train_in_pipeline(self, loss, x, targets):
         out = self.pipe.value_and_grad(
@@ -175,10 +185,10 @@ class PipelineModel(model_surface.ModelSurface):
         if self._compile_loss is None:
             return compiled_loss.no_loss
         if repr(structure) not in self._kept.losses:
-            symbols = keras.tree.map_structure(_symbol_of, (y, self._symbolic_outputs(x), sample_weight))
-            if not self._compile_loss.built:
-                self._build_losses(*symbols)
-            with tf.init_scope():
+            symbols = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, self._symbolic_outputs(x), sample_weight))
+            with unallocated.outside_of_scopes():
+                if not self._compile_loss.built:
+                    self._build_losses(*symbols)
                 kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.variables)
             self._kept.losses[repr(structure)] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
         return self._kept.losses[repr(structure)]
@@ -186,15 +196,13 @@ class PipelineModel(model_surface.ModelSurface):
     def _build_losses(self, *symbols):
         try:
             backend.compute_output_spec(self._compile_loss, *symbols)
-        except Exception as error:  # for what NumPy computes there are no symbols
-            if not tf.executing_eagerly():
-                raise
+        except Exception as error:  # what NumPy computes has no symbols; on the whole batch it works, or fails in words of its own
             raise loss_additivity.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
     def _symbolic_outputs(self, x):
         if any(leaf is None for leaf in keras.tree.flatten(x)):  # an optional input, of which Keras makes no symbols
-            return keras.tree.map_structure(_symbol_of, self.pipe.pack_outputs(self.outputs))
-        return self.pipe.compute_output_spec(keras.tree.map_structure(_symbol_of, x))
+            return self.pipe.pack_outputs(self.outputs)
+        return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
 
     def _with_shares(self, loss, x, targets):
         """Several losses need their weights in the whole mini-batch, which the last partition sees one part of at a time."""
@@ -220,7 +228,7 @@ class PipelineModel(model_surface.ModelSurface):
     def _built_optimizer(self):
         variables = self.pipe.trainable_variables
         if variables and not self.optimizer.built:
-            with tf.init_scope():
+            with unallocated.outside_of_scopes():
                 self.optimizer.build(variables)
         return self.optimizer
 
@@ -274,10 +282,6 @@ def _num_rows(x):
 
 def _first_tensor(x):
     return next(leaf for leaf in tf.nest.flatten(x) if leaf is not None)
-
-
-def _symbol_of(tensor):
-    return None if tensor is None else keras.KerasTensor(tensor.shape, keras.backend.standardize_dtype(tensor.dtype))
 
 
 keras.saving.get_custom_objects()['PipelineModel'] = PipelineModel  # .h5 files name classes without their package

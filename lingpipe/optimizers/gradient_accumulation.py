@@ -61,7 +61,7 @@ class _Accumulation:
 
     def _mean_group(self, variables, gradients):
         steps = self._optimizer.gradient_accumulation_steps
-        return [(gradient + self._accumulator_of(variable).value) / steps for variable, gradient in zip(variables, gradients)]
+        return [(tf.convert_to_tensor(gradient) + self._accumulator_of(variable).value) / steps for variable, gradient in zip(variables, gradients)]
 
     def _accumulator_of(self, variable):
         return self._optimizer._accumulated_gradients[self._optimizer._get_variable_index(variable)]
@@ -69,7 +69,7 @@ class _Accumulation:
 
 def _increment(accumulators, gradients):
     for accumulator, gradient in zip(accumulators, gradients):
-        accumulator.value.assign_add(gradient)
+        accumulator.value.assign_add(tf.convert_to_tensor(gradient))
 
 
 def _reset(accumulators):

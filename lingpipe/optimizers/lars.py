@@ -17,7 +17,7 @@ class LARS(keras.optimizers.Optimizer):
         w     = w - v                           with Nesterov: w - (momentum * v + step)
 
     The rate is inside v ("scaled momentum"), as in TensorFlow's own LARS. Variables of `skip_list`, and those with sparse
-    gradients (`tf.IndexedSlices`), get plain momentum: step = learning_rate * g. Sums of gradients in a pipeline are dense.
+    gradients (`tf.IndexedSlices`), get plain momentum: step = learning_rate * g.
 
     Args:
         learning_rate: number, or `keras.optimizers.schedules.LearningRateSchedule`.

@@ -10,6 +10,7 @@ from lingpipe.pipeline import (
     boundary,
     boundary_gradients,
     gradient_flow,
+    losses,
     micro_batches,
     positions,
     stage_program,
@@ -53,7 +54,7 @@ class Execution:
         observer: what lays the calls out in this object's place, such as `action_times.ActionTimes`, or None. Its
             `around(replica, action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last the
             operation that the device's next call waits for.
-        loss_scale: scalar tensor that all gradients are to be multiplied by, or None.
+        loss_scale: scalar tensor that all gradients of the mean loss are to be multiplied by, or None.
         first_micro_batch: number of the first of the micro-batches, where other replicas have those before it.
         replica: number of the replica.
         equal_rows: whether the micro-batches of all replicas have one number of rows, known now; None: find out here.
@@ -124,7 +125,11 @@ class Execution:
         metrics = device_calls.call(last, step_sums.add_up, self._metrics)
         losses = list(self.added_losses.values())
         inputs = [self._take_gradients(-1, m) if self._input_gradients_needed else [] for m in range(self.num_micro_batches)]
-        return step_sums.Sums(metrics, losses, self.weights, [sums or [] for sums in self._weight_gradients], inputs)
+        gradients = [self._joined(stage, sums or []) for stage, sums in zip(self.stages, self._weight_gradients)]
+        return step_sums.Sums(metrics, losses, self.weights, gradients, inputs)
+
+    def _joined(self, stage, sums):
+        return [device_calls.call(stage.device, step_sums.join, each) if isinstance(each, tuple) else each for each in sums]
 
     @property
     def added_losses(self):
@@ -182,7 +187,7 @@ class Execution:
         known = program.feed({
             'inputs': self._wiring.inputs(stage.index, lambda producer: self._outputs[producer, m]),
             'targets': self._targets[m] if self._is_last(stage) else (),
-            'position': self._positions.of(m), **self._state.enter(stage)})
+            'position': self._positions.of(m), 'factors': self._factors_of_added_losses(stage, m), **self._state.enter(stage)})
         flow = self._flows[stage.index] if self._flows else None
         results, self._known[stage.index, m] = self._in_turn(
             stage, program.forward, known, self._what_forward_keeps(stage, m), flow)
@@ -197,14 +202,14 @@ class Execution:
         program, flow, gradients = self._programs[stage.index], self._flows[stage.index], self._given_gradients(stage, m)
         known, backward = self._ready(stage, program, self._known.pop((stage.index, m)))
         if self._by_layer:
-            input_gradients, sums = self._backward_by_segment(stage, program, known, gradients)
+            input_gradients, self._weight_gradients[stage.index] = self._backward_by_segment(stage, program, known, gradients)
         elif self._schedule.splits_backward:
             input_gradients, self._known[stage.index, m] = self._in_turn(
                 stage, program.backward_inputs, known, gradients, flow)
-            sums = self._weight_gradients[stage.index]
         else:
-            input_gradients, sums = self._in_turn(stage, backward, known, gradients, self._sums_so_far(stage), flow)
-        self._weight_gradients[stage.index] = sums
+            before = self._sums_so_far(stage)
+            input_gradients, sums = self._in_turn(stage, backward, known, gradients, before, flow)
+            self._weight_gradients[stage.index] = _with_rows(before, sums)
         sources = self._wiring.differentiable_sources[stage.index]
         self._gradients.add([sources[position] for position in flow.inputs], m, input_gradients)
 
@@ -212,15 +217,16 @@ class Execution:
         sums, added = self._sums_so_far(stage), gradients[len(gradients) - program.num_added_losses:]
         flow = self._flows[stage.index]
         for index in reversed(range(program.first_segment(flow), program.num_segments)):
-            entering, sums = self._in_turn(stage, program.backward_segment, index, known, gradients, sums, flow)
-            gradients = entering + added
+            entering, new = self._in_turn(stage, program.backward_segment, index, known, gradients, sums, flow)
+            gradients, sums = entering + added, _with_rows(sums, new)
         return entering, sums
 
     def _backward_weights(self, stage, m):
         known = self._known.pop((stage.index, m))
         if self._flows[stage.index].weights:
-            self._weight_gradients[stage.index], = self._in_turn(
-                stage, self._programs[stage.index].backward_weights, known, self._sums_so_far(stage), self._flows[stage.index])
+            before = self._sums_so_far(stage)
+            new, = self._in_turn(stage, self._programs[stage.index].backward_weights, known, before, self._flows[stage.index])
+            self._weight_gradients[stage.index] = _with_rows(before, new)
 
     def _ready(self, stage, program, known):
         """Returns what is known after recomputation, where that is a call of its own, and the backward function that is due."""
@@ -249,6 +255,15 @@ class Execution:
             gradients = self._take_gradients(stage.index, m)
         return gradients + ([self._added_gradient(stage)] if program.num_added_losses else [])
 
+    def _factors_of_added_losses(self, stage, m):
+        """A mean over rows counts by the rows of its micro-batch; a sum by all rows, by which the total is divided in the end."""
+        are_sums = self._wiring.added_sums[stage.index]
+        if not are_sums:
+            return []
+        with tf.device(device_kinds.for_single_operations(stage.device)):
+            rows = tf.cast(self._positions.of(m)[3], tf.float32)
+            return [tf.stack([self._total_rows if is_sum else rows for is_sum in are_sums])]
+
     def _added_gradient(self, stage):
         return self._added_gradients[stage.index] if self._loss is None else self._share_of_added_losses
 
@@ -261,27 +276,58 @@ class Execution:
     @functools.cached_property
     def _share_of_added_losses(self):
         """What the gradients of added losses are multiplied by, so that one division by the loss's total weight is right."""
-        last = self.stages[-1]
-        with tf.device(last.device):
+        with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
+            return self._scaled(self._total_weight / self._total_rows)
+
+    @functools.cached_property
+    def _total_weight(self):
+        """What the mean loss of the mini-batch divides by, found before any output is there."""
+        last = self.stages[-1].device
+        with tf.device(last):
             weights = [self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._targets]
-        with tf.device(device_kinds.for_single_operations(last.device)):
+        with tf.device(device_kinds.for_single_operations(last)):
+            return across_replicas.sum_over_replicas(last, tf.add_n(weights))
+
+    @functools.cached_property
+    def _total_rows(self):
+        """The rows of the micro-batches of all replicas together, a float32 scalar."""
+        last = self.stages[-1].device
+        with tf.device(device_kinds.for_single_operations(last)):
             rows = tf.add_n([tf.cast(each.num_rows, tf.float32) for each in self.siblings])
-            weight, rows = across_replicas.sum_over_replicas(last.device, (tf.add_n(weights), rows))
-            return self._scaled(weight / rows)
+            return across_replicas.sum_over_replicas(last, rows)
+
+    @functools.cached_property
+    def scale_of_sum(self):
+        """What gradients of the sum over the mini-batch are multiplied by, so that float16 holds what it does in Keras.
+
+        They are larger than those of the mean by the weight that it divides by; where that depends on outputs, rows are taken.
+        """
+        if self._loss_scale is None:
+            return None
+        try:
+            weight = self._total_weight
+        except losses.WeightUnknownError:
+            weight = self._total_rows
+        with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
+            return self._loss_scale / tf.where(weight > 0.0, weight, 1.0)
 
     def _scaled(self, gradient):
-        return gradient if self._loss_scale is None else gradient * self._loss_scale
+        return gradient if self.scale_of_sum is None else gradient * self.scale_of_sum
 
     def _take_gradients(self, producer, m):
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _sums_so_far(self, stage):
-        return self._weight_gradients[stage.index] or self._zeros(stage)
+        return self._weight_gradients[stage.index] or self._nothing_yet(stage)
 
-    def _zeros(self, stage):
+    def _nothing_yet(self, stage):
         """Zeros that TensorFlow does not know to be zero: it would keep them as constants, a second copy of the weights."""
+        program, positions = self._programs[stage.index], self._flows[stage.index].weights
+        added_up = [position for position in positions if not program.keeps_rows(position)]
         with tf.device(stage.device):
-            return stage.zeros(self._positions.zero, self.weights[stage.index])
+            zeros = stage.zeros(self._positions.zero, [program.trace.weights[position] for position in added_up])
+        found = dict(zip(added_up, zeros))
+        return [found.get(position, ()) for position in positions]
 
     def _is_last(self, stage):
         return stage is self.stages[-1]
@@ -296,3 +342,8 @@ class Execution:
     def _has_too_many_residuals(self, stage):
         program, flow = self._programs[stage.index], self._flows[stage.index]
         return stage.jit_compile and program.num_backward_arguments(flow) > stage_program.MOST_TPU_PARAMETERS
+
+
+def _with_rows(before, after):
+    """Returns the sums after a backward action, where rows come beside those of the actions before it."""
+    return [(*old, new) if isinstance(new, step_sums.Rows) else new for old, new in zip(before, after)]

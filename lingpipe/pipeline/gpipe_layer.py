@@ -315,9 +315,8 @@ class GPipeLayer(base_layer.BaseLayer):
         step = None if step is None else tf.cast(step, tf.int64)
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         layout = self._in_function(loss_pass.value_and_grad)
-        targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
-        return layout(self, self._loss_of_targets(loss_fn), self._enter(x), targets, step, return_outputs, assign_state,
-                      loss_scale)
+        return layout(self, self._loss_of_targets(loss_fn), self._enter(x), _targets(loss_fn, y_true, sample_weight), step,
+                      return_outputs, assign_state, loss_scale)
 
     @tf.autograph.experimental.do_not_convert
     def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=variable_values.read_variable):
@@ -334,8 +333,8 @@ class GPipeLayer(base_layer.BaseLayer):
             Dictionary from name to (sum, weight), ready to be added up over batches; losses that layers add count in 'loss'.
         """
         self._require_built(x)
-        targets = (y_true,) if sample_weight is None else (y_true, sample_weight)
-        return self._in_function(loss_pass.evaluate)(self, self._loss_of_targets(loss_fn), self._enter(x), targets, read)
+        return self._in_function(loss_pass.evaluate)(
+            self, self._loss_of_targets(loss_fn), self._enter(x), _targets(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x):
@@ -428,6 +427,11 @@ class GPipeLayer(base_layer.BaseLayer):
         function = self._functions.setdefault(key, keras_masks.function(
             device_calls.rest_on_host(self.stages[0].device, method)))
         return functools.partial(traced, function)
+
+
+def _targets(loss_fn, y_true, sample_weight):
+    fractions = [losses.fractions(y_true)] if losses.is_sum(loss_fn) else []
+    return (y_true, *fractions, *([] if sample_weight is None else [sample_weight]))
 
 
 def traced(function, *arguments):

@@ -3,6 +3,8 @@
 import functools
 from typing import NamedTuple
 
+import tensorflow as tf
+
 
 class StageFlow(NamedTuple):
     """What the backward action of a stage computes.
@@ -100,4 +102,4 @@ def _paths(program):
         """A gradient that is a constant, as that of a sign, is there whatever arrives."""
         return 0 if gradient is None else bits.get(gradient.op, 0) or _everything(program)
 
-    return _Paths(list(map(of, trace.input_gradients)), list(map(of, trace.sums)))
+    return _Paths(list(map(of, trace.input_gradients)), [of(tf.nest.flatten(each)[0]) for each in trace.sums])

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.distribute import across_replicas, device_calls, variable_placement
+from lingpipe.pipeline import step_sums
 
 
 class StageGradients(NamedTuple):
@@ -13,7 +14,7 @@ class StageGradients(NamedTuple):
 
     Attributes:
         variables: list of the trainable Keras variables.
-        gradients: list of tensors, one a variable.
+        gradients: list of tensors, one a variable; `tf.IndexedSlices` as in Keras where rows were looked up.
         regularization: scalar, the sum of their regularisers.
         squared_norm: scalar, the sum of squares of all gradients; the one number that clipping needs from each stage.
     """
@@ -55,11 +56,24 @@ def finish(stages, values, sums, total_weight):
     return finished
 
 
-def _mean(parts, weight, total_weight):
+def _over_all_replicas(device, totals):
+    if across_replicas.num_replicas(device) == 1:
+        return totals
+    sums = iter(across_replicas.sum_over_replicas(device, [tf.convert_to_tensor(total) for total in totals if total is not None]))
+    return [None if total is None else next(sums) for total in totals]
+
+
+def _mean(total, weight, total_weight):
     """Returns a sum of gradients over the total weight; 0 where only a regulariser depends on the weight."""
-    if not parts:
+    if total is None:
         return tf.zeros_like(weight)
-    return tf.math.divide_no_nan(parts[0], tf.cast(total_weight, parts[0].dtype))
+    mean = tf.math.divide_no_nan(_numbers(total), tf.cast(total_weight, total.dtype))
+    return tf.IndexedSlices(mean, total.indices, total.dense_shape) if isinstance(total, tf.IndexedSlices) else mean
+
+
+def _numbers(gradient):
+    """Returns the numbers that there are, of which a norm in Keras is made."""
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _finish(device, variables, weights, parts, total_weight):
@@ -70,15 +84,15 @@ def _finish(device, variables, weights, parts, total_weight):
         return tf.add_n(terms) if terms else tf.zeros([])
 
     def divide_and_regularize(weights, parts, total_weight):
-        sums = across_replicas.sum_over_replicas(device, [tf.add_n(each) if len(each) > 1 else each[0] for each in parts if each])
-        totals = iter(sums)
+        totals = [step_sums.total(each, variable.shape) if each else None for each, variable in zip(parts, variables)]
+        totals = _over_all_replicas(device, totals)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             regularization = regularize(weights)
         extra = tape.gradient(regularization, weights)
-        gradients = [_mean([next(totals)] if each else [], weight, total_weight) for each, weight in zip(parts, weights)]
-        gradients = [mean if more is None else mean + more for mean, more in zip(gradients, extra)]
-        halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
+        gradients = [_mean(total, weight, total_weight) for total, weight in zip(totals, weights)]
+        gradients = [mean if more is None else tf.convert_to_tensor(mean) + more for mean, more in zip(gradients, extra)]
+        halves = [tf.nn.l2_loss(tf.cast(_numbers(gradient), tf.float32)) for gradient in gradients]
         return gradients, tf.cast(regularization, tf.float32), 2.0 * tf.add_n(halves) if halves else tf.zeros([])
 
     with tf.device(device):

@@ -121,7 +121,7 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         generators = list({id(state): state for unit in self.graph.units
                            for state in random_seeds.seed_generator_states(unit.layers)}.values())
         return [stage.Stage(index, part.segments, device, generators, part.sources, self._jit_compile,
-                            self.params.num_replicas)
+                            self.params.num_replicas, keeps_rows=True)
                 for index, (part, device) in enumerate(zip(parts, grid[0]))]
 
     def _enter(self, inputs):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe.distribute import across_replicas, device_calls, device_kinds
-from lingpipe.pipeline import boundary, gradients, losses, micro_batches, variable_values
+from lingpipe.pipeline import gradients, losses, micro_batches, variable_values
 
 
 class ValueAndGrad(NamedTuple):
@@ -45,13 +45,12 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, l
         `ValueAndGrad`.
     """
     values = variable_values.read_values(pipe.stages)
-    scale = None if loss_scale is None else _scale_of_an_example(loss_scale, x)
     execution = pipe.execution(
-        x, True, values, pipe.schedule, targets=targets, loss=loss, step=step, observer=pipe.observer, loss_scale=scale)
+        x, True, values, pipe.schedule, targets=targets, loss=loss, step=step, observer=pipe.observer, loss_scale=loss_scale)
     execution.run()
     last = pipe.stages[-1].device
     sums = _of_all_replicas(execution.sums, last)
-    weight = sums.metrics['loss'][1]
+    weight, scale = sums.metrics['loss'][1], execution.scale_of_sum
     finished = gradients.finish(pipe.stages, execution.final_values(), sums, weight if scale is None else weight * scale)
     mean_loss, metrics, squared_norm = device_calls.call(
         last, _mean_of_batch, sums.metrics, sums.losses, [part.regularization for part in finished],
@@ -73,11 +72,6 @@ def _mean_of_batch(metric_sums, added_sums, regularizations, squared_norms):
     metrics = losses.means(metric_sums)
     mean_loss = tf.add_n([metrics.pop('loss'), *losses.means_of_added(added_sums), *regularizations])
     return mean_loss, metrics, tf.add_n([tf.zeros([]), *squared_norms])
-
-
-def _scale_of_an_example(loss_scale, x):
-    """The way back begins with the sum over the examples, whose gradients are larger than the mean's by their number."""
-    return loss_scale / tf.maximum(1.0, tf.cast(tf.shape(boundary.unpack(x).values[0])[0], tf.float32))
 
 
 def evaluate(pipe, loss, x, targets, read):

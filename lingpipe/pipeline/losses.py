@@ -23,16 +23,14 @@ def as_metrics(loss_fn):
             name to (mean, weight) with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`.
-
-    Raises:
-        ValueError: the loss has a reduction that does not add up over micro-batches.
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; where `is_sum`, it is given
+        `fractions` before the weights.
     """
     if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
         return _KerasMean(loss_fn)
-    if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction == 'sum':
-        raise ValueError(
-            f"The loss {loss_fn.name!r} has reduction='sum', which grows with the batch. Use 'sum_over_batch_size'.")
+    if is_sum(loss_fn):
+        return lambda y_true, outputs, fractions, sample_weight=None: {
+            'loss': (_sum(loss_fn(y_true, outputs, sample_weight=sample_weight)), _sum(fractions))}
 
     def metrics(y_true, outputs, sample_weight=None):
         outputs = tf.nest.map_structure(_in_float32, outputs)
@@ -49,6 +47,17 @@ def as_metrics(loss_fn):
         return {'loss': (_sum(result * weights), _sum(weights))}
 
     return metrics
+
+
+def is_sum(loss_fn):
+    """Whether a loss is a sum over the examples, which divides by 1: each micro-batch has the share of its examples in that."""
+    return isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction == 'sum'
+
+
+def fractions(y_true):
+    """Returns a tensor `[batch]` of one over the number of rows, which adds up to 1."""
+    rows = tf.shape(tf.nest.flatten(y_true)[0])[0]
+    return tf.fill([rows], tf.math.divide_no_nan(1.0, tf.cast(rows, tf.float32)))
 
 
 def identity(loss_fn):

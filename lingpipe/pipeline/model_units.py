@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from keras.src import backend
 from keras.src.backend.common import masking
 from keras.src.models.functional import Functional
 
@@ -103,7 +104,7 @@ def flatten_model(model):
     """
     functional = _require_functional(model)
     flattening = _Flattening(len(functional.inputs))
-    outputs = flattening.inline(functional, list(range(len(functional.inputs))), '')
+    outputs = flattening.inline(functional, list(range(len(functional.inputs))), '', _dtype_inside(model, None))
     if not flattening.units:
         raise ValueError(f'Model {model.name!r} computes nothing between its inputs and outputs. Add layers to it.')
     return FlatModel(functional, flattening.units, outputs)
@@ -128,26 +129,36 @@ class _Flattening:
         self._num_values = num_inputs
         self._num_calls = collections.Counter()
 
-    def inline(self, functional, inputs, path):
-        """Adds the units of a model that reads the values of the given numbers; returns the numbers of its outputs."""
+    def inline(self, functional, inputs, path, dtype):
+        """Adds the units of a model.
+
+        Args:
+            functional: the graph of the model.
+            inputs: list of the numbers of the values that it reads.
+            path: what stands before the names of its layers.
+            dtype: the type that Keras casts variables to which operations between its layers read, or None.
+
+        Returns:
+            List of the numbers of its outputs.
+        """
         values = dict(zip(map(id, functional.inputs), inputs))
         for node in subclassed_model.calls(functional):
             name, nested = path + node.operation.name, _nested(node)
             if nested is not None:
-                results = self._enter(nested, values, f'{name}/')
+                results = self._enter(nested, values, f'{name}/', _dtype_inside(node.operation, dtype))
             else:
                 arguments = [values[id(tensor)] for tensor in node.input_tensors]
-                results = self._add(name, node.operation, _call_of(node), arguments, node.outputs)
+                results = self._add(name, node.operation, _call_of(node, dtype), arguments, node.outputs)
             values.update(zip(map(id, node.outputs), results))
         return [values[id(tensor)] for tensor in functional.outputs]
 
-    def _enter(self, nested, values, path):
+    def _enter(self, nested, values, path, dtype):
         inputs, expected = [values[id(tensor)] for tensor in nested.inputs], nested.functional.inputs
         masks = [values[id(mask)] for mask in nested.masks if mask is not None]
         if masks or any(_kind(outer) != _kind(inner) for outer, inner in zip(nested.inputs, expected)):
             function = _entry_of(nested.functional, [mask is not None for mask in nested.masks])
             inputs = self._add(f'{path}inputs', NestedInputs(nested.functional), function, inputs + masks, expected)
-        return self.inline(nested.functional, inputs, path)
+        return self.inline(nested.functional, inputs, path, dtype)
 
     def _add(self, name, layer, function, inputs, symbols):
         _refuse_unbuilt(name, layer)
@@ -206,17 +217,26 @@ def _functional_of(model):
     return None if model.supports_masking or model.activity_regularizer is not None else functional
 
 
-def _call_of(node):
+def _call_of(node, dtype):
     operation, arguments = node.operation, node.arguments
-    takes_training = isinstance(operation, keras.layers.Layer)
+    is_layer = isinstance(operation, keras.layers.Layer)
 
     def call(values, training):
         args, kwargs = arguments.fill_in(dict(zip(map(id, arguments.keras_tensors), values)))
-        if takes_training and training is not None:
-            kwargs = {**kwargs, 'training': training}
-        return keras.tree.flatten(operation(*args, **kwargs))
+        if is_layer:
+            mode = {} if training is None else {'training': training}
+            return keras.tree.flatten(operation(*args, **{**kwargs, **mode}))
+        with backend.AutocastScope(dtype):
+            return keras.tree.flatten(operation(*args, **kwargs))
 
     return call
+
+
+def _dtype_inside(model, outside):
+    """Returns what variables are cast to in a model's call but outside of its layers, given the same for what it stands in."""
+    if not model.autocast or not backend.is_float_dtype(model.compute_dtype):
+        return None
+    return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype
 
 
 def _entry_of(functional, is_masked):

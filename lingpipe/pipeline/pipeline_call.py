@@ -4,7 +4,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
 from lingpipe.distribute import device_calls, device_kinds
-from lingpipe.pipeline import boundary, losses, micro_batches, variable_values
+from lingpipe.pipeline import boundary, losses, micro_batches, step_sums, variable_values
 from lingpipe.pipeline import schedule as schedules
 
 
@@ -119,7 +119,7 @@ def _total(sums, variable):
     """Returns the gradient of a variable, from all stages that read it; None where no output depends on it."""
     parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
              for other, gradient in zip(variables, gradients) if other is variable]
-    return tf.add_n(parts) if len(parts) > 1 else next(iter(parts), None)
+    return step_sums.total(parts, variable.shape) if parts else None
 
 
 def _refuse_borrowed(variables, training):

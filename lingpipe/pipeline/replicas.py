@@ -59,6 +59,11 @@ class Replicas:
             metrics, losses, weights, weight_gradients, [nest for part in parts for nest in part.input_gradients])
 
     @property
+    def scale_of_sum(self):
+        """What gradients of the sum over the mini-batch are multiplied by, or None."""
+        return self._executions[0].scale_of_sum
+
+    @property
     def added_losses(self):
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows)."""
         parts, last = [execution.added_losses for execution in self._executions], self._executions[0].stages[-1].device
@@ -100,7 +105,14 @@ class Replicas:
         if not variables:
             return []
         devices = [execution.stages[index].device for execution in self._executions]
-        return self._gradient_sum(parts, devices, [variable_placement.owner(variable, devices) for variable in variables])
+        owners = [variable_placement.owner(variable, devices) for variable in variables]
+        rows = {place for place, each in enumerate(parts[0]) if isinstance(each, step_sums.Rows)}
+        added_up = [place for place in range(len(variables)) if place not in rows]
+        sums = self._gradient_sum(
+            [[part[place] for place in added_up] for part in parts], devices, [owners[place] for place in added_up])
+        found = dict(zip(added_up, sums)) | {
+            place: device_calls.call(owners[place], step_sums.join, [part[place] for part in parts]) for place in rows}
+        return [found[place] for place in range(len(variables))]
 
 
 def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, training, values, **kwargs):

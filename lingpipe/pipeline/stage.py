@@ -93,10 +93,13 @@ class Stage:
             the pipeline's inputs; None: all that the stage before hands out, in its own structure.
         jit_compile: whether XLA compiles the stage's functions; on some kinds of devices it always does.
         num_replicas: number of devices that have the stage, this one among them.
+        keeps_rows: whether gradients of embeddings stay `step_sums.Rows`, as Keras's optimizers get them, and are not added up.
     """
 
-    def __init__(self, index, segments, device, seed_generators, sources=None, jit_compile=False, num_replicas=1):
+    def __init__(self, index, segments, device, seed_generators, sources=None, jit_compile=False, num_replicas=1,
+                 keeps_rows=False):
         self.index = index
+        self.keeps_rows = keeps_rows
         self.segments = list(segments)
         self.device = device
         self.sources = sources

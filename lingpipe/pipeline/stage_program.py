@@ -5,7 +5,7 @@ import functools
 import tensorflow as tf
 
 from lingpipe.distribute import device_kinds
-from lingpipe.pipeline import graph_pieces, losses, stage_trace
+from lingpipe.pipeline import graph_pieces, loss_growth, losses, stage_trace
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
 # What the compiler of libtpu 0.0.51 lets programs for TPU v2 and v3 have; v4 and v5e take more.
@@ -85,12 +85,13 @@ class StageProgram:
 
         Args:
             arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `values` (a `Variables`) and
-                `position`, what `positions.Positions` gives; and `statistics` and `borrowed`, those of `Trace.given_statistics`
-                and `Trace.borrowed`.
+                `position`, what `positions.Positions` gives; and `statistics`, `borrowed` and `factors`, those of
+                `Trace.given_statistics`, `Trace.borrowed` and `Trace.given_factors`.
         """
         known = {inner.ref(): outer for name, tensors in self._arguments.items()
                  for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}
         known.update({inner.ref(): outer for (_, inner), outer in zip(self.trace.borrowed, arguments['borrowed'])})
+        known.update({inner.ref(): outer for inner, outer in zip(self.trace.given_factors, arguments['factors'])})
         return {**known, self.trace.given_statistics.ref(): arguments['statistics']}
 
     def forward(self, known, kept, flow=None):
@@ -135,7 +136,8 @@ class StageProgram:
             flow: `StageFlow`, what to compute.
 
         Returns:
-            List of the gradients of the inputs of `flow`, the list of the new sums, and the call operation.
+            List of the gradients of the inputs of `flow`, the list of the new sums (for weights whose gradients are
+            `step_sums.Rows`, those of this micro-batch), and the call operation.
         """
         return self._whole_backward('backward', known, gradients, sums, flow, self._residuals(flow))
 
@@ -148,7 +150,8 @@ class StageProgram:
 
     def _whole_backward(self, name, known, gradients, sums, flow, feeds):
         inputs, new_sums = self._wanted(flow)
-        computed, operation = self._call((name, flow), self._give(known, gradients, sums, flow), inputs + new_sums, feeds)
+        computed, operation = self._call(
+            (name, flow), self._give(known, gradients, sums, flow), inputs + tf.nest.flatten(new_sums), feeds)
         return _list(computed, inputs), _list(computed, new_sums), operation
 
     def backward_inputs(self, known, gradients, flow):
@@ -174,7 +177,7 @@ class StageProgram:
         _, new_sums = self._wanted(flow)
         bridge = [tensor for tensor in self._bridge(flow) if tensor.ref() in known]
         computed, operation = self._call(
-            ('backward_weights', bool(bridge), flow), {**known, **self._sums(sums, flow)}, new_sums,
+            ('backward_weights', bool(bridge), flow), {**known, **self._sums(sums, flow)}, tf.nest.flatten(new_sums),
             feeds=self._residuals(flow) + bridge)
         return _list(computed, new_sums), operation
 
@@ -199,10 +202,14 @@ class StageProgram:
                if position in trace.segment_sums[index]}
         known = {**known, **{inner.ref(): outer for inner, outer in zip([*given, *added], gradients)}, **self._sums(sums, flow)}
         computed, operation = self._call(
-            ('backward_segment', index, flow), known, [*wanted, *own.values()],
+            ('backward_segment', index, flow), known, [*wanted, *tf.nest.flatten(own)],
             feeds=[*self._between(flow), *given, *self._unrepeatable(flow)])
-        new = [computed[own[place].ref()] if place in own else value for place, value in enumerate(sums)]
-        return _list(computed, wanted), new, operation
+        new = _list(computed, own)
+        return _list(computed, wanted), [new.get(place, value) for place, value in enumerate(sums)], operation
+
+    def keeps_rows(self, position):
+        """Whether the gradient of a weight, one of `Trace.weights`, is `step_sums.Rows`, which are not added up."""
+        return self.trace.given_sums[position] is None
 
     def first_segment(self, flow):
         """Returns the index of the first segment whose backward pass is wanted."""
@@ -237,7 +244,7 @@ class StageProgram:
     def num_backward_arguments(self, flow):
         """The most tensors that the backward function may take, residuals among them."""
         trace = self.trace
-        return len([*self._all_arguments(), *self._residuals(flow), *trace.given_gradients, *trace.given_sums])
+        return len([*self._all_arguments(), *self._residuals(flow), *trace.given_gradients, *self._given_sums])
 
     @property
     def num_segments(self):
@@ -249,9 +256,14 @@ class StageProgram:
         """1 if layers of the stage add losses, whose sum has a gradient of its own, else 0."""
         return 1 if self.trace.forward['losses'] else 0
 
+    @functools.cached_property
+    def added_sums(self):
+        """For each loss that layers added whether it is a sum over rows; see `loss_growth`, whose kind of trace this must be."""
+        return loss_growth.are_sums(self._graph, self.trace.added_losses, self._arguments['inputs'])
+
     def _call(self, key, known, outputs, feeds=(), side_effects=()):
         if key not in self._pieces:
-            given = [*self._all_arguments(), *self.trace.given_gradients, *self.trace.given_sums]
+            given = [*self._all_arguments(), *self.trace.given_gradients, *self._given_sums]
             feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in known]
             name = key if isinstance(key, str) else key[0]
             self._pieces[key] = graph_pieces.GraphPiece(
@@ -269,15 +281,20 @@ class StageProgram:
                 **self._sums(sums, flow)}
 
     def _sums(self, sums, flow):
-        return {self.trace.given_sums[position].ref(): outer for position, outer in zip(flow.weights, sums)}
+        return {self.trace.given_sums[position].ref(): outer for position, outer in zip(flow.weights, sums)
+                if not self.keeps_rows(position)}
+
+    @property
+    def _given_sums(self):
+        return [placeholder for placeholder in self.trace.given_sums if placeholder is not None]
 
     def _all_arguments(self):
         return [tensor for tensors in self._arguments.values() for tensor in tensors] + [
-            self.trace.given_statistics, *[placeholder for _, placeholder in self.trace.borrowed]]
+            self.trace.given_statistics, *self.trace.given_factors, *[placeholder for _, placeholder in self.trace.borrowed]]
 
     @functools.cached_property
     def _backward_operations(self):
-        later = graph_pieces.descendants(self._graph, self.trace.given_gradients + self.trace.given_sums)
+        later = graph_pieces.descendants(self._graph, self.trace.given_gradients + self._given_sums)
         return later | graph_pieces.repeated_pools(later)
 
     @functools.cached_property
@@ -289,7 +306,7 @@ class StageProgram:
     @_once_a_flow
     def _backward_ancestors(self, flow):
         inputs, sums = self._wanted(flow)
-        return graph_pieces.ancestors(inputs + sums)
+        return graph_pieces.ancestors(inputs + tf.nest.flatten(sums))
 
     @_once_a_flow
     def _residuals(self, flow):
@@ -302,7 +319,7 @@ class StageProgram:
         """What the way to the input gradients computes and the way to the weight gradients alone reads."""
         later, (inputs, sums) = self._backward_operations, self._wanted(flow)
         first = graph_pieces.ancestors(inputs) & later
-        second = (graph_pieces.ancestors(sums) & later) - first
+        second = (graph_pieces.ancestors(tf.nest.flatten(sums)) & later) - first
         return [tensor for tensor in self._read_by(second) if tensor.op in first and tensor.op.inputs]
 
     @_once_a_flow
@@ -335,8 +352,8 @@ def _select(computed, tensors):
     return {tensor.ref(): computed[tensor.ref()] for tensor in tensors}
 
 
-def _list(computed, tensors):
-    return [computed[tensor.ref()] for tensor in tensors]
+def _list(computed, nest):
+    return tf.nest.map_structure(lambda tensor: computed[tensor.ref()], nest)
 
 
 def _arguments(graph, specs):

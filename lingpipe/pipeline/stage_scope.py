@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from keras.src import backend
 
 from lingpipe.pipeline import boundary
 
@@ -156,7 +157,7 @@ class StageScope(keras.StatelessScope):
                 vars(norm).pop('_moments', None)
 
     def _borrow(self, variable):
-        with self._graph.as_default(), tf.control_dependencies(None):
+        with self._graph.as_default(), tf.control_dependencies(None), backend.AutocastScope(None):  # in which dtype is its own
             placeholder = tf.compat.v1.placeholder(variable.dtype, variable.shape)
         self.borrowed[id(variable)] = (variable, placeholder)
         self.state_mapping[id(variable)] = placeholder

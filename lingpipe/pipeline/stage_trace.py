@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.layers import replica_sums
-from lingpipe.pipeline import batch_statistics, boundary
+from lingpipe.pipeline import batch_statistics, boundary, step_sums
 
 
 class Trace(NamedTuple):
@@ -21,7 +21,9 @@ class Trace(NamedTuple):
         outputs: `Boundary`.
         output_structure: `Structure` of the outputs.
         forward: dictionary with `outputs`, `statistics`, `assigned` (list of new values), `metrics` and `losses` (a list with
-            the sum of the losses that layers added and the number of rows, or an empty one).
+            the sum of the losses that layers added, each times its factor, and the number of rows, or an empty one).
+        added_losses: list of scalars, the losses that layers added.
+        given_factors: list with the placeholder for what each of `added_losses` is multiplied by; empty where there are none.
         statistics: the `BatchStatistics`.
         given_statistics: placeholder for the statistics of the micro-batches so far.
         borrowed: list of pairs (Keras variable, placeholder) of variables that layers read and the stage does not have.
@@ -30,10 +32,11 @@ class Trace(NamedTuple):
         given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss; one for the
             added losses follows where there are any.
         weights: list of the Keras variables that have a gradient.
-        given_sums: list of placeholders, one a weight, for the sums of weight gradients over the micro-batches so far.
+        given_sums: list of placeholders, one a weight, for the sums of weight gradients over the micro-batches so far; None for
+            a weight whose gradients are `step_sums.Rows`, which are not added up.
         input_gradients: list of the gradients of the differentiable inputs, None where they have none.
         between_gradients: for each entry of `between`, the gradients of its differentiable values.
-        sums: list of `given_sums` plus this micro-batch's weight gradients.
+        sums: list of `given_sums` plus this micro-batch's weight gradients, or the `step_sums.Rows` of this micro-batch.
         segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient that this
             segment alone contributes; empty unless the backward pass is cut at every segment.
     """
@@ -41,6 +44,8 @@ class Trace(NamedTuple):
     outputs: boundary.Boundary
     output_structure: boundary.Structure
     forward: dict
+    added_losses: list
+    given_factors: list
     statistics: batch_statistics.BatchStatistics
     given_statistics: tf.Tensor
     borrowed: list
@@ -76,7 +81,9 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
                                   stage.seeds(position[:2], position[2]), training, by_layer, tape.watch)
             with call.scope:  # a loss may read weights too
                 metrics = {} if loss is None else loss(targets, call.outputs)
-            losses = rows.added_losses(call.losses)
+            added = [tf.cast(tf.reduce_sum(loss), tf.float32) for loss in call.losses]
+            given_factors = [_placeholder(tf.TensorSpec([len(added)]))] if added else []
+            losses = rows.sums_of_added(added, *given_factors)
             outputs = boundary.unpack(call.outputs)
             differentiated = (outputs.differentiable if loss is None else [metrics['loss'][0]]) + losses[:1]
         between = [boundary.unpack(nest) for nest in call.between] if by_layer else []
@@ -88,10 +95,10 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
             'statistics': statistics.merge(given_statistics, statistics.of_micro_batch(call.scope.norm_calls), rows.is_empty is not None),
             'assigned': [rows.unless_empty(value, old) for _, value, old in assigned]}
         traces.append(Trace(
-            outputs, boundary.structure_of(call.outputs), forward, statistics, given_statistics,
+            outputs, boundary.structure_of(call.outputs), forward, added, given_factors, statistics, given_statistics,
             list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
             **_backward(tape, differentiated, inputs.differentiable, call.scope.versions, between, rows,
-                        len(stage.segments) if by_layer else 0)))
+                        len(stage.segments) if by_layer else 0, stage.keeps_rows)))
 
     return function
 
@@ -113,23 +120,28 @@ class _Rows:
         """Returns `value`, or what counts where there are no rows, which batch norm and means answer with NaN."""
         return value if self.is_empty is None else tf.where(self.is_empty, otherwise, value)
 
-    def added_losses(self, losses):
+    def gradient(self, gradient, is_dense):
+        """Returns the gradient of a weight as a tensor or as `step_sums.Rows`, 0 where there are no rows."""
+        if is_dense:
+            return self.unless_empty(tf.convert_to_tensor(gradient), tf.zeros([], gradient.dtype))
+        return step_sums.Rows(self.unless_empty(gradient.values, tf.zeros([], gradient.dtype)), gradient.indices)
+
+    def sums_of_added(self, losses, factors=None):
         """Returns the sum and the weight of losses that layers added: the mean over the mini-batch goes by rows."""
         if not losses:
             return []
-        rows = tf.cast(self._count, tf.float32)
-        total = tf.add_n([tf.cast(tf.reduce_sum(loss), tf.float32) for loss in losses])
-        return [tf.math.multiply_no_nan(total, rows), rows]
+        return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(losses), factors)), tf.cast(self._count, tf.float32)]
 
 
-def _backward(tape, differentiated, inputs, versions, between, rows, num_segments):
+def _backward(tape, differentiated, inputs, versions, between, rows, num_segments, keeps_rows):
     given_gradients = [_placeholder(tensor) for tensor in differentiated]
     groups = [inputs, [version.value for version in versions], *[point.differentiable for point in between]]
     input_gradients, version_gradients, *between_gradients = tape.gradient(differentiated, groups, given_gradients)
-    found = [version._replace(value=rows.unless_empty(gradient, tf.zeros([], gradient.dtype)))
-             for version, gradient in zip(versions, map(_dense, version_gradients)) if gradient is not None]
+    found = [version._replace(value=gradient) for version, gradient in zip(versions, version_gradients) if gradient is not None]
+    dense = {id(version.variable) for version in found if not (keeps_rows and isinstance(version.value, tf.IndexedSlices))}
+    found = [version._replace(value=rows.gradient(version.value, id(version.variable) in dense)) for version in found]
     weights = list({id(version.variable): version.variable for version in found}.values())
-    given_sums = [_placeholder(tf.TensorSpec(weight.shape, weight.dtype)) for weight in weights]
+    given_sums = [_placeholder(tf.TensorSpec(weight.shape, weight.dtype)) if id(weight) in dense else None for weight in weights]
     return {
         'given_gradients': given_gradients, 'weights': weights, 'given_sums': given_sums,
         'input_gradients': list(map(_dense, input_gradients)),
@@ -146,7 +158,9 @@ def _sums(weights, given_sums, versions):
     sums = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]
-        if parts:
+        if parts and given is None:
+            sums[position] = step_sums.join(parts)
+        elif parts:
             sums[position] = tf.add_n([given, *parts]) if len(parts) > 1 else given + parts[0]
     return sums
 

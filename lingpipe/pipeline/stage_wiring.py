@@ -1,8 +1,10 @@
 """All stages traced one after the other, and which value of which stage each of them reads."""
 
+import warnings
+
 import tensorflow as tf
 
-from lingpipe.pipeline import boundary
+from lingpipe.pipeline import boundary, micro_batches
 
 
 class Wiring:
@@ -10,12 +12,14 @@ class Wiring:
 
     Attributes:
         programs: list of `StageProgram`s, one a stage.
+        added_sums: for each stage, the list of booleans whether the losses that its layers add are sums over rows.
         differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs come from;
             producer -1 is the pipeline's input.
     """
 
     def __init__(self):
         self.programs, self.differentiable_sources, self._sources = [], [], []
+        self.added_sums = []
 
     def inputs(self, index, outputs_of):
         """Returns the `Boundary` that enters a stage.
@@ -71,7 +75,29 @@ def trace(stages, specs, structure, loss, training, by_layer):
     for stage in stages:
         is_last = stage is stages[-1]
         wiring.add(stage, inputs, structure, targets if is_last else (), loss if is_last else None, training, by_layer)
+    wiring.added_sums = _added_sums(wiring, stages, inputs, structure, training)
     return wiring
+
+
+def _added_sums(wiring, stages, inputs, structure, training):
+    """A trace tells sums over rows from means where it does not know the number of rows; else there is one more for that."""
+    end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
+    programs = wiring.programs
+    if end and inputs.values[0].shape[0] is not None:
+        programs = _open_programs(stages[:end], micro_batches.specs(inputs, False), structure, training) or programs
+    return [program.added_sums for program in programs[:end]] + [[]] * (len(stages) - end)
+
+
+def _open_programs(stages, inputs, structure, training):
+    open_wiring = Wiring()
+    try:
+        for stage in stages:
+            open_wiring.add(stage, inputs, structure, (), None, training, False)
+    except Exception as error:  # noqa: BLE001  layers may raise anything where they meet a size that is not known
+        warnings.warn(
+            'Layers add losses, but cannot be traced for any number of rows, so that sums over rows are not known from means '
+            f'({type(error).__name__}): they are taken for means. Have layers take sizes from keras.ops.shape.', stacklevel=2)
+    return open_wiring.programs if len(open_wiring.programs) == len(stages) else None
 
 
 def _resolved(stage, structure_of):

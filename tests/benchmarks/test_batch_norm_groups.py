@@ -8,7 +8,7 @@ def test_a_table_has_a_row_for_each_number_of_examples_and_a_column_for_each_gro
     """Only one of the trainings takes place."""
     picture = tmp_path / 'groups.png'
     benchmark = load_benchmark('batch_norm_groups', '--num_replicas=2', '--batch_size=160', '--examples=80', '--group_sizes=1,2', '--seeds=0',
-                   '--epochs=1', '--filters=1', f'--picture={picture}')
+                   '--epochs=1', '--filters=8', f'--picture={picture}')
     train = benchmark.digits_accuracy.accuracy
     monkeypatch.setattr(benchmark.digits_accuracy, 'accuracy', lambda described: (
         12.5 if described._group_size == 1 else train(described)))

@@ -5,7 +5,7 @@ import io
 import numpy as np
 from PIL import Image, ImageColor
 
-_TINY = ['--batch_sizes=40', '--seeds=0', '--epochs=1', '--filters=2']
+_TINY = ['--batch_sizes=40', '--seeds=0', '--epochs=1', '--filters=8']
 
 
 def test_a_row_holds_both_optimizers_and_a_training_that_broke_down_counts_as_chance(load_benchmark, tmp_path, capsys):

@@ -61,7 +61,7 @@ def on_stage(operation, device):
 
 
 @pytest.mark.parametrize('kind, fields', [
-    ('amoebanet', {}), ('transformer', {}), ('transformer', {'schedule': 'zb_h1', 'recompute': 'none'}),
+    ('amoebanet', {}), ('transformer', {'schedule': 'zb_h1', 'recompute': 'none'}),
     ('transformer', {'schedule': '1f1b', 'recompute': 'layer'})])
 def test_all_that_runs_on_a_tpu_is_compiled_for_static_shapes(kind, fields):
     with device_kinds.pretend_tpus(STAGES):
@@ -77,15 +77,14 @@ def test_all_that_runs_on_a_tpu_is_compiled_for_static_shapes(kind, fields):
     assert placeless <= NEED_NO_KERNEL
 
 
-@pytest.mark.parametrize('kind', ['convolution', 'transformer'])
-def test_compiled_steps_equal_those_that_are_not(kind):
-    expected = train(*make_program(kind))
+def test_compiled_steps_equal_those_that_are_not():
+    expected = train(*make_program('transformer'))
     with device_kinds.pretend_tpus(STAGES):
-        actual = train(*make_program(kind))
+        actual = train(*make_program('transformer'))
     assert_close(actual, expected)
 
 
-def test_random_numbers_are_those_of_compiled_partitions_elsewhere():
+def test_random_numbers_and_moving_averages_are_those_of_compiled_partitions_elsewhere():
     expected = train(*make_program('convolution', dropout_rate=0.5, jit_compile=True))
     with device_kinds.pretend_tpus(STAGES):
         actual = train(*make_program('convolution', dropout_rate=0.5))

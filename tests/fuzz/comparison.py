@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 import lingpipe
-from tests.fuzz import pipelined, reference
+from tests.fuzz import observed, pipelined, reference
 
 EQUAL, REFUSED, DIFFERENT, CRASHED, INVALID = 'equal', 'refused', 'different', 'crashed', 'invalid'
 _TOLERANCE, _TOLERANCE_OF_16_BITS = 3e-5, 5e-2
-_LEAST_SCALE = 1e-3
+_LEAST_SCALE, _LEAST_SCALES = 1e-3, {'changes of weights': 1e-2}  # weights of about 1 are rounded
 _LINGPIPE = pathlib.Path(lingpipe.__file__).parent
 
 
@@ -33,8 +33,8 @@ class Outcome(NamedTuple):
     largest_difference: float = 0.0
 
 
-def compare(make, x, y, sample_weight, loss, fields, way, is_random=False, has_16_bits=False, amplifies_noise=False,
-            predicts=False, num_steps=2, **arguments):
+def compare(make, x, y, sample_weight, loss, fields, way, make_optimizer=None, random_in=(), has_16_bits=False,
+            amplifies_noise=False, predicts=False, num_steps=2, **arguments):
     """Trains a model plain and as a pipeline.
 
     Args:
@@ -45,7 +45,9 @@ def compare(make, x, y, sample_weight, loss, fields, way, is_random=False, has_1
         loss: the loss, as `way` takes it.
         fields: dictionary of the fields of the pipeline.
         way: name of the method of `PlainModel` and `PipelinedModel` that trains.
-        is_random: whether layers draw random numbers; then one partition without recomputation is the reference.
+        make_optimizer: function from the model to the optimizer, for `fit`; it is called before the pipeline is made.
+        random_in: list of the modes, 'training' and 'inference', in which layers draw random numbers; where there are any, one
+            partition without recomputation is the reference.
         has_16_bits: whether something is computed in 16 bits.
         amplifies_noise: whether the optimizer brings gradients of any size to one size; where one should be 0 and is not quite,
             no more is compared than that both run.
@@ -56,28 +58,34 @@ def compare(make, x, y, sample_weight, loss, fields, way, is_random=False, has_1
     Returns:
         `Outcome`.
     """
-    data = reference.Data(x, y, sample_weight, loss)
+    data = observed.Data(x, y, sample_weight, loss)
+    modes = [mode for mode in random_in if mode == 'inference' or way == 'value_and_grad']
+
+    def make_both():
+        forget()
+        model = make()
+        return model, None if make_optimizer is None else make_optimizer(model)
 
     def observe(subject):
         return _observe(subject, getattr(subject, way), data, predicts, num_steps, arguments)
 
     def pipelined_model(fields):
-        forget()
-        return pipelined.PipelinedModel(make(), fields)
+        model, optimizer = make_both()
+        return pipelined.PipelinedModel(model, fields, optimizer)
 
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         try:
-            forget()
-            plain = reference.PlainModel(make(), fields['num_micro_batches'])
+            model, optimizer = make_both()
+            plain = reference.PlainModel(model, _num_micro_batches(fields), optimizer)
             expected = observe(plain)
-            draws_anew = plain.draws_anew(data) if is_random and way == 'value_and_grad' else ()
+            draws_anew = {mode: plain.draws_anew(data, mode == 'training') for mode in modes}
             if not _is_finite(expected):
                 return Outcome(INVALID, 'numbers are not finite, as where all of a row is masked')
         except Exception as error:  # noqa: BLE001
             return Outcome(INVALID, _text_of(error))
         try:
-            if is_random:
+            if random_in:
                 expected = observe(pipelined_model(_with_one_partition(fields)))
             pipe = pipelined_model(fields)
             found = observe(pipe)
@@ -97,35 +105,38 @@ def forget():
     keras.backend.clear_session(free_memory=False)
 
 
+def _num_micro_batches(fields):
+    return fields['num_micro_batches'] * fields.get('num_replicas', 1)
+
+
 def _with_one_partition(fields):
-    kept = {name: value for name, value in fields.items() if name == 'num_micro_batches'}
-    return {**kept, 'num_partitions': 1, 'schedule': 'gpipe', 'recompute': 'none'}
+    return {'num_micro_batches': _num_micro_batches(fields), 'num_partitions': 1, 'schedule': 'gpipe', 'recompute': 'none'}
 
 
 def _repeated(draws_anew, pipe, data):
     """Says what random numbers are the same in, although plain Keras draws new ones; None where all is well."""
-    if not any(draws_anew):
-        return None
-    for in_keras, in_pipe, what in zip(draws_anew, pipe.draws_anew(data), ['steps', 'micro-batches']):
-        if in_keras and not in_pipe:
-            return f'random numbers are the same in all {what}'
+    for mode, in_keras in draws_anew.items():
+        found = pipe.draws_anew(data, mode == 'training') if any(in_keras) else in_keras
+        for in_pipe, expected, what in zip(found, in_keras, ['calls', 'micro-batches']):
+            if expected and not in_pipe:
+                return f'random numbers are the same in all {what}, in {mode}'
     return None
 
 
 def _observe(subject, way, data, predicts, num_steps, arguments):
     """Returns a dictionary from a group of numbers to the dictionary from a name to an array or None."""
     before = _variables(subject)
-    observed = {}
+    found = {}
     for number in range(num_steps):
         for name, part in way(data, **arguments)._asdict().items():
-            observed[f'{name} of step {number}'] = _named(subject, name, part)
+            found[f'{name} of step {number}'] = _named(subject, name, part)
     after = _variables(subject)
     trainable = {_name(number, variable) for number, variable in enumerate(subject.model.variables) if variable.trainable}
-    observed['changes of weights'] = {name: after[name] - before[name] for name in after if name in trainable}
-    observed['state'] = {name: after[name] for name in after if name not in trainable}
+    found['changes of weights'] = {name: after[name] - before[name] for name in after if name in trainable}
+    found['state'] = {name: after[name] for name in after if name not in trainable}
     if predicts:
-        observed['predictions'] = _named(subject, 'outputs', reference.as_arrays(subject.outputs(data.x)))
-    return observed
+        found['predictions'] = _named(subject, 'outputs', observed.as_arrays(subject.outputs(data.x)))
+    return found
 
 
 def _variables(subject):
@@ -145,8 +156,8 @@ def _named(subject, name, part):
     return {str(number): leaf if leaf is None else np.asarray(leaf) for number, leaf in enumerate(tf.nest.flatten(part))}
 
 
-def _is_finite(observed):
-    return all(np.isfinite(array.astype('float64')).all() for group in observed.values() for array in group.values()
+def _is_finite(found):
+    return all(np.isfinite(array.astype('float64')).all() for group in found.values() for array in group.values()
                if array is not None)
 
 
@@ -156,7 +167,7 @@ def _outcome_of(found, expected, tolerance):
         if found[group].keys() != wanted.keys():
             return Outcome(DIFFERENT, f'{group}: {sorted(found[group])}, in Keras {sorted(wanted)}')
         sizes = [np.abs(array.astype('float64')).max(initial=0.0) for array in wanted.values() if array is not None]
-        scale = max([_LEAST_SCALE, *sizes])
+        scale = max([_LEAST_SCALES.get(group, _LEAST_SCALE), *sizes])
         for name, array in wanted.items():
             difference, text = _difference(found[group][name], array)
             if not difference <= tolerance * scale:

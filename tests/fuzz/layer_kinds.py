@@ -59,7 +59,7 @@ def dropout(d, x):
     source = d.choose(['layers.Dropout(0.5, name={name!r})', 'layers.GaussianNoise(0.3, name={name!r})',
                        'layers.GaussianDropout(0.3, name={name!r})', 'layers.Dropout(0.5, seed=5, name={name!r})',
                        'layers.AlphaDropout(0.3, name={name!r})'])
-    d.add_layer(source, x, value._replace(dtype='float32'), traits=['random'])
+    d.add_layer(source, x, value._replace(dtype='float32'), d.choose(['{layer}({0})', '{layer}({0}, training=True)']), traits=['random'])
 
 
 @kind(_has_features, weight=1)

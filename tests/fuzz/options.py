@@ -1,12 +1,11 @@
 """Draws how a drawn model is cut, scheduled, fed and trained."""
 
-from tests.fuzz import trial
+from tests.fuzz import fit_options, trial
 from tests.fuzz.program import Batch, nest_of_sources
 
 _SCHEDULES = ['gpipe', '1f1b', 'interleaved_1f1b', 'zb_h1']
-_MOST_MICRO_BATCHES, _MOST_STAGES = 4, 4
-_KERAS_LOSSES = ['MeanSquaredError()', 'Huber()', 'LogCosh()', "MeanSquaredError(reduction='mean_with_sample_weight')",
-                 'SparseCategoricalCrossentropy(from_logits=True)']
+_MOST_PARTITIONS = 4  # two replicas of which have eight devices
+_STATE_OF_A_REPLICA = {'counts', 'ordered', 'assigns_weights'}  # that of the first replica counts
 _SCALAR_LOSS = '''\
 def loss(y_true, outputs):
     pairs = list(zip(tf.nest.flatten(y_true), tf.nest.flatten(outputs))){}
@@ -18,19 +17,6 @@ def loss(y_true, outputs):
     errors = [tf.square(tf.cast(output, tf.float32) - y) for y, output in pairs]
     return tf.add_n([tf.reduce_mean(error, list(range(1, error.shape.rank))) for error in errors])
 '''
-_SEVERAL = ('MultiOptimizer(keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.1{0}), '
-            "{{'.*kernel': keras.optimizers.Adam(0.02, epsilon=0.01{0})}}))")
-_OPTIMIZERS = [
-    'SGD(0.1{})', 'SGD(0.1, momentum=0.9, nesterov=True{})', 'Adam(0.02, epsilon=0.01{})', 'AdamW(0.02, epsilon=0.01{})',
-    'RMSprop(0.02, epsilon=0.01, centered=True{})', 'Adam(0.02, epsilon=0.01, amsgrad=True{})', 'Adamax(0.02, epsilon=0.01{})',
-    'Nadam(0.02, epsilon=0.01{})', 'Adagrad(0.1, epsilon=0.01{})', 'Adadelta(1.0, epsilon=0.01{})', 'Ftrl(0.1{})',
-    'ScheduleFreeAdamW(0.02, epsilon=0.01{})', 'Lion(0.01{})', 'Adafactor(0.05{})', 'Lamb(0.02, epsilon=0.01{})', 'Muon(0.02{})',
-    'SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5){})', _SEVERAL]
-_OPTIMIZER_OPTIONS = [
-    '', ', weight_decay=0.1', ', clipnorm=0.05', ', clipvalue=0.02', ', global_clipnorm=0.1', ', use_ema=True, ema_momentum=0.5',
-    ', use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2', ', gradient_accumulation_steps=2',
-    ', use_ema=True, ema_momentum=0.5, gradient_accumulation_steps=2']
-_AMPLIFIERS = ('Lion', 'Adafactor', 'Lamb', 'Muon')
 
 
 def with_options(drawing, model):
@@ -45,49 +31,58 @@ def with_options(drawing, model):
     """
     traits = model.traits
     way = drawing.choose(['value_and_grad', 'in_function', 'under_tape'] + ([] if 'optional' in traits else ['fit']))
-    policy = drawing.choose(['float32'] * 8 + ['mixed_bfloat16', 'mixed_bfloat16' if way == 'fit' else 'mixed_float16'])
-    num_units, _ = trial.sizes_of(model._replace(policy=policy))
-    takes_whole_batches = 'couples_rows' in traits and drawing.choose([True, True, True, True, False])
-    fields = _fields(drawing, num_units, takes_whole_batches)
-    num_rows = drawing.choose([4, 2, 1, 3, 5, 7])
-    frozen = _frozen(drawing, model)
+    policy = drawing.choose(['float32'] * 8 + ['mixed_bfloat16', 'mixed_float16'])
+    model = model._replace(policy=policy, frozen=_frozen(drawing, model))
+    num_units, num_trained = trial.sizes_of(model)
+    num_rows, nest = drawing.choose([4, 2, 1, 3, 5, 7]), drawing.choose(['list', 'dict'])
     run = {'way': way, 'predicts': drawing.flag()}
     if way == 'in_function':
         run['has_open_rows'] = not {'counts', 'ordered', 'optional', 'assigns_weights'} & traits and drawing.flag()
     if way == 'under_tape':
         run['is_persistent'] = drawing.choose([False, False, False, True])
     if 'random' in traits:
-        run['is_random'] = True
+        run['random_in'] = ['training', 'inference'] if 'random_in_inference' in traits else ['training']
     if '16_bits' in traits or policy != 'float32':
         run['has_16_bits'] = True
-    nest = drawing.choose(['list', 'dict'])
-    make_batch = {'fit': _fit_batch}.get(way, _loss_batch)
-    batch, more = make_batch(drawing, model, num_rows, nest)
-    return model._replace(frozen=frozen, nest=nest, policy=policy, batch=batch, fields=fields,
-                          run={**run, **more})
+    if way == 'fit':
+        batch, more = fit_options.drawn(drawing, model, num_rows, nest, num_trained)
+    else:
+        batch, more = _loss_batch(drawing, model, num_rows, nest), {}
+    return model._replace(nest=nest, batch=batch, fields=_fields(drawing, num_units, traits), run={**run, **more})
 
 
-def _fields(drawing, num_units, takes_whole_batches):
+def _fields(drawing, num_units, traits):
     """What couples the rows of a batch is refused where there are several micro-batches."""
-    schedule = drawing.choose(['gpipe'] if takes_whole_batches else _SCHEDULES)
-    num_virtual = 2 if schedule == 'interleaved_1f1b' and num_units >= 2 else 1
-    if schedule == 'interleaved_1f1b' and num_virtual == 1:
-        schedule = 'gpipe'
-    num_partitions = drawing.choose(list(range(1, 1 + min(_MOST_STAGES, num_units) // num_virtual)))
-    num_micro_batches = drawing.choose(list(range(1, 2 if takes_whole_batches else _MOST_MICRO_BATCHES + 1)))
-    if num_virtual > 1:
-        num_micro_batches = num_partitions * (1 + num_micro_batches // 3)
-    recompute = drawing.choose(['stage', 'none'] if schedule == 'zb_h1' else ['stage', 'none', 'layer'])
-    fields = {'num_partitions': num_partitions, 'num_micro_batches': num_micro_batches, 'schedule': schedule,
-              'recompute': recompute}
-    if num_virtual > 1:
-        fields['num_virtual_stages'] = num_virtual
+    if 'couples_rows' in traits and drawing.choose([True] * 9 + [False]):
+        fields = {'num_partitions': _num_partitions(drawing, num_units), 'num_micro_batches': 1, 'schedule': 'gpipe'}
+    else:
+        fields = _fields_of_schedule(drawing, num_units, traits)
+    fields['recompute'] = drawing.choose(['stage', 'none'] if fields['schedule'] == 'zb_h1' else ['stage', 'none', 'layer'])
     by = drawing.choose(['flops', 'ends', 'params'])
     if by == 'ends':
-        fields['partition_by'] = _ends(drawing, num_units, num_partitions * num_virtual)
+        fields['partition_by'] = _ends(drawing, num_units, fields['num_partitions'] * fields.get('num_virtual_stages', 1))
     elif by != 'flops':
         fields['partition_by'] = by
     return fields
+
+
+def _fields_of_schedule(drawing, num_units, traits):
+    schedule = drawing.choose(_SCHEDULES)
+    if schedule == 'interleaved_1f1b' and num_units >= 2:
+        num_partitions = _num_partitions(drawing, num_units // 2)
+        fields = {'num_partitions': num_partitions, 'num_virtual_stages': 2,
+                  'num_micro_batches': num_partitions * drawing.choose([1, 1, 2])}
+    else:
+        schedule = 'gpipe' if schedule == 'interleaved_1f1b' else schedule
+        fields = {'num_partitions': _num_partitions(drawing, num_units), 'num_micro_batches': drawing.choose([1, 2, 3, 4])}
+    if not _STATE_OF_A_REPLICA & traits and drawing.choose([False] * 4 + [True]):
+        fields['num_replicas'] = drawing.choose([2, 3] if fields['num_partitions'] <= 2 else [2])
+        fields['gradient_sum'] = drawing.choose(['add', 'ring', 'two_dimensional'])
+    return {**fields, 'schedule': schedule}
+
+
+def _num_partitions(drawing, most):
+    return drawing.choose(list(range(1, 1 + min(_MOST_PARTITIONS, most))))
 
 
 def _ends(drawing, num_units, num_stages):
@@ -110,30 +105,13 @@ def _loss_batch(drawing, model, num_rows, nest):
     some = drawing.choose(['', '', '[:1]']) if len(shapes) > 1 else ''
     kind = drawing.choose(['scalar', 'examples', 'keras'] if len(shapes) == 1 and nest == 'list' else ['scalar', 'examples'])
     if kind == 'scalar':
-        return Batch(num_rows, _SCALAR_LOSS.format(some), '', 'float32', None), {}
+        return Batch(num_rows, _SCALAR_LOSS.format(some), '', 'float32', None)
     weight = drawing.choose([None, ()])
     if kind == 'examples':
-        return Batch(num_rows, _LOSS_OF_EXAMPLES.format(some), '', 'float32', weight), {}
-    loss = drawing.choose(_KERAS_LOSSES if shapes[0][-1] > 1 else _KERAS_LOSSES[:-1])
+        return Batch(num_rows, _LOSS_OF_EXAMPLES.format(some), '', 'float32', weight)
+    loss = drawing.choose(fit_options.KERAS_LOSSES if shapes[0][-1] > 1 else fit_options.KERAS_LOSSES[:-1])
     weight = drawing.choose([None, shapes[0][:-1]])
-    return Batch(num_rows, f'loss = keras.losses.{loss}', '', 'int32' if 'Sparse' in loss else 'float32', weight), {}
-
-
-def _fit_batch(drawing, model, num_rows, nest):
-    names = [f'h{number}' for number in model.outputs]
-    losses = {name: f'keras.losses.{drawing.choose(_KERAS_LOSSES[:4])}' for name in names}
-    if len(names) > 1 and drawing.flag():
-        losses[names[-1]] = 'None'
-    are_vectors = all(len(model.values[number].shape) == 1 for number in model.outputs)
-    weight, arguments = drawing.choose([None, ()]) if are_vectors else None, {}
-    if len(names) == 1 and nest == 'list':
-        arguments = drawing.choose([{}, {'metrics': ['mae']}, {'weighted_metrics': ['mae'], 'metrics': ['mse']}])
-    elif drawing.flag() and 'None' not in losses.values():
-        weights = {name: 0.5 + place for place, name in enumerate(names)}
-        arguments = {'loss_weights': weights if nest == 'dict' else list(weights.values())}
-    source, more = _optimizer(drawing)
-    batch = Batch(num_rows, f'loss = {nest_of_sources(nest, names, list(losses.values()))}', source, 'float32', weight)
-    return batch, {'num_steps': 1, 'compiled': arguments, 'batch_size': drawing.choose([num_rows, 3]), 'num_epochs': 2, **more}
+    return Batch(num_rows, f'loss = keras.losses.{loss}', '', 'int32' if 'Sparse' in loss else 'float32', weight)
 
 
 def with_plain_loss(program):
@@ -144,13 +122,3 @@ def with_plain_loss(program):
     run = {**program.run, 'compiled': {}} if program.batch.optimizer else program.run
     batch = program.batch._replace(loss=loss, target_dtype='float32', sample_weight=None)
     return program._replace(batch=batch, run=run, nest='list')
-
-
-def _optimizer(drawing):
-    optimizer, option = drawing.choose(_OPTIMIZERS), drawing.choose(_OPTIMIZER_OPTIONS)
-    lines = [f'optimizer = keras.optimizers.{optimizer.format(option)}']
-    if 'weight_decay' in option:
-        lines += drawing.choose([[], ["optimizer.exclude_from_weight_decay(var_names=['bias'])"],
-                                 ['optimizer.exclude_from_weight_decay(var_list=model.trainable_variables[:1])']])
-    body = '\n'.join(f'    {line}' for line in [*lines, 'return optimizer'])
-    return f'\n\ndef make_optimizer(model):\n{body}\n\n', {'amplifies_noise': True} if optimizer.startswith(_AMPLIFIERS) else {}

@@ -6,7 +6,7 @@ import re
 import tensorflow as tf
 
 import lingpipe
-from tests.fuzz.reference import (
+from tests.fuzz.observed import (
     Fitted,
     Step,
     are_different,
@@ -25,10 +25,11 @@ class PipelinedModel:
     Args:
         model: built `keras.Model`, whose weights become those of the pipeline.
         fields: dictionary of the fields of `GPipeLayer.Params()`.
+        optimizer: Keras optimizer for `fit`, made before the pipeline, or None.
     """
 
-    def __init__(self, model, fields):
-        self.model = model
+    def __init__(self, model, fields, optimizer=None):
+        self.model, self._optimizer = model, optimizer
         self._pipe = lingpipe.GPipeLayer.from_keras(model, random_seed=7, **fields)
         self._function, self._fitted = None, None
 
@@ -63,19 +64,22 @@ class PipelinedModel:
         gradients, of_inputs = tape.gradient(loss, [variables, floats])
         return Step(float(loss), as_arrays(outputs), zeros_for_none(gradients, variables), zeros_for_none(of_inputs, floats))
 
-    def draws_anew(self, data):
-        """Returns whether steps, and micro-batches, of equal rows come out different: a pair of booleans."""
+    def draws_anew(self, data, training):
+        """Returns whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
         data = repeated(data)
-        return are_different(lambda: self.value_and_grad(data).outputs, self._pipe.params.num_micro_batches)
+        run = (lambda: self.value_and_grad(data).outputs) if training else (lambda: self.outputs(data.x))
+        return are_different(run, self._pipe.params.num_micro_batches * self._pipe.params.num_replicas)
 
-    def fit(self, data, make_optimizer, compiled, batch_size, num_epochs):
-        """Returns what `PipelineModel.fit` leaves behind, as `Fitted`."""
-        model, optimizer = lingpipe.PipelineModel(self._pipe), make_optimizer(self.model)
-        model.compile(optimizer, data.loss, **compiled)
+    def fit(self, data, compiled, batch_size, num_epochs):
+        """Returns what `PipelineModel.fit` and `evaluate` leave behind, as `Fitted`."""
+        model = lingpipe.PipelineModel(self._pipe)
+        model.compile(self._optimizer, data.loss, **compiled)
         history = model.fit(data.x, data.y, sample_weight=data.sample_weight, batch_size=batch_size, epochs=num_epochs,
                             shuffle=False, verbose=0).history
-        self._fitted = model
-        return Fitted(comparable(history, len(tf.nest.flatten(data.x)[0]) % batch_size), as_arrays(model.optimizer.variables))
+        evaluation = model.evaluate(data.x, data.y, batch_size, sample_weight=data.sample_weight, verbose=0, return_dict=True)
+        self._fitted, has_short_batch = model, len(tf.nest.flatten(data.x)[0]) % batch_size
+        return Fitted(comparable(history, has_short_batch), as_arrays(model.optimizer.variables),
+                      comparable(evaluation, has_short_batch))
 
     def misplaced(self):
         """Returns a sentence about a variable or a call that is on a wrong device; None where there is none."""
@@ -90,25 +94,32 @@ class PipelinedModel:
         for stage in self._pipe.stages:
             for variable in (variable for layer in stage.layers for variable in layer.variables):
                 if variable.name != 'seed_generator_state':
-                    wanted.setdefault(id(variable), (variable, stage.device))
-        for variable, device in wanted.values():
-            if not variable.value.device.endswith(device.split('/')[-1].removeprefix('device:')):
-                return f'variable {variable.path} is on {variable.value.device}, its partition on {device}'
+                    wanted.setdefault(id(variable), (variable, stage.index))
+        for variable, index in wanted.values():
+            if not _is_on(variable.value.device, self._devices(index)):
+                return f'variable {variable.path} is on {variable.value.device}, its partition on {self._devices(index)}'
         return None
 
     def _misplaced_action(self):
         if self._function is None:
             return None
-        devices = {stage.index: stage.device for stage in self._pipe.stages}
         for operation in self._function.graph.get_operations():
             found = re.search(r'stage_(\d+)_', str(operation.get_attr('f'))) if 'PartitionedCall' in operation.type else None
-            if found and not operation.device.endswith(devices[int(found[1])].split('/')[-1].removeprefix('device:')):
-                return f'{operation.name} is on {operation.device!r}, its partition on {devices[int(found[1])]}'
+            if found and not _is_on(operation.device, self._devices(int(found[1]))):
+                return f'{operation.name} is on {operation.device!r}, its partition on {self._devices(int(found[1]))}'
         for function in self._function.graph.as_graph_def().library.function:
             devices = {node.device for node in function.node_def} - {''} if 'stage_' in function.signature.name else set()
             if devices:
                 return f'{function.signature.name} has operations on devices of their own: {sorted(devices)}'
         return None
+
+    def _devices(self, index):
+        """Returns the devices of a stage, one a replica."""
+        return [replica[index].device for replica in self._pipe.replicas]
+
+
+def _is_on(device, devices):
+    return device.endswith(tuple(other.split('/')[-1].removeprefix('device:') for other in devices))
 
 
 def _spec_of(tensor, has_open_rows):

@@ -43,7 +43,7 @@ class Node(NamedTuple):
         outputs: tuple of `Value`s.
         shared_with: number of the node that makes the layer, or that makes the layer whose weight is read; else None.
         user_layers: tuple of names of classes of `user_layers` that the source needs.
-        traits: frozenset of what the comparison has to know: 'random', 'assigns', 'counts', 'adds_loss', 'batch_norm'.
+        traits: frozenset of what options and the comparison have to know, such as 'random', 'counts' or 'couples_rows'.
         reads: number of the node whose layer's weight it reads, or None.
     """
 

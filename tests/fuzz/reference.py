@@ -1,75 +1,27 @@
 """What one device computes: the plain model over the same micro-batches, eagerly and in plain Keras."""
 
-import collections
 import functools
-from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tests.fuzz import recorded_norm
+from tests.fuzz.observed import (
+    Fitted,
+    Step,
+    are_different,
+    as_arrays,
+    as_tensors,
+    comparable,
+    floats_of,
+    micro_batch_rows,
+    repeated,
+    take,
+    zeros_for_none,
+)
 
-_EQUAL_ROWS = 16
-
-
-class Data(NamedTuple):
-    """What a model is trained with.
-
-    Attributes:
-        x: nest of arrays `[batch, ...]`.
-        y: nest of arrays `[batch, ...]`.
-        sample_weight: array `[batch, ...]`, or None.
-        loss: a Keras loss, a function `(y_true, outputs)` that returns a scalar or a tensor `[batch, ...]`, or what `compile`
-            takes.
-    """
-
-    x: Any
-    y: Any
-    sample_weight: Any
-    loss: Any
-
-    def total(self, y, outputs, sample_weight):
-        """Returns the loss of a whole batch, a scalar."""
-        if isinstance(self.loss, keras.losses.Loss):
-            return self.loss(y, outputs, sample_weight)
-        values = self.loss(y, outputs)
-        if sample_weight is None:
-            return tf.reduce_mean(values)
-        weights = tf.broadcast_to(tf.cast(sample_weight, values.dtype), values.shape)
-        return tf.reduce_sum(values * weights) / tf.reduce_sum(weights)
-
-    def rows(self, rows):
-        """Returns some of the rows."""
-        return self._replace(**{name: _take(rows, nest) for name, nest in self._asdict().items() if name != 'loss'})
-
-
-class Step(NamedTuple):
-    """What a training step computes.
-
-    Attributes:
-        loss: scalar.
-        outputs: nest of arrays `[batch, ...]`, as the model returns them.
-        gradients: list of arrays or Nones, one a trainable variable.
-        input_gradients: list of arrays or Nones, one a floating-point input, where they are asked for.
-    """
-
-    loss: Any
-    outputs: Any
-    gradients: list
-    input_gradients: list
-
-
-class Fitted(NamedTuple):
-    """What `fit` leaves behind, but for weights and state.
-
-    Attributes:
-        history: dictionary from name to the list of the values of the epochs.
-        slots: list of the arrays of the optimizer.
-    """
-
-    history: dict
-    slots: list
+_ADDING_SUMS = ('AddedSum',)
 
 
 class PlainModel:
@@ -80,19 +32,22 @@ class PlainModel:
 
     Args:
         model: built `keras.Model`.
-        num_micro_batches: M.
+        num_micro_batches: M, of all replicas together.
+        optimizer: Keras optimizer for `fit`, or None.
 
     Attributes:
         model: the model.
         has_noise: whether `fit` has met a gradient that is 0 but for rounding.
     """
 
-    def __init__(self, model, num_micro_batches):
+    def __init__(self, model, num_micro_batches, optimizer=None):
         self.model, self.has_noise = model, False
+        self._optimizer = optimizer
+        if optimizer is not None and model.dtype_policy.name == 'mixed_float16':
+            self._optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
         self._num_micro_batches = num_micro_batches
         self._norms = [recorded_norm.RecordedNorm(layer) for layer in model._flatten_layers()
                        if isinstance(layer, keras.layers.BatchNormalization)]
-        self._num_regularizers = sum(variable.regularizer is not None for variable in model.trainable_variables)
 
     def outputs(self, x):
         """Returns the outputs of a batch in inference."""
@@ -100,7 +55,8 @@ class PlainModel:
 
     def value_and_grad(self, data):
         """Returns the `Step` of a batch."""
-        return self._step(data, data.total)._replace(input_gradients=[])
+        step = self._step(data, data.total)
+        return step._replace(outputs=as_arrays(step.outputs), gradients=as_arrays(step.gradients), input_gradients=[])
 
     def in_function(self, data, has_open_rows=False):
         """Returns the same."""
@@ -111,19 +67,19 @@ class PlainModel:
         """Returns the same, with zeros for what no loss reaches."""
         del is_persistent
         step = self._step(data, data.total)
-        return step._replace(gradients=zeros_for_none(step.gradients, self.model.trainable_variables))
+        return step._replace(outputs=as_arrays(step.outputs),
+                             gradients=zeros_for_none(step.gradients, self.model.trainable_variables))
 
-    def draws_anew(self, data):
-        """Returns whether steps, and micro-batches, of equal rows come out different: a pair of booleans."""
+    def draws_anew(self, data, training):
+        """Returns whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
         data = repeated(data)
-        return are_different(lambda: self._forward(as_tensors(data.x), training=True)[0], self._num_micro_batches)
+        return are_different(lambda: self._forward(as_tensors(data.x), training)[0], self._num_micro_batches)
 
-    def fit(self, data, make_optimizer, compiled, batch_size, num_epochs):
-        """Trains as `keras.Model.fit` does, without shuffling.
+    def fit(self, data, compiled, batch_size, num_epochs):
+        """Trains as `keras.Model.fit` does, without shuffling, and evaluates as `keras.Model.evaluate` does.
 
         Args:
             data: `Data` of all batches together.
-            make_optimizer: function from the model to the optimizer.
             compiled: dictionary of further arguments of `compile`.
             batch_size: rows of a batch; the last one may have fewer.
             num_epochs: number of epochs.
@@ -131,61 +87,76 @@ class PlainModel:
         Returns:
             `Fitted`.
         """
-        optimizer, judge = make_optimizer(self.model), _judge_of(self.model)
+        optimizer, variables, judge = self._optimizer, self.model.trainable_variables, _judge_of(self.model)
         judge.compile('sgd', data.loss, **compiled)
-        variables, num_rows = self.model.trainable_variables, len(tf.nest.flatten(data.x)[0])
-        if variables:
+        if variables and not optimizer.built:
             optimizer.build(variables)
-        history = collections.defaultdict(list)
-        for _ in range(num_epochs):
-            judge.reset_metrics()
-            mean = keras.metrics.Mean()
-            for start in range(0, num_rows, batch_size):
-                batch = data.rows(slice(start, min(start + batch_size, num_rows)))
-                step = self._step(batch, functools.partial(judge.compute_loss, None))
-                self.has_noise |= _has_noise(step.gradients)
-                optimizer.apply(as_tensors(step.gradients), variables)
-                mean.update_state(step.loss, len(tf.nest.flatten(batch.x)[0]))
-                metrics = judge.compute_metrics(None, batch.y, step.outputs, batch.sample_weight)
-            for name, value in {**metrics, 'loss': mean.result()}.items():
-                history[name].append(float(value))
+        total = functools.partial(judge.compute_loss, None)
+        epochs = [self._epoch(data, judge, batch_size, lambda batch: self._fit_step(batch, total)) for _ in range(num_epochs)]
         optimizer.finalize_variable_values(variables)
-        return Fitted(comparable(history, num_rows % batch_size), as_arrays(optimizer.variables))
+        evaluation = self._epoch(data, judge, batch_size, lambda batch: self._evaluated(batch, total))
+        return Fitted({name: [epoch[name] for epoch in epochs] for name in epochs[0]}, as_arrays(optimizer.variables), evaluation)
 
-    def _step(self, data, loss):
-        variables = self.model.trainable_variables
-        inputs = as_tensors(data.x)
+    def _epoch(self, data, judge, batch_size, run):
+        """Returns what is said of an epoch: a dictionary from name to value."""
+        judge.reset_metrics()
+        num_rows, mean = len(tf.nest.flatten(data.x)[0]), keras.metrics.Mean()
+        for start in range(0, num_rows, batch_size):
+            batch = data.rows(slice(start, min(start + batch_size, num_rows)))
+            step = run(batch)
+            mean.update_state(step.loss, len(tf.nest.flatten(batch.x)[0]))
+            metrics = judge.compute_metrics(None, batch.y, step.outputs, batch.sample_weight)
+        return comparable({name: float(value) for name, value in {**metrics, 'loss': mean.result()}.items()}, num_rows % batch_size)
+
+    def _fit_step(self, data, loss):
+        """A step that overflows in float16 changes nothing; Keras's leaves the moving averages moved."""
+        before = self.model.get_weights()
+        step = self._step(data, loss, self._optimizer.scale_loss)
+        gradients = [gradient for gradient in as_arrays(step.gradients) if gradient is not None]
+        self.has_noise |= _has_noise(gradients)
+        if not all(np.isfinite(gradient).all() for gradient in gradients):
+            self.model.set_weights(before)
+        self._optimizer.apply(step.gradients, self.model.trainable_variables)
+        return step
+
+    def _evaluated(self, data, loss):
+        outputs, added = self._forward(as_tensors(data.x), training=False)
+        return Step(self._total(loss(data.y, outputs, data.sample_weight), added), outputs, [], [])
+
+    def _step(self, data, loss, scale=lambda value: value):
+        """Returns a `Step` whose outputs are tensors with their masks, and whose gradients are what a tape returns."""
+        variables, inputs = self.model.trainable_variables, as_tensors(data.x)
         floats = floats_of(inputs)
         with tf.GradientTape() as tape:
             tape.watch(floats)
             outputs, added = self._forward(inputs, training=True)
-            value = loss(data.y, outputs, data.sample_weight)
-            penalties = [variable.regularizer(variable) for variable in variables if variable.regularizer is not None]
-            value = tf.add_n([tf.cast(part, tf.float32) for part in [value, *added, *penalties]])
-        gradients, of_inputs = tape.gradient(value, [[variable.value for variable in variables], floats])
-        return Step(float(value), as_arrays(outputs), as_arrays(gradients), zeros_for_none(of_inputs, floats))
+            value = self._total(loss(data.y, outputs, data.sample_weight), added)
+            scaled = scale(value)
+        gradients, of_inputs = tape.gradient(scaled, [[variable.value for variable in variables], floats])
+        return Step(float(value), outputs, gradients, zeros_for_none(of_inputs, floats))
+
+    def _total(self, loss, added):
+        penalties = [variable.regularizer(variable) for variable in self.model.trainable_variables if variable.regularizer is not None]
+        return tf.add_n([tf.cast(part, tf.float32) for part in [loss, *added, *penalties]])
 
     def _forward(self, inputs, training):
         """Returns the outputs of the batch with their masks, and the losses that layers added, weighted by rows."""
         num_rows, parts, added = len(tf.nest.flatten(inputs)[0]), [], []
         before = [norm.values() for norm in self._norms]
         for rows in micro_batch_rows(num_rows, self._num_micro_batches):
-            parts.append(self.model(_take(rows, inputs), training=training))
+            parts.append(self.model(take(rows, inputs), training=training))
             for norm in self._norms:
                 norm.next_micro_batch()
-            if training:
-                losses = self.model.losses
-                share = (rows.stop - rows.start) / num_rows
-                added += [share * tf.reduce_sum(value) for value in losses[:len(losses) - self._num_regularizers]]
+            added += self._added_losses((rows.stop - rows.start) / num_rows)
         for norm, values in zip(self._norms, before):
             norm.move(values)
         return tf.nest.map_structure(_join, *parts), added
 
 
-def micro_batch_rows(num_rows, num_micro_batches):
-    """Returns the rows of each micro-batch as slices; fewer rows than micro-batches give one each."""
-    count = min(num_micro_batches, num_rows)
-    return [slice(num_rows * m // count, num_rows * (m + 1) // count) for m in range(count)]
+    def _added_losses(self, share):
+        """Returns what layers added for a micro-batch: sums add up, of means each has its share of the rows."""
+        return [(1.0 if type(layer).__name__ in _ADDING_SUMS else share) * tf.reduce_sum(loss)
+                for layer in self.model._flatten_layers() for loss in layer._get_own_losses()]
 
 
 def _join(*parts):
@@ -196,64 +167,9 @@ def _join(*parts):
     return joined
 
 
-def comparable(history, has_short_batch):
-    """Returns a history without the losses of single outputs where a batch is short: Keras then means them over batches."""
-    return {name: values for name, values in history.items() if name == 'loss' or not (has_short_batch and name.endswith('_loss'))}
-
-
-def repeated(data):
-    """Returns the first row of `Data`, many times."""
-    def repeat(nest):
-        return tf.nest.map_structure(lambda leaf: None if leaf is None else np.repeat(leaf[:1], _EQUAL_ROWS, 0), nest)
-
-    return data._replace(x=repeat(data.x), y=repeat(data.y), sample_weight=repeat(data.sample_weight))
-
-
-def are_different(run, num_micro_batches):
-    """Returns whether two steps, and two micro-batches, of equal rows give different outputs.
-
-    Args:
-        run: function that returns the outputs of one step over equal rows.
-        num_micro_batches: M.
-
-    Returns:
-        Pair of booleans.
-    """
-    first, second = [[np.asarray(leaf) for leaf in tf.nest.flatten(as_arrays(run()))] for _ in range(2)]
-    one, *others = micro_batch_rows(_EQUAL_ROWS, num_micro_batches)
-    least = _EQUAL_ROWS // num_micro_batches
-    return (any((a != b).any() for a, b in zip(first, second)),
-            any((leaf[other][:least] != leaf[one][:least]).any() for leaf in first for other in others))
-
-
-def as_arrays(nest):
-    """Returns a nest of tensors, sparse ones too, and Nones as one of arrays and Nones."""
-    return tf.nest.map_structure(lambda leaf: None if leaf is None else np.asarray(tf.convert_to_tensor(leaf)), nest)
-
-
-def _take(rows, nest):
-    return tf.nest.map_structure(lambda leaf: None if leaf is None else leaf[rows], nest)
-
-
-def as_tensors(nest):
-    """Returns a nest of arrays and Nones as one of tensors and Nones."""
-    return tf.nest.map_structure(lambda leaf: None if leaf is None else tf.constant(leaf), nest)
-
-
-def floats_of(nest):
-    """Returns the list of the floating-point tensors of a nest."""
-    return [leaf for leaf in tf.nest.flatten(nest) if leaf is not None and leaf.dtype.is_floating]
-
-
-def zeros_for_none(gradients, tensors):
-    """Returns gradients as arrays; a tape hands a pipeline zeros for the outputs that a loss does not read."""
-    return [np.zeros(tensor.shape, keras.backend.standardize_dtype(tensor.dtype)) if gradient is None
-            else np.asarray(tf.convert_to_tensor(gradient)) for gradient, tensor in zip(gradients, tensors)]
-
-
 def _has_noise(gradients):
     """Whether some number is 0 but for rounding."""
-    sizes = [np.abs(gradient) for gradient in gradients if gradient is not None]
+    sizes = list(map(np.abs, gradients))
     largest = max([size.max(initial=0.0) for size in sizes], default=0.0)
     return any(((size > 0.0) & (size < 1e-3 * largest)).any() for size in sizes)
 

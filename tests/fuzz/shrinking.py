@@ -103,6 +103,8 @@ def _with_plainer_options(drawn):
     run = {name: value for name, value in drawn.run.items() if name != 'predicts' or not value}
     if run != drawn.run:
         yield drawn._replace(run={**run, 'predicts': False})
+    if drawn.run.get('compiled'):
+        yield drawn._replace(run={**drawn.run, 'compiled': {}})
     if drawn.policy != 'float32':
         yield drawn._replace(policy='float32')
     for plainer in [drawn._replace(nest='list'), drawn._replace(frozen=()),
@@ -110,6 +112,8 @@ def _with_plainer_options(drawn):
                     drawn._replace(batch=drawn.batch._replace(num_rows=2))]:
         if plainer != drawn:
             yield plainer
+    if 'num_replicas' in drawn.fields:
+        yield drawn._replace(fields={name: drawn.fields[name] for name in drawn.fields if name not in ('num_replicas', 'gradient_sum')})
     if drawn.fields.get('schedule') == 'interleaved_1f1b':
         return
     for name, value in _PLAIN_FIELDS:

@@ -12,12 +12,19 @@ def state(d, x):
 
 @kind(is_exact, weight=1)
 def added_loss(d, x):
-    d.add_layer('AddedLoss(name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['AddedLoss'], traits=['adds_loss'])
+    name, traits = d.choose([('AddedLoss', ['adds_loss']), ('AddedSum', ['adds_loss', 'adds_sum'])])
+    d.add_layer(f'{name}(name={{name!r}})', x, d.values[x]._replace(is_masked=False), user_layers=[name], traits=traits)
 
 
 @kind(is_exact, weight=1)
 def noise(d, x):
     d.add_layer('Noise(name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['Noise'], traits=['random'])
+
+
+@kind(is_exact, weight=1)
+def random_in_inference(d, x):
+    d.add_layer('AlwaysOn(0.5, name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['AlwaysOn'],
+                traits=['random', 'random_in_inference'])
 
 
 @kind(is_exact)

@@ -66,11 +66,27 @@ class AddedLoss(layers.Layer):
         return inputs
 
 
+class AddedSum(layers.Layer):
+    """Adds losses that are sums over the rows: one as a scalar, and one as a loss for each row."""
+
+    def call(self, inputs):
+        self.add_loss(0.01 * ops.sum(ops.square(inputs)))
+        self.add_loss(0.01 * ops.mean(ops.square(inputs), axis=tuple(range(1, len(inputs.shape)))))
+        return inputs
+
+
 class Noise(layers.Layer):
     """Draws random numbers without a seed, as the sampling of a variational autoencoder does."""
 
     def call(self, inputs, training=False):
         return inputs + 0.3 * keras.random.normal(ops.shape(inputs), dtype=inputs.dtype) if training else inputs
+
+
+class AlwaysOn(layers.Dropout):
+    """Drops out in inference too, as Monte Carlo drop-out does."""
+
+    def call(self, inputs, training=False):
+        return super().call(inputs, training=True)
 
 
 class Branch(layers.Layer):

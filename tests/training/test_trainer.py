@@ -2,7 +2,6 @@ import errno
 import json
 import os
 import signal
-import time
 
 import keras
 import numpy as np
@@ -45,51 +44,10 @@ def signal_at(monkeypatch):
     return arrange
 
 
-def test_stopping_by_a_signal_and_going_on_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(
-        tiny, finished, tmp_path, signal_at, capsys, assert_same_checkpoint):
-    signal_at(8, signal.SIGINT)
-    stopped = tiny.train(tmp_path)
-    printed = capsys.readouterr().out
-    assert stopped.results == {}
-    assert f'Stopped by SIGINT at step 8; checkpoint {tmp_path}/train/ckpt-8' in printed
-    assert 'Run the same command again to go on from there.' in printed
-
-    continued = tiny.train(tmp_path)
-    assert 'going on from step 8' in capsys.readouterr().out
-    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
-    assert continued.results == finished.results
-
-
-def test_a_signal_inside_a_long_call_stops_after_the_running_step_and_going_on_gives_the_same_weights_bit_for_bit(
-        tiny, finished, tmp_path, monkeypatch, assert_same_checkpoint):
-    long_call = {'train__steps_per_loop': 12, 'train__summary_interval_steps': 0}
-    training_dataset = image_input.ImageInput.training_dataset
-
-    def signal_in_sixth_batch(labels):
-        if not sent:
-            sent.append(True)
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.5)  # the steps that have their batch can run on, the sixth can not
-        return labels
-
-    def signalling_dataset(self, position=0):
-        return training_dataset(self, position).enumerate().map(lambda index, batch: (
-            batch[0], tf.ensure_shape(tf.cond(
-                index == 5, lambda: tf.numpy_function(signal_in_sixth_batch, [batch[1]], tf.int32), lambda: batch[1]),
-                batch[1].shape), batch[2]))
-
-    sent = []
-    with monkeypatch.context() as patch:
-        patch.setattr(image_input.ImageInput, 'training_dataset', signalling_dataset)
-        assert tiny.train(tmp_path, **long_call).results == {}
-    (stopped,) = tmp_path.glob('train/*.index')
-    assert 1 < checkpoint_files.step_of(stopped.stem) <= 6
-    tiny.only_train(tmp_path, **long_call)
-    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
-
-
-def test_from_before_a_damaged_checkpoint_training_comes_to_the_same_end(tiny, finished, copied, capsys, assert_same_checkpoint):
+def test_from_before_what_a_killed_process_left_training_comes_to_the_same_end(
+        tiny, finished, copied, capsys, assert_same_checkpoint):
     os.truncate(copied / 'train/ckpt-12.index', 100)
+    (copied / 'train/ckpt-16_temp').mkdir()  # as where it is killed while it saves
     tiny.only_train(copied)
     assert 'going on from step 8' in capsys.readouterr().out
     assert_same_checkpoint(copied / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
@@ -124,8 +82,9 @@ def test_a_signal_ends_the_final_evaluation_which_the_same_command_repeats(tiny,
 
 def test_a_run_in_a_remote_folder_is_that_in_a_local_one(tiny, finished, signal_at, capsys, assert_same_checkpoint):
     remote = 'ram://bucket/logs'  # a file system of TensorFlow's that no other library knows, as gs:// is
-    signal_at(8, signal.SIGTERM)
+    signal_at(8, signal.SIGINT)
     assert tiny.trainer(remote, eval__interval_steps=4).run() == {}
+    assert f'Stopped by SIGINT at step 8; checkpoint {remote}/train/ckpt-8. Run the same ' in capsys.readouterr().out
     assert tiny.trainer(remote, eval__interval_steps=4).run() == finished.results
     assert f'going on from step 8, 12 steps, log directory {remote}\n' in capsys.readouterr().out
     assert_same_checkpoint(f'{remote}/train/ckpt-12', finished.logdir / 'train/ckpt-12')
@@ -165,14 +124,6 @@ def test_a_run_goes_on_with_replicas_in_the_place_of_micro_batches(tiny, finishe
     expected = stored(finished.logdir / 'train/ckpt-12')
     for name, value in stored(tmp_path / 'train/ckpt-12').items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-def test_a_run_that_was_killed_goes_on_from_its_newest_checkpoint(
-        tiny, finished, rewound, assert_same_checkpoint):
-    folder = rewound(8)
-    (folder / 'train/ckpt-12_temp').mkdir()  # what a process leaves that is killed while it saves
-    tiny.only_train(folder)
-    assert_same_checkpoint(folder / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
 def test_a_finished_run_is_only_evaluated_again(tiny, finished, copied, capsys):
@@ -258,10 +209,13 @@ def test_only_the_newest_checkpoints_are_kept_over_several_runs(tiny, copied):
     assert {path.stem for path in copied.glob('train/*.index')} == {'ckpt-13', 'ckpt-16'}
 
 
-def test_checkpoints_are_written_when_the_interval_has_passed_and_at_the_end(finished, tiny, tmp_path):
-    tiny.only_train(tmp_path, train__max_steps=8, train__save_interval_seconds=3600.0)
+def test_checkpoints_are_written_when_the_interval_has_passed_and_at_the_end_and_no_curves_are_needed(
+        finished, tiny, tmp_path):
+    run = tiny.train(tmp_path, train__save_interval_seconds=3600.0, train__summary_interval_steps=0, eval__best_metric=None)
     assert {path.stem for path in finished.logdir.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
-    assert {path.stem for path in tmp_path.glob('train/*.index')} == {'ckpt-8'}
+    assert {path.stem for path in tmp_path.glob('train/*.index')} == {'ckpt-12'}
+    assert run.results == finished.results  # with curves or without
+    assert not (tmp_path / 'best').exists()
 
 
 @pytest.mark.parametrize('metric, largest', [('accuracy', True), ('loss', False)])
@@ -304,12 +258,6 @@ def test_training_averages_and_slots_start_from_the_weights_of_another_run(tiny,
     for momentum, variable in zip(program.optimizer._momentums, program._trainable):
         np.testing.assert_array_equal(momentum.numpy(), variable.numpy())
     assert int(program.global_step) == 0
-
-
-def test_no_curves_are_needed(tiny, finished, tmp_path):
-    run = tiny.train(tmp_path, train__summary_interval_steps=0, eval__best_metric=None)
-    assert run.results == finished.results
-    assert not (tmp_path / 'best').exists()
 
 
 @pytest.mark.parametrize('field, value', [

@@ -1,0 +1,132 @@
+"""What a model is trained with and what comes of it, as nests of arrays."""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+_EQUAL_ROWS = 16
+
+
+class Data(NamedTuple):
+    """What a model is trained with.
+
+    Attributes:
+        x: nest of arrays `[batch, ...]`.
+        y: nest of arrays `[batch, ...]`.
+        sample_weight: array `[batch, ...]`, or None.
+        loss: a Keras loss, a function `(y_true, outputs)` that returns a scalar or a tensor `[batch, ...]`, or what `compile`
+            takes.
+    """
+
+    x: Any
+    y: Any
+    sample_weight: Any
+    loss: Any
+
+    def total(self, y, outputs, sample_weight):
+        """Returns the loss of a whole batch, a scalar."""
+        if isinstance(self.loss, keras.losses.Loss):
+            return self.loss(y, outputs, sample_weight)
+        values = self.loss(y, outputs)
+        if sample_weight is None:
+            return tf.reduce_mean(values)
+        weights = tf.broadcast_to(tf.cast(sample_weight, values.dtype), values.shape)
+        return tf.reduce_sum(values * weights) / tf.reduce_sum(weights)
+
+    def rows(self, rows):
+        """Returns some of the rows."""
+        return self._replace(**{name: take(rows, nest) for name, nest in self._asdict().items() if name != 'loss'})
+
+
+class Step(NamedTuple):
+    """What a training step computes.
+
+    Attributes:
+        loss: scalar.
+        outputs: nest of arrays or tensors `[batch, ...]`, as the model returns them.
+        gradients: list of arrays or Nones, one a trainable variable.
+        input_gradients: list of arrays or Nones, one a floating-point input, where they are asked for.
+    """
+
+    loss: Any
+    outputs: Any
+    gradients: list
+    input_gradients: list
+
+
+class Fitted(NamedTuple):
+    """What `fit` leaves behind, but for weights and state.
+
+    Attributes:
+        history: dictionary from name to the list of the values of the epochs.
+        slots: list of the arrays of the optimizer.
+        evaluation: what `evaluate` says after it: a dictionary from name to value.
+    """
+
+    history: dict
+    slots: list
+    evaluation: dict
+
+
+def micro_batch_rows(num_rows, num_micro_batches):
+    """Returns the rows of each micro-batch as slices; fewer rows than micro-batches give one each."""
+    count = min(num_micro_batches, num_rows)
+    return [slice(num_rows * m // count, num_rows * (m + 1) // count) for m in range(count)]
+
+
+def comparable(history, has_short_batch):
+    """Returns a history without the losses of single outputs where a batch is short: Keras then means them over batches."""
+    return {name: values for name, values in history.items() if name == 'loss' or not (has_short_batch and name.endswith('_loss'))}
+
+
+def repeated(data):
+    """Returns the first row of `Data`, many times."""
+    def repeat(nest):
+        return tf.nest.map_structure(lambda leaf: None if leaf is None else np.repeat(leaf[:1], _EQUAL_ROWS, 0), nest)
+
+    return data._replace(x=repeat(data.x), y=repeat(data.y), sample_weight=repeat(data.sample_weight))
+
+
+def are_different(run, num_micro_batches):
+    """Returns whether two calls, and two micro-batches, of equal rows give different outputs.
+
+    Args:
+        run: function that returns the outputs of one call over equal rows.
+        num_micro_batches: M, of all replicas together.
+
+    Returns:
+        Pair of booleans.
+    """
+    first, second = [[np.asarray(leaf) for leaf in tf.nest.flatten(as_arrays(run()))] for _ in range(2)]
+    one, *others = micro_batch_rows(_EQUAL_ROWS, num_micro_batches)
+    least = _EQUAL_ROWS // num_micro_batches
+    return (any((a != b).any() for a, b in zip(first, second)),
+            any((leaf[other][:least] != leaf[one][:least]).any() for leaf in first for other in others))
+
+
+def as_arrays(nest):
+    """Returns a nest of tensors, sparse ones too, and Nones as one of arrays and Nones."""
+    return tf.nest.map_structure(lambda leaf: None if leaf is None else np.asarray(tf.convert_to_tensor(leaf)), nest)
+
+
+def take(rows, nest):
+    """Returns some of the rows of a nest of arrays or tensors."""
+    return tf.nest.map_structure(lambda leaf: None if leaf is None else leaf[rows], nest)
+
+
+def as_tensors(nest):
+    """Returns a nest of arrays and Nones as one of tensors and Nones."""
+    return tf.nest.map_structure(lambda leaf: None if leaf is None else tf.constant(leaf), nest)
+
+
+def floats_of(nest):
+    """Returns the list of the floating-point tensors of a nest."""
+    return [leaf for leaf in tf.nest.flatten(nest) if leaf is not None and leaf.dtype.is_floating]
+
+
+def zeros_for_none(gradients, tensors):
+    """Returns gradients as arrays; a tape hands a pipeline zeros for the outputs that a loss does not read."""
+    return [np.zeros(tensor.shape, keras.backend.standardize_dtype(tensor.dtype)) if gradient is None
+            else np.asarray(tf.convert_to_tensor(gradient)) for gradient, tensor in zip(gradients, tensors)]
