@@ -39,7 +39,8 @@ def weights_of_batch(pipe, loss, x, targets):
             weights.extend(loss.weights(targets, blank))
 
     specs = tf.nest.map_structure(_spec_of, (inputs, targets, variables))
-    graph = control_flow.until_traced(tf.function(trace, autograph=False).get_concrete_function, *specs).graph
+    trace = tf.function(trace, autograph=False).get_concrete_function
+    graph = control_flow.past_moved_variables(lambda: control_flow.until_traced(trace, *specs)).graph
     given = tf.nest.flatten((inputs, targets))
     arguments, values = graph.inputs[:len(given)], graph.inputs[len(given):]
     if _depend_on(weights, values, zeros, arguments):

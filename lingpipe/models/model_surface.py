@@ -153,6 +153,13 @@ class ModelSurface(keras.Model):
             model._build_for(specs)
         return model
 
+    def _trackable_children(self, save_type='checkpoint', **kwargs):
+        """What `tf.train.Checkpoint` finds, which then restores a checkpoint of either model into the other."""
+        children = super()._trackable_children(save_type, **kwargs)
+        if self.source is None or save_type != 'checkpoint':
+            return children
+        return {**self.source._trackable_children(save_type), **children}
+
     def _obj_type(self):
         """Keras then writes the layers where it writes those of a plain model, so that either loads the weights of the other."""
         return 'Functional'

@@ -196,12 +196,12 @@ class PipelineModel(model_surface.ModelSurface):
     def _build_losses(self, *symbols):
         try:
             backend.compute_output_spec(self._compile_loss, *symbols)
-        except Exception as error:  # for what NumPy computes there are no symbols
-            if not tf.executing_eagerly():
-                raise
+        except Exception as error:  # what NumPy computes has no symbols; on the whole batch it works, or fails in words of its own
             raise loss_additivity.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
     def _symbolic_outputs(self, x):
+        if any(leaf is None for leaf in keras.tree.flatten(x)):  # an optional input, of which Keras makes no symbols
+            return self.pipe.pack_outputs(self.outputs)
         return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
 
     def _with_shares(self, loss, x, targets):

@@ -39,6 +39,28 @@ def until_traced(trace, *arguments):
             pass  # each time one layer more is translated
 
 
+def past_moved_variables(function):
+    """Calls a function that traces layers; again where a layer's own `tf.function` was traced before its variables have moved."""
+    try:
+        return function()
+    except AssertionError as error:
+        if 'variables which have been deleted' not in str(error):
+            raise
+    with functions_laid_out():
+        return function()
+
+
+@contextlib.contextmanager
+def functions_laid_out():
+    """Has calls of `tf.function`s laid out as the operations inside, in the graph that calls them."""
+    eagerly = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(eagerly)
+
+
 def run(layer, function):
     """Calls a layer so that the Python of users' layers, in it too, may branch and loop on tensors, as it may where Keras is eager.
 

@@ -364,6 +364,7 @@ class GPipeLayer(base_layer.BaseLayer):
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
         if training:
             self.rows_check.check(batch)
+            validation.refuse_overwritten(self.trainable_variables)
         validation.validate_batch(batch, count, p, [part.device for row in self.replicas for part in row])
         return replicas.execution(
             self.replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),

@@ -1,10 +1,12 @@
 """A Keras model as a pipeline: cut into partitions with its skips, on one set of weights with the model itself."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
 from lingpipe.distribute import variable_placement
-from lingpipe.pipeline import balancing, gpipe_layer, keras_model, random_seeds, stage
+from lingpipe.pipeline import balancing, control_flow, gpipe_layer, keras_model, random_seeds, stage
 
 
 class KerasPipeline(gpipe_layer.GPipeLayer):
@@ -69,7 +71,8 @@ class KerasPipeline(gpipe_layer.GPipeLayer):
         return cls(model, gpipe_layer.GPipeLayer.Params().FromTextWithTypes(config['params']))
 
     def compute_output_spec(self, inputs, training=False, mask=None):
-        return self.pack_outputs(keras.tree.flatten(super().compute_output_spec(inputs)))
+        outputs = control_flow.past_moved_variables(functools.partial(super().compute_output_spec, inputs))
+        return self.pack_outputs(keras.tree.flatten(outputs))
 
     def to_keras(self):
         """Makes a plain Keras model of the present weights, all on the device of the first partition.

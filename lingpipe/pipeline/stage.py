@@ -246,11 +246,23 @@ class Stage:
         if (key, self.trainability()) not in self._programs:
             before = _settings(self.layers)
             with tf.device(None), graph_pieces.recording():  # not tf.init_scope, inside which no gradient tape records
-                program = control_flow.until_traced(
-                    stage_program.StageProgram, self, specs, structure, loss, training, by_layer)
+                program = self._trace(specs, structure, loss, training, by_layer)
             self._changing |= {place for place, value in _settings(self.layers).items() if before.get(place) != value}
             self._programs[key, self.trainability()] = program
         return self._programs[key, self.trainability()]
+
+    def _trace(self, *arguments):
+        """A layer's own `tf.function` may have been traced before, with variables in it; laid out in its caller it has none."""
+        trace = functools.partial(control_flow.until_traced, stage_program.StageProgram, self, *arguments)
+        program = control_flow.past_moved_variables(trace)
+        if not program.hidden_variables:
+            return program
+        with control_flow.functions_laid_out():
+            program = trace()
+        if program.hidden_variables:
+            raise ValueError(f'A layer reads {[variable.path for variable in program.hidden_variables[:3]]} in a tf.function of its own, '
+                             'which hands them no gradient inside a partition. Leave the function undecorated.')
+        return program
 
 
 def _settings(layers):

@@ -74,6 +74,12 @@ class StageProgram:
         """The graph that everything was traced into."""
         return self._graph
 
+    @property
+    def hidden_variables(self):
+        """List of the stage's Keras variables that layers read past `values`: as variables, to which no gradient goes."""
+        handles = {id(outer) for outer, _ in self._graph.captures}
+        return [variable for part in self._stage.variables() for variable in part if id(variable.value.handle) in handles]
+
     def feed(self, arguments):
         """Returns what is known before the stage runs.
 

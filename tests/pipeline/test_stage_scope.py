@@ -237,3 +237,22 @@ def test_a_weight_that_a_function_with_its_own_gradient_hides_is_refused_by_name
     x = keras.Input([4])
     with pytest.raises(ValueError, match=r"recompute_grad.*reads \['recomputing/kernel'\].*Give it the weight as an argument"):
         fitted(lambda: keras.Model(x, layers.Dense(1)(Recomputing()(x))), normal(4, 4), normal(4, 1), num_partitions=2)
+
+
+class Compiled(Recomputing):
+    @tf.function
+    def multiply(self, x):
+        return tf.tanh(x @ self.kernel)
+
+    def call(self, inputs):
+        return self.multiply(inputs)
+
+
+def test_weights_that_a_layer_reads_in_a_function_of_its_own_are_trained(assert_close):
+    def make():
+        x = keras.Input([4])
+        return keras.Model(x, Compiled()(layers.Dense(3)(Compiled()(x))))
+
+    x, y = normal(4, 4), normal(4, 2, seed=1)
+    expected, actual = fitted(make, x, y, rate=0.1), fitted(make, x, y, rate=0.1, num_partitions=2)
+    assert_close(actual.get_weights(), expected.get_weights())
