@@ -245,7 +245,7 @@ class PipelineModel(model_surface.ModelSurface):
             else:
                 optimizer.apply_gradients(zip(gradients, variables))
 
-        if loss_scaling.is_scaling(optimizer):
+        if variables and loss_scaling.is_scaling(optimizer):
             loss_scaling.update_if_finite(optimizer, is_finite, update)
         else:
             update()

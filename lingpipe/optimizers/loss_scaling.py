@@ -10,8 +10,8 @@ def is_scaling(optimizer):
 
 
 def scale_of(optimizer):
-    """Returns what to multiply the loss by, a float32 scalar, or None for an optimizer that scales nothing."""
-    return optimizer.dynamic_scale.value.read_value() if is_scaling(optimizer) else None
+    """Returns what to multiply the loss by, a float32 scalar, or None for an optimizer that scales nothing, or has no weights."""
+    return optimizer.dynamic_scale.value.read_value() if is_scaling(optimizer) and optimizer.built else None
 
 
 def unscaled(optimizer):

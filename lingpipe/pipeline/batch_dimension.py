@@ -8,6 +8,7 @@ from lingpipe.pipeline import control_flow, graph_pieces
 
 _ROWS = 4
 _CUT = 1
+_TOLERANCE, _TOLERANCE_OF_16_BITS = 1e-3, 3e-2
 _MAY_MIX = 'GetItem', 'Matmul', 'Einsum', 'Dot', 'Tensordot', 'Take'
 
 
@@ -76,7 +77,8 @@ def _mixes_examples(unit, specs):
         joined = [np.concatenate(pair) for pair in parts]
     except Exception:  # whatever a function of a user's may raise for such examples
         return False
-    return _are_equal(whole, again) and not _are_equal(whole, joined)
+    tolerance = _TOLERANCE_OF_16_BITS if any(spec.dtype in (tf.bfloat16, tf.float16) for spec in [*specs, *unit.specs]) else _TOLERANCE
+    return _are_equal(whole, again, tolerance) and not _are_equal(whole, joined, tolerance)
 
 
 def _may_mix(layer, specs):
@@ -103,6 +105,6 @@ def _outputs(unit, examples, rows):
     return [np.asarray(tf.cast(tensor, tf.complex128)) for tensor in outputs if tensor is not None]
 
 
-def _are_equal(ones, others):
-    return all(len(one) != _ROWS or one.shape == other.shape and np.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True)
+def _are_equal(ones, others, tolerance):
+    return all(len(one) != _ROWS or one.shape == other.shape and np.allclose(one, other, tolerance, 0.1 * tolerance, equal_nan=True)
                for one, other in zip(ones, others))

@@ -193,6 +193,13 @@ def test_constants_between_partitions_are_no_lost_batches():
     np.testing.assert_allclose(pipelined(source)(X), source(X), rtol=1e-5, atol=1e-6)
 
 
+def test_rounding_in_16_bits_mixes_no_examples():
+    inputs = keras.Input([16, 16])
+    halves = keras.ops.cast(inputs, 'bfloat16')
+    pipe = lingpipe.GPipeLayer.from_keras(keras.Model(inputs, keras.ops.einsum('btd,bsd->bts', halves, halves)), num_micro_batches=2)
+    assert pipe(np.ones([4, 16, 16], 'float32')).shape == (4, 16, 16)
+
+
 def test_a_model_of_one_batch_size_is_refused_where_its_layers_need_it():
     inputs = keras.Input([4], batch_size=6)
     with pytest.raises(ValueError, match='takes batches of 6 examples only.*Leave out the batch_size'):

@@ -457,3 +457,13 @@ def test_a_subclassed_model_may_rely_on_casts_of_its_policy():
         model.compile('sgd', cross_entropy())
         model.fit(*data(), batch_size=4, shuffle=False, verbose=0)
     assert_near(weights(pipelined), weights(plain), 2e-2)
+
+
+def test_a_frozen_model_in_float16_trains_nothing():
+    source = keras.Sequential([keras.Input((5,)), layers.Dense(3, dtype='mixed_float16')])
+    source.trainable, before = False, source.get_weights()
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source))
+    model.compile('sgd', cross_entropy())
+    with pytest.warns(UserWarning, match='any trainable weights'):
+        model.fit(*data(), verbose=0)
+    assert_near(source.get_weights(), before)
