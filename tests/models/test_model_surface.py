@@ -194,10 +194,10 @@ def test_constants_between_partitions_are_no_lost_batches():
 
 
 def test_rounding_in_16_bits_mixes_no_examples():
-    inputs = keras.Input([16, 16])
+    inputs = keras.Input([3, 3])
     halves = keras.ops.cast(inputs, 'bfloat16')
     pipe = lingpipe.GPipeLayer.from_keras(keras.Model(inputs, keras.ops.einsum('btd,bsd->bts', halves, halves)), num_micro_batches=2)
-    assert pipe(np.ones([4, 16, 16], 'float32')).shape == (4, 16, 16)
+    assert pipe(np.ones([4, 3, 3], 'float32')).shape == (4, 3, 3)
 
 
 def test_a_model_of_one_batch_size_is_refused_where_its_layers_need_it():
