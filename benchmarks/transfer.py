@@ -22,6 +22,7 @@ from params import amoebanet as experiments
 
 _SEEDS = flags.DEFINE_list('seeds', ['0', '1', '2'], 'Values of train.random_seed, one row each.')
 _MAX_STEPS = flags.DEFINE_integer('max_steps', 336, 'Steps from scratch; from the checkpoint a quarter of them.', lower_bound=4)
+_PERCENT = flags.DEFINE_integer('percent', 100, 'Part of the digits 5 to 9 to train on.', lower_bound=10, upper_bound=100)
 _NUM_CLASSES = 5
 _HEADER = ['seed', 'from scratch', 'from 0 to 4, a quarter of the steps', 'from scratch, a quarter of the steps']
 
@@ -59,13 +60,18 @@ class Experiment(experiments.AmoebaNetDDigits):
         self._dataset, self._max_steps, self._seed, self._data_dir, self._rules = dataset, max_steps, seed, data_dir, rules
 
     def _Input(self, split, augmentation):
-        return super()._Input(split, augmentation).Set(dataset=self._dataset, data_dir=self._data_dir)
+        is_part = split == 'train' and self._dataset == 'high_digits'
+        return super()._Input(split, augmentation).Set(
+            dataset=self._dataset, data_dir=self._data_dir, split=f'train[:{_PERCENT.value}%]' if is_part else split)
 
     def Task(self):
         p = super().Task()
         p.body.layers = body_layers()
-        warmup_steps = self._max_steps // 10
-        p.train.lr_schedule.Set(warmup_steps=warmup_steps, decay_steps=self._max_steps - warmup_steps)
+        if self._rules:  # weights that are trained already need no warm-up
+            p.train.lr_schedule.Set(initial_learning_rate=0.2, warmup_target=None, warmup_steps=0, decay_steps=self._max_steps)
+        else:
+            warmup_steps = self._max_steps // 10
+            p.train.lr_schedule.Set(warmup_steps=warmup_steps, decay_steps=self._max_steps - warmup_steps)
         p.train.Set(max_steps=self._max_steps, random_seed=self._seed, init_from_checkpoint_rules=self._rules)
         return p
 
