@@ -67,11 +67,8 @@ class Experiment(experiments.AmoebaNetDDigits):
     def Task(self):
         p = super().Task()
         p.body.layers = body_layers()
-        if self._rules:  # weights that are trained already need no warm-up
-            p.train.lr_schedule.Set(initial_learning_rate=0.2, warmup_target=None, warmup_steps=0, decay_steps=self._max_steps)
-        else:
-            warmup_steps = self._max_steps // 10
-            p.train.lr_schedule.Set(warmup_steps=warmup_steps, decay_steps=self._max_steps - warmup_steps)
+        warmup_steps = self._max_steps // 10
+        p.train.lr_schedule.Set(warmup_steps=warmup_steps, decay_steps=self._max_steps - warmup_steps)
         p.train.Set(max_steps=self._max_steps, random_seed=self._seed, init_from_checkpoint_rules=self._rules)
         return p
 

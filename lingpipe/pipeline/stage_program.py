@@ -77,8 +77,9 @@ class StageProgram:
     @property
     def hidden_variables(self):
         """List of the stage's Keras variables that layers read past `values`: as variables, to which no gradient goes."""
-        handles = {id(outer) for outer, _ in self._graph.captures}
-        return [variable for part in self._stage.variables() for variable in part if id(variable.value.handle) in handles]
+        captured = {id(outer) for outer, _ in self._graph.captures}
+        return [variable for part in self._stage.variables() for variable in part
+                if id(getattr(variable.value, 'handle', None)) in captured]  # one that is not allocated has none
 
     def feed(self, arguments):
         """Returns what is known before the stage runs.
