@@ -64,6 +64,7 @@ class PipelineModel(model_surface.ModelSurface):
             device_placement.place(optimizer)
         self._kept.losses.clear()
         jit_compile = self.pipe.params.jit_compile if jit_compile == 'auto' else jit_compile
+        self.pipe.set_jit_compile(bool(jit_compile))  # an attribute that seems not to change is not set
         super().compile(
             optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, steps_per_execution, jit_compile, auto_scale_loss=False)
 

@@ -467,3 +467,29 @@ def test_a_frozen_model_in_float16_trains_nothing():
     with pytest.warns(UserWarning, match='any trainable weights'):
         model.fit(*data(), verbose=0)
     assert_near(source.get_weights(), before)
+
+
+_SETTINGS = {'factor': 1.0}
+
+
+class Scaled(layers.Layer):
+    """Reads a number that is none of its attributes."""
+
+    def call(self, inputs):
+        return inputs * _SETTINGS['factor']
+
+
+def test_compiling_again_traces_again():
+    x, y = data()
+    models = pair(lambda: keras.Sequential([keras.Input((5,)), Scaled(), layers.Dense(3)]), num_partitions=2)
+    losses = []
+    for factor in (1.0, 2.0):
+        _SETTINGS['factor'] = factor
+        for model in models:
+            model.compile('sgd', cross_entropy())
+            losses.append(model.evaluate(x, y, verbose=0))
+    assert losses[0] != losses[2]
+    assert_near(losses[1::2], losses[::2])
+    for jit_compile in (True, False):
+        models[1].compile('sgd', cross_entropy(), jit_compile=jit_compile)
+        assert {stage.jit_compile for stage in models[1].pipe.stages} == {jit_compile}
