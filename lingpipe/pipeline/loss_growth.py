@@ -1,6 +1,7 @@
 """How a loss that a layer adds grows with the number of rows: as a sum over them, or not, as a mean."""
 
 import math
+import re
 
 import tensorflow as tf
 
@@ -60,7 +61,7 @@ def _power_of(operation, position, given):
         return None
     if tf.get_static_value(operation.outputs[position]) is not None:
         return None
-    rule = _RULES.get(kind)
+    rule = _drawn if re.match('(Stateless)?(Random|Truncated|Parameterized)', kind) else _RULES.get(kind)
     if rule is not None:
         return rule(operation, given)
     if kind == 'IdentityN':
@@ -86,7 +87,8 @@ def _num_unknown(tensor):
 
 
 def _first(operation, given):
-    return given[0]
+    """A constant that is repeated for each row has rows, though it does not grow with them."""
+    return given[0] or 0.0
 
 
 def _element(operation, given):
@@ -95,6 +97,15 @@ def _element(operation, given):
     if source.op.type != 'Shape' or places is None or operation.outputs[0].shape.rank:
         return given[0]
     return 1.0 if source.op.inputs[0].shape[int(places.reshape(-1)[0])] is None else None
+
+
+def _drawn(operation, given):
+    """Random numbers depend on the rows by how many there are."""
+    return 0.0
+
+
+def _filled(operation, given):
+    return given[1] or 0.0
 
 
 def _alike(operation, given):
@@ -150,4 +161,5 @@ _RULES = {
     **dict.fromkeys(_LINEAR, _first), **dict.fromkeys(_ALIKE, _alike), **dict.fromkeys(_PRODUCTS, _product),
     **dict.fromkeys(_QUOTIENTS, _quotient), **dict.fromkeys(_POWERS, _power), **dict.fromkeys(('Mean', 'Max', 'Min'), _first),
     **dict.fromkeys(('MatMul', 'BatchMatMul', 'BatchMatMulV2'), _matrix_product),
-    **dict.fromkeys(('StridedSlice', 'GatherV2'), _element), 'Sum': _sum, 'L2Loss': _half_square_sum, 'Prod': _first, 'Einsum': _einsum}
+    **dict.fromkeys(('StridedSlice', 'GatherV2'), _element),
+    'Fill': _filled, 'Sum': _sum, 'L2Loss': _half_square_sum, 'Prod': _first, 'Einsum': _einsum}

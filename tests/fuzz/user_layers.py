@@ -115,6 +115,20 @@ class Steps(layers.Layer):
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
+class InFunction(layers.Layer):
+    """Reads its weight in a `tf.function` of its own."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer='ones', name='scale')
+
+    @tf.function
+    def scaled(self, inputs):
+        return inputs * self.scale
+
+    def call(self, inputs):
+        return ops.tanh(self.scaled(inputs))
+
+
 class LateChild(layers.Layer):
     """Has a build of its own, and a child that is built by its first call."""
 

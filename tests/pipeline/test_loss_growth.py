@@ -17,6 +17,8 @@ _SUMS = {
     'mean_times_rows': lambda x: ops.mean(x * x) * ops.cast(ops.shape(x)[0], 'float32'),
     'mean_times_size': lambda x: ops.mean(x * x) * ops.cast(ops.size(x), 'float32'),
     'trace': lambda x: ops.trace(ops.matmul(ops.transpose(x), x)),
+    'dropped_out': lambda x: ops.sum(tf.nn.experimental.stateless_dropout(x, 0.5, seed=[1, 2])),
+    'rows': lambda x: ops.sum(ops.broadcast_to(0.5, ops.shape(x))) * ops.max(x),
     'contraction': lambda x: ops.einsum('bi,bi->', x, x)}
 _OTHERS = {
     'mean': lambda x: ops.mean(ops.square(x)),
