@@ -26,14 +26,14 @@ def call(pipe, inputs, training):
         Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one a stage that has such layers.
     """
     values = variable_values.read_values(pipe.stages)
+    _trace(pipe, inputs, training, values)
     results = {}
     tokens = [_port(stage, *row, results) for stage, row in zip(pipe.stages, _owned_weights(pipe.stages, values))]
 
     @tf.custom_gradient
     def run(*sources):
         batch = _replace_differentiable(inputs, sources[len(tokens):])
-        execution = pipe.execution(
-            batch, training, values, pipe.schedule.forward_then_backward(), input_gradients_needed=True)
+        execution = _execution(pipe, batch, training, values)
         _refuse_borrowed(execution.borrowed, training)
         execution.run([schedules.FORWARD])
         results['execution'] = execution
@@ -54,6 +54,16 @@ def call(pipe, inputs, training):
     outputs = boundary.unpack(results['outputs'])
     count = len(outputs.values)
     return boundary.pack(boundary.Boundary(found[:count], outputs.masks), boundary.structure_of(results['outputs'])), found[count:]
+
+
+def _trace(pipe, inputs, training, values):
+    """Traces the stages first: inside of a custom gradient TensorFlow would take the variables that a trace reads for its own."""
+    _execution(pipe, inputs, training, values, step=0)
+
+
+def _execution(pipe, inputs, training, values, step=None):
+    return pipe.execution(
+        inputs, training, values, pipe.schedule.forward_then_backward(), step=step, input_gradients_needed=True)
 
 
 def evaluate(pipe, inputs):
