@@ -424,7 +424,7 @@ class GPipeLayer(base_layer.BaseLayer):
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])
-        function = self._functions.setdefault(key, keras_masks.function(
+        function = self._functions.setdefault(key, keras_masks.Function(
             device_calls.rest_on_host(self.stages[0].device, method)))
         return functools.partial(traced, function)
 

@@ -20,24 +20,29 @@ def put_on(inputs, mask):
     return tf.nest.pack_sequence_as(inputs, copies)
 
 
-def function(method):
-    """Returns a `tf.function` of a method whose arguments and results are nests with masked tensors among them.
+class Function:
+    """A `tf.function` of a method whose arguments and results are nests with masked tensors among them.
 
     Args:
         method: function.
     """
-    @tf.function(autograph=False)
-    def inside(masks, *arguments):
-        _attach(tf.nest.flatten(arguments), masks)
-        results = method(*arguments)
-        return results, _masks(results)
 
-    def call(*arguments):
-        results, masks = inside(_masks(arguments), *arguments)
+    def __init__(self, method):
+        def inside(masks, *arguments):
+            _attach(tf.nest.flatten(arguments), masks)
+            results = method(*arguments)
+            return results, _masks(results)
+
+        self._inside = tf.function(inside, autograph=False)
+
+    def __call__(self, *arguments):
+        results, masks = self._inside(_masks(arguments), *arguments)
         _attach(tf.nest.flatten(results), masks)
         return results
 
-    return call
+    def experimental_get_tracing_count(self):
+        """Returns how often it was traced; see `tf.function`."""
+        return self._inside.experimental_get_tracing_count()
 
 
 def _masks(nest):
