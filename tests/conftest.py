@@ -14,6 +14,11 @@ local_devices.use_virtual_devices(8)
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.util import tf_stack
+
+# Operations need not remember where they were made: below pytest stacks are deep, and to walk them is a tenth of all the work.
+_STACK = tf_stack.extract_stack()
+tf_stack.extract_stack = lambda stacklevel=1: _STACK
 
 tf.config.list_logical_devices()  # from now on they stay eight, whatever a page or a program under test asks for
 

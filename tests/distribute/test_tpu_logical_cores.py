@@ -184,9 +184,9 @@ def values_after(program, step, batch, num_steps):
         else variable.numpy() for variable in variables)]
 
 
-def values_on_cpu(kind, num_steps):
+def values_on_cpu(num_steps):
     keras.utils.set_random_seed(0)
-    p, batch = TASKS[kind]()
+    p, batch = TASKS['convolution']()
     task = p.Instantiate()
     task.body.build_from_specs(tf.TensorSpec(batch[0].shape, batch[0].dtype))
     program = train_program.TrainProgram(task, p.train)
@@ -196,21 +196,16 @@ def values_on_cpu(kind, num_steps):
     return [np.asarray(row), *(variable.numpy() for variable in variables)]
 
 
-def of_one_replica(kind):
-    _, program, batch = make_program(kind, 2, mesh=(1, 1, 1, 2))
+@pytest.fixture(scope='module')
+def traced_convolution():
+    _, program, batch = make_program('convolution', 2, mesh=(1, 1, 1, 2))
     return program, batch, trace(program, batch)
 
 
-@pytest.fixture(scope='module')
-def traced_convolution():
-    return of_one_replica('convolution')
-
-
-@pytest.mark.parametrize('kind', ['convolution', 'transformer'])
-def test_the_program_of_one_replica_computes_what_the_pipeline_does_elsewhere(kind, request):
-    program, batch, traced = request.getfixturevalue('traced_convolution') if kind == 'convolution' else of_one_replica(kind)
+def test_the_program_of_one_replica_computes_what_the_pipeline_does_elsewhere(traced_convolution):
+    program, batch, traced = traced_convolution
     actual = values_after(program, OffItsCores(traced), batch, 2)
-    expected = values_on_cpu(kind, 2)
+    expected = values_on_cpu(2)
     assert len(actual) == len(expected)
     for one, other in zip(actual, expected):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(np.abs(other).max(initial=0), 1e-2))
