@@ -132,7 +132,7 @@ def pipeline_step(model, batch, count):
     pipe = lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=count)
     num_rows = len(keras.tree.flatten(batch)[0])
     step = pipe.value_and_grad(squares, batch, np.zeros([num_rows, 1], 'float32'), return_outputs=True)
-    by_variable = {id(variable): gradient for variable, gradient in zip(pipe.trainable_variables, step.gradients)}
+    by_variable = {id(variable): _mean([gradient]) for variable, gradient in zip(pipe.trainable_variables, step.gradients)}
     return Step(step.loss, keras.tree.flatten(step.outputs), [by_variable[id(variable)] for variable in model.trainable_variables])
 
 
@@ -145,6 +145,7 @@ def squares(y_true, outputs):
 
 
 def _mean(gradients):
+    """Returns the mean as an array: gradients of embeddings are tf.IndexedSlices."""
     if any(gradient is None for gradient in gradients):
         return None
     return np.mean([tf.convert_to_tensor(gradient) for gradient in gradients], axis=0)

@@ -61,7 +61,6 @@ class Execution:
 
     Attributes:
         stages: list of `Stage`s.
-        training: Python boolean.
         siblings: list of the executions that share the mini-batch, this one among them.
         num_rows: rows of the micro-batches together: an integer where it is known, else a tensor.
     """
@@ -80,7 +79,6 @@ class Execution:
         self._targets = targets or [()] * len(parts)
         self._loss = loss
         self._positions = positions.Positions(seed_and_step, rows, stages[0].device, first_micro_batch, replica)
-        self.training = training
         self._recompute = recompute
         self._by_layer = recompute == 'layer' and bool(schedule.backwards())
         self._kept = schedule.backwards() if recompute == 'none' else schedule.backwards_after_own_forward()
