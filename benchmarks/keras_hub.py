@@ -40,6 +40,7 @@ _DTYPE_POLICY = flags.DEFINE_string('dtype_policy', 'float32', 'Of the models; f
                                     'values enlarge, from what is wrong.')
 _NUM_ROWS, _NUM_MICRO_BATCHES, _OPEN_SIZE = 4, (2, 1), 8
 _TOLERANCE = 1e-4
+_NUM_NAMED = 5  # differences in a row of the table
 
 
 class Verdict(NamedTuple):
@@ -104,7 +105,8 @@ def _compare(model, batch, count):
     if without != [gradient is None for gradient in found.gradients]:
         differences.append('weights without a gradient are others')
     notes = [f'{sum(without)} weights without a gradient'] * any(without) + ['in one micro-batch'] * (count == 1)
-    return Verdict('different' if differences else 'equal', '; '.join(differences or notes))
+    rest = [f'{len(differences) - _NUM_NAMED} more'] * (len(differences) > _NUM_NAMED)
+    return Verdict('different' if differences else 'equal', '; '.join(differences[:_NUM_NAMED] + rest or notes))
 
 
 def _still(model):
