@@ -1,8 +1,10 @@
 """How a loss that a layer adds grows with the number of rows: as a sum over them, or not, as a mean."""
 
+import contextlib
 import math
 import re
 
+import numpy as np
 import tensorflow as tf
 
 from lingpipe.pipeline import graph_pieces
@@ -16,7 +18,62 @@ _PRODUCTS = ('Mul', 'MulNoNan')
 _QUOTIENTS = ('RealDiv', 'Div', 'DivNoNan', 'Xdivy', 'FloorDiv')
 
 
-def are_sums(graph, losses, inputs):
+class Twins:
+    """Two traces of one stage, of which the second has twice as many rows.
+
+    Args:
+        graph: the first.
+        other: the second.
+    """
+
+    def __init__(self, graph, other):
+        self._other = {operation.name: operation for operation in other.get_operations()}
+        self.operations = graph.get_operations()
+
+    def has(self, operation):
+        """Says whether the second trace has the same operation."""
+        twin = self._other.get(operation.name)
+        return twin is not None and twin.type == operation.type and len(twin.outputs) == len(operation.outputs)
+
+    def of(self, tensor):
+        """Returns the tensor of the second trace in the place of one of the first."""
+        return self._other[tensor.op.name].outputs[tensor.value_index]
+
+    def growth(self, tensor, axes=None):
+        """Returns the power of the number of rows that the size of a tensor, or of some of its dimensions, grows with."""
+        sizes = [self._size(tensor, axes), self._size(self.of(tensor), axes)]
+        return _log_ratio(*sizes) if all(sizes) else _UNKNOWN
+
+    def _size(self, tensor, axes):
+        if not tensor.shape.is_fully_defined():
+            return None
+        return math.prod(tensor.shape if axes is None else [tensor.shape[int(axis)] for axis in axes])
+
+    def growth_of_constant(self, tensor):
+        """Returns the power that a constant grows with, None for one that does not.
+
+        That of a shape is the power of the product of its sizes.
+
+        Raises:
+            LookupError: it is none.
+        """
+        values = [tf.get_static_value(each) for each in (tensor, self.of(tensor))]
+        if any(value is None for value in values):
+            raise LookupError
+        if np.array_equal(*values):
+            return None
+        if values[0].shape == values[1].shape and values[0].dtype.kind == 'i':
+            return _log_ratio(*map(np.prod, values))
+        return _log_ratio(*[np.mean(np.abs(value, dtype='float64')) for value in values])
+
+
+def _log_ratio(one, other):
+    if one == other:
+        return 0.0
+    return math.log2(other / one) if one > 0 and other > 0 else _UNKNOWN
+
+
+def are_sums(graph, other, losses, inputs):
     """Says which losses are sums over the rows of their batch, so that those of micro-batches have to be added up.
 
     The power of the number of rows that a tensor grows with is followed through the graph::
@@ -26,135 +83,126 @@ def are_sums(graph, losses, inputs):
         shape(x)[0]     1       square                      * 2     a + b   that of both, where they agree
 
     A loss of power 1 is a sum, as `reduce_sum(x)` and `reduce_mean(x) * shape(x)[0]` are. Everything else is computed for
-    each micro-batch, and the mean over these counts.
+    each micro-batch, and the mean over these counts. Sizes that depend on the rows are those in which two traces differ.
 
     Args:
-        graph: graph that was traced with an unknown number of rows.
-        losses: list of scalars in it.
-        inputs: list of the tensors in it that depend on the rows.
+        graph: graph that was traced with a known number of rows.
+        other: graph of the same that was traced with twice as many.
+        losses: list of scalars in the first.
+        inputs: list of the tensors in the first that depend on the rows.
 
     Returns:
-        List of booleans, one a loss.
+        List with True for a sum, False for what is none, and None where it cannot be told, one a loss.
     """
+    twins = Twins(graph, other)
     powers = {tensor.ref(): 0.0 for tensor in inputs}
     needed = graph_pieces.ancestors(losses)
-    for operation in graph.get_operations():
+    for operation in twins.operations:
         if operation in needed:
-            _follow(operation, powers)
-    return [powers.get(loss.ref()) == 1.0 for loss in losses]
+            _follow(operation, powers, twins)
+    return [_verdict(powers.get(loss.ref(), 0.0)) for loss in losses]
 
 
-def _follow(operation, powers):
+def _verdict(power):
+    return None if math.isnan(power) else math.isclose(power, 1.0, abs_tol=1e-6)
+
+
+def _follow(operation, powers, twins):
     """Notes the powers of what an operation computes; what does not depend on the rows has none."""
+    given = [powers.get(tensor.ref()) for tensor in operation.inputs]
     for position, output in enumerate(operation.outputs):
         if output.ref() not in powers:
-            power = _power_of(operation, position, [powers.get(tensor.ref()) for tensor in operation.inputs])
+            power = _power_of(operation, position, given, twins)
             if power is not None:
                 powers[output.ref()] = power
 
 
-def _power_of(operation, position, given):
+def _power_of(operation, position, given, twins):
     kind, known = operation.type, [power for power in given if power is not None]
-    if kind in ('Shape', 'Size'):
-        return _power_of_size(operation)
+    if not twins.has(operation):
+        return _UNKNOWN if known else None
+    with contextlib.suppress(LookupError):
+        return twins.growth_of_constant(operation.outputs[position])
     if not known:
-        return None
-    if tf.get_static_value(operation.outputs[position]) is not None:
         return None
     rule = _drawn if re.match('(Stateless)?(Random|Truncated|Parameterized)', kind) else _RULES.get(kind)
     if rule is not None:
-        return rule(operation, given)
+        return rule(operation, given, twins)
     if kind == 'IdentityN':
         return given[position]
-    return 0.0 if not any(known) and not _hides_rows(operation) else _UNKNOWN
+    return 0.0 if not any(known) and not _hides_rows(operation, twins) else _UNKNOWN
 
 
-def _power_of_size(operation):
-    unknown = _num_unknown(operation.inputs[0])
-    if operation.type == 'Shape':
-        return 1.0 if unknown else None
-    return unknown or None
-
-
-def _hides_rows(operation):
+def _hides_rows(operation, twins):
     """Whether the rows are lost in an operation that no rule is known for."""
-    has_rows = [_num_unknown(tensor) for tensor in (*operation.inputs, *operation.outputs)]
-    return any(has_rows[:len(operation.inputs)]) and not any(has_rows[len(operation.inputs):])
+    def have_rows(tensors):
+        return any(map(twins.growth, tensors))
+
+    return have_rows(operation.inputs) and not have_rows(operation.outputs)
 
 
-def _num_unknown(tensor):
-    return _UNKNOWN if tensor.shape.rank is None else float(sum(size is None for size in tensor.shape))
-
-
-def _first(operation, given):
+def _first(operation, given, twins):
     """A constant that is repeated for each row has rows, though it does not grow with them."""
     return given[0] or 0.0
 
 
-def _element(operation, given):
+def _element(operation, given, twins):
     """What is cut out of a shape may be the size of a dimension that has nothing to do with rows."""
     source, places = operation.inputs[0], tf.get_static_value(operation.inputs[1])
-    if source.op.type != 'Shape' or places is None or operation.outputs[0].shape.rank:
+    values = [tf.get_static_value(each) for each in (source, twins.of(source))]
+    if any(value is None for value in values) or places is None or operation.outputs[0].shape.rank:
         return given[0]
-    return 1.0 if source.op.inputs[0].shape[int(places.reshape(-1)[0])] is None else None
+    one, other = [value[int(places.reshape(-1)[0])] for value in values]
+    return None if one == other else _log_ratio(one, other)
 
 
-def _drawn(operation, given):
+def _drawn(operation, given, twins):
     """Random numbers depend on the rows by how many there are."""
     return 0.0
 
 
-def _filled(operation, given):
+def _filled(operation, given, twins):
     return given[1] or 0.0
 
 
-def _alike(operation, given):
+def _alike(operation, given, twins):
     """A small constant that is added to a divisor does not count."""
     known = {power for power in given if power is not None}
     return known.pop() if len(known) == 1 else _UNKNOWN
 
 
-def _product(operation, given):
+def _product(operation, given, twins):
     return sum(power for power in given if power is not None)
 
 
-def _quotient(operation, given):
+def _quotient(operation, given, twins):
     return (given[0] or 0.0) - (given[1] or 0.0)
 
 
-def _power(operation, given):
+def _power(operation, given, twins):
     return _POWERS[operation.type] * given[0]
 
 
-def _sum(operation, given):
-    return given[0] + _num_reduced(operation)
-
-
-def _half_square_sum(operation, given):
-    return 2.0 * given[0] + _num_unknown(operation.inputs[0])
-
-
-def _num_reduced(operation):
+def _sum(operation, given, twins):
     tensor, axes = operation.inputs[0], tf.get_static_value(operation.inputs[1])
-    if tensor.shape.rank is None or axes is None:
-        return _UNKNOWN
-    return float(sum(tensor.shape[int(axis)] is None for axis in axes.reshape(-1)))
+    return (given[0] or 0.0) + (_UNKNOWN if axes is None else twins.growth(tensor, axes.reshape(-1)))
 
 
-def _matrix_product(operation, given):
-    tensor, is_transposed = operation.inputs[0], operation.get_attr(
-        'transpose_a' if operation.type == 'MatMul' else 'adj_x')
-    if tensor.shape.rank is None:
-        return _UNKNOWN
-    return _product(operation, given) + (tensor.shape[-2 if is_transposed else -1] is None)
+def _half_square_sum(operation, given, twins):
+    return 2.0 * given[0] + twins.growth(operation.inputs[0])
 
 
-def _einsum(operation, given):
+def _matrix_product(operation, given, twins):
+    is_transposed = operation.get_attr('transpose_a' if operation.type == 'MatMul' else 'adj_x')
+    return _product(operation, given, twins) + twins.growth(operation.inputs[0], [-2 if is_transposed else -1])
+
+
+def _einsum(operation, given, twins):
     """Adds the letters that stand for rows and that the result lacks."""
     terms, result = operation.get_attr('equation').decode().split('->')
-    summed = {letter for term, tensor in zip(terms.split(','), operation.inputs) if '...' not in term
-              for letter, size in zip(term, tensor.shape) if size is None and letter not in result}
-    return _product(operation, given) + len(summed)
+    summed = {letter: twins.growth(tensor, [axis]) for term, tensor in zip(terms.split(','), operation.inputs) if '...' not in term
+              for axis, letter in enumerate(term) if letter not in result}
+    return _product(operation, given, twins) + sum(summed.values())
 
 
 _RULES = {

@@ -120,6 +120,11 @@ def specs(nest, equal):
         lambda tensor: tf.TensorSpec(tensor.shape if equal else [None, *tensor.shape[1:]], tensor.dtype), nest)
 
 
+def specs_of(nest, num_rows):
+    """Returns the specs of a micro-batch with another number of rows than the tensors or specs of a nest."""
+    return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
+
+
 def _to_tensor(leaf):
     return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
 

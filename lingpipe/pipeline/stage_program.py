@@ -257,10 +257,16 @@ class StageProgram:
         """1 if layers of the stage add losses, whose sum has a gradient of its own, else 0."""
         return 1 if self.trace.forward['losses'] else 0
 
-    @functools.cached_property
-    def added_sums(self):
-        """For each loss that layers added whether it is a sum over rows; see `loss_growth`, whose kind of trace this must be."""
-        return loss_growth.are_sums(self._graph, self.trace.added_losses, self._arguments['inputs'])
+    def added_sums(self, other):
+        """Says which losses that layers added are sums over rows.
+
+        Args:
+            other: `StageProgram` of the stage that was traced with twice as many rows.
+
+        Returns:
+            What `loss_growth.are_sums` does.
+        """
+        return loss_growth.are_sums(self._graph, other._graph, self.trace.added_losses, self._arguments['inputs'])
 
     def _call(self, key, known, outputs, feeds=(), side_effects=()):
         if key not in self._pieces:

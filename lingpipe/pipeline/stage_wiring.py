@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from lingpipe.pipeline import boundary, micro_batches
 
+_NUM_ROWS = 24  # of a trace for its own sake: many numbers divide it
+
 
 class Wiring:
     """The traced stages of a pipeline and the ways of tensors between them.
@@ -75,29 +77,43 @@ def trace(stages, specs, structure, loss, training, by_layer):
     for stage in stages:
         is_last = stage is stages[-1]
         wiring.add(stage, inputs, structure, targets if is_last else (), loss if is_last else None, training, by_layer)
-    wiring.added_sums = _added_sums(wiring, stages, inputs, structure, training)
+    wiring.added_sums = _added_sums(wiring, stages, inputs, structure, training, by_layer)
     return wiring
 
 
-def _added_sums(wiring, stages, inputs, structure, training):
-    """A trace tells sums over rows from means where it does not know the number of rows; else there is one more for that."""
+def _added_sums(wiring, stages, inputs, structure, training, by_layer):
+    """Two traces tell sums over rows from means where one has twice as many rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
-    programs = wiring.programs
-    if end and inputs.values[0].shape[0] is not None:
-        programs = _open_programs(stages[:end], micro_batches.specs(inputs, False), structure, training) or programs
-    return [program.added_sums for program in programs[:end]] + [[]] * (len(stages) - end)
+    if not end:
+        return [[]] * len(stages)
 
+    def programs(num_rows):
+        sized = Wiring()
+        for stage in stages[:end]:
+            sized.add(stage, micro_batches.specs_of(inputs, num_rows), structure, (), None, training, by_layer)
+        return sized.programs
 
-def _open_programs(stages, inputs, structure, training):
-    open_wiring = Wiring()
+    known = inputs.values[0].shape[0]
+    num_rows = known if known and known > 1 else _NUM_ROWS
     try:
-        for stage in stages:
-            open_wiring.add(stage, inputs, structure, (), None, training, False)
-    except Exception as error:  # noqa: BLE001  layers may raise anything where they meet a size that is not known
-        warnings.warn(
-            'Layers add losses, but cannot be traced for any number of rows, so that sums over rows are not known from means '
-            f'({type(error).__name__}): they are taken for means. Have layers take sizes from keras.ops.shape.', stacklevel=2)
-    return open_wiring.programs if len(open_wiring.programs) == len(stages) else None
+        ones = wiring.programs[:end] if num_rows == known else programs(num_rows)
+        found = [one.added_sums(other) for one, other in zip(ones, programs(2 * num_rows))]
+    except Exception as error:  # noqa: BLE001  layers may raise anything where they meet a size that they are not made for
+        return _taken_for_means(wiring, f'{type(error).__name__} where there are {2 * num_rows} rows')
+    if any(is_sum is None for each in found for is_sum in each):
+        _warn_of_means('the operations behind them do not tell')
+    return [list(map(bool, each)) for each in found] + [[]] * (len(stages) - end)
+
+
+def _taken_for_means(wiring, reason):
+    _warn_of_means(reason)
+    return [[False] * len(program.trace.added_losses) for program in wiring.programs]
+
+
+def _warn_of_means(reason):
+    warnings.warn(
+        f'Layers add losses of which it cannot be told whether they are sums over rows or means ({reason}): they are taken for means. '
+        'Add keras.ops.sum or keras.ops.mean of values that have a row for each example, or set num_micro_batches=1.', stacklevel=2)
 
 
 def _resolved(stage, structure_of):

@@ -50,14 +50,14 @@ class RecordedNorm:
         if self._position == len(self._calls):
             self._calls.append([])
         inputs = tf.cast(inputs, tf.float32).numpy()
-        channels_last = np.moveaxis(inputs, self._norm.axis, -1)
-        weights = np.ones(channels_last.shape[:-1]) if mask is None else np.asarray(mask, 'float64')
-        self._calls[self._position].append((channels_last.reshape(-1, channels_last.shape[-1]), weights.reshape(-1, 1)))
+        weights = np.ones(inputs.shape) if mask is None else np.broadcast_to(np.asarray(mask, 'float64')[..., None], inputs.shape)
+        rows = [np.moveaxis(each, self._norm.axis, -1).reshape(-1, inputs.shape[self._norm.axis]) for each in (inputs, weights)]
+        self._calls[self._position].append(rows)
         self._position += 1
 
     def _statistics(self, parts):
         inputs = np.concatenate([inputs for inputs, _ in parts]).astype('float64')
         weights = np.concatenate([weights for _, weights in parts])
-        total = weights.sum() + (0.0 if weights.all() else keras.config.epsilon())
+        total = weights.sum(0) + (0.0 if weights.all() else keras.config.epsilon())
         mean = (inputs * weights).sum(0) / total
         return mean, (np.square(inputs - mean) * weights).sum(0) / total

@@ -19,6 +19,7 @@ _SUMS = {
     'trace': lambda x: ops.trace(ops.matmul(ops.transpose(x), x)),
     'dropped_out': lambda x: ops.sum(tf.nn.experimental.stateless_dropout(x, 0.5, seed=[1, 2])),
     'rows': lambda x: ops.sum(ops.broadcast_to(0.5, ops.shape(x))) * ops.max(x),
+    'dilated': lambda x: tf.reduce_sum(tf.nn.convolution(x[..., None], tf.ones([2, 1, 1]), padding='SAME', dilations=2)),
     'contraction': lambda x: ops.einsum('bi,bi->', x, x)}
 _OTHERS = {
     'mean': lambda x: ops.mean(ops.square(x)),
@@ -31,10 +32,13 @@ _OTHERS = {
 
 @pytest.mark.parametrize('name', [*_SUMS, *_OTHERS])
 def test_sums_over_rows_are_known_from_other_losses(name):
-    with tf.Graph().as_default() as graph:
-        x = tf.compat.v1.placeholder(tf.float32, [None, 3])
-        loss = {**_SUMS, **_OTHERS}[name](x)
-        assert loss_growth.are_sums(graph, [loss], [x]) == [name in _SUMS]
+    traces = []
+    for num_rows in (6, 12):
+        with tf.Graph().as_default():
+            x = tf.compat.v1.placeholder(tf.float32, [num_rows, 3])
+            traces.append((x, {**_SUMS, **_OTHERS}[name](x)))
+    (x, loss), (_, other) = traces
+    assert loss_growth.are_sums(loss.graph, other.graph, [loss], [x]) == [name in _SUMS]
 
 
 class LossyLayer(keras.layers.Layer):
@@ -78,21 +82,30 @@ def test_added_sums_and_means_count_as_in_keras(num_rows, num_replicas, assert_c
     assert_close((loss, tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])), expected)
 
 
-class StaticLayer(keras.layers.Layer):
-    """Cannot do without a number of rows."""
+class OfTwoRows(keras.layers.Layer):
+    """Cannot do with other numbers of rows."""
 
     def call(self, inputs):
         self.add_loss(ops.mean(inputs))
-        return inputs + tf.zeros([int(inputs.shape[0]), 1])
+        return inputs + tf.zeros([2, 1])
 
     def compute_output_spec(self, inputs):
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
-def test_losses_that_cannot_be_told_apart_are_warned_of():
+class Hidden(OfTwoRows):
+    """Adds a loss that no operation of TensorFlow computes."""
+
+    def call(self, inputs):
+        self.add_loss(tf.stop_gradient(tf.ensure_shape(tf.numpy_function(np.sum, [inputs], tf.float32), [])))
+        return inputs
+
+
+@pytest.mark.parametrize('layer', [OfTwoRows, Hidden])
+def test_losses_that_cannot_be_told_apart_are_warned_of(layer):
     inputs = keras.Input([4])
     pipe = lingpipe.GPipeLayer.from_keras(
-        keras.Model(inputs, StaticLayer()(keras.layers.Dense(4)(inputs))), num_partitions=1, num_micro_batches=2)
+        keras.Model(inputs, layer()(keras.layers.Dense(4)(inputs))), num_partitions=1, num_micro_batches=2)
     x = np.ones([4, 4], 'float32')
     with pytest.warns(UserWarning, match='taken for means'):
         pipe.value_and_grad(keras.losses.MeanSquaredError(), x, x)
