@@ -45,7 +45,8 @@ class GraphPiece:
         outputs: tensors of `graph` that the piece computes.
         side_effects: operations of `graph` that the piece runs even where no output needs them, such as prints.
         name: name of the function, shown in profiles.
-        jit_compile: whether XLA compiles the piece.
+        jit_compile: whether XLA compiles the piece. It hands no list of tensors, as loops keep for their gradients, from one
+            program to another: pieces that take or leave one are not compiled.
         inline: whether calls are laid out as the operations of the piece, which so carry the device of the caller.
         repeats: whether the piece computes again what another one did. Where XLA compiles both into one program it would see
             that, compute it once and keep it; an optimization barrier before the piece hides it.
@@ -61,6 +62,7 @@ class GraphPiece:
         used = {tensor.ref() for operation in operations for tensor in operation.inputs}
         self.feeds = list({tensor.ref(): tensor for tensor in feeds if tensor.ref() in used}.values())
         self.outputs = list({tensor.ref(): tensor for tensor in outputs if tensor.ref() not in stops}.values())
+        jit_compile = jit_compile and not any(tensor.dtype == tf.variant for tensor in [*self.feeds, *self.outputs])
         external = [(outer, inner) for outer, inner in graph.captures if inner.ref() in used]
         self._constants = {tensor.name: (tensor.op.inputs[tensor.value_index].shape.as_list(), tensor.dtype)
                            for tensor in shapes if tensor.ref() in used}

@@ -19,7 +19,8 @@ _OPTIMIZER_OPTIONS = [
     ', use_ema=True, ema_momentum=0.5, gradient_accumulation_steps=2']
 _AMPLIFIERS = ('Lion', 'Adafactor', 'Lamb', 'Muon')
 _WAYS_TO_RUN = [{}] * 20 + [{'run_eagerly': True}, {'steps_per_execution': 2}]
-_WAYS_TO_RUN_WITHOUT_RANDOM_NUMBERS = [*_WAYS_TO_RUN, {'jit_compile': True}]  # XLA takes a minute, and draws other numbers
+# XLA takes a minute, and draws other random numbers; Keras hands it no layer whose Python branches or loops on tensors.
+_WAYS_TO_RUN_FOR_XLA = [*_WAYS_TO_RUN, {'jit_compile': True}]
 
 
 def drawn(drawing, model, num_rows, nest, num_trained):
@@ -42,7 +43,8 @@ def drawn(drawing, model, num_rows, nest, num_trained):
     arguments = _arguments(drawing, losses, nest)
     is_one = len(names) == 1 and nest == 'list'
     weight = drawing.choose([None, shapes[0][:-1] if is_one else ()]) if is_one or all(len(shape) == 1 for shape in shapes) else None
-    compiled = drawing.choose(_WAYS_TO_RUN if 'random' in model.traits else _WAYS_TO_RUN_WITHOUT_RANDOM_NUMBERS)
+    is_plain = 'random' not in model.traits and 'decides' not in model.traits
+    compiled = drawing.choose(_WAYS_TO_RUN_FOR_XLA if is_plain else _WAYS_TO_RUN)
     source, more = _optimizer(drawing, num_trained > 0, model.policy)
     batch = Batch(num_rows, f'loss = {nest_of_sources(nest, names, list(losses.values()))}', source, 'float32', weight)
     return batch, {'num_steps': 1, 'compiled': {**arguments, **compiled}, 'batch_size': drawing.choose([num_rows, 3]),
