@@ -130,7 +130,10 @@ def _power_of(operation, position, given, twins):
         return rule(operation, given, twins)
     if kind == 'IdentityN':
         return given[position]
-    return 0.0 if not any(known) and not _hides_rows(operation, twins) else _UNKNOWN
+    if operation.outputs[position].dtype in (tf.bool, tf.variant):  # a decision, or a list, has no size of its own
+        return 0.0
+    grow = [power for tensor, power in zip(operation.inputs, given) if power and not tensor.dtype.is_integer]
+    return _UNKNOWN if grow or _hides_rows(operation, twins) else 0.0
 
 
 def _hides_rows(operation, twins):

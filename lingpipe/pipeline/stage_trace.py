@@ -79,9 +79,10 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
             with replica_sums.working_for(stage.replica(position[4], position[5])):
                 call = stage.call(boundary.pack(inputs, structure), values, position[1],
                                   stage.seeds(position[:2], position[2]), training, by_layer, tape.watch)
+            # Before the loss: a trace without it has them under the same names, by which `loss_growth` compares traces.
+            added = [tf.cast(tf.reduce_sum(loss), tf.float32) for loss in call.losses]
             with call.scope:  # a loss may read weights too
                 metrics = {} if loss is None else loss(targets, call.outputs)
-            added = [tf.cast(tf.reduce_sum(loss), tf.float32) for loss in call.losses]
             given_factors = [_placeholder(tf.TensorSpec([len(added)]))] if added else []
             losses = rows.sums_of_added(added, *given_factors)
             outputs = boundary.unpack(call.outputs)

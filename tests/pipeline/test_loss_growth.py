@@ -20,6 +20,7 @@ _SUMS = {
     'dropped_out': lambda x: ops.sum(tf.nn.experimental.stateless_dropout(x, 0.5, seed=[1, 2])),
     'rows': lambda x: ops.sum(ops.broadcast_to(0.5, ops.shape(x))) * ops.max(x),
     'dilated': lambda x: tf.reduce_sum(tf.nn.convolution(x[..., None], tf.ones([2, 1, 1]), padding='SAME', dilations=2)),
+    'stepwise': lambda x: ops.sum(tf.map_fn(lambda row: ops.tanh(row), x)),
     'contraction': lambda x: ops.einsum('bi,bi->', x, x)}
 _OTHERS = {
     'mean': lambda x: ops.mean(ops.square(x)),
@@ -27,6 +28,7 @@ _OTHERS = {
     'sum_by_rows': lambda x: ops.sum(ops.abs(x)) / ops.cast(ops.shape(x)[0], 'float32'),
     'masked_mean': lambda x: ops.sum(ops.relu(x)) / (1e-6 + ops.sum(ops.cast(x > 0, 'float32'))),
     'root': lambda x: ops.sqrt(ops.sum(ops.square(x))),
+    'decided': lambda x: ops.mean(tf.cond(ops.sum(x) > 0, lambda: x, lambda: -x)),
     'largest': ops.max}
 
 
