@@ -51,6 +51,7 @@ def called_again(d, x):
     """An earlier layer with inputs of the same shape; where there is none, a layer is called twice at once."""
     value = d.values[x]
     found = d.find_node(lambda node, read: node.layer is not None and node.call == '{layer}({0})' and len(node.outputs) == 1
+                        and node.reads is None  # the layer that it reads might be left out
                         and not {'ordered', 'random'} & node.traits and read.shape == value.shape and read.is_float
                         and read.is_masked == value.is_masked)
     if found is None:
