@@ -1,6 +1,5 @@
 """How a loss that a layer adds grows with the number of rows: as a sum over them, or not, as a mean."""
 
-import contextlib
 import math
 import re
 
@@ -18,53 +17,48 @@ _PRODUCTS = ('Mul', 'MulNoNan')
 _QUOTIENTS = ('RealDiv', 'Div', 'DivNoNan', 'Xdivy', 'FloorDiv')
 
 
-class Twins:
-    """Two traces of one stage, of which the second has twice as many rows.
+class Twin:
+    """Another trace of the same stage, with twice as many rows.
 
     Args:
-        graph: the first.
-        other: the second.
+        graph: its graph.
     """
 
-    def __init__(self, graph, other):
-        self._other = {operation.name: operation for operation in other.get_operations()}
-        self.operations = graph.get_operations()
+    def __init__(self, graph):
+        self._operations = {operation.name: operation for operation in graph.get_operations()}
 
     def has(self, operation):
-        """Says whether the second trace has the same operation."""
-        twin = self._other.get(operation.name)
-        return twin is not None and twin.type == operation.type and len(twin.outputs) == len(operation.outputs)
-
-    def of(self, tensor):
-        """Returns the tensor of the second trace in the place of one of the first."""
-        return self._other[tensor.op.name].outputs[tensor.value_index]
+        """Says whether it has the operation too, and what this reads."""
+        found = [self._operations.get(each.name) for each in (operation, *[tensor.op for tensor in operation.inputs])]
+        return all(found) and found[0].type == operation.type and len(found[0].outputs) == len(operation.outputs)
 
     def growth(self, tensor, axes=None):
         """Returns the power of the number of rows that the size of a tensor, or of some of its dimensions, grows with."""
-        sizes = [self._size(tensor, axes), self._size(self.of(tensor), axes)]
+        sizes = [_size(each, axes) for each in (tensor, self._of(tensor))]
         return _log_ratio(*sizes) if all(sizes) else _UNKNOWN
 
-    def _size(self, tensor, axes):
-        if not tensor.shape.is_fully_defined():
-            return None
-        return math.prod(tensor.shape if axes is None else [tensor.shape[int(axis)] for axis in axes])
+    def constants(self, tensor):
+        """Returns the pair of the arrays that a tensor holds in both traces, None where it is no constant in one."""
+        values = [tf.get_static_value(each) for each in (tensor, self._of(tensor))]
+        return None if any(value is None for value in values) else values
 
-    def growth_of_constant(self, tensor):
-        """Returns the power that a constant grows with, None for one that does not.
+    def _of(self, tensor):
+        return self._operations[tensor.op.name].outputs[tensor.value_index]
 
-        That of a shape is the power of the product of its sizes.
 
-        Raises:
-            LookupError: it is none.
-        """
-        values = [tf.get_static_value(each) for each in (tensor, self.of(tensor))]
-        if any(value is None for value in values):
-            raise LookupError
-        if np.array_equal(*values):
-            return None
-        if values[0].shape == values[1].shape and values[0].dtype.kind == 'i':
-            return _log_ratio(*map(np.prod, values))
-        return _log_ratio(*[np.mean(np.abs(value, dtype='float64')) for value in values])
+def _size(tensor, axes):
+    if not tensor.shape.is_fully_defined():
+        return None
+    return math.prod(tensor.shape if axes is None else [tensor.shape[int(axis)] for axis in axes])
+
+
+def _growth_of_constants(one, other):
+    """Returns the power that a constant grows with, None for one that does not: of a shape, that of the product of its sizes."""
+    if np.array_equal(one, other):
+        return None
+    if one.shape == other.shape and one.dtype.kind == 'i':
+        return _log_ratio(np.prod(one), np.prod(other))
+    return _log_ratio(*[np.mean(np.abs(value, dtype='float64')) for value in (one, other)])
 
 
 def _log_ratio(one, other):
@@ -94,12 +88,12 @@ def are_sums(graph, other, losses, inputs):
     Returns:
         List with True for a sum, False for what is none, and None where it cannot be told, one a loss.
     """
-    twins = Twins(graph, other)
+    twin = Twin(other)
     powers = {tensor.ref(): 0.0 for tensor in inputs}
     needed = graph_pieces.ancestors(losses)
-    for operation in twins.operations:
+    for operation in graph.get_operations():
         if operation in needed:
-            _follow(operation, powers, twins)
+            _follow(operation, powers, twin)
     return [_verdict(powers.get(loss.ref(), 0.0)) for loss in losses]
 
 
@@ -107,105 +101,105 @@ def _verdict(power):
     return None if math.isnan(power) else math.isclose(power, 1.0, abs_tol=1e-6)
 
 
-def _follow(operation, powers, twins):
+def _follow(operation, powers, twin):
     """Notes the powers of what an operation computes; what does not depend on the rows has none."""
     given = [powers.get(tensor.ref()) for tensor in operation.inputs]
     for position, output in enumerate(operation.outputs):
         if output.ref() not in powers:
-            power = _power_of(operation, position, given, twins)
+            power = _power_of(operation, position, given, twin)
             if power is not None:
                 powers[output.ref()] = power
 
 
-def _power_of(operation, position, given, twins):
+def _power_of(operation, position, given, twin):
     kind, known = operation.type, [power for power in given if power is not None]
-    if not twins.has(operation):
+    if not twin.has(operation):
         return _UNKNOWN if known else None
-    with contextlib.suppress(LookupError):
-        return twins.growth_of_constant(operation.outputs[position])
+    constants = twin.constants(operation.outputs[position])
+    if constants is not None:
+        return _growth_of_constants(*constants)
     if not known:
         return None
     rule = _drawn if re.match('(Stateless)?(Random|Truncated|Parameterized)', kind) else _RULES.get(kind)
     if rule is not None:
-        return rule(operation, given, twins)
+        return rule(operation, given, twin)
     if kind == 'IdentityN':
         return given[position]
     if operation.outputs[position].dtype in (tf.bool, tf.variant):  # a decision, or a list, has no size of its own
         return 0.0
     grow = [power for tensor, power in zip(operation.inputs, given) if power and not tensor.dtype.is_integer]
-    return _UNKNOWN if grow or _hides_rows(operation, twins) else 0.0
+    return _UNKNOWN if grow or _hides_rows(operation, twin) else 0.0
 
 
-def _hides_rows(operation, twins):
+def _hides_rows(operation, twin):
     """Whether the rows are lost in an operation that no rule is known for."""
     def have_rows(tensors):
-        return any(map(twins.growth, tensors))
+        return any(map(twin.growth, tensors))
 
     return have_rows(operation.inputs) and not have_rows(operation.outputs)
 
 
-def _first(operation, given, twins):
+def _first(operation, given, twin):
     """A constant that is repeated for each row has rows, though it does not grow with them."""
     return given[0] or 0.0
 
 
-def _element(operation, given, twins):
+def _element(operation, given, twin):
     """What is cut out of a shape may be the size of a dimension that has nothing to do with rows."""
     source, places = operation.inputs[0], tf.get_static_value(operation.inputs[1])
-    values = [tf.get_static_value(each) for each in (source, twins.of(source))]
-    if any(value is None for value in values) or places is None or operation.outputs[0].shape.rank:
+    constants = twin.constants(source)
+    if constants is None or places is None or operation.outputs[0].shape.rank:
         return given[0]
-    one, other = [value[int(places.reshape(-1)[0])] for value in values]
-    return None if one == other else _log_ratio(one, other)
+    return _growth_of_constants(*[value[int(places.reshape(-1)[0])] for value in constants])
 
 
-def _drawn(operation, given, twins):
+def _drawn(operation, given, twin):
     """Random numbers depend on the rows by how many there are."""
     return 0.0
 
 
-def _filled(operation, given, twins):
+def _filled(operation, given, twin):
     return given[1] or 0.0
 
 
-def _alike(operation, given, twins):
+def _alike(operation, given, twin):
     """A small constant that is added to a divisor does not count."""
     known = {power for power in given if power is not None}
     return known.pop() if len(known) == 1 else _UNKNOWN
 
 
-def _product(operation, given, twins):
+def _product(operation, given, twin):
     return sum(power for power in given if power is not None)
 
 
-def _quotient(operation, given, twins):
+def _quotient(operation, given, twin):
     return (given[0] or 0.0) - (given[1] or 0.0)
 
 
-def _power(operation, given, twins):
+def _power(operation, given, twin):
     return _POWERS[operation.type] * given[0]
 
 
-def _sum(operation, given, twins):
+def _sum(operation, given, twin):
     tensor, axes = operation.inputs[0], tf.get_static_value(operation.inputs[1])
-    return (given[0] or 0.0) + (_UNKNOWN if axes is None else twins.growth(tensor, axes.reshape(-1)))
+    return (given[0] or 0.0) + (_UNKNOWN if axes is None else twin.growth(tensor, axes.reshape(-1)))
 
 
-def _half_square_sum(operation, given, twins):
-    return 2.0 * given[0] + twins.growth(operation.inputs[0])
+def _half_square_sum(operation, given, twin):
+    return 2.0 * given[0] + twin.growth(operation.inputs[0])
 
 
-def _matrix_product(operation, given, twins):
+def _matrix_product(operation, given, twin):
     is_transposed = operation.get_attr('transpose_a' if operation.type == 'MatMul' else 'adj_x')
-    return _product(operation, given, twins) + twins.growth(operation.inputs[0], [-2 if is_transposed else -1])
+    return _product(operation, given, twin) + twin.growth(operation.inputs[0], [-2 if is_transposed else -1])
 
 
-def _einsum(operation, given, twins):
+def _einsum(operation, given, twin):
     """Adds the letters that stand for rows and that the result lacks."""
     terms, result = operation.get_attr('equation').decode().split('->')
-    summed = {letter: twins.growth(tensor, [axis]) for term, tensor in zip(terms.split(','), operation.inputs) if '...' not in term
+    summed = {letter: twin.growth(tensor, [axis]) for term, tensor in zip(terms.split(','), operation.inputs) if '...' not in term
               for axis, letter in enumerate(term) if letter not in result}
-    return _product(operation, given, twins) + sum(summed.values())
+    return _product(operation, given, twin) + sum(summed.values())
 
 
 _RULES = {

@@ -70,7 +70,7 @@ def test_layers_that_k_does_not_divide_run_before_the_stages(assert_gradients_cl
 
 
 def test_random_numbers_are_those_of_every_compiled_pipeline(assert_gradients_close):
-    layers, spec = small_transformer(2, input_dropout_prob=0.2, residual_dropout_prob=0.2)
+    layers, spec = small_transformer(2, input_dropout_prob=0.2, residual_dropout_prob=0.2, relu_dropout_prob=0.2)
     pipe, run = build(layers, spec, num_micro_batches=2, jit_compile=True)
     pipeline = spmd.SpmdPipeline(pipe.stack, run, 2, 2, is_partitioned=False)
     check_equal(pipe, pipeline, cross_entropy, *tokens(), assert_gradients_close)
