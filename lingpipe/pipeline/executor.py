@@ -58,6 +58,7 @@ class Execution:
         first_micro_batch: number of the first of the micro-batches, where other replicas have those before it.
         replica: number of the replica.
         equal_rows: whether the micro-batches of all replicas have one number of rows, known now; None: find out here.
+        is_whole_batch: whether there is one micro-batch, and no other replica has a part of the mini-batch.
 
     Attributes:
         stages: list of `Stage`s.
@@ -67,7 +68,7 @@ class Execution:
 
     def __init__(self, stages, schedule, parts, seed_and_step, training, values, recompute='stage', targets=None,
                  loss=None, input_gradients_needed=False, observer=None, loss_scale=None, first_micro_batch=0,
-                 replica=0, equal_rows=None):
+                 replica=0, equal_rows=None, is_whole_batch=False):
         self.stages = stages
         self._schedule = schedule
         inputs = [boundary.unpack(nest) for nest in parts]
@@ -84,7 +85,8 @@ class Execution:
         self._kept = schedule.backwards() if recompute == 'none' else schedule.backwards_after_own_forward()
         self._input_gradients_needed = input_gradients_needed
         specs = micro_batches.specs((inputs[0], self._targets[0]), equal_rows)
-        self._wiring = stage_wiring.trace(stages, specs, boundary.structure_of(parts[0]), loss, training, self._by_layer)
+        self._wiring = stage_wiring.trace(
+            stages, specs, boundary.structure_of(parts[0]), loss, training, self._by_layer, is_whole_batch)
         self._programs = self._wiring.programs
         self._state = step_state.StepState(stages, self._programs, values)
         self._flows = gradient_flow.stage_flows(

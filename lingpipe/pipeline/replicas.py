@@ -2,7 +2,7 @@
 
 import itertools
 
-from lingpipe.distribute import device_calls, variable_placement, workers
+from lingpipe.distribute import across_replicas, device_calls, variable_placement, workers
 from lingpipe.layers import replica_sums
 from lingpipe.pipeline import boundary, executor, micro_batches, state_updates, step_sums, variable_values
 
@@ -137,11 +137,13 @@ def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, train
         _check_shares(shares, grid[0])
     here = workers.current().index
     equal = micro_batches.are_equal([micro_batches.num_rows(boundary.unpack(nest).values) for nest in parts])
+    num_parts = len(parts) * across_replicas.num_replicas(grid[0][0].device)
     executions = [
         executor.Execution(
             stages, schedule.for_num_micro_batches(stop - start), parts[start:stop], seed_and_step, training,
             variable_values.bring(stages, values), targets=targets[start:stop],
-            first_micro_batch=here * len(parts) + start, replica=here * len(grid) + replica, equal_rows=equal, **kwargs)
+            first_micro_batch=here * len(parts) + start, replica=here * len(grid) + replica, equal_rows=equal,
+            is_whole_batch=num_parts == 1, **kwargs)
         for replica, (stages, (start, stop)) in enumerate(zip(grid, shares)) if stop > start]
     if len(executions) == 1:
         return executions[0]

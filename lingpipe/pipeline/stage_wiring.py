@@ -58,7 +58,7 @@ class Wiring:
         self.programs.append(program)
 
 
-def trace(stages, specs, structure, loss, training, by_layer):
+def trace(stages, specs, structure, loss, training, by_layer, is_whole_batch=False):
     """Traces stages that were not traced for these shapes before.
 
     Args:
@@ -69,6 +69,7 @@ def trace(stages, specs, structure, loss, training, by_layer):
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         training: Python boolean.
         by_layer: whether backward passes are to be cut at every segment.
+        is_whole_batch: whether the specs are those of a whole mini-batch, of which sums and means count alike.
 
     Returns:
         `Wiring`.
@@ -77,7 +78,10 @@ def trace(stages, specs, structure, loss, training, by_layer):
     for stage in stages:
         is_last = stage is stages[-1]
         wiring.add(stage, inputs, structure, targets if is_last else (), loss if is_last else None, training, by_layer)
-    wiring.added_sums = _added_sums(wiring, stages, inputs, structure, training, by_layer)
+    if is_whole_batch:
+        wiring.added_sums = _all_means(wiring)
+    else:
+        wiring.added_sums = _added_sums(wiring, stages, inputs, structure, training, by_layer)
     return wiring
 
 
@@ -99,14 +103,14 @@ def _added_sums(wiring, stages, inputs, structure, training, by_layer):
         ones = wiring.programs[:end] if num_rows == known else programs(num_rows)
         found = [one.added_sums(other) for one, other in zip(ones, programs(2 * num_rows))]
     except Exception as error:  # noqa: BLE001  layers may raise anything where they meet a size that they are not made for
-        return _taken_for_means(wiring, f'{type(error).__name__} where there are {2 * num_rows} rows')
+        _warn_of_means(f'{type(error).__name__} where there are {2 * num_rows} rows')
+        return _all_means(wiring)
     if any(is_sum is None for each in found for is_sum in each):
         _warn_of_means('the operations behind them do not tell')
     return [list(map(bool, each)) for each in found] + [[]] * (len(stages) - end)
 
 
-def _taken_for_means(wiring, reason):
-    _warn_of_means(reason)
+def _all_means(wiring):
     return [[False] * len(program.trace.added_losses) for program in wiring.programs]
 
 

@@ -103,11 +103,22 @@ class Hidden(OfTwoRows):
         return inputs
 
 
-@pytest.mark.parametrize('layer', [OfTwoRows, Hidden])
-def test_losses_that_cannot_be_told_apart_are_warned_of(layer):
+def gradients(layer, num_micro_batches):
+    """Returns those of batches of two rows for each micro-batch."""
     inputs = keras.Input([4])
     pipe = lingpipe.GPipeLayer.from_keras(
-        keras.Model(inputs, layer()(keras.layers.Dense(4)(inputs))), num_partitions=1, num_micro_batches=2)
-    x = np.ones([4, 4], 'float32')
+        keras.Model(inputs, layer()(keras.layers.Dense(4)(inputs))), num_partitions=1, num_micro_batches=num_micro_batches)
+    x = np.ones([2 * num_micro_batches, 4], 'float32')
+    return pipe.value_and_grad(keras.losses.MeanSquaredError(), x, x)
+
+
+@pytest.mark.parametrize('layer', [OfTwoRows, Hidden])
+def test_losses_that_cannot_be_told_apart_are_warned_of(layer):
     with pytest.warns(UserWarning, match='taken for means'):
-        pipe.value_and_grad(keras.losses.MeanSquaredError(), x, x)
+        gradients(layer, num_micro_batches=2)
+
+
+@pytest.mark.parametrize('layer', [OfTwoRows, Hidden])
+@pytest.mark.filterwarnings('error:Layers add losses')
+def test_losses_of_one_micro_batch_need_not_be_told_apart(layer):
+    gradients(layer, num_micro_batches=1)
