@@ -44,10 +44,14 @@ def past_moved_variables(function):
     try:
         return function()
     except AssertionError as error:
-        if 'variables which have been deleted' not in str(error):
+        if not _is_of_moved_variables(error):
             raise
     with functions_laid_out():
         return function()
+
+
+def _is_of_moved_variables(error):
+    return isinstance(error, AssertionError) and 'variables which have been deleted' in str(error)
 
 
 @contextlib.contextmanager
@@ -94,6 +98,8 @@ def _run_translated(layer, function):
         with _translated(layer):
             return function()
     except Exception as error:
+        if _is_of_moved_variables(error):
+            raise
         _TRANSLATED.discard(layer)
         if isinstance(error, TypeError) and not isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
             raise

@@ -128,15 +128,12 @@ def _power_of(operation, position, given, twin):
     if operation.outputs[position].dtype in (tf.bool, tf.variant):  # a decision, or a list, has no size of its own
         return 0.0
     grow = [power for tensor, power in zip(operation.inputs, given) if power and not tensor.dtype.is_integer]
-    return _UNKNOWN if grow or _hides_rows(operation, twin) else 0.0
+    return _UNKNOWN if grow or _hides_rows(operation, position, twin) else 0.0
 
 
-def _hides_rows(operation, twin):
-    """Whether the rows are lost in an operation that no rule is known for."""
-    def have_rows(tensors):
-        return any(map(twin.growth, tensors))
-
-    return have_rows(operation.inputs) and not have_rows(operation.outputs)
+def _hides_rows(operation, position, twin):
+    """Whether the rows are lost in an output of an operation that no rule is known for, such as a function's scalar."""
+    return any(map(twin.growth, operation.inputs)) and not twin.growth(operation.outputs[position])
 
 
 def _first(operation, given, twin):

@@ -242,7 +242,7 @@ class Stage:
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
         nests = str(tf.nest.map_structure(lambda spec: 0, specs)) + str(structure)
-        key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer)
+        key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer, tf.config.functions_run_eagerly())
         if (key, self.trainability()) not in self._programs:
             before = _settings(self.layers)
             with tf.device(None), graph_pieces.recording():  # not tf.init_scope, inside which no gradient tape records

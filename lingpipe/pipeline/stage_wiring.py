@@ -4,7 +4,7 @@ import warnings
 
 import tensorflow as tf
 
-from lingpipe.pipeline import boundary, micro_batches
+from lingpipe.pipeline import boundary, control_flow, micro_batches
 
 _NUM_ROWS = 24  # of a trace for its own sake: many numbers divide it
 
@@ -100,14 +100,24 @@ def _added_sums(wiring, stages, inputs, structure, training, by_layer):
     known = inputs.values[0].shape[0]
     num_rows = known if known and known > 1 else _NUM_ROWS
     try:
-        ones = wiring.programs[:end] if num_rows == known else programs(num_rows)
-        found = [one.added_sums(other) for one, other in zip(ones, programs(2 * num_rows))]
+        found = _are_sums(wiring.programs[:end] if num_rows == known else programs(num_rows), programs(2 * num_rows))
+        if _is_open(found):
+            with control_flow.functions_laid_out():  # what a layer's own `tf.function` computes is not seen from outside
+                found = _are_sums(programs(num_rows), programs(2 * num_rows))
     except Exception as error:  # noqa: BLE001  layers may raise anything where they meet a size that they are not made for
         _warn_of_means(f'{type(error).__name__} where there are {2 * num_rows} rows')
         return _all_means(wiring)
-    if any(is_sum is None for each in found for is_sum in each):
+    if _is_open(found):
         _warn_of_means('the operations behind them do not tell')
     return [list(map(bool, each)) for each in found] + [[]] * (len(stages) - end)
+
+
+def _are_sums(ones, others):
+    return [one.added_sums(other) for one, other in zip(ones, others)]
+
+
+def _is_open(found):
+    return any(is_sum is None for each in found for is_sum in each)
 
 
 def _all_means(wiring):

@@ -116,7 +116,8 @@ class PlainModel:
         self.has_noise |= _has_noise(gradients)
         if not all(np.isfinite(gradient).all() for gradient in gradients):
             self.model.set_weights(before)
-        self._optimizer.apply(step.gradients, self.model.trainable_variables)
+        if step.gradients:
+            self._optimizer.apply(step.gradients, self.model.trainable_variables)
         return step
 
     def _evaluated(self, data, loss):

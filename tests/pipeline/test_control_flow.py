@@ -48,6 +48,17 @@ class Repeated(layers.Layer):
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
+class FlipInFunction(Flip):
+    """Branches on a tensor, and reads its weight in a `tf.function` of its own."""
+
+    @tf.function
+    def scaled(self, inputs):
+        return inputs * self.scale
+
+    def call(self, inputs):
+        return super().call(self.scaled(inputs))
+
+
 class Plain(layers.Layer):
     """Needs no translation."""
 
@@ -117,6 +128,15 @@ def test_layers_of_a_list_may_branch_on_tensors_too(batch, assert_close):
     flip, dense = pipe.stack
     loss, gradients = eager_value_and_grad(
         lambda x: dense(flip(x)), lambda: flip.losses, [*flip.weights, *dense.weights], x, y)
+    out = pipe.value_and_grad(mean_square, x, y)
+    assert_close((out.loss, out.gradients), (loss, gradients))
+
+
+def test_a_layer_with_a_traced_function_of_its_own_may_branch_too(batch, assert_close):
+    x, y = batch[0], batch[0] * 2.0
+    model = keras.Sequential([keras.Input([4]), layers.Dense(4), FlipInFunction()])
+    loss, gradients = eager_value_and_grad(model, lambda: model.losses, model.trainable_variables, x, y)
+    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=2)
     out = pipe.value_and_grad(mean_square, x, y)
     assert_close((out.loss, out.gradients), (loss, gradients))
 

@@ -44,14 +44,19 @@ def test_sums_over_rows_are_known_from_other_losses(name):
 
 
 class LossyLayer(keras.layers.Layer):
-    """Scales its inputs, and adds a sum over rows, a loss for each row, a mean, and one of its weight alone."""
+    """Scales its inputs, and adds a sum over rows, a loss for each row, a mean, one of its weight alone, and a sum of a function."""
 
     def build(self, shape):
         self.scale = self.add_weight(shape=shape[-1:], initializer='ones')
 
+    @tf.function
+    def energy(self, outputs):
+        return ops.sum(outputs**4)
+
     def call(self, inputs):
         outputs = inputs * self.scale
-        for loss in ops.sum(outputs**2), ops.mean(outputs**2, -1), ops.mean(outputs), ops.sum(self.scale**2):
+        losses = ops.sum(outputs**2), ops.mean(outputs**2, -1), ops.mean(outputs), ops.sum(self.scale**2), self.energy(outputs)
+        for loss in losses:
             self.add_loss(0.1 * loss)
         return outputs
 
@@ -63,6 +68,7 @@ def _make():
     return keras.Model(inputs, LossyLayer()(keras.layers.Dense(2)(hidden)))
 
 
+@pytest.mark.filterwarnings('error:Layers add losses')
 @pytest.mark.parametrize('num_rows, num_replicas', [(8, 1), (7, 1), (8, 2)])
 def test_added_sums_and_means_count_as_in_keras(num_rows, num_replicas, assert_close):
     random = np.random.default_rng(0)
