@@ -147,11 +147,14 @@ class PipelineModel(model_surface.ModelSurface):
                 self._on_last_device(metrics.build, y, outputs)
 
     def _train_in_pipeline(self, loss, x, targets):
+        is_eager = tf.executing_eagerly()
+        before = self._values_to_restore() if is_eager else []
         out = self.pipe.value_and_grad(
             loss, x, targets, return_outputs=self._compile_metrics is not None or self._overrides('compute_metrics'),
-            assign_state=tf.executing_eagerly(), loss_scale=loss_scaling.scale_of(self._built_optimizer()))
+            assign_state=is_eager, loss_scale=loss_scaling.scale_of(self._built_optimizer()))
         self._require_some_loss()
-        self._update(out.gradients, tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm), out.state_updates)
+        is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm)
+        self._update(out.gradients, is_finite, out.state_updates, before)
         self._loss_tracker.update_state(out.loss, sample_weight=_num_rows(x))
         num_known_rows = _first_tensor(x).shape[0]  # None: as Keras, by batches
         for metric in self._compile_loss.metrics if self._compile_loss else []:
@@ -161,6 +164,7 @@ class PipelineModel(model_surface.ModelSurface):
     def _train_on_whole_batch(self, x, y, sample_weight, reason):
         self._warn_of_order(reason)
         optimizer, variables = self._built_optimizer(), self.pipe.trainable_variables
+        before = self._values_to_restore()
         scale = loss_scaling.scale_of(optimizer)
         with tf.GradientTape() as tape:
             outputs = self(x, training=True)
@@ -171,7 +175,7 @@ class PipelineModel(model_surface.ModelSurface):
         if scale is not None:
             gradients = [None if gradient is None else gradient / scale for gradient in gradients]
         is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None])
-        self._update(gradients, is_finite, [])
+        self._update(gradients, is_finite, [], before)
         return outputs
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
@@ -233,8 +237,21 @@ class PipelineModel(model_surface.ModelSurface):
                 self.optimizer.build(variables)
         return self.optimizer
 
-    def _update(self, gradients, is_finite, state_updates):
-        """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little."""
+    def _values_to_restore(self):
+        """Returns what a step that assigns state before it is known to be finite may have to take back, as `_update` wants it."""
+        if not loss_scaling.is_scaling(self._built_optimizer()):
+            return []
+        return [(variable, variable_values.read_variable(variable)) for variable in self.pipe.variables]
+
+    def _update(self, gradients, is_finite, state_updates, before):
+        """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little.
+
+        Args:
+            gradients: list of gradients, one a trainable variable.
+            is_finite: boolean scalar.
+            state_updates: list of pairs (variable, new value) that are still to be assigned.
+            before: list of pairs (variable, old value) of what was assigned already, where it may have to be restored.
+        """
         variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
         def update():
@@ -247,7 +264,7 @@ class PipelineModel(model_surface.ModelSurface):
                 optimizer.apply_gradients(zip(gradients, variables))
 
         if variables and loss_scaling.is_scaling(optimizer):
-            loss_scaling.update_if_finite(optimizer, is_finite, update)
+            loss_scaling.update_if_finite(optimizer, is_finite, update, lambda: variable_values.assign(before))
         else:
             update()
 

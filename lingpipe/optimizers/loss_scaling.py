@@ -19,7 +19,7 @@ def unscaled(optimizer):
     return optimizer.inner_optimizer if is_scaling(optimizer) else optimizer
 
 
-def update_if_finite(optimizer, is_finite, update):
+def update_if_finite(optimizer, is_finite, update, undo=lambda: None):
     """Updates weights where all gradients are finite, and the scale by the rule of `keras.optimizers.LossScaleOptimizer`.
 
     A step that is not finite halves the scale; `dynamic_growth_steps` finite ones in a row double it. (Mixed Precision
@@ -29,8 +29,9 @@ def update_if_finite(optimizer, is_finite, update):
         optimizer: built `keras.optimizers.LossScaleOptimizer`.
         is_finite: boolean scalar.
         update: function without arguments that updates everything but the scale; it gets to run, or not, as a whole.
+        undo: function without arguments that runs in its place, and takes back what the step has assigned already.
     """
-    tf.cond(is_finite, lambda: _done(update), lambda: tf.constant(False))
+    tf.cond(is_finite, lambda: _done(update), lambda: _done(undo))
     count, scale = optimizer.step_counter, optimizer.dynamic_scale
     is_due = tf.equal(count.value, optimizer.dynamic_growth_steps - 1)
     growth = tf.where(is_finite, tf.where(is_due, 2.0, 1.0), 0.5)
@@ -38,6 +39,6 @@ def update_if_finite(optimizer, is_finite, update):
     scale.assign(scale.value * growth)
 
 
-def _done(update):
-    update()
+def _done(function):
+    function()
     return tf.constant(True)

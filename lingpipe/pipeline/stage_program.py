@@ -62,8 +62,9 @@ class StageProgram:
             'values': stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
             'position': tf.TensorSpec([6], tf.int64)}
         traces = []
-        function = tf.function(
-            stage_trace.trace_function(stage, structure, loss, training, by_layer, traces), autograph=False)
+        function = tf.function(  # gradients of loops come out otherwise where XLA is to compile them
+            stage_trace.trace_function(stage, structure, loss, training, by_layer, traces), autograph=False,
+            jit_compile=stage.jit_compile)
         self._graph = function.get_concrete_function(**specs).graph
         self.trace = traces[0]
         self._arguments = _arguments(self._graph, specs)

@@ -161,9 +161,9 @@ class PlainModel:
 
 def _join(*parts):
     joined = tf.concat(parts, 0)
-    masks = [getattr(part, '_keras_mask', None) for part in parts]
-    if masks[0] is not None:
-        joined._keras_mask = tf.concat(masks, 0)
+    for name in ('_keras_mask', '_keras_logits'):  # the second is what Keras's losses take in place of probabilities
+        if getattr(parts[0], name, None) is not None:
+            setattr(joined, name, tf.concat([getattr(part, name) for part in parts], 0))
     return joined
 
 

@@ -407,34 +407,6 @@ def test_a_call_without_training_leaves_it_to_the_layers():
     np.testing.assert_allclose(model.predict(x, verbose=0), 2 * x)
 
 
-def test_float16_trains_with_a_scaled_loss_as_in_keras():
-    x, y = data()
-    y = np.repeat(y[:, np.newaxis], 8, axis=1)  # the mean divides by more than the examples
-    results = []
-    for wrap in (lambda model: model, lambda model: lingpipe.PipelineModel(
-            lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=1))):
-        keras.utils.set_random_seed(0)
-        source = keras.Sequential([keras.Input(x.shape[1:]), keras.layers.Flatten(dtype='mixed_float16'), keras.layers.Dense(
-            4, 'relu', dtype='mixed_float16'), keras.layers.Dense(32, dtype='mixed_float16'), keras.layers.Reshape((8, 4))])
-        model = wrap(source)
-        optimizer = keras.optimizers.LossScaleOptimizer(
-            keras.optimizers.SGD(0.1), initial_scale=2.0 ** 18, dynamic_growth_steps=3)
-        model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        model.fit(x, y, batch_size=16, epochs=10, shuffle=False, verbose=0)
-        results.append(([w.numpy() for w in source.weights], optimizer.dynamic_scale.numpy(), optimizer.iterations.numpy()))
-    (weights, scale, iterations), (pipelined, pipelined_scale, pipelined_iterations) = results
-    assert (scale, iterations) == (pipelined_scale, pipelined_iterations) and 0 < iterations
-    for one, other in zip(weights, pipelined):
-        np.testing.assert_allclose(one, other, atol=5e-3)
-
-
-def test_compile_scales_the_loss_by_itself_where_layers_compute_in_float16():
-    source = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, dtype='mixed_float16'), keras.layers.Dense(2)])
-    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
-    model.compile('sgd', 'mse')
-    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-
-
 class Residual(keras.Model):
     """Adds its inputs, of which Keras casts the type, to what a layer makes of them."""
 
@@ -456,16 +428,6 @@ def test_a_subclassed_model_may_rely_on_casts_of_its_policy():
         model.compile('sgd', cross_entropy())
         model.fit(*data(), batch_size=4, shuffle=False, verbose=0)
     assert_near(weights(pipelined), weights(plain), 2e-2)
-
-
-def test_a_frozen_model_in_float16_trains_nothing():
-    source = keras.Sequential([keras.Input((5,)), layers.Dense(3, dtype='mixed_float16')])
-    source.trainable, before = False, source.get_weights()
-    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source))
-    model.compile('sgd', cross_entropy())
-    with pytest.warns(UserWarning, match='any trainable weights'):
-        model.fit(*data(), verbose=0)
-    assert_near(source.get_weights(), before)
 
 
 _SETTINGS = {'factor': 1.0}
