@@ -6,6 +6,7 @@ that LingPipe does not give itself; and methods with such names that it gives bu
 
 import ast
 import collections
+import functools
 import importlib
 import os
 import pathlib
@@ -23,18 +24,21 @@ _PRIVATE_MODULES = ('tensorflow.python', 'tensorflow.compiler', 'tensorflow.core
 _WITHOUT_TENSORFLOW = {pathlib.Path('lingpipe/planner/tpu_compile_worker.py')}  # runs in a process of its own, on jaxlib alone
 
 
-def _trees():
+@functools.cache
+def _nodes():
+    """Returns pairs of the path of a source file and a node in it, of all files."""
     paths = [path.relative_to(_ROOT) for path in sorted((_ROOT / 'lingpipe').rglob('*.py'))]
-    return {path: ast.parse((_ROOT / path).read_text('utf-8')) for path in paths if path not in _WITHOUT_TENSORFLOW}
+    return [(path, node) for path in paths if path not in _WITHOUT_TENSORFLOW
+            for node in ast.walk(ast.parse((_ROOT / path).read_text('utf-8')))]
 
 
+@functools.cache
 def _uses(names_in):
     """Returns for each name that `names_in` finds in a node of the source the text of the places where it stands."""
     found = collections.defaultdict(list)
-    for path, tree in _trees().items():
-        for node in ast.walk(tree):
-            for name in names_in(node):
-                found[name].append(f'{path}:{node.lineno}')
+    for path, node in _nodes():
+        for name in names_in(node):
+            found[name].append(f'{path}:{node.lineno}')
     return {name: ', '.join(places) for name, places in found.items()}
 
 
@@ -99,29 +103,37 @@ def owners():
             hyperparams.Params()]
 
 
-_IMPORTS, _ATTRIBUTES, _SET, _GIVEN, _METHODS = map(_uses, (_imports, _attributes, _set_on_others, _given, _methods))
 _ADDED = {'_device_placement'}  # what LingPipe adds to objects of Keras
 _GIVEN_TOO = {'_learning_rate', '_get_variable_index', '_compile_loss'}  # Keras's, and names of LingPipe's own besides
 
 
-@pytest.mark.parametrize('module, name', sorted(_IMPORTS))
-def test_private_modules_can_be_imported(module, name):
+def test_private_modules_can_be_imported():
+    missing = {f'{module}: {name}': places for (module, name), places in _uses(_imports).items() if not _can_be_imported(module, name)}
+    assert not missing
+
+
+def _can_be_imported(module, name):
     try:
-        found = importlib.import_module(module)
-        assert name is None or hasattr(found, name) or importlib.import_module(f'{module}.{name}')
-    except ImportError as error:
-        pytest.fail(f'{error}; used by {_IMPORTS[module, name]}')
+        return name is None or hasattr(importlib.import_module(module), name) or bool(importlib.import_module(f'{module}.{name}'))
+    except ImportError:
+        return False
 
 
-@pytest.mark.parametrize('name', sorted(_ATTRIBUTES.keys() - _GIVEN.keys()))
-def test_private_attributes_exist(name, owners):
-    assert any(hasattr(owner, name) for owner in owners), f'{name} is gone from the library that had it; used by {_ATTRIBUTES[name]}'
+def _without_owner(uses, owners):
+    return {name: places for name, places in uses.items() if not any(hasattr(owner, name) for owner in owners)}
 
 
-@pytest.mark.parametrize('name', sorted(_SET.keys() - _ADDED | _GIVEN_TOO))
-def test_private_attributes_that_are_replaced_or_named_alike_exist(name, owners):
-    places = _SET.get(name) or _ATTRIBUTES.get(name) or _GIVEN.get(name)
-    assert any(hasattr(owner, name) for owner in owners), f'{name} is gone from Keras; used by {places}'
+def test_private_attributes_exist(owners):
+    given = _uses(_given)
+    used = {name: places for name, places in _uses(_attributes).items() if name not in given}
+    assert not _without_owner(used, owners), 'gone from the library that had it'
+
+
+def test_private_attributes_that_are_replaced_or_named_alike_exist(owners):
+    alike = {name: places for name, places in (_uses(_given) | _uses(_attributes)).items() if name in _GIVEN_TOO}
+    replaced = {name: places for name, places in _uses(_set_on_others).items() if name not in _ADDED}
+    assert alike.keys() == _GIVEN_TOO
+    assert not _without_owner(alike | replaced, owners), 'gone from Keras'
 
 
 def test_masks_are_where_they_are_read():
@@ -129,7 +141,7 @@ def test_masks_are_where_they_are_read():
     assert masked._keras_mask.shape == (1, 2), f'Keras keeps masks elsewhere; read by {_uses(_read_by_name)["_keras_mask"]}'
 
 
-@pytest.mark.parametrize('name', sorted(_METHODS.keys() - _ATTRIBUTES.keys()))
-def test_private_methods_that_are_replaced_exist(name, owners):
-    assert any(hasattr(owner, name) for owner in owners), (
-        f'{name} replaces nothing of a library any more, which then calls something else; given by {_METHODS[name]}')
+def test_private_methods_that_are_replaced_exist(owners):
+    called = _uses(_attributes)
+    replaced = {name: places for name, places in _uses(_methods).items() if name not in called}
+    assert not _without_owner(replaced, owners), 'replaces nothing of a library any more, which then calls something else'
