@@ -217,13 +217,11 @@ def masked_sequences(num_rows=10):
     return x, {'near': x['left'] % 3, 'far': x['right'] % 3, 'whole': random.normal(size=(num_rows, 2)).astype('float32')}
 
 
-@pytest.mark.parametrize('loss, schedule', [
-    (cross_entropy, '1f1b'),
-    (lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=2), 'zb_h1')])
-def test_each_output_is_weighed_by_its_own_mask(loss, schedule):
-    plain, pipelined = pair(two_taggers, schedule=schedule, num_partitions=2)
+def test_each_output_is_weighed_by_its_own_mask():
+    but_one_class = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=2)
+    plain, pipelined = pair(two_taggers, schedule='1f1b', num_partitions=2)
     assert_same_training(plain, pipelined, *masked_sequences(8), lambda: {
-        'optimizer': keras.optimizers.SGD(0.1), 'loss': {'near': loss(), 'far': loss(), 'whole': 'mse'},
+        'optimizer': keras.optimizers.SGD(0.1), 'loss': {'near': cross_entropy(), 'far': but_one_class, 'whole': 'mse'},
         'loss_weights': {'near': 0.5, 'far': 2.0, 'whole': 1.0}})
 
 

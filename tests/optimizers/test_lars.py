@@ -184,7 +184,7 @@ def plain_weights(before, x, y):
 
 
 @pytest.mark.parametrize('num_partitions, pipe_schedule, loss_scaled', [
-    (1, 'gpipe', False), (2, 'gpipe', False), (4, 'gpipe', True), (1, '1f1b', False), (2, '1f1b', True), (4, '1f1b', False)])
+    (1, 'gpipe', False), (4, 'gpipe', True), (2, '1f1b', True)])
 def test_steps_of_a_pipeline_are_those_of_the_plain_layers(num_partitions, pipe_schedule, loss_scaled):
     before, after, data = pipelined_weights(num_partitions, pipe_schedule, loss_scaled)
     assert_near(after, plain_weights(before, *data))

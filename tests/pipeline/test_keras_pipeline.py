@@ -97,7 +97,7 @@ CASES = {
 
 
 @pytest.mark.parametrize('case, schedule, recompute', [
-    ('u_net', '1f1b', 'layer'), ('u_net', 'zb_h1', 'none'), ('two_towers', 'gpipe', 'layer'),
+    ('u_net', '1f1b', 'layer'), ('two_towers', 'gpipe', 'layer'),
     ('tied_embedding', 'zb_h1', 'none'), ('masked', '1f1b', 'stage')])
 def test_loss_gradients_and_outputs_are_those_of_the_model(
         case, schedule, recompute, assert_close, assert_gradients_close):
@@ -147,7 +147,8 @@ def test_a_skip_goes_straight_from_maker_to_reader():
 
 def test_an_application_gives_the_outputs_and_gradients_of_the_model(assert_close, assert_gradients_close):
     keras.utils.set_random_seed(0)
-    model = keras.applications.MobileNetV3Small(weights=None, input_shape=(32, 32, 3), classes=5)
+    model = keras.applications.MobileNetV3Small(
+        weights=None, input_shape=(32, 32, 3), classes=5, minimalistic=True)
     for layer in model._flatten_layers():
         layer.trainable = not isinstance(layer, layers.BatchNormalization) and layer.trainable
         if isinstance(layer, layers.Dropout):

@@ -28,7 +28,7 @@ def as_lingvo_does(y_true, outputs):
         'largest': (tf.reduce_max(outputs), 2.0)}
 
 
-@pytest.mark.parametrize('num_rows, num_micro_batches', [(8, 1), (8, 4), (10, 4), (2, 4)])
+@pytest.mark.parametrize('num_rows, num_micro_batches', [(10, 4), (2, 4)])
 @pytest.mark.parametrize('loss_fn', [
     lambda y_true, outputs: tf.reduce_mean(squared_errors(y_true, outputs)),
     lambda y_true, outputs: tf.reduce_mean(squared_errors(y_true, outputs), -1),
@@ -44,7 +44,8 @@ def test_the_loss_is_the_mean_over_the_mini_batch_whatever_the_form_of_the_funct
     errors = x @ kernel.numpy() + bias.numpy() - y
     assert_close(out.loss, np.mean(errors**2))
     assert_close(out.gradients, [2 * x.T @ errors / y.size, 2 * errors.sum(0) / y.size])
-    assert_close(pipe.evaluate(loss_fn, x, y)['loss'][0] / pipe.evaluate(loss_fn, x, y)['loss'][1], np.mean(errors**2))
+    total, weight = pipe.evaluate(loss_fn, x, y)['loss']
+    assert_close(total / weight, np.mean(errors**2))
 
 
 @pytest.mark.parametrize('num_partitions, num_micro_batches', [(1, 1), (2, 3), (2, 8)])

@@ -18,7 +18,7 @@ layers = keras.layers
 
 
 @pytest.mark.parametrize('num_replicas, num_partitions, schedule, recompute', [
-    (2, 1, 'gpipe', 'stage'), (2, 2, 'gpipe', 'layer'), (4, 1, '1f1b', 'none'), (2, 3, 'zb_h1', 'none')])
+    (2, 2, 'gpipe', 'layer'), (4, 1, '1f1b', 'stage'), (2, 3, 'zb_h1', 'none')])
 def test_training_equals_the_plain_layers_on_all_micro_batches(
         num_replicas, num_partitions, schedule, recompute, make_pipe, PlainStack, assert_close, assert_gradients_close):
     x, y = images_and_labels(16)
@@ -37,7 +37,7 @@ def test_training_equals_the_plain_layers_on_all_micro_batches(
         assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-@pytest.mark.parametrize('num_rows', [13, 3, 1])
+@pytest.mark.parametrize('num_rows', [13, 1])
 def test_batches_that_the_micro_batches_do_not_divide(
         num_rows, make_pipe, PlainStack, assert_close, assert_gradients_close):
     x, y = images_and_labels(num_rows)
