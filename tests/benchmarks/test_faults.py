@@ -1,10 +1,54 @@
-"""A real training on loopback, struck once; seconds are not judged."""
+"""A real training on loopback, struck once; seconds are not judged. Its processes are forked: to import TensorFlow is most of their work."""
+
+import pathlib
+import subprocess
+import sys
+import types
 
 import pytest
 
+from lingpipe.distribute import child_process
+from tests import forked_programs
+
 
 @pytest.fixture
-def results(load_benchmark, table, monkeypatch, tmp_path, capsys):
+def folder(tmp_path):
+    """Folder in which the processes of the training run."""
+    path = tmp_path / 'here'
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def processes_are_forked(monkeypatch, folder):
+    """A forked process has not the environment that `left_over` looks for, but all of one training have its folder."""
+    def start(command, *, env, **unused):
+        return forked_programs.ForkedProgram(command[1:], env, folder, has_one_output=True)
+
+    def run(command, *, env, **unused):
+        program = forked_programs.ForkedProgram(command[1:], env)
+        printed, errors = program.communicate()
+        assert program.returncode == 0, errors
+        return types.SimpleNamespace(stdout=printed)
+
+    monkeypatch.setattr(child_process, 'start', start)
+    monkeypatch.setattr(subprocess, 'run', run)
+
+
+def _processes_in(folder):
+    """Returns the processes that run in a folder."""
+    return [path for path in pathlib.Path('/proc').iterdir() if path.name.isdigit() and _folder_of(path) == folder]
+
+
+def _folder_of(process):
+    try:
+        return (process / 'cwd').readlink()
+    except OSError:  # it has ended, or belongs to somebody else
+        return None
+
+
+@pytest.fixture
+def results(processes_are_forked, folder, load_benchmark, table, monkeypatch, tmp_path, capsys):
     """The rows that both benchmarks print of one training: `faults` strikes it, and `soak` ends it when it has gone on."""
     faults = load_benchmark('faults', '--clusters=pipeline', '--faults=chief killed')
     soak = load_benchmark('soak', '--cluster=pipeline', '--minutes=0')
@@ -12,7 +56,9 @@ def results(load_benchmark, table, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(faults.struck_training, 'StruckTraining', lambda *unused: training)
     rows = faults._rows('pipeline', ['chief killed'])
     row = next(rows)
+    assert len(_processes_in(folder)) == 1 + 2 * len(training.tasks)  # the launcher, supervisors, and what they start
     monkeypatch.setattr(training, 'start', lambda: None)
+    monkeypatch.setattr(faults.struck_training, 'left_over', lambda: _processes_in(folder))
     soak.main([])
     rows.close()
     soaked, = table(capsys.readouterr().out)
@@ -30,3 +76,14 @@ def test_a_fault_is_told_with_what_follows_it_and_the_weights_are_those_of_an_un
     assert int(soaked['restarts']) >= 1
     assert int(soaked['steps lost']) >= int(struck['steps lost'])
     assert soaked['weights'] == 'right: the same bits as an undisturbed training'
+
+
+def test_a_process_of_a_training_is_left_over_until_it_has_ended(load_benchmark):
+    struck_training = load_benchmark('struck_training')
+    training = struck_training.StruckTraining('pipeline', 'unused')
+    training._command = [sys.executable, '-S', '-c', 'print("here", flush=True); import time; time.sleep(300)']
+    training.start()
+    assert training.wait_for('here') == 0
+    assert struck_training.left_over() == [training._process.pid]
+    training.stop()
+    assert struck_training.left_over() == []
