@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from lingpipe.distribute import child_process
+from lingpipe.layers import resnet
 from tests import forked_programs
 
 _FOLDER = pathlib.Path(__file__).parents[2] / 'benchmarks'
@@ -42,6 +44,39 @@ def load_forking(load_benchmark, monkeypatch):
     """Returns what `load_benchmark` does, for a benchmark whose processes are forked."""
     monkeypatch.setattr(child_process, 'start', forked_programs.start_benchmark)
     return load_benchmark
+
+
+@pytest.fixture
+def fork_commands(monkeypatch):
+    """Returns a function that lets commands be forked which a benchmark runs to their end; its words are for `ForkedProgram`."""
+    def fork(**options):
+        def run(command, *, env=None, check=False, **unused):
+            environment = {'PYTHONPATH': str(_FOLDER.parent), **(env or {})}
+            program = forked_programs.ForkedProgram(command[1:], environment, os.getcwd(), **options)
+            done = subprocess.CompletedProcess(command, None, *program.communicate())
+            done.returncode = program.returncode
+            assert not check or done.returncode == 0, done.stderr
+            return done
+
+        monkeypatch.setattr(subprocess, 'run', run)
+
+    return fork
+
+
+@pytest.fixture
+def short_resnet(monkeypatch):
+    """Of a ResNet only the stem, with its batch norm, and the head are trained."""
+    whole = resnet.resnet_layers
+    monkeypatch.setattr(resnet, 'resnet_layers', _ends_of(whole))
+
+
+def _ends_of(layers):
+    """Returns a function that gives the first and the last of what `layers` gives."""
+    def ends(*arguments, **fields):
+        first, *_, last = layers(*arguments, **fields)
+        return [first, last]
+
+    return ends
 
 
 class _ProcessHere:

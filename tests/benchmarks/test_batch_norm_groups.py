@@ -4,7 +4,7 @@ import pytest
 
 
 def test_a_table_has_a_row_for_each_number_of_examples_and_a_column_for_each_group(
-        load_benchmark, monkeypatch, tmp_path, capsys):
+        short_resnet, load_benchmark, monkeypatch, tmp_path, capsys):
     """Only one of the trainings takes place."""
     picture = tmp_path / 'groups.png'
     benchmark = load_benchmark('batch_norm_groups', '--num_replicas=2', '--batch_size=160', '--examples=80', '--group_sizes=1,2', '--seeds=0',

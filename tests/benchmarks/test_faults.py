@@ -1,9 +1,7 @@
 """A real training on loopback, struck once; seconds are not judged. Its processes are forked: to import TensorFlow is most of their work."""
 
 import pathlib
-import subprocess
 import sys
-import types
 
 import pytest
 
@@ -20,19 +18,13 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def processes_are_forked(monkeypatch, folder):
+def processes_are_forked(monkeypatch, folder, fork_commands):
     """A forked process has not the environment that `left_over` looks for, but all of one training have its folder."""
     def start(command, *, env, **unused):
         return forked_programs.ForkedProgram(command[1:], env, folder, has_one_output=True)
 
-    def run(command, *, env, **unused):
-        program = forked_programs.ForkedProgram(command[1:], env)
-        printed, errors = program.communicate()
-        assert program.returncode == 0, errors
-        return types.SimpleNamespace(stdout=printed)
-
     monkeypatch.setattr(child_process, 'start', start)
-    monkeypatch.setattr(subprocess, 'run', run)
+    fork_commands()
 
 
 def _processes_in(folder):

@@ -8,7 +8,8 @@ from PIL import Image, ImageColor
 _TINY = ['--batch_sizes=40', '--seeds=0', '--epochs=1', '--filters=8']
 
 
-def test_a_row_holds_both_optimizers_and_a_training_that_broke_down_counts_as_chance(load_benchmark, tmp_path, capsys):
+def test_a_row_holds_both_optimizers_and_a_training_that_broke_down_counts_as_chance(
+        short_resnet, load_benchmark, tmp_path, capsys):
     picture = tmp_path / 'large_batch.png'
     load_benchmark('large_batch', *_TINY, '--sgd_rates=1e30', '--lars_rates=1', f'--picture={picture}').main([])
     text = capsys.readouterr().out

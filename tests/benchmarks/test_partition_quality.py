@@ -7,8 +7,8 @@ import pytest
 from lingpipe.layers import amoebanet
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_TINY = ['--rows=2', '--num_cells=2', '--reduction_size=8', '--image_size=16', '--num_blocks=2', '--width=8', '--length=4',
-         '--vocabulary=10', '--num_partitions=2,3,4']
+_TINY = ['--rows=2', '--num_cells=2', '--reduction_size=8', '--image_size=16', '--num_blocks=1', '--width=8', '--length=4',
+         '--vocabulary=10', '--num_partitions=2,3']
 
 
 @pytest.fixture
@@ -34,18 +34,18 @@ def test_heaviest_parts_of_the_fixed_profile_are_the_published_ones(fixed):
 
 @pytest.fixture
 def short_amoebanet(monkeypatch):
-    """Of an AmoebaNet only the first four layers are measured."""
+    """Of an AmoebaNet only the first three layers are measured."""
     whole = amoebanet.amoebanet_layers
-    monkeypatch.setattr(amoebanet, 'amoebanet_layers', lambda *arguments, **fields: whole(*arguments, **fields)[:4])
+    monkeypatch.setattr(amoebanet, 'amoebanet_layers', lambda *arguments, **fields: whole(*arguments, **fields)[:3])
 
 
 def test_the_exact_cut_of_a_measured_profile_is_never_the_worse_one(short_amoebanet, run_benchmark, fixed, tmp_path):
     printed = run_benchmark('partition_quality', *_TINY, f'--cache_dir={tmp_path}')
     assert (tmp_path / 'layer_times.json').exists()
-    assert rows(printed, 'fixed') == fixed
+    assert fixed.items() >= rows(printed, 'fixed').items()
     for profile in ('AmoebaNet-D', 'decoder'):
         found = rows(printed, profile)
-        assert set(found) == {2, 3, 4}
+        assert set(found) == set(rows(printed, 'fixed')) == {2, 3}
         for cells in found.values():
             exact, *others = [float(cell.split()[0]) for cell in cells[1:4]]
             assert all(exact <= other for other in others)

@@ -61,17 +61,28 @@ def compare(torch_process, run_benchmark):
     return functools.partial(run_benchmark, 'peers.step_time', *_TINY)
 
 
+def _made_up_steps(*unused):
+    yield {'loss': 1.5, 'num_micro_batches': 2}
+    while True:
+        yield 0.5
+
+
+@pytest.fixture
+def one_pipeline_is_measured(torch_process, monkeypatch):
+    """`test_benchmarks.py` measures the rows of `step_time.py`, which these are."""
+    lingpipe_step = importlib.import_module('lingpipe_step')
+    measured = lingpipe_step.pipeline_steps
+    monkeypatch.setattr(lingpipe_step, 'plain_steps', _made_up_steps)
+    monkeypatch.setattr(lingpipe_step, 'pipeline_steps', lambda schedule, recompute: (
+        measured if recompute == 'none' else _made_up_steps)(schedule, recompute))
+
+
 @pytest.fixture
 def own_steps_are_made_up(torch_process, monkeypatch):
     """LingPipe's side is not measured."""
-    def steps(*unused):
-        yield {'loss': 1.5, 'num_micro_batches': 2}
-        while True:
-            yield 0.5
-
     lingpipe_step = importlib.import_module('lingpipe_step')
     for name in ('write_problem', 'plain_steps', 'pipeline_steps'):
-        monkeypatch.setattr(lingpipe_step, name, steps)
+        monkeypatch.setattr(lingpipe_step, name, _made_up_steps)
 
 
 def test_without_pytorch_lingpipe_is_measured_alone_and_a_sentence_says_what_to_install(
@@ -83,7 +94,7 @@ def test_without_pytorch_lingpipe_is_measured_alone_and_a_sentence_says_what_to_
     assert f'`{python} -m pip install torch torchgpipe`' in text
 
 
-def test_peers_stand_beside_the_best_row_of_the_same_recompute_mode(compare, table, fake_python):
+def test_peers_stand_beside_the_best_row_of_the_same_recompute_mode(one_pipeline_is_measured, compare, table, fake_python):
     text = compare(f'--torch_python={fake_python(_BOTH)}')
     rows = table(text)
     own = {row['recompute']: float(row['seconds']) for row in rows if row['configuration'].startswith('LingPipe')}
