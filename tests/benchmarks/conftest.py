@@ -12,7 +12,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from lingpipe.distribute import child_process
-from lingpipe.layers import resnet
+from lingpipe.layers import amoebanet, resnet
 from tests import forked_programs
 
 _FOLDER = pathlib.Path(__file__).parents[2] / 'benchmarks'
@@ -61,6 +61,18 @@ def fork_commands(monkeypatch):
         monkeypatch.setattr(subprocess, 'run', run)
 
     return fork
+
+
+@pytest.fixture
+def short_amoebanet(monkeypatch):
+    """Of an AmoebaNet a cell at each end is left, and the head: paths are dropped in cells, the more the deeper, and the head drops out."""
+    whole = amoebanet.amoebanet_layers
+
+    def short(*arguments, **fields):
+        stem, first, *_, last, head = whole(*arguments, **fields)
+        return [stem, first, last, head]
+
+    monkeypatch.setattr(amoebanet, 'amoebanet_layers', short)
 
 
 @pytest.fixture

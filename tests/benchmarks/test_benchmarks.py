@@ -1,27 +1,34 @@
 """Every benchmark runs at its smallest size and reports all its configurations; the figures themselves are not judged."""
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from lingpipe.layers import amoebanet
+from tests import forked_programs
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
+# Python puts the folder of a program on its path, and the project is not there; a process that the program starts is not forked.
+_COMMAND = """
+import importlib, runpy, sys
+from lingpipe.distribute import child_process
+importlib.reload(child_process)
+sys.path.remove({root!r})
+runpy.run_path('benchmarks/{name}.py', run_name='__main__')
+"""
+
+
 def _run(name, *arguments):
-    """Runs a benchmark from the project root; returns what it printed."""
-    environment = {key: value for key, value in os.environ.items() if key not in ('PYTHONPATH', 'TF_ENABLE_ONEDNN_OPTS')}
-    finished = subprocess.run(
-        [sys.executable, f'benchmarks/{name}.py', *arguments], cwd=_ROOT, env=environment, capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    assert 'Machine: ' in finished.stdout
-    return finished.stdout
+    """Runs a benchmark from the project root in a forked process; returns what it printed."""
+    program = forked_programs.ForkedProgram(
+        ['-c', _COMMAND.format(root=str(_ROOT), name=name), *arguments], {'PYTHONPATH': str(_ROOT / 'benchmarks')}, _ROOT, with_one_dnn=True)
+    printed, errors = program.communicate()
+    assert program.returncode == 0, errors[-2000:]
+    assert 'Machine: ' in printed
+    return printed
 
 
 @pytest.fixture
@@ -64,18 +71,6 @@ def test_step_time_compares_the_same_computation_in_every_row(run_main, table):
     assert float(kept['ideal']) < float(recomputed['ideal']) < 4 / 3 * float(kept['ideal'])
     # The allocator does not count tensors as small as these: their peak may be 0, and is left out where nothing is counted.
     assert all(float(row['seconds']) > 0 and float(row['peak MiB'] or 0) >= 0 for row in (whole, micro_batched, kept, recomputed))
-
-
-@pytest.fixture
-def short_amoebanet(monkeypatch):
-    """Of an AmoebaNet a cell at each end is left, and the head: paths are dropped in cells, the more the deeper, and the head drops out."""
-    whole = amoebanet.amoebanet_layers
-
-    def short(*arguments, **fields):
-        stem, first, *_, last, head = whole(*arguments, **fields)
-        return [stem, first, last, head]
-
-    monkeypatch.setattr(amoebanet, 'amoebanet_layers', short)
 
 
 def test_amoebanet_is_measured_without_chance_and_with_a_loss_for_each_example(short_amoebanet, load_benchmark):

@@ -19,7 +19,7 @@ def test_the_deepest_transformer_fits_and_a_deeper_one_does_not(load_benchmark):
     assert not gpipe_tables.transformer_plan(row[3] + 1, 2, 'layer').fits
 
 
-def test_weights_and_slots_of_an_amoebanet_take_twelve_bytes_a_parameter(load_benchmark):
+def test_weights_and_slots_of_an_amoebanet_take_twelve_bytes_a_parameter(short_amoebanet, load_benchmark):
     gpipe_tables = load_benchmark('gpipe_tables')
     found = gpipe_tables.amoebanet_plan(2, 64, 2, 'layer')
     millions, lasting, gradients, activations = gpipe_tables._totals(found, 1e6)

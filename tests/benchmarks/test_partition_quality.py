@@ -33,13 +33,13 @@ def test_heaviest_parts_of_the_fixed_profile_are_the_published_ones(fixed):
 
 
 @pytest.fixture
-def short_amoebanet(monkeypatch):
+def three_layers(monkeypatch):
     """Of an AmoebaNet only the first three layers are measured."""
     whole = amoebanet.amoebanet_layers
     monkeypatch.setattr(amoebanet, 'amoebanet_layers', lambda *arguments, **fields: whole(*arguments, **fields)[:3])
 
 
-def test_the_exact_cut_of_a_measured_profile_is_never_the_worse_one(short_amoebanet, run_benchmark, fixed, tmp_path):
+def test_the_exact_cut_of_a_measured_profile_is_never_the_worse_one(three_layers, run_benchmark, fixed, tmp_path):
     printed = run_benchmark('partition_quality', *_TINY, f'--cache_dir={tmp_path}')
     assert (tmp_path / 'layer_times.json').exists()
     assert fixed.items() >= rows(printed, 'fixed').items()

@@ -1,16 +1,40 @@
 """The experiment on transfer with a tiny body in the place of AmoebaNet."""
 
 import keras
+import pytest
 
 from lingpipe.layers.keras_params import KerasParams
 
+_STEPS, _QUARTER = 4, 1
 
-def test_each_seed_has_a_row_with_three_trainings_on_the_other_digits(load_benchmark, table, monkeypatch, capsys):
-    benchmark = load_benchmark('transfer', '--seeds=0', '--max_steps=8')
+
+@pytest.fixture
+def transfer(load_benchmark, monkeypatch):
+    """The benchmark, whose body has no more than one partition and one micro-batch need."""
+    benchmark = load_benchmark('transfer', '--seeds=0', f'--max_steps={_STEPS}')
     monkeypatch.setattr(benchmark, 'body_layers', lambda: [
-        KerasParams(keras.layers.AveragePooling2D, pool_size=4, name='pool'), KerasParams(keras.layers.Flatten, name='flatten'),
+        KerasParams(keras.layers.Flatten, name='flatten'),
         KerasParams(keras.layers.Dense, units=16, activation='relu', name='hidden'), KerasParams(keras.layers.Dense, units=5, name='head')])
-    benchmark.main([])
+    monkeypatch.setattr(benchmark.experiments.AmoebaNetDDigits, 'NUM_PARTITIONS', 1)
+    monkeypatch.setattr(benchmark.experiments.AmoebaNetDDigits, 'NUM_MICRO_BATCHES', 1)
+    return benchmark
+
+
+def test_each_seed_has_a_row_with_three_trainings_on_the_other_digits(transfer, table, monkeypatch, capsys):
+    """Of those from scratch only the one that leaves the checkpoint takes place: the others differ from it in data and steps."""
+    made_up, trained = {_STEPS: 12.5, _QUARTER: 25.0}, []
+    train = transfer.accuracy
+
+    def accuracy(logdir, data_dir, dataset, max_steps, seed, rules=None):
+        trained.append((dataset, max_steps, seed, rules is not None))
+        is_real = rules or dataset == 'low_digits'
+        return train(logdir, data_dir, dataset, max_steps, seed, rules) if is_real else made_up[max_steps]
+
+    monkeypatch.setattr(transfer, 'accuracy', accuracy)
+    transfer.main([])
     seed, mean = table(capsys.readouterr().out)
     assert (seed.pop('seed'), mean.pop('seed')) == ('0', 'mean') and seed == mean
-    assert all(0 <= float(accuracy) <= 100 for accuracy in seed.values())
+    whole, transferred, short = map(float, seed.values())
+    assert (whole, short) == (made_up[_STEPS], made_up[_QUARTER]) and 0 <= transferred <= 100
+    assert trained == [('low_digits', _STEPS, 0, False), ('high_digits', _STEPS, 0, False), ('high_digits', _QUARTER, 0, True),
+                       ('high_digits', _QUARTER, 0, False)]
