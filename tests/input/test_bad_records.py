@@ -1,6 +1,7 @@
 """Records that cannot be used are counted, named and skipped, up to a limit."""
 
 import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -13,6 +14,11 @@ from tests.input import photographs
 @pytest.fixture(scope='module')
 def data_dir(tmp_path_factory):
     return photographs.prepare('bad_photographs', tmp_path_factory.mktemp('data'))
+
+
+@pytest.fixture(scope='module')
+def good_dir(tmp_path_factory):
+    return photographs.prepare('good_photographs', tmp_path_factory.mktemp('good'))
 
 
 def make_input(data_dir, **fields):
@@ -48,10 +54,9 @@ def test_each_kind_of_bad_record_is_named_and_skipped(data_dir, fields):
         assert words in photos.bad_records[names[number]]
 
 
-def test_good_examples_are_what_they_are_without_bad_ones_beside_them(data_dir):
-    photographs.prepare('good_photographs', data_dir)
-    found, expected = (columns(make_input(data_dir, dataset=name, shuffle=False).training_dataset().take(5))
-                       for name in ('bad_photographs', 'good_photographs'))
+def test_good_examples_are_what_they_are_without_bad_ones_beside_them(data_dir, good_dir):
+    found, expected = (columns(make_input(folder, dataset=name, shuffle=False).training_dataset().take(5))
+                       for folder, name in ((data_dir, 'bad_photographs'), (good_dir, 'good_photographs')))
     is_good = found[2] == 1
     for column, expected_column in zip(found, expected):
         np.testing.assert_array_equal(column[is_good], expected_column[is_good])
@@ -92,8 +97,8 @@ def test_without_a_limit_nothing_is_looked_for(data_dir):
 
 
 @pytest.mark.parametrize('part', [0, 0.5])
-def test_a_file_that_is_cut_off_ends_the_training(tmp_path, part):
-    photographs.prepare('good_photographs', tmp_path)
+def test_a_file_that_is_cut_off_ends_the_training(good_dir, tmp_path, part):
+    shutil.copytree(good_dir, tmp_path, dirs_exist_ok=True)
     file = next(tmp_path.glob('**/*00002-of-00004'))
     content = file.read_bytes()
     file.write_bytes(content[:round(part * len(content))])
