@@ -1,4 +1,4 @@
-"""Runs a program partitioned over CPU devices: `python run_partitioned.py PROGRAM ARGUMENTS RESULTS NUM_DEVICES`.
+"""Runs a program partitioned over CPU devices: `python run_partitioned.py PROGRAM ARGUMENTS RESULTS HLO NUM_DEVICES`.
 
 A process of its own, for jaxlib's interfaces are private and abort when misused. What the TPU's compiler does to a program, the
 partitioner, is the same for the CPU.
@@ -55,10 +55,12 @@ def join(parts, sharding):
     return parts[0] if dimension is None else np.concatenate(parts, dimension)
 
 
-def main(program_path, arguments_path, results_path, num_devices):
+def main(program_path, arguments_path, results_path, hlo_path, num_devices):
     devices = xla_client.make_cpu_client(num_devices=int(num_devices)).devices()
     with open(program_path, encoding='utf-8') as file:
         executable = compile_for(devices, file.read())
+    with open(hlo_path, 'w', encoding='utf-8') as file:
+        file.write(executable.hlo_modules()[0].to_string())
     arguments = np.load(arguments_path)
     given = [put(arguments[f'arr_{index}'], sharding, devices)
              for index, sharding in enumerate(executable.get_parameter_shardings())]

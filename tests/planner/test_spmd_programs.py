@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from lingpipe.layers import transformer
 from lingpipe.pipeline import gpipe_layer, identical_layers, losses, spmd
-from lingpipe.planner import tpu_compiler, tpu_lowering
+from lingpipe.planner import tpu_compiler, tpu_hlo, tpu_lowering
 from lingpipe.training import spmd_step
 
 pytestmark = pytest.mark.skipif(
@@ -23,10 +23,11 @@ NUM_STAGES, NUM_MICRO_BATCHES, BATCH_SIZE, LENGTH, VOCAB_SIZE, MODEL_DIM = 4, 8,
 SPEC = tf.TensorSpec([BATCH_SIZE, LENGTH], tf.int32)
 
 
-@pytest.fixture(scope='module')
-def pipe():
+def make_pipe(**fields):
+    """Few weights and no more random numbers than needed: compiling these takes longest."""
     layers = transformer.transformer_lm_layers(
-        NUM_STAGES, VOCAB_SIZE, MODEL_DIM, 2 * MODEL_DIM, num_heads=2, input_dropout_prob=0.1, residual_dropout_prob=0.1)
+        NUM_STAGES, VOCAB_SIZE, MODEL_DIM, 2 * MODEL_DIM, num_heads=2, use_bias=False, **fields)
+    layers[-1].use_bias = True
     keras.utils.set_random_seed(0)
     made = gpipe_layer.GPipeLayer.Params().Set(name='body', layers=layers).Instantiate()
     made.build_from_specs(SPEC)
@@ -41,13 +42,17 @@ def make_step(pipe, is_partitioned):
     return pipeline, step
 
 
-@pytest.fixture(scope='module')
-def program(pipe):
+def lower(pipe):
     _, step = make_step(pipe, is_partitioned=True)
     return tpu_lowering.lower(step, step.state_specs(), SPEC, (SPEC,))
 
 
-def test_four_devices_compute_what_one_does(pipe, program, tmp_path, assert_close):
+def hand_on_activations_only(collectives):
+    return collectives['collective-permute'] and not collectives['all-gather']
+
+
+def test_four_devices_compute_what_one_does(tmp_path, assert_close):
+    pipe = make_pipe(input_dropout_prob=0.1, relu_dropout_prob=0.1)
     pipeline, step = make_step(pipe, is_partitioned=False)
     state = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), step.state_specs())._replace(
         stages=[tf.stack([variable.value for variable in row]) for row in pipeline.stage_variables],
@@ -55,18 +60,20 @@ def test_four_devices_compute_what_one_does(pipe, program, tmp_path, assert_clos
     random = np.random.default_rng(0)
     x, y = (random.integers(VOCAB_SIZE, size=SPEC.shape).astype(np.int32) for _ in range(2))
     expected = tf.function(step, jit_compile=True, autograph=False)(state, x, (y,))
-    paths = [tmp_path / name for name in ('program.mlir', 'arguments.npz', 'results.npz')]
-    paths[0].write_text(program, encoding='utf-8')
+    paths = [tmp_path / name for name in ('program.mlir', 'arguments.npz', 'results.npz', 'program.hlo')]
+    paths[0].write_text(lower(pipe), encoding='utf-8')
     np.savez(paths[1], *map(np.asarray, tf.nest.flatten((state, x, y))))
     root = pathlib.Path(__file__).parents[2]
     subprocess.run([sys.executable, '-m', 'tests.planner.run_partitioned', *paths, str(NUM_STAGES)], check=True, cwd=root)
     with np.load(paths[2]) as results:
         assert_close([results[f'arr_{index}'] for index in range(len(results))], tf.nest.flatten(expected))
+    assert hand_on_activations_only(tpu_hlo.collectives(paths[3].read_text(encoding='utf-8')))
 
 
-def test_cores_of_a_tpu_hold_their_own_stage_and_hand_on_activations_only(pipe, program):
-    compiled = tpu_compiler.compile_program(program, 'v5e:2x2', NUM_STAGES, spmd=True, fast=True)
-    assert compiled.collectives['collective-permute'] and not compiled.collectives['all-gather']
+def test_cores_of_a_tpu_hold_their_own_stage_and_hand_on_activations_only():
+    pipe = make_pipe()
+    compiled = tpu_compiler.compile_program(lower(pipe), 'v5e:2x2', NUM_STAGES, spmd=True, fast=True)
+    assert hand_on_activations_only(compiled.collectives)
     weights = 4 * sum(math.prod(variable.shape) for variable in pipe.trainable_variables)
     inputs = 2 * 4 * BATCH_SIZE * LENGTH
     assert compiled.arguments - inputs == pytest.approx(2 * weights / NUM_STAGES, rel=0.05)  # with momentum
