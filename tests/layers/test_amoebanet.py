@@ -1,4 +1,5 @@
 import math
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -37,11 +38,39 @@ def count(layers):
     return sum(math.prod(variable.shape) for layer in layers for variable in layer.trainable_variables)
 
 
-def build_unallocated(image_shape=(None, 224, 224, 3), **fields):
+class Described(NamedTuple):
+    name: str
+    num_parameters: int
+    output_shape: tuple
+
+
+_DESCRIBED = {}  # layers that differ in nothing but their name and drop path are built once
+
+
+def describe(shape=(None, 224, 224, 3), **fields):
+    """Returns the `Described` of each layer of a network, none of which is allocated."""
+    found = []
+    for params in amoebanet.amoebanet_layers(**fields):
+        key = _text_of_kind(params), str(shape)
+        if key not in _DESCRIBED:
+            _DESCRIBED[key] = describe_layer(params, shape)
+        num_parameters, shape = _DESCRIBED[key]
+        found.append(Described(params.name, num_parameters, shape))
+    return found
+
+
+def _text_of_kind(params):
+    kind = params.Copy().Set(name='')
+    if 'drop_path_final_keep_prob' in kind:
+        kind.drop_path_final_keep_prob = 1.0
+    return kind.ToText()
+
+
+def describe_layer(params, shape):
     with unallocated.unallocated_variables():
-        layers = make_layers(**fields)
-        shapes = build(layers, image_shape)
-    return layers, shapes
+        layer = params.Instantiate()
+        (output_shape,) = build([layer], shape)
+    return count([layer]), output_shape
 
 
 @pytest.mark.parametrize('genotype, num_cells, reduction_size, num_parameters', [
@@ -53,22 +82,19 @@ def build_unallocated(image_shape=(None, 224, 224, 3), **fields):
     ('B', 18, 512, 557_286_057),
 ])
 def test_parameter_count_of_published_networks(genotype, num_cells, reduction_size, num_parameters):
-    layers, _ = build_unallocated(
-        genotype=genotype, num_cells=num_cells, reduction_size=reduction_size, use_auxiliary_head=False)
-    assert count(layers) == num_parameters
+    layers = describe(genotype=genotype, num_cells=num_cells, reduction_size=reduction_size, use_auxiliary_head=False)
+    assert sum(layer.num_parameters for layer in layers) == num_parameters
 
 
 @pytest.mark.parametrize('genotype, reduction_size, use_auxiliary_head, millions', [
     ('A', 190, False, 86.72), ('C', 228, False, 155.28), ('D', 416, True, 318.28)])
 def test_parameter_count_to_the_printed_digits(genotype, reduction_size, use_auxiliary_head, millions):
-    layers, _ = build_unallocated(
-        genotype=genotype, reduction_size=reduction_size, use_auxiliary_head=use_auxiliary_head)
-    assert round(count(layers) / 1e6, 2) == millions
+    layers = describe(genotype=genotype, reduction_size=reduction_size, use_auxiliary_head=use_auxiliary_head)
+    assert round(sum(layer.num_parameters for layer in layers) / 1e6, 2) == millions
 
 
 def test_parameters_of_each_unit_of_d_18_256():
-    layers, _ = build_unallocated(use_auxiliary_head=False)
-    millions = {layer.name: round(count([layer]) / 1e6, 3) for layer in layers}
+    millions = {layer.name: round(layer.num_parameters / 1e6, 3) for layer in describe(use_auxiliary_head=False)}
     expected = {'stem': 0.001, 'stem_cell_0': 0.018, 'stem_cell_1': 0.087, 'cell_0': 0.529, 'cell_1': 0.742,
                 **{f'cell_{i}': 0.905 for i in range(2, 6)}, 'reduction_0': 1.956, 'cell_6': 2.827, 'cell_7': 3.351,
                 **{f'cell_{i}': 3.613 for i in range(8, 12)}, 'reduction_1': 7.812, 'cell_12': 11.290,
@@ -78,7 +104,7 @@ def test_parameters_of_each_unit_of_d_18_256():
 
 
 def test_output_shapes_of_each_unit_of_d_18_256():
-    _, shapes = build_unallocated(use_auxiliary_head=False)
+    shapes = [layer.output_shape for layer in describe(use_auxiliary_head=False)]
     units = ([(32, 111), (192, 56), (384, 28)] + [(1024, 28)] * 6 + [(1536, 14)] + [(2048, 14)] * 6 + [(3072, 7)]
              + [(4096, 7)] * 6)
     expected = [(None, size, size, channels) for channels, size in units]
@@ -93,19 +119,18 @@ def test_output_shapes_of_each_unit_of_d_18_256():
     ('C', 5 * 64, 331, [165, 83, 42, 21, 11]), ('D', 4 * 64, 224, [111, 56, 28, 14, 7]),
     ('D', 4 * 64, 299, [149, 75, 38, 19, 10])])
 def test_sizes_at_published_image_sizes(genotype, last_channels, image_size, sizes):
-    layers, shapes = build_unallocated((None, image_size, image_size, 3), genotype=genotype, num_cells=3,
-                                       reduction_size=16, use_auxiliary_head=False)
-    by_name = {layer.name: shape for layer, shape in zip(layers, shapes)}
+    layers = describe(
+        (None, image_size, image_size, 3), genotype=genotype, num_cells=3, reduction_size=16, use_auxiliary_head=False)
+    by_name = {layer.name: layer.output_shape for layer in layers}
     names = ['stem_cell_0', 'stem_cell_1', 'reduction_0', 'reduction_1']
     assert [by_name['stem'][1]] + [by_name[name][0][1] for name in names] == sizes
     assert by_name['cell_2'][0] == (None, sizes[-1], sizes[-1], last_channels)
 
 
 def test_small_network_for_digits():
-    layers, shapes = build_unallocated((None, 32, 32, 1), num_cells=3, reduction_size=32, num_classes=10,
-                                       use_auxiliary_head=False)
-    assert count(layers) == 381_906
-    assert shapes[-1] == (None, 10)
+    layers = describe((None, 32, 32, 1), num_cells=3, reduction_size=32, num_classes=10, use_auxiliary_head=False)
+    assert sum(layer.num_parameters for layer in layers) == 381_906
+    assert layers[-1].output_shape == (None, 10)
 
 
 @pytest.mark.parametrize('num_cells, names', [
@@ -156,7 +181,8 @@ def test_auxiliary_head_shrinks_its_window_to_the_feature_map(size, full_kernel)
 
 
 def test_network_traces_with_an_unknown_batch_size():
-    layers = make_layers(num_cells=2, reduction_size=8, num_classes=5, use_auxiliary_head=False)
+    names = ('stem', 'stem_cell_0', 'cell_0', 'head')  # one of each kind
+    layers = [layer for layer in make_layers(num_cells=2, reduction_size=8, num_classes=5) if layer.name in names]
     build(layers, (None, 32, 32, 1))
 
     @tf.function(input_signature=[tf.TensorSpec((None, 32, 32, 1))], autograph=False)

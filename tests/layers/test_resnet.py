@@ -142,9 +142,9 @@ def test_every_weight_receives_a_finite_gradient_and_logits_are_float32():
 
 def gradients_of(num_partitions, schedule):
     keras.utils.set_random_seed(0)
-    stem, first, second, *_, head = resnet.resnet_layers(10, num_classes=5, filters=8, for_small_images=True)
+    stem, _, block, *_, head = resnet.resnet_layers(10, num_classes=5, filters=8, for_small_images=True)
     pipe = GPipeLayer.Params().Set(
-        name='pipe', layers=[stem, first, second, head], schedule=schedule, num_partitions=num_partitions,
+        name='pipe', layers=[stem, block, head], schedule=schedule, num_partitions=num_partitions,
         num_micro_batches=2).Instantiate()
     images = np.random.default_rng(0).normal(size=(8, 8, 8, 1)).astype(np.float32)
     pipe.build(images.shape)
