@@ -1,3 +1,4 @@
+import functools
 import math
 from typing import NamedTuple
 
@@ -142,28 +143,44 @@ def test_units_come_in_the_published_order(num_cells, names):
     assert [layer.name for layer in layers] == ['stem', 'stem_cell_0', 'stem_cell_1', *names.split(), 'head']
 
 
-@pytest.mark.parametrize('genotype', ['A', 'B', 'C', 'D'])
-def test_every_weight_receives_a_finite_gradient(genotype):
+class Trained(NamedTuple):
+    layers: list
+    shapes: list
+    outputs: tuple
+    gradients: list
+
+
+IMAGES = tf.random.stateless_normal((4, 35, 32, 1), seed=(1, 2))
+
+
+@functools.cache
+def trained(genotype):
+    """A network after a forward and a backward pass of a training."""
     layers = make_layers(genotype=genotype, num_cells=2, reduction_size=8, num_classes=5,
                          drop_path_final_keep_prob=0.9, drop_path_num_steps=10)
-    build(layers, (None, 35, 32, 1))
-    images = tf.random.stateless_normal((4, 35, 32, 1), seed=(1, 2))
+    shapes = build(layers, (None, *IMAGES.shape[1:]))
     with training_step.training_step(5), tf.GradientTape() as tape:
-        logits, auxiliary_logits = run(layers, images, training=True)
-        loss = tf.reduce_mean(logits**2) + 0.4 * tf.reduce_mean(auxiliary_logits**2)
-    weights = [variable for layer in layers for variable in layer.trainable_variables]
-    gradients = tape.gradient(loss, [weight.value for weight in weights])
-    missing = [weight.path for weight, gradient in zip(weights, gradients) if gradient is None]
+        outputs = run(layers, IMAGES, training=True)
+        loss = tf.reduce_mean(outputs[0]**2) + 0.4 * tf.reduce_mean(outputs[1]**2)
+    return Trained(layers, shapes, outputs, tape.gradient(loss, [weight.value for weight in weights_of(layers)]))
+
+
+def weights_of(layers):
+    return [variable for layer in layers for variable in layer.trainable_variables]
+
+
+@pytest.mark.parametrize('genotype', ['A', 'B', 'C', 'D'])
+def test_every_weight_receives_a_finite_gradient(genotype):
+    layers, _, (logits, auxiliary_logits), gradients = trained(genotype)
+    missing = [weight.path for weight, gradient in zip(weights_of(layers), gradients) if gradient is None]
     assert not missing
     assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
     assert (logits.shape, auxiliary_logits.shape) == ((4, 5), (4, 5))
 
 
 def test_auxiliary_head_is_absent_in_evaluation():
-    layers = make_layers(num_cells=3, reduction_size=8, num_classes=5)
-    shapes = build(layers, (None, 32, 32, 3))
-    logits = run(layers, tf.ones((2, 32, 32, 3)), training=False)
-    assert logits.shape == (2, 5)
+    layers, shapes, *_ = trained('D')
+    assert run(layers, IMAGES, training=False).shape == (4, 5)
     assert shapes[-1] == (None, 5)
 
 
@@ -203,9 +220,8 @@ def test_mixed_precision_gives_float32_logits():
 
 
 def test_weight_paths_are_unique_and_begin_with_the_unit():
-    layers = make_layers(genotype='A', num_cells=2, reduction_size=8, num_classes=5)
-    build(layers, (None, 32, 32, 1))
-    paths = [variable.path for layer in layers for variable in layer.trainable_variables]
+    layers = trained('A').layers
+    paths = [variable.path for variable in weights_of(layers)]
     assert len(set(paths)) == len(paths)
     assert all(variable.path.startswith(f'{layer.name}/') for layer in layers for variable in layer.trainable_variables)
     kernels = {path.split('/')[-1] for path in paths} - {'gamma', 'beta', 'bias'}

@@ -16,10 +16,10 @@ PROMPT = [0, 7, 3, 11]
 GREEDY = samplings.Sampling(temperature=0.0)
 
 
-def make_body(num_partitions=2, dtype_policy=None, **fields):
+def make_body(num_partitions=2, dtype_policy=None, num_layers=1, **fields):
     keras.utils.set_random_seed(0)
     stack = transformer.transformer_lm_layers(
-        num_layers=2, vocab_size=16, model_dim=16, hidden_dim=24, num_heads=2, residual_dropout_prob=0.5, **fields)
+        num_layers, vocab_size=16, model_dim=16, hidden_dim=24, num_heads=2, residual_dropout_prob=0.5, **fields)
     p = gpipe_layer.GPipeLayer.Params().Set(
         name='body', layers=stack, num_partitions=num_partitions, num_micro_batches=2, random_seed=0, dtype_policy=dtype_policy)
     body = p.Instantiate()
@@ -30,13 +30,19 @@ def make_body(num_partitions=2, dtype_policy=None, **fields):
     return body
 
 
+@pytest.fixture(scope='module')
+def body():
+    return make_body()
+
+
 def generate(body, prompt, num_tokens, sampling=GREEDY, **fields):
     return list(itertools.islice(generation.Generator(body, CONTEXT, sampling, **fields).tokens(prompt), num_tokens))
 
 
 @pytest.mark.parametrize('fields', [
     {'positions': 'sinusoidal', 'is_tied': True}, {'positions': 'learned', 'max_length': CONTEXT},
-    {'positions': 'rotary', 'is_gated': True, 'num_partitions': 1}, {'positions': 'rotary', 'is_tied': True, 'num_partitions': 4}])
+    {'positions': 'rotary', 'is_gated': True, 'num_partitions': 1},
+    {'positions': 'rotary', 'is_tied': True, 'num_partitions': 4, 'num_layers': 2}])
 def test_logits_with_a_cache_are_those_of_the_whole_sequence(fields):
     body = make_body(**fields)
     decoder = incremental_decoding.IncrementalDecoder(body.stages, 2, CONTEXT)
@@ -52,33 +58,30 @@ def test_logits_with_a_cache_are_those_of_the_whole_sequence(fields):
         assert all(variable.device.endswith(stage.device) for variable in tf.nest.flatten(caches)), stage.device
 
 
-def test_greedy_generation_takes_the_largest_logit_of_the_whole_sequence_at_every_position():
-    body = make_body()
+def test_greedy_generation_takes_the_largest_logit_of_the_whole_sequence_at_every_position(body):
     sequence = PROMPT + generate(body, PROMPT, CONTEXT + 1 - len(PROMPT))
     best = body(np.array([sequence[:CONTEXT]] * 2)).numpy()[0].argmax(-1)
     np.testing.assert_array_equal(sequence[len(PROMPT):], best[len(PROMPT) - 1:])
 
 
-def test_beyond_the_context_the_last_half_of_it_is_read_again():
-    body = make_body()
+def test_beyond_the_context_the_last_half_of_it_is_read_again(body):
     sequence = PROMPT + generate(body, PROMPT, 2 * CONTEXT)
     window = sequence[CONTEXT + 1 - CONTEXT // 2:CONTEXT + 1]
     assert sequence[CONTEXT + 1:CONTEXT + 7] == generate(body, window, 6)
 
 
-def test_of_a_prompt_longer_than_the_context_the_end_counts():
-    body = make_body()
+def test_of_a_prompt_longer_than_the_context_the_end_counts(body):
     prompt = list(np.random.default_rng(2).integers(0, 16, 3 * CONTEXT))
-    assert generate(body, prompt, 1) == generate(body, prompt[-CONTEXT:], 1)
-    assert generate(body, prompt, 1) == [body(np.array([prompt[-CONTEXT:]] * 2)).numpy()[0, -1].argmax()]
+    token = generate(body, prompt, 1)
+    assert token == generate(body, prompt[-CONTEXT:], 1)
+    assert token == [body(np.array([prompt[-CONTEXT:]] * 2)).numpy()[0, -1].argmax()]
 
 
-def test_a_seed_gives_the_same_tokens_on_any_number_of_partitions():
+def test_a_seed_gives_the_same_tokens_on_any_number_of_partitions(body):
     sampling = samplings.Sampling(temperature=2.0, top_k=0, seed=3)
-    one, other = make_body(2), make_body(1)
-    tokens = generate(one, PROMPT, 20, sampling)
-    assert tokens == generate(other, PROMPT, 20, sampling)
-    assert tokens != generate(one, PROMPT, 20, sampling._replace(seed=4))
+    tokens = generate(body, PROMPT, 20, sampling)
+    assert tokens == generate(make_body(1), PROMPT, 20, sampling)
+    assert tokens != generate(body, PROMPT, 20, sampling._replace(seed=4))
 
 
 def test_weights_are_read_anew_for_every_token_by_the_function_that_is_given():
@@ -129,6 +132,6 @@ def test_text_comes_in_whole_characters_and_stops_where_the_document_ends():
     assert list(generation.text_pieces(spelling, tokenizer, '', 2)) == ['a', '\ufffd']
 
 
-def test_a_context_of_one_token_is_refused():
+def test_a_context_of_one_token_is_refused(body):
     with pytest.raises(ValueError, match='context_length is 1'):
-        generation.Generator(make_body(), 1, GREEDY)
+        generation.Generator(body, 1, GREEDY)
