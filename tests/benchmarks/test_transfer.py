@@ -22,19 +22,19 @@ def transfer(load_benchmark, monkeypatch):
 
 def test_each_seed_has_a_row_with_three_trainings_on_the_other_digits(transfer, table, monkeypatch, capsys):
     """Of those from scratch only the one that leaves the checkpoint takes place: the others differ from it in data and steps."""
-    made_up, trained = {_STEPS: 12.5, _QUARTER: 25.0}, []
+    mocked, trained = {_STEPS: 12.5, _QUARTER: 25.0}, []
     train = transfer.accuracy
 
     def accuracy(logdir, data_dir, dataset, max_steps, seed, rules=None):
         trained.append((dataset, max_steps, seed, rules is not None))
         is_real = rules or dataset == 'low_digits'
-        return train(logdir, data_dir, dataset, max_steps, seed, rules) if is_real else made_up[max_steps]
+        return train(logdir, data_dir, dataset, max_steps, seed, rules) if is_real else mocked[max_steps]
 
     monkeypatch.setattr(transfer, 'accuracy', accuracy)
     transfer.main([])
     seed, mean = table(capsys.readouterr().out)
     assert (seed.pop('seed'), mean.pop('seed')) == ('0', 'mean') and seed == mean
     whole, transferred, short = map(float, seed.values())
-    assert (whole, short) == (made_up[_STEPS], made_up[_QUARTER]) and 0 <= transferred <= 100
+    assert (whole, short) == (mocked[_STEPS], mocked[_QUARTER]) and 0 <= transferred <= 100
     assert trained == [('low_digits', _STEPS, 0, False), ('high_digits', _STEPS, 0, False), ('high_digits', _QUARTER, 0, True),
                        ('high_digits', _QUARTER, 0, False)]
