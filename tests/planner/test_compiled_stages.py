@@ -78,7 +78,7 @@ def test_the_compiler_pads_weights_and_finds_temporaries(stacks, compiler):
 @needs_compiler
 def test_recomputation_survives_the_compiler_where_a_step_is_one_program(stacks, compiler):
     """Without the barrier before it, the compiler would notice that it has computed the same before, and keep that."""
-    specs, found = tf.TensorSpec([2 * 2**13, stacks.WIDTH]), {}
+    specs, found = tf.TensorSpec([2 * 2**11, stacks.WIDTH]), {}
     for recompute in ('none', 'stage'):
         pipe = stage_calls.unallocated_pipeline(stacks.body(
             6, num_partitions=2, num_micro_batches=2, schedule='1f1b', recompute=recompute, partition_by=[3, 6]), specs)
