@@ -16,6 +16,7 @@ import keras
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from tensorflow.python.distribute.coordinator import values
 
 from lingpipe import hyperparams
 
@@ -100,7 +101,7 @@ def owners():
     model.optimizer.build(model.trainable_variables)
     graph = tf.function(lambda: tf.constant(1)).get_concrete_function().graph
     return [model, *model.layers, model.optimizer, model.trainable_variables[0], graph, tfds.core.GeneratorBasedBuilder, os, _Record(0),
-            hyperparams.Params()]
+            hyperparams.Params(), values.RemoteValueImpl]
 
 
 _ADDED = {'_device_placement'}  # what LingPipe adds to objects of Keras

@@ -2,6 +2,9 @@
 
 import queue
 import threading
+import time
+
+_RETRY_SECONDS = 0.1
 
 
 class RemoteCalls:
@@ -64,8 +67,20 @@ def _fetch(values, answers):
     """Runs in a thread, which must not keep the function from being forgotten while its servers still run."""
     while True:
         value = values.get()
-        try:
-            answers.put((value.fetch(), None))
-        except Exception as error:  # which the thread that asks gets to see
-            answers.put((None, error))
+        answers.put(_answer(value))
         del value
+
+
+def _answer(value):
+    """Returns what a call returned and what it failed with, one of them None.
+
+    A worker may die after a call has ended and before its result is here. The coordinator copies the result too, sees the same
+    and has the call done again, so an error counts only where the coordinator has set it.
+    """
+    while True:
+        try:
+            return value.fetch(), None
+        except Exception as error:  # which the thread that asks gets to see
+            if value._get_error() is error:
+                return None, error
+        time.sleep(_RETRY_SECONDS)
