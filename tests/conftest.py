@@ -23,6 +23,10 @@ tf_stack.extract_stack = lambda stacklevel=1: _STACK
 tf.config.list_logical_devices()  # from now on they stay eight, whatever a page or a program under test asks for
 
 
+# Folders and modules whose graphs TensorFlow optimizes as it does for users. Elsewhere that is a fifth of all the work, and
+# what the optimizers may undo (recomputation, the order of actions) is not what is asked.
+_OPTIMIZED = {'fuzz', 'test_gpipe_layer_schedules', 'test_layer_memory', 'test_recomputation'}
+
 # Modules that cost little and see most of what an edit can break: `pytest -m quick` runs them.
 _QUICK = {
     'distribute': ['cluster_config', 'device_kinds', 'gradient_sums'],
@@ -41,6 +45,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.stem.removeprefix('test_') in _QUICK.get(item.path.parent.name, []):
             item.add_marker(pytest.mark.quick)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def graphs_are_optimized_where_that_is_asked(request):
+    plain = _OPTIMIZED.isdisjoint([request.path.parent.name, request.path.stem])
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': plain})
 
 
 def pytest_xdist_auto_num_workers():
