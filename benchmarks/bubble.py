@@ -14,10 +14,11 @@ import tensorflow as tf
 import wait_layer
 from absl import app, flags
 
+from lingpipe import schedule as schedules
 from lingpipe.distribute import local_devices
 from lingpipe.layers import keras_params
-from lingpipe.pipeline import action_times, replay, step_times
-from lingpipe.pipeline import schedule as schedules
+from lingpipe.pipeline import action_times
+from lingpipe.schedule import simulation, step_times
 from lingpipe.training import trace
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, "Devices K of the model's pipeline, each of one core.", lower_bound=1)
@@ -83,7 +84,7 @@ def _measure(problem, pipe):
     work = step.busy((*step_times.COMPUTE, step_times.RECOMPUTE))
     return {'milliseconds': 1000 * step.seconds, 'work': 1000 * work, 'measured': step.bubble_fraction,
             'simulated': trace.simulated([step]).bubble_fraction,
-            'own': replay.replay(pipe.schedule, step.durations).bubble_fraction,
+            'own': simulation.replay(pipe.schedule, step.durations).bubble_fraction,
             'ideal': ideal_bubble(pipe.schedule, pipe.params.recompute)}
 
 
@@ -99,7 +100,7 @@ def ideal_bubble(schedule, recompute):
     if recompute == 'stage':
         recomputed = schedule.backwards() - schedule.backwards_after_own_forward()
         durations.update({action._replace(kind=step_times.RECOMPUTE): seconds[step_times.RECOMPUTE] for action in recomputed})
-    return replay.replay(schedule, [durations]).bubble_fraction
+    return simulation.replay(schedule, [durations]).bubble_fraction
 
 
 def _configurations():

@@ -13,11 +13,12 @@ import models
 import tensorflow as tf
 from absl import app, flags
 
+from lingpipe import schedule as schedules
 from lingpipe.distribute import local_devices
 from lingpipe.layers import amoebanet
-from lingpipe.pipeline import action_times, step_times
-from lingpipe.pipeline import schedule as schedules
+from lingpipe.pipeline import action_times
 from lingpipe.planner import accelerators, layer_stack, plan
+from lingpipe.schedule import step_times
 from lingpipe.training import trace_breakdown
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K; the published shares are those of 2.', lower_bound=1)

@@ -7,8 +7,8 @@ import common
 import tensorflow as tf
 from absl import app, flags
 
+from lingpipe import schedule as schedules
 from lingpipe.layers import amoebanet, transformer
-from lingpipe.pipeline import schedule as schedules
 from lingpipe.planner import accelerators, depth, layer_stack, plan
 
 _NUM_MICRO_BATCHES = flags.DEFINE_integer('num_micro_batches', 32, 'Micro-batches M of the batch of 32.')

@@ -9,8 +9,8 @@ import common
 import tensorflow as tf
 from absl import app, flags
 
+from lingpipe import schedule as schedules
 from lingpipe.layers import amoebanet, transformer
-from lingpipe.pipeline import schedule as schedules
 from lingpipe.planner import accelerators, layer_stack, plan
 
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 128, 'Examples in a step; the paper tunes them for every cell.')

@@ -7,10 +7,10 @@ import keras
 import models
 import tensorflow as tf
 
+from lingpipe import schedule as schedules
 from lingpipe.distribute import local_devices
 from lingpipe.layers import keras_params
 from lingpipe.pipeline import analysis, graph_pieces
-from lingpipe.pipeline import schedule as schedules
 
 
 class Source(keras.layers.Layer):

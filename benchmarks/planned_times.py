@@ -16,9 +16,9 @@ import common
 import isolated_partition
 import models
 
+from lingpipe import schedule as schedules
 from lingpipe.distribute import local_devices
 from lingpipe.pipeline import layer_profile
-from lingpipe.pipeline import schedule as schedules
 from lingpipe.planner import accelerators, layer_stack, plan
 
 

@@ -16,7 +16,7 @@ import models
 import planned_times
 from absl import app, flags
 
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
 from lingpipe.planner import accelerators, layer_stack, plan
 
 _WHAT = flags.DEFINE_enum('what', 'memory', ['memory', 'time'], 'What to compare.')

@@ -13,8 +13,8 @@ import common
 import models
 from absl import app, flags
 
+from lingpipe import schedule as schedules
 from lingpipe.distribute import local_devices
-from lingpipe.pipeline import schedule as schedules
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K, each on a device of one core.')
 _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure.")

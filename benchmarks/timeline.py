@@ -13,10 +13,11 @@ import tensorflow as tf
 import wait_layer
 from absl import app, flags
 
+from lingpipe import schedule as schedules
 from lingpipe.distribute import local_devices
 from lingpipe.layers import keras_params
-from lingpipe.pipeline import action_times, gpipe_layer, step_times
-from lingpipe.pipeline import schedule as schedules
+from lingpipe.pipeline import action_times, gpipe_layer
+from lingpipe.schedule import step_times
 from lingpipe.training import trace, trace_picture
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 3, 'Partitions K, each on a virtual CPU device.', lower_bound=1)

@@ -34,8 +34,8 @@ _QUICK = {
     'models': ['base_task', 'language_model', 'sampling', 'whole_batch_losses'],
     'optimizers': ['learning_rate_schedules'],
     'pipeline': ['control_flow', 'gpipe_layer_schedules', 'gradient_flow', 'graph_pieces', 'liveness', 'losses', 'memory_model',
-                 'micro_batches', 'partition', 'partition_table', 'replay', 'schedule', 'schedule_file', 'schedule_simulation',
-                 'stage_scope', 'subclassed_model', 'validation'],
+                 'micro_batches', 'partition', 'partition_table', 'stage_scope', 'subclassed_model', 'validation'],
+    'schedule': ['files', 'replay', 'schedule', 'simulation'],
     'tests': ['hyperparams', 'model_registry', 'private_names'],
     'training': ['errors', 'lock', 'logdir', 'moving_average', 'progress', 'tables', 'variables']}
 

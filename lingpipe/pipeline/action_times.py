@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from lingpipe.pipeline import time_stamps
-from lingpipe.pipeline.step_times import RECOMPUTE
-from lingpipe.pipeline.timeline import Span
+from lingpipe.schedule.step_times import RECOMPUTE
+from lingpipe.schedule.timeline import Span
 
 
 class ActionTimes:

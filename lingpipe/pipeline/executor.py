@@ -5,6 +5,7 @@ import functools
 
 import tensorflow as tf
 
+from lingpipe import schedule as schedules
 from lingpipe.distribute import across_replicas, device_calls, device_kinds
 from lingpipe.pipeline import (
     boundary,
@@ -19,7 +20,6 @@ from lingpipe.pipeline import (
     step_state,
     step_sums,
 )
-from lingpipe.pipeline import schedule as schedules
 
 ALL_KINDS = (schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)
 

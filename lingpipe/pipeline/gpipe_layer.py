@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import stateless_scope
 
+from lingpipe import schedule as schedules
 from lingpipe.distribute import (
     device_calls,
     device_grid,
@@ -33,7 +34,6 @@ from lingpipe.pipeline import (
     validation,
     variable_values,
 )
-from lingpipe.pipeline import schedule as schedules
 
 _MANY_LOSSES = 10
 

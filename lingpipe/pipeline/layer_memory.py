@@ -6,9 +6,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.layers import unallocated
-from lingpipe.pipeline import action as actions
 from lingpipe.pipeline import analysis, control_flow, graph_pieces, layer_function, liveness
 from lingpipe.pipeline.liveness import size
+from lingpipe.schedule import action as actions
 
 
 class LayerMemory(NamedTuple):

@@ -3,9 +3,9 @@
 import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
+from lingpipe import schedule as schedules
 from lingpipe.distribute import device_calls, device_kinds
 from lingpipe.pipeline import boundary, losses, micro_batches, step_sums, variable_values
-from lingpipe.pipeline import schedule as schedules
 
 
 def call(pipe, inputs, training):

@@ -4,8 +4,8 @@ import collections
 
 import tensorflow as tf
 
+from lingpipe import schedule as schedules
 from lingpipe.distribute import device_calls, variable_placement
-from lingpipe.pipeline import schedule as schedules
 from lingpipe.pipeline import state_updates, variable_values
 
 

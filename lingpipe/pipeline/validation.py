@@ -4,11 +4,11 @@ import difflib
 
 import tensorflow as tf
 
+from lingpipe import schedule as schedules
 from lingpipe import spelling
 from lingpipe.distribute import device_kinds, gradient_sums
 from lingpipe.layers import dtype_policies
 from lingpipe.pipeline import partition
-from lingpipe.pipeline import schedule as schedules
 
 _CHOICES = {
     'recompute': ['none', 'stage', 'layer'],

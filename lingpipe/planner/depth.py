@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lingpipe import schedule as schedules
 from lingpipe.pipeline import layer_memory, memory_model
-from lingpipe.pipeline import schedule as schedules
 
 
 class Depth(NamedTuple):

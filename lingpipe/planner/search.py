@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
 from lingpipe.planner import plan as plans
 
 AUTO = 'auto'

@@ -1,6 +1,6 @@
 """From the times of layers to what the stages of a schedule cost."""
 
-from lingpipe.pipeline.simulation import StageCosts
+from lingpipe.schedule.simulation import StageCosts
 
 # The update reads weight, gradient and slots, and writes weight and slots.
 _TIMES_OF_WEIGHTS, _TIMES_OF_SLOTS = 3, 2

@@ -6,7 +6,7 @@ import statistics
 
 import tensorflow as tf
 
-from lingpipe.pipeline import replay
+from lingpipe.schedule import simulation
 from lingpipe.training import (
     errors,
     experiment,
@@ -93,7 +93,7 @@ def simulated(steps):
     """Returns the `StepTimes` of a step whose actions and updates take the mean measured times, and transfers none."""
     ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
     update = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
-    return replay.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), update)
+    return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), update)
 
 
 def report(steps, batch_size, num_cores=None):

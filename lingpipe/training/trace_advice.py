@@ -3,8 +3,8 @@
 import itertools
 import statistics
 
-from lingpipe.pipeline import replay
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
+from lingpipe.schedule import simulation
 from lingpipe.training import trace_breakdown, trace_input
 
 _LARGE_PERCENT = 10
@@ -88,7 +88,7 @@ def _bubble_percent(steps, parts, num_micro_batches):
 
 
 def _balanced_idle(schedule, steps):
-    return replay.replay(schedule, [trace_breakdown.balanced_durations(schedule, steps)]).idle
+    return simulation.replay(schedule, [trace_breakdown.balanced_durations(schedule, steps)]).idle
 
 
 def _recompute(parts):

@@ -3,8 +3,8 @@
 import dataclasses
 import statistics
 
-from lingpipe.pipeline import replay
-from lingpipe.pipeline.step_times import COMPUTE, RECOMPUTE
+from lingpipe.schedule import simulation
+from lingpipe.schedule.step_times import COMPUTE, RECOMPUTE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +50,8 @@ def breakdown(step):
     Returns:
         `Breakdown`.
     """
-    unequal = min(replay.replay(step.schedule, step.durations).idle, step.idle)
-    bubble = min(replay.replay(step.schedule, [balanced_durations(step.schedule, [step])]).idle, unequal)
+    unequal = min(simulation.replay(step.schedule, step.durations).idle, step.idle)
+    bubble = min(simulation.replay(step.schedule, [balanced_durations(step.schedule, [step])]).idle, unequal)
     update = step.end - step.actions_end
     parts = (step.busy(COMPUTE), step.busy([RECOMPUTE]), bubble, unequal - bubble, step.idle - unequal, update)
     return Breakdown(*(100 * seconds / step.seconds for seconds in parts))

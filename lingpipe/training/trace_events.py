@@ -2,7 +2,7 @@
 
 import json
 
-from lingpipe.pipeline.step_times import RECOMPUTE
+from lingpipe.schedule.step_times import RECOMPUTE
 
 _COLOURS = {'F': 'thread_state_running', 'B': 'rail_response', 'W': 'rail_animation', RECOMPUTE: 'thread_state_iowait'}
 _NAMES = {'F': 'forward', 'B': 'backward', 'W': 'weight gradients', RECOMPUTE: 'recompute'}

@@ -4,7 +4,7 @@ import io
 
 from PIL import Image, ImageDraw, ImageFont
 
-from lingpipe.pipeline.step_times import RECOMPUTE
+from lingpipe.schedule.step_times import RECOMPUTE
 
 _UPDATE, _WAIT, _INPUT = 'U', '.', 'I'
 _COLOURS = {'F': '#7fb2e5', 'B': '#6cc08b', 'W': '#b9a3e3', RECOMPUTE: '#f4c266', _UPDATE: '#9a9a9a', _WAIT: '#eeeeee',

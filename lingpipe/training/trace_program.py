@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from lingpipe.distribute import clocks, variable_placement
 from lingpipe.pipeline import action_times, time_stamps, variable_values
-from lingpipe.pipeline.step_times import StepTimes
+from lingpipe.schedule.step_times import StepTimes
 from lingpipe.training import train_program
 
 

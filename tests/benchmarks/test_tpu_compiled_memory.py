@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
 from lingpipe.planner import compiled_stages, partition_plan, tpu_compiler
 from lingpipe.training import plan_compilation
 

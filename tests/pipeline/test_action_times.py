@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingpipe import schedule as schedules
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import action_times, step_times
-from lingpipe.pipeline import schedule as schedules
+from lingpipe.pipeline import action_times
+from lingpipe.schedule import step_times
 
 X = np.linspace(-1, 1, 24 * 4, dtype=np.float32).reshape(24, 4)
 

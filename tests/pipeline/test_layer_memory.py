@@ -2,9 +2,9 @@ import keras
 import pytest
 import tensorflow as tf
 
+from lingpipe import schedule as schedules
 from lingpipe.layers import keras_params
 from lingpipe.pipeline import layer_memory
-from lingpipe.pipeline import schedule as schedules
 
 layers = keras.layers
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
+from lingpipe import schedule as schedules
 from lingpipe.pipeline import layer_memory, memory_model, partition
-from lingpipe.pipeline import schedule as schedules
 from lingpipe.pipeline.layer_memory import LayerMemory
 
 FIRST = LayerMemory(weights=10, state=1, inputs=4, internals=20, outputs=8, read_inputs=4, backward=50, recomputed=65)

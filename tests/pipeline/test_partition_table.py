@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from lingpipe import schedule as schedules
 from lingpipe.pipeline import analysis, flops, layer_memory, memory_model, partition_table
-from lingpipe.pipeline import schedule as schedules
 from lingpipe.pipeline.layer_profile import LayerTime
 
 

@@ -1,4 +1,4 @@
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
 from lingpipe.planner import depth, plan
 
 

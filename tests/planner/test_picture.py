@@ -2,7 +2,7 @@ import io
 
 from PIL import Image
 
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
 from lingpipe.planner import picture, plan
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from lingpipe import schedule as schedules
 from lingpipe.pipeline import layer_memory, memory_model
-from lingpipe.pipeline import schedule as schedules
 from lingpipe.planner import accelerators, plan
 
 

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
 from lingpipe.pipeline.layer_profile import LayerTime
 from lingpipe.planner import accelerators, stage_costs
 

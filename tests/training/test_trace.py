@@ -6,7 +6,7 @@ import json
 import pytest
 from PIL import Image
 
-from lingpipe.pipeline.step_times import RECOMPUTE
+from lingpipe.schedule.step_times import RECOMPUTE
 from lingpipe.training import errors, trace
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from lingpipe.pipeline import replay
-from lingpipe.pipeline import schedule as schedules
-from lingpipe.pipeline.step_times import RECOMPUTE
+from lingpipe import schedule as schedules
+from lingpipe.schedule import simulation
+from lingpipe.schedule.step_times import RECOMPUTE
 from lingpipe.training import trace_advice
 
 
@@ -12,7 +12,7 @@ def advice(schedule=None, batch_size=64, num_cores=None, recompute=0.0, update=(
     durations = {action: seconds_of(action) for action in schedule.execution_order()}
     if recompute:
         durations.update({action._replace(kind=RECOMPUTE): recompute for action in schedule.backwards()})
-    return trace_advice.advice([replay.replay(schedule, [durations] * num_replicas, update)], batch_size, num_cores)
+    return trace_advice.advice([simulation.replay(schedule, [durations] * num_replicas, update)], batch_size, num_cores)
 
 
 def test_a_balanced_step_with_a_small_bubble_needs_none():

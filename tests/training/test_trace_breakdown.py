@@ -2,17 +2,17 @@ import dataclasses
 
 import pytest
 
-from lingpipe.pipeline import replay
-from lingpipe.pipeline import schedule as schedules
-from lingpipe.pipeline.step_times import RECOMPUTE, StepTimes
-from lingpipe.pipeline.timeline import Span
+from lingpipe import schedule as schedules
+from lingpipe.schedule import simulation
+from lingpipe.schedule.step_times import RECOMPUTE, StepTimes
+from lingpipe.schedule.timeline import Span
 from lingpipe.training import trace_breakdown
 
 
 def step_of(name='gpipe', num_devices=2, num_micro_batches=4, seconds_of=lambda action: 1.0, update=(0.0, 0.0)):
     schedule = schedules.make_schedule(name, num_devices, num_micro_batches)
     actions = list(schedule.execution_order())
-    return replay.replay(schedule, [{action: seconds_of(action) for action in actions}], update)
+    return simulation.replay(schedule, [{action: seconds_of(action) for action in actions}], update)
 
 
 def percentages(step):
@@ -76,7 +76,7 @@ def test_a_replica_that_waits_for_a_slower_one_is_imbalance():
     # replica 0  FB......     8 units, of which the devices work (2 + 8) / 2 = 5. With equal replicas none would wait.
     # replica 1  FFFBBBBB
     schedule = schedules.make_schedule('gpipe', 1, 1)
-    step = replay.replay(schedule, [{schedules.Action('F', 0, 0): seconds, schedules.Action('B', 0, 0): seconds + more}
+    step = simulation.replay(schedule, [{schedules.Action('F', 0, 0): seconds, schedules.Action('B', 0, 0): seconds + more}
                                     for seconds, more in ((1.0, 0.0), (3.0, 2.0))])
     assert percentages(step) == pytest.approx(
         {'compute': 1000 / 16, 'recompute': 0, 'bubble': 0, 'imbalance': 600 / 16, 'transfer': 0, 'update': 0}, abs=1e-9)

@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 
-from lingpipe.pipeline import replay
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
+from lingpipe.schedule import simulation
 from lingpipe.training import trace, trace_input
 
 
 def steps_that_waited(*waits, num_micro_batches=16):
     """Steps of 34 s on two devices, of which each was waited for so many seconds before."""
     schedule = schedules.make_schedule('gpipe', 2, num_micro_batches)
-    step = replay.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)])
+    step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)])
     return [dataclasses.replace(step, input_wait=(-wait - 1.0, -1.0)) for wait in waits]
 
 

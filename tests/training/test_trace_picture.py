@@ -3,8 +3,8 @@ import io
 
 from PIL import Image
 
-from lingpipe.pipeline import replay
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
+from lingpipe.schedule import simulation
 from lingpipe.training import trace_picture
 
 FORWARD, BACKWARD, UPDATE, WAIT, INPUT = (
@@ -13,7 +13,7 @@ FORWARD, BACKWARD, UPDATE, WAIT, INPUT = (
 
 def test_each_device_has_a_row_coloured_by_what_it_does():
     schedule = schedules.make_schedule('gpipe', 2, 1)
-    step = replay.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)], (0.0, 1.0))
+    step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)], (0.0, 1.0))
     image = Image.open(io.BytesIO(trace_picture.png({'measured': step}, ['device 0', 'device 1']))).convert('RGB')
     rows = [colours_of_blocks(image, y) for y in range(image.height)]
     assert [FORWARD, WAIT, BACKWARD, UPDATE] in rows
@@ -23,7 +23,7 @@ def test_each_device_has_a_row_coloured_by_what_it_does():
 def test_replicas_have_rows_of_their_own():
     schedule = schedules.make_schedule('gpipe', 1, 1)
     order = list(schedule.execution_order())
-    step = replay.replay(schedule, [dict.fromkeys(order, 1.0), dict(zip(order, (1.0, 3.0)))], (0.0, 1.0))
+    step = simulation.replay(schedule, [dict.fromkeys(order, 1.0), dict(zip(order, (1.0, 3.0)))], (0.0, 1.0))
     image = Image.open(io.BytesIO(trace_picture.png({'measured': step}, ['replica 0', 'replica 1']))).convert('RGB')
     rows = [colours_of_blocks(image, y) for y in range(image.height)]
     assert rows.index([FORWARD, BACKWARD, WAIT, UPDATE]) < rows.index([FORWARD, BACKWARD, UPDATE])
@@ -31,7 +31,7 @@ def test_replicas_have_rows_of_their_own():
 
 def test_the_wait_for_input_has_a_row_and_the_devices_wait_meanwhile():
     schedule = schedules.make_schedule('gpipe', 1, 1)
-    step = replay.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)], (0.0, 1.0))
+    step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)], (0.0, 1.0))
     waited = dataclasses.replace(step, input_wait=(-1.0, 0.0))
     image = Image.open(io.BytesIO(trace_picture.png({'measured': waited, 'simulated': step}, ['device 0']))).convert('RGB')
     rows = [colours_of_blocks(image, y) for y in range(image.height)]
@@ -54,7 +54,7 @@ def colours_of_blocks(image, y):
 
 def test_a_picture_is_small_and_as_wide_as_asked():
     schedule = schedules.make_schedule('1f1b', 4, 16)
-    step = replay.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)])
+    step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)])
     content = trace_picture.png({'measured': step, 'simulated': step}, [f'device {index}' for index in range(4)], width=800)
     assert Image.open(io.BytesIO(content)).width == 800
     assert len(content) < 60_000

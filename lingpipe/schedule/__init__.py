@@ -7,25 +7,25 @@ Pure Python: a schedule can be made, read, simulated and drawn without TensorFlo
     print(timeline.draw(), timeline.bubble_fraction, timeline.peak_activations)
 """
 
+import importlib
+import inspect
+import pkgutil
+
 from lingpipe import spelling
-from lingpipe.pipeline.action import BACKWARD, FORWARD, WEIGHT, Action
-from lingpipe.pipeline.schedule_file import from_csv, from_lists
-from lingpipe.pipeline.schedule_orders import forward_only, gpipe, interleaved_1f1b, one_forward_one_backward, zb_h1
-from lingpipe.pipeline.schedule_type import Schedule
-from lingpipe.pipeline.simulation import StageCosts
-from lingpipe.pipeline.timeline import Span, Timeline
+from lingpipe.schedule.action import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.schedule.files import from_csv, from_lists
+from lingpipe.schedule.orders import forward_only, gpipe, interleaved_1f1b, one_forward_one_backward, zb_h1
+from lingpipe.schedule.schedule_type import SCHEDULES, Schedule
+from lingpipe.schedule.simulation import StageCosts
+from lingpipe.schedule.timeline import Span, Timeline
 
 __all__ = [
     'Action', 'BACKWARD', 'FORWARD', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline', 'WEIGHT', 'forward_only',
     'from_csv', 'from_lists', 'gpipe', 'interleaved_1f1b', 'make_schedule', 'one_forward_one_backward', 'zb_h1',
 ]
 
-SCHEDULES = {
-    'gpipe': gpipe,
-    '1f1b': one_forward_one_backward,
-    'interleaved_1f1b': interleaved_1f1b,
-    'zb_h1': zb_h1,
-}
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f'{__name__}.{_module.name}')
 
 
 def make_schedule(schedule, num_devices, num_micro_batches, num_virtual_stages=1):
@@ -33,7 +33,7 @@ def make_schedule(schedule, num_devices, num_micro_batches, num_virtual_stages=1
 
     Args:
         schedule: a name of `SCHEDULES`, the path of a CSV file, or the list of each device's actions (see
-            `schedule_file.py`).
+            `files.py`).
         num_devices: K, the number of devices.
         num_micro_batches: M, the number of micro-batches.
         num_virtual_stages: V, the number of stages on each device.
@@ -56,13 +56,18 @@ def make_schedule(schedule, num_devices, num_micro_batches, num_virtual_stages=1
         raise ValueError(
             f'schedule={schedule!r} is unknown: it must be one of {sorted(SCHEDULES)}, the path of a .csv file, or a list of '
             f"each device's actions{spelling.did_you_mean(schedule, SCHEDULES)}")
-    if schedule == 'interleaved_1f1b':
-        return interleaved_1f1b(num_devices, num_micro_batches, num_virtual_stages)
+    if _has_virtual_stages(schedule):
+        return SCHEDULES[schedule](*sizes)
     if num_virtual_stages > 1:
+        others = ' or '.join(f'schedule={name!r}' for name in sorted(SCHEDULES) if _has_virtual_stages(name))
         raise ValueError(
             f'num_virtual_stages={num_virtual_stages} does not go with schedule={schedule!r}, which has one stage on each '
-            "device. Set num_virtual_stages=1, or schedule='interleaved_1f1b'.")
+            f'device. Set num_virtual_stages=1, or {others}.')
     return SCHEDULES[schedule](num_devices, num_micro_batches)
+
+
+def _has_virtual_stages(name):
+    return 'num_virtual_stages' in inspect.signature(SCHEDULES[name]).parameters
 
 
 def _fitting(schedule, num_devices, num_micro_batches, num_virtual_stages):

@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
 
 DEVICES, MICRO_BATCHES, VIRTUAL_STAGES = st.integers(1, 7), st.integers(1, 18), st.integers(2, 4)
 COSTS = st.builds(

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
 
 SIZES = [(1, 1), (1, 4), (2, 1), (3, 4), (4, 2), (5, 8)]
 
@@ -131,7 +131,7 @@ def test_settings_that_do_not_go_together_are_refused_with_the_nearest_that_do(a
 
 
 def test_schedules_need_no_tensorflow():
-    program = ("import sys; from lingpipe.pipeline import schedule as s; s.zb_h1(2, 4).simulate(); "
+    program = ("import sys; from lingpipe import schedule as s; s.zb_h1(2, 4).simulate(); "
                "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)")
     subprocess.run([sys.executable, '-c', program], check=True)
 

@@ -1,9 +1,10 @@
 """The schedules with a name, each a function of the number of devices and micro-batches."""
 
-from lingpipe.pipeline.action import BACKWARD, FORWARD, WEIGHT, Action
-from lingpipe.pipeline.schedule_type import Schedule
+from lingpipe.schedule.action import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.schedule.schedule_type import Schedule, named
 
 
+@named('gpipe')
 def gpipe(num_devices, num_micro_batches):
     """All forward passes, then all backward passes, last micro-batch first (GPipe, arXiv 1811.06965, Figure 2c).
 
@@ -25,6 +26,7 @@ def gpipe(num_devices, num_micro_batches):
         for stage in range(num_devices)])
 
 
+@named('1f1b')
 def one_forward_one_backward(num_devices, num_micro_batches):
     """1F1B: as early a backward pass as possible, then forward and backward in turn (Megatron, arXiv 2104.04473, Figure 4).
 
@@ -47,6 +49,7 @@ def one_forward_one_backward(num_devices, num_micro_batches):
         [_one_forward_one_backward_on(stage, num_devices, num_micro_batches) for stage in range(num_devices)])
 
 
+@named('interleaved_1f1b')
 def interleaved_1f1b(num_devices, num_micro_batches, num_virtual_stages):
     """1F1B with V smaller stages on each device, in a loop: stage s on device s % K (Megatron, section 2.2).
 
@@ -78,6 +81,7 @@ def interleaved_1f1b(num_devices, num_micro_batches, num_virtual_stages):
     return Schedule('interleaved_1f1b', num_devices * num_virtual_stages, num_micro_batches, tuple(devices))
 
 
+@named('zb_h1')
 def zb_h1(num_devices, num_micro_batches):
     """1F1B with the backward pass split: B, which others wait for, first; W fills what was bubble (ZB-H1).
 

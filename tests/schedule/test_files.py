@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
 
 
 def refused(rows):

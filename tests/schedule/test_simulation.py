@@ -1,6 +1,6 @@
 import pytest
 
-from lingpipe.pipeline import schedule as schedules
+from lingpipe import schedule as schedules
 
 COSTS = schedules.StageCosts
 

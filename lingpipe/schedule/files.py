@@ -13,8 +13,8 @@ import collections
 import csv
 import re
 
-from lingpipe.pipeline.action import BACKWARD, FORWARD, WEIGHT, Action
-from lingpipe.pipeline.schedule_type import Schedule
+from lingpipe.schedule.action import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.schedule.schedule_type import Schedule
 
 _CELL = re.compile(f'([0-9]+)?([{FORWARD}{BACKWARD}{WEIGHT}])([0-9]+)')
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lingpipe.pipeline import schedule as schedules
-from lingpipe.pipeline.step_times import StepTimes
+from lingpipe import schedule as schedules
+from lingpipe.schedule.step_times import StepTimes
 
 # Device 0 works 1 + 2 seconds of 8, device 1 works 1 + 3; the update that follows is no part of the pipeline's phase.
 _STEP = StepTimes(

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
-from lingpipe.pipeline.action import Action
+from lingpipe.schedule.action import Action
 
 _MOST_COLUMNS = 160
 

@@ -1,11 +1,11 @@
-"""How long a step takes and where devices wait, from what each stage costs."""
+"""How long a step takes and where devices wait, from what stages cost or from durations that were measured."""
 
 import dataclasses
 import math
 
-from lingpipe.pipeline.action import BACKWARD, FORWARD, WEIGHT
-from lingpipe.pipeline.step_times import RECOMPUTE
-from lingpipe.pipeline.timeline import Span, Timeline
+from lingpipe.schedule.action import BACKWARD, FORWARD, WEIGHT
+from lingpipe.schedule.step_times import RECOMPUTE
+from lingpipe.schedule.timeline import Span, Timeline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,3 +131,28 @@ def _transfer(schedule, transfers, source, target):
     if schedule.device_of(source) == schedule.device_of(target):
         return 0.0
     return transfers[min(source, target)]
+
+
+from lingpipe.schedule.step_times import StepTimes
+
+
+def replay(schedule, durations, update=(0.0, 0.0)):
+    """Runs a schedule on paper, with no time between the end of an action and the start of those that waited for it.
+
+    Unlike `simulation.simulate`, which knows the costs of stages, it takes a duration for each action. Replicas do not wait for
+    each other before the updates.
+
+    Args:
+        schedule: `Schedule` of each replica.
+        durations: for each replica, the dictionary from `Action` to seconds; an action that it lacks takes none. Recomputations
+            are actions of kind `RECOMPUTE`.
+        update: seconds from the end of the last action to the begin of the updates, and what an update takes.
+
+    Returns:
+        `StepTimes` that begin at 0.
+    """
+    spans = [span._replace(device=replica * schedule.num_devices + span.device)
+             for replica, seconds in enumerate(durations) for span in run(schedule, seconds)]
+    begin = max(span.end for span in spans) + update[0]
+    updates = ((begin, begin + update[1]),) * (len(durations) * schedule.num_devices)
+    return StepTimes(schedule, tuple(sorted(spans, key=lambda span: span.start)), updates, len(durations))

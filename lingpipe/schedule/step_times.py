@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from lingpipe.pipeline.action import BACKWARD, FORWARD, WEIGHT
-from lingpipe.pipeline.timeline import Timeline
+from lingpipe.schedule.action import BACKWARD, FORWARD, WEIGHT
+from lingpipe.schedule.timeline import Timeline
 
 RECOMPUTE = 'R'
 COMPUTE = (FORWARD, BACKWARD, WEIGHT)
