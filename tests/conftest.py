@@ -30,7 +30,7 @@ _OPTIMIZED = {'fuzz', 'test_gpipe_layer_schedules', 'test_layer_memory', 'test_r
 # Modules that cost little and see most of what an edit can break: `pytest -m quick` runs them.
 _QUICK = {
     'distribute': ['cluster_config', 'device_kinds', 'gradient_sums'],
-    'layers': ['attention', 'batch_normalization', 'drop_path', 'training_step'],
+    'layers': ['attention', 'base_layer', 'batch_normalization', 'drop_path'],
     'models': ['base_task', 'language_model', 'sampling', 'whole_batch_losses'],
     'optimizers': ['learning_rate_schedules'],
     'pipeline': ['control_flow', 'gpipe_layer_schedules', 'gradient_flow', 'graph_pieces', 'liveness', 'losses', 'memory_model',

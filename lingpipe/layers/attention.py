@@ -1,8 +1,30 @@
-"""Multi-head attention of a sequence to itself."""
+"""Multi-head attention of a sequence to itself or to another, and rotary positions."""
 
 import keras
+import numpy as np
 
-from lingpipe.layers import base_layer, initialization, rotary
+from lingpipe.layers import base_layer
+
+
+def rotate(vectors, start=0, largest_wavelength=10_000.0):
+    """Turns pairs of channels (i, i + h/2) at position t by the angle t / largest_wavelength^(2i / h).
+
+    The product of a query and a key turned so depends on the difference of their positions only (section 3.2.2).
+
+    Args:
+        vectors: `[batch, length, num_heads, h]`, h even.
+        start: position of the first vector; may be a tensor.
+        largest_wavelength: as above.
+
+    Returns:
+        Tensor of the same shape and dtype.
+    """
+    length, num_pairs = vectors.shape[1], vectors.shape[3] // 2
+    frequencies = largest_wavelength ** (-np.arange(num_pairs, dtype=np.float32) / num_pairs)
+    angles = keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None, None] * frequencies
+    sine, cosine = (keras.ops.cast(wave, vectors.dtype) for wave in (keras.ops.sin(angles), keras.ops.cos(angles)))
+    first, second = vectors[..., :num_pairs], vectors[..., num_pairs:]
+    return keras.ops.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 
 
 class MultiHeadAttention(base_layer.BaseLayer):
@@ -53,7 +75,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
     def _dense(self, name, units, scale):
         return keras.layers.Dense(
-            units, use_bias=self.params.use_bias, kernel_initializer=initialization.kernel_initializer(scale), name=name,
+            units, use_bias=self.params.use_bias, kernel_initializer=base_layer.kernel_initializer(scale), name=name,
             dtype=self.dtype_policy)
 
     def call(self, inputs, mask=None, training=None):
@@ -77,7 +99,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         queries, keys, values = (
             keras.ops.reshape(part, shape) for part in keras.ops.split(self.projection(inputs), 3, axis=-1))
         if self.params.use_rotary_positions:
-            queries, keys = rotary.rotate(queries, start), rotary.rotate(keys, start)
+            queries, keys = rotate(queries, start), rotate(keys, start)
         return queries, keys, values
 
     def attend(self, queries, keys, values, allowed=None, is_causal=False, training=None):
@@ -142,3 +164,49 @@ def _attention_weights(queries, keys, allowed, is_causal):
     if allowed is not None:
         logits = keras.ops.where(allowed, logits, keras.ops.cast(-1e9, dtype))
     return keras.ops.cast(keras.ops.softmax(logits), queries.dtype)
+
+
+class CrossAttention(MultiHeadAttention):
+    """Attention of a target, which has the queries, to a source, which has keys and values (arXiv 1706.03762, section 3.2.3).
+
+        target ─> dense ───> queries ────────────┐
+        source ─> dense ─┬─> keys ───────────────┤
+                         └─> values ─────────────┴─> softmax(q k / sqrt(h)) v ─> dense ─>
+    """
+
+    @classmethod
+    def Params(cls):
+        return super().Params().Delete('is_causal', 'use_rotary_positions')
+
+    def build(self, input_shape):
+        """Creates the weights; `input_shape` is that of the target, whose vectors are as large as the source's."""
+        p, model_dim = self.params, input_shape[-1]
+        self.head_dim = self._head_dim(model_dim)
+        inner_dim = p.num_heads * self.head_dim
+        self.query_projection = self._dense('query_projection', inner_dim, 1.0)
+        self.key_value_projection = self._dense('key_value_projection', 2 * inner_dim, 1.0)
+        self.output_projection = self._dense('output_projection', model_dim, p.output_scale)
+        self.dropout = keras.layers.Dropout(p.atten_dropout_prob, name='dropout', dtype=self.dtype_policy)
+        self.query_projection.build(input_shape)
+        self.key_value_projection.build(input_shape)
+        self.output_projection.build((*input_shape[:-1], inner_dim))
+
+    def call(self, inputs, source=None, source_mask=None, training=None):
+        """Attends.
+
+        Args:
+            inputs: `[batch, length, model_dim]`, the target.
+            source: `[batch, source_length, model_dim]`.
+            source_mask: boolean `[batch, source_length]`, False where nobody is to attend to; None: attend everywhere.
+            training: whether drop-out is applied.
+
+        Returns:
+            `[batch, length, model_dim]`.
+        """
+        queries = self._heads(self.query_projection(inputs))
+        keys, values = map(self._heads, keras.ops.split(self.key_value_projection(source), 2, axis=-1))
+        allowed = None if source_mask is None else source_mask[:, None, None, :]
+        return self.combine(self.attend(queries, keys, values, allowed, training=training))
+
+    def _heads(self, vectors):
+        return keras.ops.reshape(vectors, (-1, vectors.shape[1], self.params.num_heads, self.head_dim))

@@ -1,16 +1,22 @@
-"""The base of every LingPipe layer: a Keras layer that is built from its Params."""
+"""What layers share: their base class, precision, initial weights, variables of each other, and the number of the step."""
+
+import contextlib
+import threading
 
 import keras
 
-from lingpipe import hyperparams
-from lingpipe.layers import dtype_policies
+from lingpipe import hyperparams, spelling
+
+MIXED_FLOAT16 = 'mixed_float16'
+DTYPE_POLICIES = ['float32', 'mixed_bfloat16', MIXED_FLOAT16]
+_local = threading.local()
 
 
 class LayerParams(hyperparams.InstantiableParams):
     """Params of a layer, whose dtype policy is that of the layers inside it too."""
 
     def Instantiate(self, **kwargs):
-        with dtype_policies.default_policy(self.dtype_policy):
+        with default_policy(self.dtype_policy):
             return super().Instantiate(**kwargs)
 
 
@@ -47,3 +53,100 @@ class BaseLayer(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         return cls.Params().FromTextWithTypes(config['params']).Instantiate()
+
+
+@contextlib.contextmanager
+def default_policy(policy):
+    """Makes a dtype policy the one that layers created inside have by default.
+
+    Args:
+        policy: name of a Keras dtype policy, or one itself; None, and a map of policies, change nothing.
+
+    Raises:
+        ValueError: there is no such policy.
+    """
+    if policy is None or isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        yield
+        return
+    policy, before = _policy(policy), keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _policy(policy):
+    try:
+        return keras.dtype_policies.get(policy)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f'dtype_policy={policy!r} is unknown{spelling.did_you_mean(str(policy), DTYPE_POLICIES)}') from error
+
+
+def with_policy(layer_params, policy):
+    """Returns a copy of a layer's Params that names its precision: its own where it has one.
+
+    Args:
+        layer_params: InstantiableParams of a Keras layer.
+        policy: name of the policy, or None to leave it open.
+
+    Raises:
+        ValueError: the layer's constructor takes no policy.
+    """
+    copy = layer_params.Copy()
+    if policy is None:
+        return copy
+    field = next((field for field in ('dtype_policy', 'dtype') if field in copy), None)
+    if field is None and policy == 'float32':
+        return copy
+    if field is None:
+        raise ValueError(
+            f'dtype_policy={policy!r} cannot be handed on to {layer_params.cls.__name__}, which takes no argument dtype. Give '
+            'its constructor **kwargs, and pass them on in super().__init__(**kwargs).')
+    return copy if copy.Get(field) is not None else copy.Set(**{field: policy})
+
+
+def kernel_initializer(scale=1.0):
+    """Returns a new initializer: variance scale^2 / fan_in, so that outputs are `scale` times as large as inputs.
+
+    Args:
+        scale: factor of the standard deviation.
+    """
+    return keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
+
+
+def tie_layers(stack):
+    """Shows every layer with a method `tie` the others by name, so that it finds the layer that it shares with.
+
+    Args:
+        stack: list of Keras layers that are not built yet.
+
+    Raises:
+        ValueError: a layer that is to be shared with is not there.
+    """
+    by_name = {layer.name: layer for layer in stack}
+    for layer in stack:
+        if hasattr(layer, 'tie'):
+            layer.tie(by_name)
+
+
+@contextlib.contextmanager
+def training_step(step):
+    """Makes `step` what `current_training_step()` returns inside the `with` block.
+
+    The pipeline enters it around every stage, so that a layer need not own a counter of its own.
+
+    Args:
+        step: scalar int64 tensor or Python integer; None where the number is unknown.
+    """
+    outer = current_training_step()
+    _local.step = step
+    try:
+        yield
+    finally:
+        _local.step = outer
+
+
+def current_training_step():
+    """Returns the step of the innermost `training_step` block, or None outside of all."""
+    return getattr(_local, 'step', None)

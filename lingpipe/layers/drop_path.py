@@ -2,7 +2,7 @@
 
 import keras
 
-from lingpipe.layers import base_layer, training_step
+from lingpipe.layers import base_layer
 
 
 class DropPath(base_layer.BaseLayer):
@@ -51,10 +51,10 @@ class DropPath(base_layer.BaseLayer):
 
         Returns:
             A float, or a scalar float32 tensor where the schedule needs the step; the final value where no step is
-            known (see `training_step.training_step`).
+            known (see `base_layer.training_step`).
         """
         final, num_steps = self.params.final_keep_prob, self.params.num_training_steps
-        step = training_step.current_training_step()
+        step = base_layer.current_training_step()
         if not num_steps or step is None:
             return final
         return 1.0 - keras.ops.minimum(1.0, keras.ops.cast(step, 'float32') / num_steps) * (1.0 - final)

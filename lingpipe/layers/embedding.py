@@ -1,10 +1,93 @@
-"""Vectors for tokens."""
+"""Vectors for tokens and for positions, and the way back from vectors to logits, with tables that layers may share."""
 
 import math
 
 import keras
+import numpy as np
 
+from lingpipe import spelling
 from lingpipe.layers import base_layer
+
+_LARGEST_WAVELENGTH = 10_000.0
+
+
+class _AddedPositions(base_layer.BaseLayer):
+    """Adds a table of vectors, one a position, then applies the drop-out of the network's input."""
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('input_dropout_prob', 0.0, 'Drop-out of what goes into the first block.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        self.supports_masking = True
+        self.dropout = keras.layers.Dropout(params.input_dropout_prob, name='dropout', dtype=self.dtype_policy)
+
+    def call(self, inputs, start=0, training=None):
+        """Adds positions.
+
+        Args:
+            inputs: `[batch, length, model_dim]`.
+            start: position of the first vector.
+            training: whether drop-out is applied.
+
+        Returns:
+            `[batch, length, model_dim]`.
+        """
+        vectors = keras.ops.cast(self.vectors(start, inputs.shape[1], inputs.shape[2]), inputs.dtype)
+        return self.dropout(inputs + vectors, training=training)
+
+    def decode(self, inputs, cache, start):
+        """Adds the positions from `start` on; keeps nothing."""
+        return self(inputs, start=start), cache
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+class NoPositions(_AddedPositions):
+    """Adds nothing, for networks with rotary positions; only the drop-out of the input is left."""
+
+    def vectors(self, start, length, model_dim):
+        del start
+        return keras.ops.zeros((length, model_dim))
+
+
+class LearnedPositions(_AddedPositions):
+    """Adds a trained vector for each position up to `max_length`."""
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('max_length', None, 'Number of positions.')
+        return p
+
+    def build(self, input_shape):
+        _, length, model_dim = input_shape
+        if self.params.max_length is None or (length or 0) > self.params.max_length:
+            raise ValueError(f'LearnedPositions.max_length is {self.params.max_length}, but sequences have {length} '
+                             f'positions. Set it to {length} at least.')
+        self.table = self.add_weight(
+            name='table', shape=(self.params.max_length, model_dim),
+            initializer=keras.initializers.RandomNormal(stddev=0.02))
+
+    def vectors(self, start, length, model_dim):
+        return keras.ops.slice(self.table, (start, 0), (length, model_dim))
+
+
+class SinusoidalPositions(_AddedPositions):
+    """Adds sin(t / 10000^(i / (d/2))) in the first half of the d channels and the cosine in the second, t from 0.
+
+    The formula is that of arXiv 1706.03762, section 3.5, with sines and cosines side by side as in Lingvo, not interleaved.
+    """
+
+    def vectors(self, start, length, model_dim):
+        num_waves = model_dim // 2
+        frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
+        angles = keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies[None, :]
+        return keras.ops.concatenate([keras.ops.sin(angles), keras.ops.cos(angles)], axis=-1)
 
 
 class TokenEmbedding(base_layer.BaseLayer):
@@ -54,3 +137,103 @@ class TokenEmbedding(base_layer.BaseLayer):
 def _check_positive(field, value):
     if not isinstance(value, int) or value < 1:
         raise ValueError(f'TokenEmbedding.{field} is {value!r}; it must be an integer of at least 1. Set it.')
+
+
+class TiedTable:
+    """What a layer with the fields `tied_to` and `vocab_size` needs to use another layer's table (arXiv 1608.05859).
+
+    Wherever that embedding lives, the pipeline sends the table to the partition of this layer, and its gradients back.
+    Alone, as when it is analysed or exported, the layer makes a table of its own.
+    """
+
+    _tied_embedding = staticmethod(lambda: None)  # a function, since a layer as an attribute would count as a part of this one
+
+    @staticmethod
+    def define_field(p):
+        """Adds the field `tied_to` to the Params of the layer."""
+        p.Define('tied_to', None, 'Name of the TokenEmbedding whose table is used; None: a table of its own.')
+
+    def tie(self, layers):
+        """Finds the embedding whose table is shared; a stack calls this before it is built.
+
+        Args:
+            layers: dictionary from name to layer of the same stack.
+
+        Raises:
+            ValueError: there is no such embedding.
+        """
+        name = self.params.tied_to
+        if name is None:
+            return
+        embeddings = [each for each, layer in layers.items() if isinstance(layer, TokenEmbedding)]
+        if name not in embeddings:
+            raise ValueError(f'{type(self).__name__}.tied_to is {name!r}, which is no TokenEmbedding of the stack'
+                             f'{spelling.did_you_mean(str(name), embeddings)} Set it to the name of one, or to None.')
+        self._tied_embedding = lambda: layers[name]
+
+    @property
+    def borrowed_variables(self):
+        """List of the variables that count at another layer."""
+        return [] if self.params.tied_to is None else [self.table]
+
+    def shared_table(self, vocab_size, model_dim):
+        """Returns the table of the embedding that this layer is tied to, or None where it is tied to none.
+
+        Args:
+            vocab_size: number of different tokens.
+            model_dim: size of a vector.
+
+        Raises:
+            ValueError: the table has another shape.
+        """
+        tied = self._tied_embedding()
+        if tied is None:
+            return None
+        if tuple(tied.table.shape) != (vocab_size, model_dim):
+            raise ValueError(
+                f'{type(self).__name__}.tied_to is {tied.name!r}, whose table has shape {tuple(tied.table.shape)}, but '
+                f'{(vocab_size, model_dim)} is needed. Give both one vocab_size, or set tied_to to None.')
+        return tied.table
+
+
+class SoftmaxHead(TiedTable, base_layer.BaseLayer):
+    """A layer norm and a product with one vector a token; the softmax itself is part of the loss.
+
+    With `tied_to` these vectors are the table of an embedding of the same stack; see `TiedTable`.
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('vocab_size', None, 'Number of different tokens.')
+        cls.define_field(p)
+        p.Define('use_bias', True, 'Whether a bias for each token is added.')
+        p.Define('norm_epsilon', 1e-6, 'Added to the variance in the layer norm.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        self.supports_masking = True
+        if not isinstance(params.vocab_size, int) or params.vocab_size < 1:
+            raise ValueError(f'SoftmaxHead.vocab_size is {params.vocab_size!r}; it must be an integer of at least 1. Set it.')
+        self.norm = keras.layers.LayerNormalization(epsilon=params.norm_epsilon, name='norm', dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        vocab_size, model_dim = self.params.vocab_size, input_shape[-1]
+        self.norm.build(input_shape)
+        self.table = self.shared_table(vocab_size, model_dim)
+        if self.table is None:
+            initializer = keras.initializers.RandomNormal(stddev=model_dim**-0.5)
+            self.table = self.add_weight(name='table', shape=(vocab_size, model_dim), initializer=initializer)
+        if self.params.use_bias:
+            self.bias = self.add_weight(name='bias', shape=(vocab_size,), initializer='zeros')
+
+    def call(self, inputs):
+        """Maps `[batch, length, model_dim]` to logits `[batch, length, vocab_size]` of at least float32."""
+        logits = keras.ops.einsum('btd,vd->btv', self.norm(inputs), self.table)
+        if self.params.use_bias:
+            logits += self.bias
+        return keras.ops.cast(logits, keras.backend.result_type(logits.dtype, 'float32'))
+
+    def compute_output_shape(self, input_shape):
+        return *input_shape[:-1], self.params.vocab_size

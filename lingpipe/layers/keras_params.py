@@ -14,7 +14,7 @@ import textwrap
 import keras
 
 from lingpipe import hyperparams, spelling
-from lingpipe.layers import dtype_policies
+from lingpipe.layers import base_layer
 from lingpipe.params_text import param_tree
 
 
@@ -86,7 +86,7 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
         Raises:
             ValueError: a required argument is not set.
         """
-        with dtype_policies.default_policy(self._dtype_policy(kwargs)):
+        with base_layer.default_policy(self._dtype_policy(kwargs)):
             return self._instantiate(kwargs)
 
     def _dtype_policy(self, kwargs):

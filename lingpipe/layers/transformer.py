@@ -1,10 +1,128 @@
 """Transformer language models, as a sequence of layers that a pipeline can cut anywhere."""
 
+import keras
+
 from lingpipe import spelling
-from lingpipe.layers import embedding, softmax_head, transformer_block
-from lingpipe.layers import positions as position_layers
+from lingpipe.layers import attention, base_layer, embedding
+from lingpipe.layers import embedding as position_layers
 
 POSITIONS = ('learned', 'none', 'rotary', 'sinusoidal')
+
+
+class FeedForward(base_layer.BaseLayer):
+    """Two dense layers with an activation between them, optionally gated.
+
+        plain:  activation(x W) V                  gated:  (activation(x W) * x U) V
+
+    With 'gelu' the gated form is GEGLU, with 'silu' SwiGLU (arXiv 2002.05202, section 2).
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('hidden_dim', None, 'Size of the hidden layer.')
+        p.Define('activation', 'gelu', "Name of a Keras activation, such as 'gelu', 'relu' or 'silu'.")
+        p.Define('is_gated', False, 'Whether a second product gates the hidden layer.')
+        p.Define('use_bias', True, 'Whether the dense layers have biases.')
+        p.Define('relu_dropout_prob', 0.0, 'Drop-out of the hidden layer.')
+        p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        if not isinstance(params.hidden_dim, int) or params.hidden_dim < 1:
+            raise ValueError(f'FeedForward.hidden_dim is {params.hidden_dim!r}; it must be an integer of at least 1. Set it, '
+                             'usually to four times the size of the vectors.')
+
+    def build(self, input_shape):
+        p = self.params
+        self.activation = keras.activations.get(p.activation)
+        self.hidden = self._dense('hidden', p.hidden_dim * (1 + p.is_gated), 1.0)
+        self.output_projection = self._dense('output_projection', input_shape[-1], p.output_scale)
+        self.dropout = keras.layers.Dropout(p.relu_dropout_prob, name='dropout', dtype=self.dtype_policy)
+        self.hidden.build(input_shape)
+        self.output_projection.build((*input_shape[:-1], p.hidden_dim))
+
+    def _dense(self, name, units, scale):
+        return keras.layers.Dense(
+            units, use_bias=self.params.use_bias, kernel_initializer=base_layer.kernel_initializer(scale), name=name,
+            dtype=self.dtype_policy)
+
+    def call(self, inputs, training=None):
+        """Maps `[batch, length, model_dim]` to the same shape."""
+        hidden = self.hidden(inputs)
+        if self.params.is_gated:
+            hidden, gate = keras.ops.split(hidden, 2, axis=-1)
+            hidden = self.activation(hidden) * gate
+        else:
+            hidden = self.activation(hidden)
+        return self.output_projection(self.dropout(hidden, training=training))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+class TransformerBlock(base_layer.BaseLayer):
+    """Self-attention and a feed-forward network, each after a layer norm ('pre-LN') and beside a skip.
+
+        x ─┬─> norm ─> attention ─> drop-out ─> + ─┬─> norm ─> feed-forward ─> drop-out ─> + ─>
+           └────────────────────────────────────┘  └───────────────────────────────────────┘
+
+    With the norm inside the branch gradients are well-behaved at the start for any depth (arXiv 2002.04745, section 3).
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('attention', attention.MultiHeadAttention.Params(), 'The attention.')
+        p.Define('feed_forward', FeedForward.Params(), 'The feed-forward network.')
+        p.Define('residual_dropout_prob', 0.0, 'Drop-out of both branches before they are added.')
+        p.Define('norm_epsilon', 1e-6, 'Added to the variance in layer norms.')
+        return p
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+        self.supports_masking = True
+        self.attention = self._child(params.attention, 'attention')
+        self.feed_forward = self._child(params.feed_forward, 'feed_forward')
+        self.attention_norm = self._norm('attention_norm')
+        self.feed_forward_norm = self._norm('feed_forward_norm')
+        self.attention_dropout = self._dropout('attention_dropout')
+        self.feed_forward_dropout = self._dropout('feed_forward_dropout')
+
+    def _child(self, params, name):
+        return params.Copy().Set(name=name, dtype_policy=self.dtype_policy.name).Instantiate()
+
+    def _norm(self, name):
+        return keras.layers.LayerNormalization(epsilon=self.params.norm_epsilon, name=name, dtype=self.dtype_policy)
+
+    def _dropout(self, name):
+        return keras.layers.Dropout(self.params.residual_dropout_prob, name=name, dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        for layer in (self.attention_norm, self.attention, self.feed_forward_norm, self.feed_forward):
+            layer.build(input_shape)
+
+    def call(self, inputs, mask=None, training=None):
+        """Maps `[batch, length, model_dim]` to the same shape; see `MultiHeadAttention.call` for `mask`."""
+        attended = self.attention(self.attention_norm(inputs), mask=mask, training=training)
+        return self._transform(inputs + self.attention_dropout(attended, training=training), training)
+
+    def _transform(self, x, training):
+        transformed = self.feed_forward(self.feed_forward_norm(x), training=training)
+        return x + self.feed_forward_dropout(transformed, training=training)
+
+    def initial_cache(self, batch_size, length):
+        """Returns the empty cache of `decode`; see `MultiHeadAttention.initial_cache`."""
+        return self.attention.initial_cache(batch_size, length)
+
+    def decode(self, inputs, cache, start):
+        """Maps the next vectors of a sequence, as `MultiHeadAttention.decode` does."""
+        attended, cache = self.attention.decode(self.attention_norm(inputs), cache, start)
+        return self._transform(inputs + attended, training=False), cache
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
 
 
 def transformer_lm_layers(
@@ -42,7 +160,7 @@ def transformer_lm_layers(
         ValueError: `positions` is none of POSITIONS.
     """
     branch_scale = (2 * num_layers) ** -0.5  # the sum of all branches starts as large as the input (GPT-2, section 2.3)
-    block = transformer_block.TransformerBlock.Params().Set(residual_dropout_prob=residual_dropout_prob)
+    block = TransformerBlock.Params().Set(residual_dropout_prob=residual_dropout_prob)
     block.attention.Set(
         num_heads=num_heads, use_rotary_positions=positions == 'rotary', use_bias=use_bias,
         atten_dropout_prob=atten_dropout_prob, output_scale=branch_scale)
@@ -53,7 +171,7 @@ def transformer_lm_layers(
         embedding.TokenEmbedding.Params().Set(name='embedding', vocab_size=vocab_size, model_dim=model_dim),
         _positions_params(positions, max_length).Set(name='positions', input_dropout_prob=input_dropout_prob),
         *[block.Copy().Set(name=f'block_{index}') for index in range(num_layers)],
-        softmax_head.SoftmaxHead.Params().Set(
+        embedding.SoftmaxHead.Params().Set(
             name='softmax', vocab_size=vocab_size, tied_to='embedding' if is_tied else None, use_bias=use_bias)]
 
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.layers import dtype_policies
+from lingpipe.layers import base_layer
 from lingpipe.pipeline import gpipe_layer, losses
 
 
@@ -19,7 +19,7 @@ class BaseTask:
         p = hyperparams.InstantiableParams(cls)
         p.Define('name', None, 'Name of the task.')
         p.Define('body', gpipe_layer.GPipeLayer.Params().Set(name='body'), 'The stack of layers, as GPipeLayer params.')
-        p.Define('dtype_policy', None, f'Precision of the body where it names none: one of {dtype_policies.CHOICES}.')
+        p.Define('dtype_policy', None, f'Precision of the body where it names none: one of {base_layer.DTYPE_POLICIES}.')
         p.Define('train', train_params(), 'How the task is trained.')
         p.Define('eval', eval_params(), 'How the task is evaluated.')
         return p

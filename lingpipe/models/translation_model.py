@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.layers import encoder_decoder
+from lingpipe.layers import translation
 from lingpipe.models import base_task, beam_search, text_translation, token_losses
 from lingpipe.pipeline import variable_values
 
@@ -86,7 +86,7 @@ class TranslationModel(base_task.BaseTask):
         batch_size = source.shape[0]
         values = _Values(self.body, read)
         begin = next(index for index, layer in enumerate(self.body.stack)
-                     if isinstance(layer, encoder_decoder.TargetEmbedding))
+                     if isinstance(layer, translation.TargetEmbedding))
         target = tf.zeros([batch_size, max_length], tf.int32)  # the encoder hands it on
         encoded = values.run(self.body.stack[:begin], {'source': source, 'target': target})
         encoded = {name: tf.repeat(part, beam_size, axis=0) for name, part in encoded.items()}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.layers import dtype_policies, unallocated
+from lingpipe.layers import base_layer, unallocated
 from lingpipe.pipeline import control_flow, stage
 from lingpipe.pipeline import flops as flops_module
 
@@ -76,7 +76,7 @@ def named_layer_params(layer_params, dtype_policy=None):
             raise ValueError(
                 f'layers[{index}], a {params.cls.__name__}, takes no argument name, which checkpoints need. Give its '
                 'constructor **kwargs, and pass them on in super().__init__(**kwargs).')
-        named.append(dtype_policies.with_policy(params, dtype_policy).Set(name=params.name or default))
+        named.append(base_layer.with_policy(params, dtype_policy).Set(name=params.name or default))
     names = [params.name for params in named]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:

@@ -18,7 +18,7 @@ from lingpipe.distribute import (
     logical_cores,
     variable_placement,
 )
-from lingpipe.layers import base_layer, tying, unallocated
+from lingpipe.layers import base_layer, unallocated
 from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
     balancing,
@@ -207,7 +207,7 @@ class GPipeLayer(base_layer.BaseLayer):
     def _make_layers(self):
         self._layer_params = analyses.named_layer_params(self.params.layers, self.params.dtype_policy)
         self.stack = [layer_params.Instantiate() for layer_params in self._layer_params]
-        tying.tie_layers(self.stack)
+        base_layer.tie_layers(self.stack)
 
     def _analyse(self, input_specs):
         return analyses.analyse_layers(self._layer_params, input_specs)

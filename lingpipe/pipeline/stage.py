@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.distribute import device_calls, device_kinds, workers
-from lingpipe.layers import replica_sums, training_step
+from lingpipe.layers import base_layer, replica_sums
 from lingpipe.pipeline import (
     batch_statistics,
     boundary,
@@ -188,7 +188,7 @@ class Stage:
             `StageCall`.
         """
         between, scope = [inputs], stage_scope.StageScope(self.variables(), values, seeds, watch)
-        with (scope, training_step.training_step(step), scope.recording(batch_statistics.batch_norms(self.layers)),
+        with (scope, base_layer.training_step(step), scope.recording(batch_statistics.batch_norms(self.layers)),
               custom_gradients.refusing_hidden_weights(scope)):
             for index, segment in enumerate(self.segments):
                 scope.enter(segment, index, by_layer)

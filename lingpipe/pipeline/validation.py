@@ -7,7 +7,7 @@ import tensorflow as tf
 from lingpipe import schedule as schedules
 from lingpipe import spelling
 from lingpipe.distribute import device_kinds, gradient_sums
-from lingpipe.layers import dtype_policies
+from lingpipe.layers import base_layer
 from lingpipe.pipeline import partition
 
 _CHOICES = {
@@ -40,7 +40,7 @@ def validate_gpipe_params(p, num_layers):
     for field, choices in _CHOICES.items():
         _check_choice(field, getattr(p, field), choices)
     if p.dtype_policy is not None:
-        _check_choice('dtype_policy', p.dtype_policy, dtype_policies.CHOICES)
+        _check_choice('dtype_policy', p.dtype_policy, base_layer.DTYPE_POLICIES)
     _check_memory_fields(p)
     num_stages = p.num_partitions * p.num_virtual_stages
     if num_stages > num_layers:

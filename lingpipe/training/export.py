@@ -5,7 +5,7 @@ import types
 import keras
 import tensorflow as tf
 
-from lingpipe.layers import tying
+from lingpipe.layers import base_layer
 from lingpipe.pipeline import analysis
 from lingpipe.training import checkpoints, experiment
 from lingpipe.training import logdir as logdirs
@@ -34,7 +34,7 @@ class Exporter:
         body = experiment.body_params(params)
         self._body = types.SimpleNamespace(
             stack=[p.Instantiate() for p in analysis.named_layer_params(body.layers, body.dtype_policy)])
-        tying.tie_layers(self._body.stack)
+        base_layer.tie_layers(self._body.stack)
         self._model = self._build(params.task.name or 'model')
 
     def run(self, path=None):

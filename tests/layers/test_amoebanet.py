@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.layers import amoebanet, training_step, unallocated
+from lingpipe.layers import amoebanet, base_layer, unallocated
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +159,7 @@ def trained(genotype):
     layers = make_layers(genotype=genotype, num_cells=2, reduction_size=8, num_classes=5,
                          drop_path_final_keep_prob=0.9, drop_path_num_steps=10)
     shapes = build(layers, (None, *IMAGES.shape[1:]))
-    with training_step.training_step(5), tf.GradientTape() as tape:
+    with base_layer.training_step(5), tf.GradientTape() as tape:
         outputs = run(layers, IMAGES, training=True)
         loss = tf.reduce_mean(outputs[0]**2) + 0.4 * tf.reduce_mean(outputs[1]**2)
     return Trained(layers, shapes, outputs, tape.gradient(loss, [weight.value for weight in weights_of(layers)]))

@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from lingpipe.layers import attention, rotary
+from lingpipe.layers import attention
 
 _SPEC = importlib.util.spec_from_file_location(
     'transformer_reference', pathlib.Path(__file__).with_name('transformer_reference.py'))
@@ -75,7 +75,7 @@ def test_keys_and_values_of_earlier_positions_can_be_kept(is_rotary):
 
 def test_products_of_rotated_vectors_depend_on_the_distance_alone():
     vectors = np.random.default_rng(2).normal(size=(2, 1, 7, 1, 6)).astype(np.float32)
-    near, far = ([rotary.rotate(x, start)[0, :, 0].numpy() for x in vectors] for start in (0, 100))
+    near, far = ([attention.rotate(x, start)[0, :, 0].numpy() for x in vectors] for start in (0, 100))
     assert not np.allclose(near[0], far[0], atol=0.1)
     np.testing.assert_allclose(near[0] @ near[1].T, far[0] @ far[1].T, atol=1e-4)
     np.testing.assert_allclose(near[0], reference.rotate(vectors[0, 0, :, 0]), atol=1e-5)

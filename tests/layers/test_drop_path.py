@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.layers import drop_path, training_step
+from lingpipe.layers import base_layer, drop_path
 
 
 @pytest.fixture(autouse=True)
@@ -31,20 +31,20 @@ def test_drop_path_drops_whole_examples_and_keeps_the_expected_value():
 @pytest.mark.parametrize('as_step', [int, lambda step: tf.constant(step, tf.int64)])
 def test_keep_prob_falls_linearly_to_its_final_value(step, keep_prob, as_step):
     layer = make_drop_path(final_keep_prob=0.7, num_training_steps=1000)
-    with training_step.training_step(as_step(step)):
+    with base_layer.training_step(as_step(step)):
         assert float(layer.keep_prob()) == pytest.approx(keep_prob)
 
 
 @pytest.mark.parametrize('step, num_training_steps', [(None, 1000), (10, None), (10, 0)])
 def test_keep_prob_is_final_without_a_step_or_a_schedule(step, num_training_steps):
     layer = make_drop_path(final_keep_prob=0.6, num_training_steps=num_training_steps)
-    with training_step.training_step(step):
+    with base_layer.training_step(step):
         assert layer.keep_prob() == 0.6
 
 
 def test_drop_path_keeps_everything_at_the_first_step():
     inputs = tf.ones((1000, 1, 1, 1))
-    with training_step.training_step(0):
+    with base_layer.training_step(0):
         outputs = make_drop_path(num_training_steps=10)(inputs, training=True)
     np.testing.assert_array_equal(outputs, inputs)
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import lingpipe
-from lingpipe.layers import embedding, feed_forward, positions, softmax_head, transformer, transformer_block
+from lingpipe.layers import embedding, transformer
 from lingpipe.pipeline import analysis
 
 _SPEC = importlib.util.spec_from_file_location(
@@ -28,7 +28,7 @@ def built(params, shape=(None, 5, 8)):
 
 
 def block_params(**fields):
-    p = transformer_block.TransformerBlock.Params().Set(**fields)
+    p = transformer.TransformerBlock.Params().Set(**fields)
     p.attention.Set(num_heads=2)
     p.feed_forward.Set(hidden_dim=16)
     return p
@@ -67,7 +67,7 @@ def test_a_block_is_that_of_the_formula():
 
 @pytest.mark.parametrize('activation', ['gelu', 'silu'])
 def test_a_gated_feed_forward_network_multiplies_two_products(activation):
-    layer = built(feed_forward.FeedForward.Params().Set(hidden_dim=3, is_gated=True, activation=activation))
+    layer = built(transformer.FeedForward.Params().Set(hidden_dim=3, is_gated=True, activation=activation))
     kernel, bias, output_kernel, output_bias = layer.get_weights()
     hidden, gate = np.split(X @ kernel + bias, 2, -1)
     expected = (keras.activations.get(activation)(hidden) * gate) @ output_kernel + output_bias
@@ -95,7 +95,7 @@ def test_the_embedding_starts_with_vectors_of_variance_one():
 
 
 def test_sinusoidal_positions_by_the_formula():
-    added = positions.SinusoidalPositions.Params().Instantiate()(np.zeros([1, 5, 8], np.float32))
+    added = embedding.SinusoidalPositions.Params().Instantiate()(np.zeros([1, 5, 8], np.float32))
     for t in range(5):
         for i in range(4):
             angle = t / 10_000 ** (i / 4)
@@ -103,12 +103,12 @@ def test_sinusoidal_positions_by_the_formula():
 
 
 def test_learned_positions_are_added_from_any_start():
-    layer = built(positions.LearnedPositions.Params().Set(max_length=9))
+    layer = built(embedding.LearnedPositions.Params().Set(max_length=9))
     table = layer.get_weights()[0]
     np.testing.assert_allclose(layer(X), X + table[:5], rtol=1e-5)
     np.testing.assert_allclose(layer(X, start=4), X + table[4:], rtol=1e-5)
     with pytest.raises(ValueError, match='max_length is 4, but sequences have 5'):
-        positions.LearnedPositions.Params().Set(max_length=4).Instantiate().build((None, 5, 8))
+        embedding.LearnedPositions.Params().Set(max_length=4).Instantiate().build((None, 5, 8))
 
 
 @pytest.mark.parametrize('kind', transformer.POSITIONS)
@@ -169,7 +169,7 @@ def test_what_a_softmax_cannot_be_tied_to_is_named():
     with pytest.raises(ValueError, match="tied_to is 'block_0', which is no TokenEmbedding of the stack; there are: embedding. Set it"):
         lingpipe.GPipeLayer.Params().Set(name='pipe', layers=layers).Instantiate()
     with pytest.raises(ValueError, match='whose table has shape .* is needed'):
-        head = softmax_head.SoftmaxHead.Params().Set(vocab_size=5, tied_to='table').Instantiate()
+        head = embedding.SoftmaxHead.Params().Set(vocab_size=5, tied_to='table').Instantiate()
         head.tie({'table': built(embedding.TokenEmbedding.Params().Set(vocab_size=11, model_dim=8), (None, 5))})
         head.build((None, 5, 8))
 
@@ -185,7 +185,7 @@ def test_unknown_positions_are_refused(fields, words):
 
 @pytest.mark.parametrize('params', [
     embedding.TokenEmbedding.Params(), embedding.TokenEmbedding.Params().Set(vocab_size=3, model_dim=0),
-    softmax_head.SoftmaxHead.Params(), feed_forward.FeedForward.Params().Set(hidden_dim=2.5)])
+    embedding.SoftmaxHead.Params(), transformer.FeedForward.Params().Set(hidden_dim=2.5)])
 def test_sizes_that_are_missing_or_wrong_are_refused(params):
     with pytest.raises(ValueError, match='must be an integer of at least 1. Set it'):
         params.Instantiate()

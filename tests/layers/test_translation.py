@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import lingpipe
-from lingpipe.layers import cross_attention, encoder_decoder, softmax_head, translation
+from lingpipe.layers import attention, embedding, translation
 from lingpipe.pipeline import analysis
 
 RNG = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def with_part(name, rows):
 
 
 def test_cross_attention_is_that_of_keras():
-    layer = cross_attention.CrossAttention.Params().Set(name='layer', num_heads=2).Instantiate()
+    layer = attention.CrossAttention.Params().Set(name='layer', num_heads=2).Instantiate()
     target, source = (RNG.normal(size=(3, length, 8)).astype(np.float32) for length in (4, 6))
     mask = RNG.random((3, 6)) < 0.7
     layer.build(target.shape)
@@ -127,9 +127,9 @@ def test_feed_forward_networks_start_smaller_the_deeper_the_network():
 
 
 def test_logits_keep_within_bounds():
-    head = encoder_decoder.TranslationHead.Params().Set(vocab_size=11, logits_abs_max=0.5).Instantiate()
+    head = translation.TranslationHead.Params().Set(vocab_size=11, logits_abs_max=0.5).Instantiate()
     inputs = {'target': RNG.normal(size=(2, 5, 8)).astype(np.float32)}
-    logits, free = head(inputs), softmax_head.SoftmaxHead.call(head, inputs['target']).numpy()
+    logits, free = head(inputs), embedding.SoftmaxHead.call(head, inputs['target']).numpy()
     assert np.abs(free).max() > 0.5
     np.testing.assert_allclose(logits, free.clip(-0.5, 0.5), atol=1e-6)
 
@@ -146,11 +146,11 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="shared_tables is 'al'; did you mean all"):
         small_layers(shared_tables='al')
     with pytest.raises(ValueError, match='CrossAttention.num_heads is 3, but vectors have 8'):
-        cross_attention.CrossAttention.Params().Set(num_heads=3).Instantiate().build((None, 5, 8))
-    layer = encoder_decoder.TargetEmbedding.Params().Set(vocab_size=3, model_dim=4, tied_to='decoder').Instantiate()
+        attention.CrossAttention.Params().Set(num_heads=3).Instantiate().build((None, 5, 8))
+    layer = translation.TargetEmbedding.Params().Set(vocab_size=3, model_dim=4, tied_to='decoder').Instantiate()
     with pytest.raises(ValueError, match="TargetEmbedding.tied_to is 'decoder', which is no TokenEmbedding of the stack"):
         layer.tie({})
-    table = encoder_decoder.SourceEmbedding.Params().Set(name='decoder', vocab_size=5, model_dim=4).Instantiate()
+    table = translation.SourceEmbedding.Params().Set(name='decoder', vocab_size=5, model_dim=4).Instantiate()
     table.build({'source': (None, 5), 'target': (None, 5)})
     layer.tie({'decoder': table})
     with pytest.raises(ValueError, match='whose table has shape .* is needed'):

@@ -3,16 +3,16 @@ import functools
 import keras
 import tensorflow as tf
 
-from lingpipe.layers import embedding, feed_forward, softmax_head
+from lingpipe.layers import embedding, transformer
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.planner import spmd_program
 
 
 @functools.cache
 def lower(num_partitions, recompute='stage'):
-    stages = [feed_forward.FeedForward.Params().Set(name=f'stage_{index}', hidden_dim=8) for index in range(2)]
+    stages = [transformer.FeedForward.Params().Set(name=f'stage_{index}', hidden_dim=8) for index in range(2)]
     layers = [embedding.TokenEmbedding.Params().Set(name='embedding', vocab_size=16, model_dim=8), *stages,
-              softmax_head.SoftmaxHead.Params().Set(name='softmax', vocab_size=16)]
+              embedding.SoftmaxHead.Params().Set(name='softmax', vocab_size=16)]
     body = gpipe_layer.GPipeLayer.Params().Set(
         name='body', num_partitions=num_partitions, num_micro_batches=2, layers=layers, recompute=recompute)
     tokens = tf.TensorSpec([4, 4], tf.int32)
