@@ -17,8 +17,8 @@ import line_chart
 from absl import app, flags
 
 from lingpipe import base_model_params, optimizers
+from lingpipe.data import image_input
 from lingpipe.distribute import local_devices
-from lingpipe.input import image_input
 from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
 

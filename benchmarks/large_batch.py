@@ -16,7 +16,7 @@ import line_chart
 from absl import app, flags
 
 from lingpipe import base_model_params, optimizers
-from lingpipe.input import image_input
+from lingpipe.data import image_input
 from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
 from lingpipe.optimizers import large_batch_rates

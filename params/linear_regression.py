@@ -6,7 +6,7 @@
 import keras
 
 from lingpipe import base_model_params, layers, model_registry
-from lingpipe.input import linear_input
+from lingpipe.data import linear_input
 from lingpipe.models import linear_regression
 
 

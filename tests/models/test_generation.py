@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import byte_tokenizer
+from lingpipe.data import tokenization
 from lingpipe.layers import attention, transformer
 from lingpipe.models import generation, incremental_decoding
 from lingpipe.models import sampling as samplings
@@ -125,7 +125,7 @@ class _Spelling:
 
 
 def test_text_comes_in_whole_characters_and_stops_where_the_document_ends():
-    tokenizer = byte_tokenizer.ByteTokenizer.Params().Instantiate()
+    tokenizer = tokenization.ByteTokenizer.Params().Instantiate()
     spelling = _Spelling([*'aλ!'.encode(), 0, 65])
     assert list(generation.text_pieces(spelling, tokenizer, 'Grün', 10)) == ['a', 'λ', '!']
     assert spelling.prompt == [0, *'Grün'.encode()]

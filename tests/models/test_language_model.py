@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.input import byte_tokenizer
+from lingpipe.data import tokenization
 from lingpipe.models import language_model, n_gram
 
 RNG = np.random.default_rng(0)
@@ -62,7 +62,7 @@ class _Text:
 
     def __init__(self, tokens):
         self.tokens = np.array(tokens)
-        self.tokenizer = byte_tokenizer.ByteTokenizer.Params().Instantiate()
+        self.tokenizer = tokenization.ByteTokenizer.Params().Instantiate()
 
     def Instantiate(self):
         return self

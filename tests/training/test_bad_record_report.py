@@ -6,10 +6,10 @@ import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe import base_model_params, layers
-from lingpipe.input import image_input
+from lingpipe.data import image_input
 from lingpipe.models import image_classifier
 from lingpipe.training import bad_record_report, errors, trainer
-from tests.input import photographs
+from tests.data import photographs
 
 
 @pytest.fixture(scope='module')

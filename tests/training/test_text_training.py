@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import base_model_params, layers
-from lingpipe.input import text_input
+from lingpipe.data import text_input
 from lingpipe.layers import transformer
 from lingpipe.models import language_model, sampling
 from lingpipe.training import errors, evaluation, export, generation, trainer

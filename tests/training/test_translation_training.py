@@ -6,7 +6,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from lingpipe import base_model_params, layers
-from lingpipe.input import translation_input
+from lingpipe.data import translation_input
 from lingpipe.layers import translation
 from lingpipe.models import translation_model
 from lingpipe.training import evaluation, export, trainer

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import base_model_params, layers, model_registry
-from lingpipe.input import image_input
+from lingpipe.data import image_input
 from lingpipe.models import image_classifier
 
 POISONED_STEP = 6

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe import spelling
-from lingpipe.input import data_options, digits_dataset, tfds_builders  # noqa: F401  (digits_dataset registers 'digits')
+from lingpipe.data import base_input, tfds_builders
 
 
 class TfdsImages:
@@ -63,7 +63,7 @@ class TfdsImages:
         read_config = tfds.ReadConfig(
             shuffle_seed=shuffle_seed, shuffle_reshuffle_each_iteration=False, try_autocache=False, skip_prefetch=True,
             add_tfds_id=True, num_parallel_calls_for_decode=num_parallel_calls,
-            num_parallel_calls_for_interleave_files=data_options.parallel_calls(num_parallel_calls))
+            num_parallel_calls_for_interleave_files=base_input.parallel_calls(num_parallel_calls))
         with _without_advice():
             examples = self._builder.as_dataset(
                 split=self._split, shuffle_files=shuffle_files, decoders={'image': tfds.decode.SkipDecoding()},

@@ -11,12 +11,17 @@ batch(examples)        -> (images uint8 [batch, height, width, channels], labels
 A problem is an empty string, or tells which record cannot be used and why; see `bad_records`.
 """
 
-import tensorflow as tf
+import functools
 
-from lingpipe.input import data_options
+import tensorflow as tf
+from absl import logging
+
+from lingpipe.data import base_input, image_pixels
 
 # Images that are worked on in one call. More cost less a call; fewer share out better among threads.
 _ROWS_PER_CALL = 32
+MEMORY_LIMIT_BYTES = 512 * 2**20
+DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
 
 
 class MemoryExamples:
@@ -117,7 +122,7 @@ class StreamedExamples:
 
 def map_some(examples, function, num_parallel_calls):
     """Returns batches of a few results of a function of batches of a few examples, in their order; `rebatch` them."""
-    return data_options.parallel_map(examples.batch(_ROWS_PER_CALL), function, num_parallel_calls)
+    return base_input.parallel_map(examples.batch(_ROWS_PER_CALL), function, num_parallel_calls)
 
 
 def in_memory(batches, num_examples):
@@ -131,3 +136,84 @@ def _numbers(num_examples, order_seed):
     if order_seed is not None:
         numbers = tf.random.experimental.stateless_shuffle(numbers, order_seed)
     return tf.data.Dataset.from_tensor_slices(numbers)
+
+
+class ImageSources:
+    """Gives the source of a training or an evaluation; what stays in memory serves all of them.
+
+    Args:
+        params: `ImageInput.Params()`.
+        data: `TfdsImages`.
+        cropping: `Cropping` of the augmentation, or None.
+        num_channels: 1 or 3.
+    """
+
+    def __init__(self, params, data, cropping, num_channels):
+        self._params = params
+        self._data = data
+        self._cropping = cropping
+        self._num_channels = num_channels
+
+    def source(self, training):
+        """Returns one of the sources above.
+
+        Args:
+            training: whether images are cut out at random; else from the middle.
+        """
+        reader, p = self._reader(training), self._params
+        if self._cache == 'encoded':
+            return MemoryRecords(self._kept, reader.from_encoded, p.num_parallel_calls)
+        if self._cache == 'decoded' and self._cropping:
+            return MemoryRecords(self._kept, reader.from_decoded, p.num_parallel_calls)
+        if self._cache == 'decoded':
+            return MemoryExamples(self._kept)
+        read = functools.partial(self._data.encoded_examples, num_parallel_calls=p.num_parallel_calls)
+        buffer_size = p.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
+        return StreamedExamples(read, reader.from_encoded, buffer_size, p.num_parallel_calls)
+
+    @functools.cached_property
+    def _kept(self):
+        """What stays in memory of all examples: images, labels, and identifiers or, of decoded ones, problems."""
+        logging.info('Loading %d %s images of %s into memory.', self._data.num_examples, self._cache, self._data.name)
+        examples = self._data.encoded_examples(num_parallel_calls=self._params.num_parallel_calls)
+        if self._cache == 'encoded':
+            return in_memory(examples.batch(self._data.num_examples), self._data.num_examples)
+        try:
+            return self._decoded(examples, guarded=False)
+        except tf.errors.InvalidArgumentError:  # some image is bad: once more, to learn which
+            return self._decoded(examples, guarded=True)
+
+    def _decoded(self, examples, guarded):
+        reader = self._reader(training=False, guarded=guarded)
+
+        def decoded(images, labels, identifiers):
+            if self._cropping:
+                kept, problems = reader.whole(images, identifiers)
+            else:
+                kept, problems = reader.from_encoded(images, identifiers, seeds=None)
+            return kept, labels, problems
+
+        batches = map_some(examples, decoded, self._params.num_parallel_calls)
+        return in_memory(batches, self._data.num_examples)
+
+    @property
+    def _cache(self):
+        p = self._params
+        if p.cache is not None:
+            return p.cache
+        height, width = self._size
+        fits = self._data.num_examples * height * width * self._num_channels <= MEMORY_LIMIT_BYTES
+        return 'decoded' if fits and not self._cropping and not p.data_service else 'none'
+
+    @property
+    def _size(self):
+        """Height and width of the images between decoding and augmentation."""
+        stored = self._data.image_shape[:2]
+        return (self._params.image_size,) * 2 if self._cropping or None in stored else stored
+
+    def _reader(self, training, guarded=True):
+        p = self._params
+        trusts = p.max_bad_records is None
+        return image_pixels.PixelReader(
+            size=(*self._size, self._num_channels), cropping=self._cropping, resizes=None in self._data.image_shape[:2],
+            training=training, fused=p.fuse_decode_and_crop, trusts=trusts, guarded=guarded and not trusts)

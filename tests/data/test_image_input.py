@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingpipe.input import image_input, image_normalization, tfds_images
+from lingpipe.data import image_augmentation, image_input, tfds_images
 
 NUM_DIGITS = 1437
 
@@ -204,7 +204,7 @@ def test_evaluation_shows_the_plain_enlarged_digits_each_time_the_same(data_dir)
     images, labels = examples(digits.evaluation_dataset(), 360)
     stored, stored_labels = tfds.load(
         'digits', split='test', data_dir=data_dir, batch_size=-1, as_supervised=True, download=False)
-    expected = tf.image.resize(image_normalization.normalize(stored, 'digits'), [32, 32], method='bilinear')
+    expected = tf.image.resize(image_augmentation.normalize(stored, 'digits'), [32, 32], method='bilinear')
     np.testing.assert_allclose(images, expected, atol=1e-5)
     np.testing.assert_array_equal(labels, stored_labels)
     assert_equal_examples(examples(digits.evaluation_dataset(), 360), (images, labels))

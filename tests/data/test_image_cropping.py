@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import image_cropping
+from lingpipe.data import image_augmentation
 
-CROPPINGS = [image_cropping.INCEPTION, image_cropping.RESNET]
+CROPPINGS = [image_augmentation.INCEPTION, image_augmentation.RESNET]
 
 
 def boxes(cropping, shape, count=300):
@@ -39,6 +39,6 @@ def test_where_no_box_can_be_drawn_the_middle_is_taken(cropping):
 
 def test_evaluation_looks_at_seven_eighths_of_both_sides_or_at_a_square():
     shape = tf.constant([400, 640, 3])
-    np.testing.assert_array_equal(image_cropping.INCEPTION.central_box(shape), [25, 40, 350, 560])
-    np.testing.assert_array_equal(image_cropping.RESNET.central_box(shape), [25, 145, 350, 350])
-    np.testing.assert_array_equal(image_cropping.RESNET.central_box(tf.constant([256, 256, 3])), [16, 16, 224, 224])
+    np.testing.assert_array_equal(image_augmentation.INCEPTION.central_box(shape), [25, 40, 350, 560])
+    np.testing.assert_array_equal(image_augmentation.RESNET.central_box(shape), [25, 145, 350, 350])
+    np.testing.assert_array_equal(image_augmentation.RESNET.central_box(tf.constant([256, 256, 3])), [16, 16, 224, 224])

@@ -1,4 +1,4 @@
-"""Where the tokens of a training come from: memory if they fit, else files; documents are packed, so that nothing is padded.
+"""Text as tokens, from memory if they fit, else from files; documents are packed, so that nothing is padded.
 
 Both sources have the same method, so that one pipeline serves both:
 
@@ -11,10 +11,47 @@ sequences(position) -> tokens int32 [length + 1] without end, from sequence numb
 import numpy as np
 import tensorflow as tf
 
+from lingpipe import hyperparams
+
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 # No function here branches on a tensor, and AutoGraph takes most of the start-up time to find that out.
 _without_autograph = tf.autograph.experimental.do_not_convert
+
+
+class ByteTokenizer:
+    """Every byte is a token; byte 0, which does not occur in text, ends a document.
+
+    A tokenizer of another kind is a class with the same attributes and methods, to be set as `TextInput`'s `tokenizer`.
+
+    Attributes:
+        vocab_size: number of different tokens.
+        end_id: the token that ends a document; also what the first token of a text is predicted from, and padding.
+    """
+
+    vocab_size = 256
+    end_id = 0
+
+    @classmethod
+    def Params(cls):
+        """Returns the InstantiableParams of this tokenizer."""
+        hyperparams.RegisterType(cls)
+        return hyperparams.InstantiableParams(cls)
+
+    def __init__(self, params):
+        self.params = params
+
+    def encode(self, text):
+        """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
+        return tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
+
+    def decode(self, tokens):
+        """Returns the text, a Python string, of a sequence of integers; bytes that are no UTF-8 show as '\\ufffd'."""
+        return bytes(token for token in map(int, tokens) if token != self.end_id).decode('utf-8', errors='replace')
+
+    def num_bytes(self, tokens):
+        """Returns how many bytes of text each token stands for, float32; the end of a document counts as one."""
+        return tf.ones_like(tokens, tf.float32)
 
 
 class MemoryTokens:

@@ -6,7 +6,7 @@ import pytest
 import tensorflow_datasets as tfds
 from sklearn import datasets
 
-from lingpipe.input import digits_dataset, tfds_images
+from lingpipe.data import digits_dataset, tfds_images
 
 
 @pytest.fixture(scope='module')

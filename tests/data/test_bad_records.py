@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import image_input
-from tests.input import photographs
+from lingpipe.data import image_input
+from tests.data import photographs
 
 
 @pytest.fixture(scope='module')

@@ -4,12 +4,72 @@ import functools
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from absl import logging
 
-from lingpipe.input import base_input, byte_tokenizer, tfds_text, token_sequences
+from lingpipe import spelling
+from lingpipe.data import base_input, tfds_builders, tokenization
 
 _MEMORY_LIMIT_BYTES = 64 * 2**20
 _DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
+
+
+class TfdsText:
+    """One split of a TFDS dataset that has texts.
+
+    Args:
+        dataset: TFDS name, such as 'pydoc_topics' or 'lm1b'.
+        split: TFDS split, such as 'train' or 'train[:90%]'.
+        data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
+        feature: name of the feature that is read; None: 'text', or the only text feature there is.
+
+    Attributes:
+        num_documents: number of texts in the split.
+        num_bytes: size of the split as stored, in bytes.
+
+    Raises:
+        ValueError: dataset, split or feature is unknown.
+        RuntimeError: the data are not there and cannot be prepared.
+    """
+
+    def __init__(self, dataset, split, data_dir=None, feature=None):
+        self._feature = _text_feature(tfds_builders.find_builder(dataset, data_dir), feature)
+        self._builder = tfds_builders.prepared_builder(dataset, data_dir)
+        self._split = split
+        self.num_documents = tfds_builders.num_examples(self._builder, split)
+        self.num_bytes = self._builder.info.splits[split].num_bytes
+
+    def texts(self, shuffle_seed=None):
+        """Reads the split once.
+
+        Args:
+            shuffle_seed: int64 scalar, may be a tensor, that draws the order of the files; None: stored order.
+
+        Returns:
+            A `tf.data.Dataset` of scalar strings; its order is always the same.
+        """
+        shuffle_files = shuffle_seed is not None and not self._builder.info.disable_shuffling
+        examples = self._builder.as_dataset(
+            split=self._split, shuffle_files=shuffle_files,
+            read_config=tfds.ReadConfig(
+                shuffle_seed=shuffle_seed, shuffle_reshuffle_each_iteration=False, try_autocache=False,
+                skip_prefetch=True))
+        return examples.map(lambda example: example[self._feature])
+
+
+def _text_feature(builder, wanted):
+    """Returns the name of the feature to read."""
+    names = sorted(name for name, feature in builder.info.features.items() if isinstance(feature, tfds.features.Text))
+    if wanted is None and (len(names) == 1 or 'text' in names):
+        return names[0] if len(names) == 1 else 'text'
+    if wanted in names:
+        return wanted
+    if not names:
+        raise ValueError(
+            f'dataset: {builder.name!r} has no feature that is a tfds.features.Text; '
+            f'{spelling.what_there_is("text", builder.info.features)}. Choose a dataset of texts.')
+    raise ValueError(f'text_feature: {wanted!r} is none of the texts of the dataset {builder.name!r}; '
+                     f'{spelling.what_there_is(str(wanted), names)}. Set it to one.')
 
 
 class TextInput(base_input.BaseInput):
@@ -31,7 +91,7 @@ class TextInput(base_input.BaseInput):
         """Returns the InstantiableParams of this input; `dataset` may be 'lm1b', say."""
         p = super().Params().Set(name='text_input', dataset='pydoc_topics', batch_size=16)
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
-        p.Define('tokenizer', byte_tokenizer.ByteTokenizer.Params(), 'What makes tokens of a text.')
+        p.Define('tokenizer', tokenization.ByteTokenizer.Params(), 'What makes tokens of a text.')
         p.Define('sequence_length', 256, 'Number of tokens in a sequence.')
         p.Define('evaluation_context', 0, 'In evaluation, tokens of each sequence that are shown but were counted before; '
                  'more cost time, and spare tokens a prediction from next to nothing.')
@@ -60,7 +120,7 @@ class TextInput(base_input.BaseInput):
         super().__init__(params)
         self.tokenizer = params.tokenizer.Instantiate()
         self.input_spec = self.InputSpec(params)
-        self._data = tfds_text.TfdsText(params.dataset, params.split, params.data_dir, params.text_feature)
+        self._data = TfdsText(params.dataset, params.split, params.data_dir, params.text_feature)
 
     @base_input.without_autograph
     def training_dataset(self, position=0):
@@ -86,14 +146,14 @@ class TextInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self):
-        """Returns every token once, in stored order; see `token_sequences.evaluation_sequences`.
+        """Returns every token once, in stored order; see `tokenization.evaluation_sequences`.
 
         Returns:
             `tf.data.Dataset` of (tokens, labels, weights, numbers of bytes) as in training; tokens that do not count,
             because they only fill up or were counted before, have weight 0.
         """
         p = self.params
-        rows, weights = token_sequences.evaluation_sequences(
+        rows, weights = tokenization.evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
         num_padded = -len(rows) % p.batch_size
         rows, weights = (np.pad(part, [[0, num_padded], [0, 0]]) for part in (rows, weights))
@@ -121,13 +181,13 @@ class TextInput(base_input.BaseInput):
         p = self.params
         if not self._is_kept_in_memory:
             buffer_size = p.shuffle_buffer_size if p.shuffle else 0
-            return token_sequences.StreamedTokens(
+            return tokenization.StreamedTokens(
                 self._documents, p.sequence_length, self.tokenizer.end_id, p.seed, buffer_size)
         if len(self.tokens) < p.sequence_length:
             raise ValueError(
                 f'sequence_length: {p.sequence_length} is more than the {len(self.tokens)} tokens of split {p.split!r} of '
                 f'{p.dataset!r}. Choose a sequence_length of at most {len(self.tokens)}.')
-        return token_sequences.MemoryTokens(self.tokens, p.sequence_length, p.seed, p.shuffle)
+        return tokenization.MemoryTokens(self.tokens, p.sequence_length, p.seed, p.shuffle)
 
     @property
     def _is_kept_in_memory(self):

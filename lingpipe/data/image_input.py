@@ -4,16 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import spelling
-from lingpipe.input import (
-    bad_records,
-    base_input,
-    data_options,
-    image_augmentation,
-    image_cropping,
-    image_normalization,
-    image_sources,
-    tfds_images,
-)
+from lingpipe.data import bad_records, base_input, image_augmentation, image_sources, tfds_images
 
 _CACHES = ('none', 'encoded', 'decoded')
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
@@ -164,7 +155,7 @@ class ImageInput(base_input.BaseInput):
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
         examples = tf.data.Dataset.zip((source.references(), no_seeds))
         batches = self._batches(source, examples, self._plain, drop_remainder=False).map(self._weighted)
-        return self._finish(data_options.parallel_map(batches, self._filled_up, self.params.num_parallel_calls))
+        return self._finish(base_input.parallel_map(batches, self._filled_up, self.params.num_parallel_calls))
 
     def _examples_of_epoch(self, source, epoch):
         # Dataset.shuffle mixes the graph's seed into its own. Fixing it here, in the graph of this one function, keeps
@@ -178,20 +169,20 @@ class ImageInput(base_input.BaseInput):
         return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
 
     def _batches(self, source, examples, augment, drop_remainder):
-        """Returns batches of (images float32, labels, problems) as of `image_examples`."""
+        """Returns batches of (images float32, labels, problems) as of `image_sources`."""
 
         def augmented(images, labels, seeds, problems):
             if self._augmentation.cropping:  # no more than mirrored: faster before there are four bytes a number
                 images = augment(images, seeds, p.image_size)
-                return image_normalization.normalize(images, self._data.name), labels, problems
-            images = image_normalization.normalize(images, self._data.name)
+                return image_augmentation.normalize(images, self._data.name), labels, problems
+            images = image_augmentation.normalize(images, self._data.name)
             return augment(images, seeds, p.image_size), labels, problems
 
         p = self.params
         if p.vectorize:
             batches = source.batch(examples, p.batch_size, drop_remainder)
-            return data_options.parallel_map(batches, augmented, p.num_parallel_calls)
-        singles = data_options.parallel_map(
+            return base_input.parallel_map(batches, augmented, p.num_parallel_calls)
+        singles = base_input.parallel_map(
             source.batch(examples, 1, True), lambda *parts: [part[0] for part in augmented(*parts)], p.num_parallel_calls)
         return singles.batch(p.batch_size, drop_remainder)
 
@@ -214,7 +205,7 @@ class ImageInput(base_input.BaseInput):
             for part in parts)
 
     def _finish(self, batches):
-        options = data_options.thread_options(self.params.num_threads, self.params.num_parallel_calls)
+        options = base_input.thread_options(self.params.num_threads, self.params.num_parallel_calls)
         return super()._finish(batches).with_options(options)
 
     def _check_training(self, position):
@@ -247,9 +238,9 @@ class ImageInput(base_input.BaseInput):
 
     def _check_interpolation(self):
         p = self.params
-        if p.interpolation not in (None, *image_cropping.METHODS):
+        if p.interpolation not in (None, *image_augmentation.METHODS):
             raise ValueError(
-                f'interpolation: {p.interpolation!r} is not allowed. Choose one of {image_cropping.METHODS}, or None.')
+                f'interpolation: {p.interpolation!r} is not allowed. Choose one of {image_augmentation.METHODS}, or None.')
         if p.interpolation and not image_augmentation.AUGMENTATIONS[p.augmentation].cropping:
             raise ValueError(f'interpolation: {p.interpolation!r} is for what is cut out, and augmentation '
                              f"{p.augmentation!r} cuts nothing out. Set it to None, or augmentation to 'resnet', say.")

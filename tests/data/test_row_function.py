@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import row_function
+from lingpipe.data import image_pixels
 
 
 def inverse(x, offset):
@@ -11,7 +11,7 @@ def inverse(x, offset):
 
 @tf.function
 def inverses(x, offset):
-    return row_function.map_rows(inverse, (x, offset), fallback=(tf.constant(-1.0), tf.constant([7.0, 8.0])))
+    return image_pixels.map_rows(inverse, (x, offset), fallback=(tf.constant(-1.0), tf.constant([7.0, 8.0])))
 
 
 @pytest.mark.parametrize('x', [[2.0], [0.0], [2.0, 4.0], [0.0, 2.0, 0.0, 4.0], [0.0, 0.0], [4.0, 0.0, 5.0]])
@@ -22,7 +22,7 @@ def test_the_fallback_stands_where_a_row_fails(x):
 
 
 def test_without_a_fallback_a_row_that_fails_is_an_error():
-    found, _ = row_function.map_rows(inverse, (tf.constant([2.0, 4.0]), tf.zeros([2])))
+    found, _ = image_pixels.map_rows(inverse, (tf.constant([2.0, 4.0]), tf.zeros([2])))
     np.testing.assert_allclose(found, [0.5, 0.25])
     with pytest.raises(tf.errors.InvalidArgumentError, match='infinite'):
-        row_function.map_rows(inverse, (tf.constant([2.0, 0.0]), tf.zeros([2])))
+        image_pixels.map_rows(inverse, (tf.constant([2.0, 0.0]), tf.zeros([2])))

@@ -1,11 +1,19 @@
 """Finding datasets of TensorFlow Datasets, and preparing each once."""
 
+import importlib
+import pathlib
+import pkgutil
 import random
 
 import tensorflow_datasets as tfds
 from absl import logging
 
 from lingpipe import spelling
+
+# A module of this folder whose name ends in '_dataset' registers a dataset of its own when it is imported.
+for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
+    if _module.name.endswith('_dataset'):
+        importlib.import_module(f'{__package__}.{_module.name}')
 
 
 def prepared_builder(dataset, data_dir):

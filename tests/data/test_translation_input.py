@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingpipe.input import spoken_numbers_dataset, tfds_translations, translation_input
+from lingpipe.data import spoken_numbers_dataset, translation_input
 
 NUM_PAIRS = 100
 
@@ -113,7 +113,7 @@ def test_any_translation_dataset_of_tfds_can_be_read(tmp_path):
     ({}, ('number', 'letters')), ({'source_language': 'letters'}, ('letters', 'number')),
     ({'target_language': 'number'}, ('letters', 'number'))])
 def test_languages_are_chosen_or_those_of_the_dataset_in_its_order(data_dir, chosen, languages):
-    assert tfds_translations.TfdsTranslations('doubles', 'train', data_dir, **chosen).languages == languages
+    assert translation_input.TfdsTranslations('doubles', 'train', data_dir, **chosen).languages == languages
 
 
 @pytest.mark.parametrize(('fields', 'words'), [

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import image_input
-from tests.input import photographs
+from lingpipe.data import image_input
+from tests.data import photographs
 
 SLOW = {'num_parallel_calls': 1, 'prefetch': 0, 'fuse_decode_and_crop': False, 'vectorize': False, 'max_bad_records': None}
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import image_augmentation, image_normalization
+from lingpipe.data import image_augmentation
 
 RANDOM = sorted(set(image_augmentation.AUGMENTATIONS) - {'none'})
 
@@ -106,14 +106,14 @@ def test_an_image_depends_on_its_own_seed_only(name):
 
 def test_normalised_images_of_unknown_datasets_lie_between_minus_one_and_one():
     images = tf.constant([0, 51, 255], tf.uint8)[tf.newaxis, tf.newaxis, :, tf.newaxis]
-    normalized = image_normalization.normalize(images, 'imagenet2012')
+    normalized = image_augmentation.normalize(images, 'imagenet2012')
     np.testing.assert_allclose(normalized[0, 0, :, 0], [-1, -0.6, 1], atol=1e-6)
 
 
 def test_cifar_is_normalised_by_its_published_statistics():
     images = np.full((1, 1, 1, 3), 128, np.uint8)
     expected = (128 / 255 - np.array([0.4914, 0.4822, 0.4465])) / [0.2470, 0.2435, 0.2616]
-    normalized = image_normalization.normalize(tf.constant(images), 'cifar10')
+    normalized = image_augmentation.normalize(tf.constant(images), 'cifar10')
     np.testing.assert_allclose(normalized[0, 0, 0], expected, atol=1e-5)
 
 
@@ -121,11 +121,11 @@ def test_cifar_is_normalised_by_its_published_statistics():
 @pytest.mark.parametrize('channels', [1, 3])
 def test_normalisation_is_exact_for_every_value_of_a_pixel(dataset, channels):
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(channels, axis=3)
-    mean, deviation = image_normalization._PIXEL_STATISTICS.get(dataset, ([0.5], [0.5]))
+    mean, deviation = image_augmentation._PIXEL_STATISTICS.get(dataset, ([0.5], [0.5]))
     if len(mean) != channels:
         mean, deviation = np.mean(mean), np.mean(deviation)
     expected = (pixels / 255 - mean) / deviation
-    np.testing.assert_allclose(image_normalization.normalize(tf.constant(pixels), dataset), expected, atol=5e-7)
+    np.testing.assert_allclose(image_augmentation.normalize(tf.constant(pixels), dataset), expected, atol=5e-7)
 
 
 @pytest.mark.parametrize('channels', [1, 3])

@@ -1,8 +1,4 @@
-"""Random changes to batches of images, each a pure function of the images and one seed per image.
-
-An image's seed is SEED_LENGTH random 32-bit integers. Nothing else is random here, so an image that is asked for twice
-with the same seed comes out the same, in whatever batch it stands.
-"""
+"""What training and evaluation see of an image: a part of it, resized, varied, and scaled as its dataset asks."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +6,73 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.input import image_cropping
+# Szegedy et al. 2015 (arXiv:1409.4842), section 6: patches of 8 % to 100 % of the image, aspect ratio 3/4 to 4/3.
+_AREA_RANGE = (0.08, 1.0)
+_ASPECT_RATIO_RANGE = (3 / 4, 4 / 3)
+
+# The part that evaluation keeps; of the released Inception, AmoebaNet and ResNet models.
+_CENTRAL_FRACTION = 0.875
+
+METHODS = ('bilinear', 'bicubic')
+
+# Mean and standard deviation of each channel over the training images, pixels scaled to [0, 1].
+_PIXEL_STATISTICS = {
+    'digits': ([0.3053], [0.3760]),
+    'cifar10': ([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]),
+    'cifar100': ([0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762]),
+}
+
+# Everything else, ImageNet among it: to [-1, 1], as Inception and AmoebaNet were trained.
+_ONE_RANGE = ([0.5], [0.5])
+
+
+class Cropping(NamedTuple):
+    """A way of cutting out a part of an image; a box is int32 [4]: row, column, height, width.
+
+    Attributes:
+        max_attempts: how often a random box is drawn before the central one is taken.
+        keeps_aspect_ratio: whether evaluation looks at a square; else at as much of the height as of the width.
+        method: how the part is resized, 'bilinear' or 'bicubic'.
+    """
+
+    max_attempts: int
+    keeps_aspect_ratio: bool
+    method: str
+
+    def random_box(self, shape, seed):
+        """Draws a box as the training of Inception does.
+
+        Args:
+            shape: int32 [3], height, width and channels of the image.
+            seed: integer [2]; equal seeds give equal boxes.
+        """
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            shape,
+            bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+            seed=seed,
+            min_object_covered=0.0,
+            aspect_ratio_range=_ASPECT_RATIO_RANGE,
+            area_range=_AREA_RANGE,
+            max_attempts=self.max_attempts,
+        )
+        # The operation gives the whole image where no attempt succeeded.
+        failed = tf.reduce_all(size[:2] == shape[:2])
+        return tf.where(failed, self.central_box(shape), tf.concat([begin[:2], size[:2]], axis=0))
+
+    def central_box(self, shape):
+        """Returns the box that evaluation looks at: 87.5 % of height and width, or of the shorter of them.
+
+        Args:
+            shape: int32 [3], height, width and channels of the image.
+        """
+        kept = tf.fill([2], tf.reduce_min(shape[:2])) if self.keeps_aspect_ratio else shape[:2]
+        size = tf.cast(tf.round(tf.cast(kept, tf.float32) * _CENTRAL_FRACTION), tf.int32)
+        return tf.concat([(shape[:2] - size) // 2, size], axis=0)
+
+
+INCEPTION = Cropping(max_attempts=100, keeps_aspect_ratio=False, method='bilinear')
+RESNET = Cropping(max_attempts=10, keeps_aspect_ratio=True, method='bicubic')
+
 
 SEED_LENGTH = 5
 
@@ -36,7 +98,7 @@ class Augmentation(NamedTuple):
 
     train: Callable
     evaluate: Callable
-    cropping: image_cropping.Cropping | None = None
+    cropping: Cropping | None = None
 
 
 def resize(images, image_size):
@@ -184,6 +246,36 @@ AUGMENTATIONS = {
     'digits': Augmentation(train=warp_digits, evaluate=resize),
     'crop_flip': Augmentation(train=crop_and_flip, evaluate=resize),
     'crop_flip_cutout': Augmentation(train=crop_flip_and_cut_out, evaluate=resize),
-    'inception': Augmentation(train=flip, evaluate=resize, cropping=image_cropping.INCEPTION),
-    'resnet': Augmentation(train=flip, evaluate=resize, cropping=image_cropping.RESNET),
+    'inception': Augmentation(train=flip, evaluate=resize, cropping=INCEPTION),
+    'resnet': Augmentation(train=flip, evaluate=resize, cropping=RESNET),
 }
+
+
+def normalize(images, dataset):
+    """Scales pixels to about zero mean and unit variance, or to [-1, 1] where the dataset's statistics are not known.
+
+    Args:
+        images: uint8 [batch, height, width, channels].
+        dataset: name of the dataset, without version or config.
+
+    Returns:
+        float32 of the same shape.
+    """
+    statistics = _PIXEL_STATISTICS.get(dataset, _ONE_RANGE)
+    mean, deviation = (_for_channels(statistic, images.shape[-1]) for statistic in statistics)
+    lowest, highest = -mean / deviation, (1 - mean) / deviation
+    axis = -1
+    if len(set(lowest)) == len(set(highest)) == 1:  # one range for all channels is much faster
+        lowest, highest = lowest[0], highest[0]
+    else:
+        axis = images.shape.rank - 1
+    # Pixels are quantised numbers: one operation instead of three, on what may be the largest tensors of an input.
+    return tf.raw_ops.Dequantize(
+        input=tf.bitcast(images, tf.quint8), min_range=lowest, max_range=highest, mode='MIN_COMBINED', axis=axis)
+
+
+def _for_channels(statistic, num_channels):
+    # A gray image of a coloured dataset, or the other way round: the channels' average serves all.
+    if len(statistic) != num_channels:
+        statistic = [np.mean(statistic)] * num_channels
+    return np.array(statistic, np.float32)

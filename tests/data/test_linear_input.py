@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lingpipe.input import linear_input
+from lingpipe.data import linear_input
 
 
 def make_input(**fields):

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingpipe.input import byte_tokenizer, pydoc_topics_dataset, text_input, tfds_text, token_sequences
+from lingpipe.data import pydoc_topics_dataset, text_input, tokenization
 
 
 class Sentences(tfds.core.GeneratorBasedBuilder):
@@ -125,7 +125,7 @@ def test_evaluation_predicts_every_token_once(data_dir, context):
 @pytest.mark.parametrize(('length', 'context'), [(1, 0), (3, 1), (16, 0), (17, 3), (4, 2)])
 def test_a_text_of_any_length_is_cut_for_evaluation(length, context):
     tokens = np.arange(1, 17)
-    rows, weights = token_sequences.evaluation_sequences(tokens, length, context, 0)
+    rows, weights = tokenization.evaluation_sequences(tokens, length, context, 0)
     np.testing.assert_array_equal(rows[:, 1:][weights > 0], tokens)
     np.testing.assert_array_equal(rows[:, :-1][weights > 0], tokens - 1)
 
@@ -142,14 +142,14 @@ def test_any_text_dataset_of_tfds_can_be_read(tmp_path):
 
 
 def test_a_text_feature_is_chosen(data_dir):
-    texts = tfds_text.TfdsText('sentences', 'train', data_dir, 'title').texts().as_numpy_iterator()
+    texts = text_input.TfdsText('sentences', 'train', data_dir, 'title').texts().as_numpy_iterator()
     assert sorted(map(int, texts)) == list(range(200))
     with pytest.raises(ValueError, match="text_feature: 'texts' is none of the texts of .*; there are: text, title. Set"):
-        tfds_text.TfdsText('sentences', 'train', data_dir, 'texts')
+        text_input.TfdsText('sentences', 'train', data_dir, 'texts')
 
 
 def test_bytes_go_there_and_back():
-    tokenizer = byte_tokenizer.ByteTokenizer.Params().Instantiate()
+    tokenizer = tokenization.ByteTokenizer.Params().Instantiate()
     tokens = tokenizer.encode(tf.constant('Größe λ'))
     np.testing.assert_array_equal(tokens, list('Größe λ'.encode()))
     assert tokenizer.decode([*tokens.numpy(), 0]) == 'Größe λ'

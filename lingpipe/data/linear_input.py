@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.input import base_input
+from lingpipe.data import base_input
 
 _SPLITS = ('train', 'test')
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
