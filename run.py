@@ -112,13 +112,13 @@ def _export(params, unused_datasets, unused_devices):
 
 
 def _generate(params, unused_datasets, devices):
-    from lingpipe.models import sampling, translation_model
-    from lingpipe.training import generation, translation
+    from lingpipe.tasks import generation, translation_model
+    from lingpipe.training import inference
     if issubclass(params.task.cls, translation_model.TranslationModel):
-        translation.CheckpointTranslation(params, FLAGS.logdir, devices).run(FLAGS.prompt, FLAGS.checkpoint)
+        inference.CheckpointTranslation(params, FLAGS.logdir, devices).run(FLAGS.prompt, FLAGS.checkpoint)
         return
-    writer = generation.CheckpointGeneration(
-        params, FLAGS.logdir, sampling.Sampling(FLAGS.temperature, FLAGS.top_k, FLAGS.seed), devices)
+    writer = inference.CheckpointGeneration(
+        params, FLAGS.logdir, generation.Sampling(FLAGS.temperature, FLAGS.top_k, FLAGS.seed), devices)
     writer.run(FLAGS.prompt, FLAGS.num_tokens, FLAGS.checkpoint)
 
 

@@ -5,7 +5,7 @@ import keras
 from lingpipe import base_model_params, model_registry
 from lingpipe.data import text_input
 from lingpipe.layers import keras_params, transformer
-from lingpipe.models import language_model
+from lingpipe.tasks import language_model
 
 
 @model_registry.RegisterSingleTaskModel

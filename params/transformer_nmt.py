@@ -5,7 +5,7 @@ import keras
 from lingpipe import base_model_params, model_registry
 from lingpipe.data import translation_input
 from lingpipe.layers import keras_params, translation
-from lingpipe.models import translation_model
+from lingpipe.tasks import translation_model
 
 
 @model_registry.RegisterSingleTaskModel

@@ -31,11 +31,11 @@ _OPTIMIZED = {'fuzz', 'test_gpipe_layer_schedules', 'test_layer_memory', 'test_r
 _QUICK = {
     'distribute': ['cluster_config', 'device_kinds', 'gradient_sums'],
     'layers': ['attention', 'base_layer', 'batch_normalization', 'drop_path'],
-    'models': ['base_task', 'language_model', 'sampling', 'whole_batch_losses'],
     'optimizers': ['learning_rate_schedules'],
     'pipeline': ['control_flow', 'gpipe_layer_schedules', 'gradient_flow', 'graph_pieces', 'liveness', 'losses', 'memory_model',
                  'micro_batches', 'partition', 'partition_table', 'stage_scope', 'subclassed_model', 'validation'],
     'schedule': ['files', 'replay', 'schedule', 'simulation'],
+    'tasks': ['base_task', 'language_model', 'sampling', 'whole_batch_losses'],
     'tests': ['hyperparams', 'model_registry', 'private_names'],
     'training': ['errors', 'lock', 'logdir', 'moving_average', 'progress', 'tables', 'variables']}
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe import base_model_params, layers
 from lingpipe.data import image_input
-from lingpipe.models import image_classifier
+from lingpipe.tasks import image_classifier
 from lingpipe.training import progress, train_program, trainer
 from tests.distribute import local_spmd_cores
 

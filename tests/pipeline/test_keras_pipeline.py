@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.models import pipeline_model
 from lingpipe.pipeline import gpipe_layer, layer_profile
+from lingpipe.tasks import pipeline_model
 
 layers = keras.layers
 from_keras = gpipe_layer.GPipeLayer.from_keras

@@ -7,7 +7,7 @@ from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe import base_model_params, layers
 from lingpipe.data import image_input
-from lingpipe.models import image_classifier
+from lingpipe.tasks import image_classifier
 from lingpipe.training import bad_record_report, errors, trainer
 from tests.data import photographs
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from lingpipe import base_model_params, layers
 from lingpipe.data import text_input
 from lingpipe.layers import transformer
-from lingpipe.models import language_model, sampling
-from lingpipe.training import errors, evaluation, export, generation, trainer
+from lingpipe.tasks import generation, language_model
+from lingpipe.training import errors, evaluation, export, inference, trainer
 
 
 def make_params(data_dir, num_partitions=2):
@@ -82,14 +82,14 @@ def test_a_checkpoint_goes_on_with_a_prompt_as_it_did_at_the_end_of_the_training
     at_the_end = b''.join(values_of(f'{logdir}/train', 'sample')[6].flat).decode()
     for num_partitions in (1, 3):
         params, _ = make_params(data_dir, num_partitions)
-        text = generation.CheckpointGeneration(params, logdir, sampling.Sampling()).run('', 100)
+        text = inference.CheckpointGeneration(params, logdir, generation.Sampling()).run('', 100)
         assert capsys.readouterr().out == text + '\n'
         assert '\n'.join('    ' + line for line in text.splitlines()) == at_the_end
-    greedy = generation.CheckpointGeneration(params, logdir, sampling.Sampling(temperature=0.0))
+    greedy = inference.CheckpointGeneration(params, logdir, generation.Sampling(temperature=0.0))
     assert greedy.run('def', 5) == greedy.run('def', 5)
     assert capsys.readouterr().out.startswith('def')
 
 
 def test_only_language_models_write(tiny, tmp_path):
     with pytest.raises(errors.TrainingError, match='needs a LanguageModel, but the task of this model is ImageClassifier'):
-        generation.CheckpointGeneration(tiny.params(), str(tmp_path), sampling.Sampling())
+        inference.CheckpointGeneration(tiny.params(), str(tmp_path), generation.Sampling())

@@ -8,9 +8,8 @@ import tensorflow_datasets as tfds
 from lingpipe import base_model_params, layers
 from lingpipe.data import translation_input
 from lingpipe.layers import translation
-from lingpipe.models import translation_model
-from lingpipe.training import evaluation, export, trainer
-from lingpipe.training import translation as text_translations
+from lingpipe.tasks import translation_model
+from lingpipe.training import evaluation, export, inference, trainer
 
 
 class Letters(tfds.core.GeneratorBasedBuilder):
@@ -63,7 +62,7 @@ def test_a_checkpoint_evaluates_by_whole_translations_with_another_number_of_par
 
 def test_a_checkpoint_translates_a_text_and_refuses_one_that_is_empty_or_too_long(trained, capsys):
     data_dir, logdir, _ = trained
-    translation_of = text_translations.CheckpointTranslation(make_params(data_dir)[0], logdir)
+    translation_of = inference.CheckpointTranslation(make_params(data_dir)[0], logdir)
     assert [translation_of.run(text) for text in 'ab'] == ['a', 'b']
     assert capsys.readouterr().out == 'a\nb\n'
     for text, count in (('', 0), ('aaa', 3)):

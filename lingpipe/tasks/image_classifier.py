@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.models import base_task
+from lingpipe.tasks import base_task
 
 
 class ImageClassifier(base_task.BaseTask):

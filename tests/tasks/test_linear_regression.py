@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.models import linear_regression
+from lingpipe.tasks import linear_regression
 
 
 @pytest.fixture(name='task')

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras.src.trainers import compile_utils
 
 import lingpipe
-from lingpipe.models import loss_additivity
+from lingpipe.tasks import loss_additivity
 
 layers, ops = keras.layers, keras.ops
 RANDOM = np.random.default_rng(0)

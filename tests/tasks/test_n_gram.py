@@ -3,7 +3,7 @@ import collections
 import numpy as np
 import pytest
 
-from lingpipe.models import n_gram
+from lingpipe.tasks import n_gram
 
 
 def slow_probability(training, order, vocab_size, history, word):

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.models import base_task
+from lingpipe.tasks import base_task
 
 
 class LinearRegression(base_task.BaseTask):

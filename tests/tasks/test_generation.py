@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from lingpipe.data import tokenization
 from lingpipe.layers import attention, transformer
-from lingpipe.models import generation, incremental_decoding
-from lingpipe.models import sampling as samplings
 from lingpipe.pipeline import gpipe_layer
+from lingpipe.tasks import generation
+from lingpipe.tasks import generation as samplings
 
 CONTEXT = 12
 PROMPT = [0, 7, 3, 11]
@@ -45,7 +45,7 @@ def generate(body, prompt, num_tokens, sampling=GREEDY, **fields):
     {'positions': 'rotary', 'is_tied': True, 'num_partitions': 4, 'num_layers': 2}])
 def test_logits_with_a_cache_are_those_of_the_whole_sequence(fields):
     body = make_body(**fields)
-    decoder = incremental_decoding.IncrementalDecoder(body.stages, 2, CONTEXT)
+    decoder = generation.IncrementalDecoder(body.stages, 2, CONTEXT)
     tokens = np.random.default_rng(1).integers(0, 16, (2, CONTEXT)).astype(np.int32)
     expected = body(tokens).numpy()
     forward = tf.function(decoder.forward, autograph=False)
@@ -97,7 +97,7 @@ def test_weights_are_read_anew_for_every_token_by_the_function_that_is_given():
 
 def test_a_model_in_bfloat16_keeps_its_cache_in_bfloat16():
     body = make_body(dtype_policy='mixed_bfloat16')
-    decoder = incremental_decoding.IncrementalDecoder(body.stages, 2, CONTEXT)
+    decoder = generation.IncrementalDecoder(body.stages, 2, CONTEXT)
     assert {variable.dtype for variable in tf.nest.flatten(decoder.caches)} == {tf.bfloat16}
     tokens = np.array([PROMPT] * 2, np.int32)
     logits = decoder.forward(tokens, tf.constant(0))

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers import translation
-from lingpipe.models import language_model, translation_model
+from lingpipe.tasks import language_model, translation_model
 
 RNG = np.random.default_rng(0)
 SOURCE = tf.constant(RNG.integers(1, 7, (4, 6)), tf.int32)

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.models import base_task
+from lingpipe.tasks import base_task
 
 
 class Regression(base_task.BaseTask):

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.models import sampling
+from lingpipe.tasks import generation
 
 LOGITS = tf.constant([[0.0, 2.0, 1.0, -1.0]])
 
 
 def frequencies(**fields):
-    chosen = sampling.Sampling(**fields).choose(tf.tile(LOGITS, [20_000, 1]), tf.constant(0))
+    chosen = generation.Sampling(**fields).choose(tf.tile(LOGITS, [20_000, 1]), tf.constant(0))
     return np.bincount(chosen, minlength=4) / 20_000
 
 
@@ -30,7 +30,7 @@ def test_no_temperature_takes_the_likeliest():
 
 def test_draws_differ_and_repeat():
     logits = tf.zeros([1, 1000])
-    draws = [int(sampling.Sampling(1.0, 0, seed).choose(logits, tf.constant(draw))[0])
+    draws = [int(generation.Sampling(1.0, 0, seed).choose(logits, tf.constant(draw))[0])
              for seed, draw in ((0, 0), (0, 1), (1, 0), (0, 0))]
     assert draws[0] == draws[3] and len(set(draws)) == 3
 
@@ -39,4 +39,4 @@ def test_draws_differ_and_repeat():
 def test_what_cannot_work_is_named(fields):
     (name, _), = fields.items()
     with pytest.raises(ValueError, match=f'{name}=.*Set it to'):
-        sampling.Sampling(**fields).validate()
+        generation.Sampling(**fields).validate()

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lingpipe import layers
 from lingpipe.data import tokenization
-from lingpipe.models import language_model, n_gram
+from lingpipe.tasks import language_model, n_gram
 
 RNG = np.random.default_rng(0)
 LABELS = tf.constant(RNG.integers(0, 5, (3, 4)), tf.int32)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.models import base_task, generation, n_gram, sampling, token_losses
+from lingpipe.tasks import base_task, generation, n_gram, token_losses
 
 
 class LanguageModel(base_task.BaseTask):
@@ -54,7 +54,7 @@ class LanguageModel(base_task.BaseTask):
         if not p.sample_length:
             return None
         if self._sampler is None:
-            self._sampler = generation.Generator(self.body, training_input.input_spec.shape[1], sampling.Sampling(), read)
+            self._sampler = generation.Generator(self.body, training_input.input_spec.shape[1], generation.Sampling(), read)
         pieces = generation.text_pieces(self._sampler, training_input.tokenizer, p.sample_prompt, p.sample_length)
         return p.sample_prompt + ''.join(pieces)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.models import beam_search
+from lingpipe.tasks import beam_search
 
 V, T, BATCH, END = 3, 4, 5, 0
 

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.models import base_task, image_classifier
+from lingpipe.tasks import base_task, image_classifier
 
 
 def make_task(**fields):

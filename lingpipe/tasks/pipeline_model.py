@@ -9,9 +9,9 @@ import tensorflow as tf
 from keras.src import backend
 
 from lingpipe.layers import unallocated
-from lingpipe.models import compiled_loss, loss_additivity, loss_weights, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling
 from lingpipe.pipeline import gpipe_layer, losses, variable_values
+from lingpipe.tasks import compiled_loss, loss_additivity, model_surface
 
 _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics', 'get_metrics_result', 'reset_metrics',
           'fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', 'make_train_function',
@@ -211,7 +211,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     def _with_shares(self, loss, x, targets):
         """Several losses need their weights in the whole mini-batch, which the last partition sees one part of at a time."""
-        weights = loss_weights.weights_of_batch(self.pipe, loss, x, targets)
+        weights = compiled_loss.weights_of_batch(self.pipe, loss, x, targets)
         if weights is None:
             raise loss_additivity.NotAdditive('One of several losses is weighed by a mask that the model computes with its weights')
         return compiled_loss.with_shares(targets, weights)

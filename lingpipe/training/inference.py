@@ -1,6 +1,6 @@
-"""Printing the text that the language model of a checkpoint writes."""
+"""Text that a checkpoint generates or translates, without training."""
 
-from lingpipe.models import generation, language_model
+from lingpipe.tasks import generation, language_model, translation_model
 from lingpipe.training import checkpoints, errors, experiment
 from lingpipe.training import logdir as logdirs
 
@@ -58,3 +58,40 @@ def _require_language_model(cls):
         raise errors.TrainingError(
             f'--mode=generate needs a LanguageModel, but the task of this model is {cls.__name__}. Choose a --model such as '
             'params.transformer_lm.')
+
+
+class CheckpointTranslation:
+    """Translates with any number of partitions, whatever number the model was trained with.
+
+    Args:
+        params: the experiment's Params with `task`, `train` and `input`, whose tokenizer is used; no data are read.
+        logdir: folder of the run; one that is not there is refused.
+        devices: list of device names, one a partition, for params that name none.
+
+    Raises:
+        TrainingError: when there is no such folder.
+    """
+
+    def __init__(self, params, logdir, devices=None):
+        self._logdir = logdirs.LogDir(logdir)
+        self._logdir.require()
+        spec = params.input.cls.InputSpec(params.input)
+        task = experiment.build_task(experiment.evaluation_params(params), spec, devices)
+        self._reader = checkpoints.WeightReader(task.body)
+        self._translator = translation_model.Translator(task, params.input.tokenizer.Instantiate(), spec)
+
+    def run(self, text, path=None):
+        """Prints and returns the translation of a text.
+
+        Args:
+            text: what to translate.
+            path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where it holds them.
+
+        Raises:
+            TrainingError: when there is no checkpoint, or it cannot be read.
+            ValueError: the text is empty or too long.
+        """
+        self._reader.restore_chosen(path, self._logdir.train)
+        translation = self._translator(text)
+        print(translation, flush=True)
+        return translation

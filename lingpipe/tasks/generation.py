@@ -1,0 +1,213 @@
+"""Text that a language model writes, a token at a time."""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.pipeline import variable_values
+
+
+class Sampling(NamedTuple):
+    """How the next token is chosen.
+
+    Attributes:
+        temperature: what logits are divided by: below 1 the likely gets likelier; 0 takes the likeliest token always.
+        top_k: only so many of the likeliest tokens have a chance (arXiv 1805.04833, section 5.1); 0: all have.
+        seed: integer that all draws depend on.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    seed: int = 0
+
+    def validate(self):
+        """Returns itself.
+
+        Raises:
+            ValueError: a field cannot work.
+        """
+        if not 0 <= self.temperature < float('inf'):
+            raise ValueError(f'temperature={self.temperature} is not possible: it must be 0 or a positive number. Set it to '
+                             '0.8, for instance, or to 0 for the likeliest tokens.')
+        for field, value in (('top_k', self.top_k), ('seed', self.seed)):
+            if value < 0:
+                raise ValueError(f'{field}={value} is not possible: it must be an integer of 0 or more. Set it to 0 at least.')
+        return self
+
+    def choose(self, logits, draw):
+        """Chooses tokens.
+
+        Args:
+            logits: `[batch, vocab_size]`.
+            draw: int32 scalar tensor, the number of the draw, which with the seed determines it.
+
+        Returns:
+            int32 `[batch]`.
+        """
+        if not self.temperature:
+            return tf.argmax(logits, -1, tf.int32)
+        logits = tf.cast(logits, tf.float32) / self.temperature
+        if 0 < self.top_k < logits.shape[-1]:
+            smallest = tf.math.top_k(logits, self.top_k).values[:, -1:]
+            logits = tf.where(logits < smallest, logits.dtype.min, logits)
+        seed = tf.stack([tf.constant(self.seed, tf.int32), draw])
+        return tf.random.stateless_categorical(logits, 1, seed, tf.int32)[:, 0]
+
+
+class IncrementalDecoder:
+    """Runs positions of sequences through the stages of a pipeline, each of which keeps its cache on its own device.
+
+        tokens ─> stage 0 (device 0) ─> stage 1 (device 1) ─> logits
+                    │  ^                   │  ^
+                    v  │                   v  │
+                  cache 0                cache 1        keys and values of every attention, [batch, length, heads, h]
+
+    A layer that looks at other positions, or needs to know its own, has a method `decode(inputs, cache, start) -> outputs,
+    cache`, and `initial_cache(batch_size, length)` where it keeps anything. Layers without `decode` are called on the new
+    positions alone, so they must map every position by itself, as dense layers and layer norms do.
+
+    Caches are variables, since a compiled function may hand its results out on another device than it made them on.
+
+    Args:
+        stages: list of the `Stage`s of a built `GPipeLayer`.
+        batch_size: number of sequences.
+        length: largest number of positions.
+        read: function that gives the value to use for a Keras variable, such as its moving average.
+
+    Attributes:
+        caches: list with a list of nests of `tf.Variable`s for each stage.
+    """
+
+    def __init__(self, stages, batch_size, length, read=variable_values.read_variable):
+        self._stages, self._read = stages, read
+        self.caches = []
+        for stage in stages:
+            with tf.device(stage.device):
+                self.caches.append([_make_cache(layer, batch_size, length) for layer in stage.layers])
+
+    def forward(self, tokens, start):
+        """Computes the outputs of the next positions in evaluation mode.
+
+        Args:
+            tokens: int32 `[batch, n]`, at positions `start` to `start + n - 1`; what was there or later counts no more.
+            start: int32 scalar tensor.
+
+        Returns:
+            Outputs `[batch, n, ...]`, on the device of the last stage.
+        """
+        x = tokens
+        all_values = variable_values.read_values(self._stages, read=self._read)
+        for stage, values, caches in zip(self._stages, all_values, self.caches):
+            variables = stage.variables()
+            mapping = list(zip(variables.weights + variables.state, values.weights + values.state))
+            with tf.device(stage.device), keras.StatelessScope(state_mapping=mapping, initialize_variables=False):
+                x = _decode_layers(stage.layers, x, caches, start)
+        return x
+
+
+def _make_cache(layer, batch_size, length):
+    if not hasattr(layer, 'initial_cache'):
+        return ()
+    return tf.nest.map_structure(lambda zeros: tf.Variable(zeros, trainable=False), layer.initial_cache(batch_size, length))
+
+
+def _decode_layers(layers, x, caches, start):
+    for layer, cache in zip(layers, caches):
+        if not hasattr(layer, 'decode'):
+            x = layer(x, training=False)
+            continue
+        x, new_cache = layer.decode(x, tf.nest.map_structure(lambda variable: variable.read_value(), cache), start)
+        tf.nest.map_structure(lambda variable, value: variable.assign(value), cache, new_cache)
+    return x
+
+
+from lingpipe.pipeline import variable_values
+
+
+class Generator:
+    """Continues token sequences through a pipeline, with a key-value cache on the device of every partition.
+
+        prompt ─> prefill (one call, all positions) ─> token ─> step ─> token ─> step ─> ...
+
+    The two compiled functions have static shapes. A network knows positions up to `context_length` only: where a text gets
+    longer, its last half context is read again as if it were the start, and goes on from there.
+
+    Args:
+        body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
+        context_length: number of positions, at least 2.
+        sampling: `Sampling`.
+        read: function that gives the value to use for a Keras variable, such as its moving average.
+    """
+
+    def __init__(self, body, context_length, sampling, read=variable_values.read_variable):
+        if context_length < 2:
+            raise ValueError(f'context_length is {context_length}, but a token and the next need 2. Choose a larger one.')
+        self._decoder = IncrementalDecoder(body.stages, 1, context_length, read)
+        self._last_device = body.stages[-1].device
+        self._context_length, self._sampling = context_length, sampling.validate()
+        self._prefill = tf.function(self._prefill_and_choose, autograph=False)
+        self._step = tf.function(self._step_and_choose, autograph=False)
+
+    def tokens(self, prompt):
+        """Generates tokens without end.
+
+        Args:
+            prompt: sequence of one token or more; of one longer than the context only the end counts.
+
+        Yields:
+            Integers, the tokens that follow the prompt.
+        """
+        known, position = list(prompt)[-self._context_length:], self._context_length
+        for draw in range(np.iinfo(np.int32).max):
+            if position == self._context_length:
+                known = known if draw == 0 else known[-(self._context_length // 2):]
+                token = self._prefill(self._padded(known), tf.constant(len(known)), tf.constant(draw))
+                position = len(known)
+            else:
+                token = self._step(token, tf.constant(position), tf.constant(draw))
+                position += 1
+            known.append(int(token[0]))
+            yield known[-1]
+
+    def _padded(self, known):
+        return tf.constant([known + [0] * (self._context_length - len(known))], tf.int32)
+
+    def _prefill_and_choose(self, tokens, length, draw):
+        """What stands after the prompt is seen by nobody: attention looks back, and later tokens take its place."""
+        logits = self._decoder.forward(tokens, tf.constant(0))
+        return self._choose(logits, length - 1, draw)
+
+    def _step_and_choose(self, token, position, draw):
+        return self._choose(self._decoder.forward(token[:, tf.newaxis], position), 0, draw)
+
+    def _choose(self, logits, place, draw):
+        with tf.device(self._last_device):
+            return self._sampling.choose(logits[:, place], draw)
+
+
+def text_pieces(generator, tokenizer, prompt, num_tokens):
+    """Generates text.
+
+    Args:
+        generator: `Generator`.
+        tokenizer: tokenizer of the model's input.
+        prompt: text that stands at the start of a document.
+        num_tokens: largest number of tokens; less where the model ends the document.
+
+    Yields:
+        Pieces of the continuation, none of which ends in the middle of a character.
+    """
+    known = [tokenizer.end_id, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()]
+    written, shown = [], 0
+    for _, token in zip(range(num_tokens), generator.tokens(known)):
+        if token == tokenizer.end_id:
+            break
+        written.append(token)
+        text = tokenizer.decode(written)
+        if not text.endswith('\ufffd'):
+            yield text[shown:]
+            shown = len(text)
+    if rest := tokenizer.decode(written)[shown:]:
+        yield rest
