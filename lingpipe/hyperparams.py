@@ -11,7 +11,7 @@ The interface is that of Lingvo's hyperparams; this file imports neither TensorF
 import re
 
 from lingpipe import spelling
-from lingpipe.params_text import known_objects, param_tree, text_diff, text_format, text_reader
+from lingpipe.hyperparams_text import known_objects, param_tree, text_format, text_reader
 
 RegisterType = known_objects.RegisterType
 RegisteredTypes = known_objects.RegisteredTypes
@@ -301,7 +301,7 @@ class Params:
 
     def TextDiff(self, other):
         """Returns how `other` differs: `> name: value` for what is here, `<` for what is there, `?` above nesting."""
-        return text_diff.diff(self, other)
+        return text_format.diff(self, other)
 
 
 class InstantiableParams(Params):

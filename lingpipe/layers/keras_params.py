@@ -14,8 +14,8 @@ import textwrap
 import keras
 
 from lingpipe import hyperparams, spelling
+from lingpipe.hyperparams_text import param_tree
 from lingpipe.layers import base_layer
-from lingpipe.params_text import param_tree
 
 
 class REQUIRED:

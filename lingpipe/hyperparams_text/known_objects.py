@@ -9,7 +9,7 @@ import functools
 import operator
 
 from lingpipe import spelling
-from lingpipe.params_text import param_tree, text_format
+from lingpipe.hyperparams_text import param_tree, text_format
 
 _registered = {}  # 'module/Name' -> class or function
 _params_factories = {}  # class -> function that returns its fresh Params

@@ -9,7 +9,7 @@ import re
 import sys
 
 from lingpipe import spelling
-from lingpipe.params_text import text_format
+from lingpipe.hyperparams_text import text_format
 
 INT = re.compile(r'[-+]?(?:0|[1-9][0-9_]*|0[xX][0-9a-fA-F]+|0[bB][01]+)')
 FLOAT = re.compile(r'[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|inf|nan)')
