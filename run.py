@@ -15,8 +15,8 @@ if not sys.stderr.isatty():
 from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry
+from lingpipe.cluster import child_process
 from lingpipe.command_line import flag_checks, flag_definitions
-from lingpipe.distribute import heartbeat
 from lingpipe.training import startup
 
 FLAGS = flags.FLAGS
@@ -58,7 +58,7 @@ def _place(params):
         The params, and a list of device names, one for each partition, or the
         `TpuReplicas` of a TPU system.
     """
-    from lingpipe.distribute import local_devices
+    from lingpipe.devices import local_devices
     from lingpipe.planner import resolution
     from lingpipe.training import planning
     resolution.validate(params.task.body)
@@ -77,14 +77,14 @@ def _place(params):
 
 
 def _place_on_tpu(params):
-    from lingpipe.distribute import tpu_placement, tpu_system
+    from lingpipe.placements import tpu_system
     from lingpipe.training import planning, tpu_routes
-    tpu_placement.validate(params.task.body, FLAGS.mode)
-    params = tpu_placement.with_defaults(params)
+    tpu_system.validate(params.task.body, FLAGS.mode)
+    params = tpu_system.with_defaults(params)
     tpu_routes.validate(params)
-    system = tpu_system.start(FLAGS.tpu or tpu_system.LOCAL)
+    system = tpu_system.start_tpu_system(FLAGS.tpu or tpu_system.LOCAL)
     params = tpu_routes.resolved(planning.resolved(params, len(system.devices)), FLAGS.mode, system.topology.mesh_shape)
-    return params, tpu_placement.place(params.task.body, system)
+    return params, tpu_system.place(params.task.body, system)
 
 
 def _train(params, datasets, devices):
@@ -133,10 +133,10 @@ def _inspect_model(params, unused_datasets, devices):
 
 
 def _plan(params, unused_datasets, unused_devices):
-    from lingpipe.distribute import tpu_placement
+    from lingpipe.placements import tpu_system
     from lingpipe.training import planning, trace_files
     if FLAGS.compile:
-        params = tpu_placement.with_defaults(params)
+        params = tpu_system.with_defaults(params)
     planned = planning.plan(params, _accelerator(), FLAGS.device_memory, FLAGS.num_devices)
     files = trace_files.TraceFiles(os.path.expanduser(FLAGS.logdir), 'plan') if FLAGS.logdir else None
     text = str(planned)
@@ -190,7 +190,7 @@ def _run(params, datasets):
 
 def _supervise():
     """Runs this command as a child, as often as is necessary; returns its exit code."""
-    from lingpipe.distribute import supervisor
+    from lingpipe.cluster import supervisor
     command = [sys.executable, *sys.orig_argv[1:], '--max_restarts=0']
     checkpoints = os.path.join(os.path.expanduser(FLAGS.logdir), 'train')
     silence_seconds = min(FLAGS.step_timeout_seconds, _LONGEST_SILENCE_SECONDS)
@@ -217,7 +217,7 @@ def main(arguments):
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))
     from lingpipe.training import errors
     if FLAGS.cluster != 'multi_worker':  # which waits for other workers without letting any thread run
-        heartbeat.beat_for_parent()
+        child_process.beat_for_parent()
     try:
         params, datasets = _experiment()
         _run(params, datasets)

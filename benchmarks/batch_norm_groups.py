@@ -18,7 +18,7 @@ from absl import app, flags
 
 from lingpipe import base_model_params, optimizers
 from lingpipe.data import image_input
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.layers import keras_params, resnet
 from lingpipe.tasks import image_classifier
 

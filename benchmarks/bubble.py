@@ -15,7 +15,7 @@ import wait_layer
 from absl import app, flags
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.layers import keras_params
 from lingpipe.pipeline import action_times
 from lingpipe.schedule import simulation, step_times

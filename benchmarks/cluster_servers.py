@@ -9,9 +9,9 @@ import tempfile
 
 import common  # noqa: F401
 
-from lingpipe.distribute import child_process, cluster_config
+from lingpipe.cluster import child_process, cluster_config
 
-_PROGRAM = 'from lingpipe.distribute import cluster_config, server; server.serve(cluster_config.read(), use_gpus=False)'
+_PROGRAM = 'from lingpipe.cluster import cluster_config, server; server.serve(cluster_config.read(), use_gpus=False)'
 
 
 @contextlib.contextmanager

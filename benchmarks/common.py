@@ -25,7 +25,7 @@ import keras
 import tensorflow as tf
 from absl import flags
 
-from lingpipe.distribute import child_process
+from lingpipe.cluster import child_process
 
 COUNTING_MEMORY = {'TF_ENABLE_ONEDNN_OPTS': '1'}
 MEMORY_NOTE = 'Memory is counted with TF_ENABLE_ONEDNN_OPTS=1, without which TensorFlow counts none.'

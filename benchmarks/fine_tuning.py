@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.pipeline import gpipe_layer
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 4, 'K, with two layers in each.', lower_bound=1)

@@ -20,7 +20,7 @@ import common
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from tests.fuzz import comparison, drawing, program, shrinking, trial
 
 _MINUTES = flags.DEFINE_float('minutes', 60.0, 'How long to look.', lower_bound=0.0)

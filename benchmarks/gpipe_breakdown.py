@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.layers import amoebanet
 from lingpipe.pipeline import action_times
 from lingpipe.planner import accelerators, layer_stack, plan

@@ -22,7 +22,7 @@ import server_processes
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe.distribute import gradient_sums, local_devices, variable_placement
+from lingpipe.devices import collectives, local_devices, variable_placement
 from lingpipe.layers import resnet
 from lingpipe.planner import accelerators, reduction_time
 
@@ -104,13 +104,13 @@ def _random(device, replica, variables):
 
 
 def _totals(method, devices, parts, owners):
-    return tf.function(lambda: gradient_sums.GradientSum(method)(parts, devices, owners), autograph=False)()
+    return tf.function(lambda: collectives.GradientSum(method)(parts, devices, owners), autograph=False)()
 
 
 def _sum_function(method, devices, parts, owners):
     @tf.function(autograph=False)
     def run():
-        totals = gradient_sums.GradientSum(method)(parts, devices, owners)
+        totals = collectives.GradientSum(method)(parts, devices, owners)
         # Fetching all of them would copy them; one number of each is enough to wait for, and one tensor a device to send.
         return [_first_numbers(owner, [total for total, own in zip(totals, owners) if own == owner]) for owner in set(owners)]
 

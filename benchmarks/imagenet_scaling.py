@@ -17,7 +17,7 @@ import common
 import line_chart
 from absl import app, flags
 
-from lingpipe.distribute import gradient_sums
+from lingpipe.devices import collectives
 from lingpipe.planner import accelerators, reduction_time
 
 _CALIBRATED_ON = flags.DEFINE_integer('calibrated_on', 32, 'Cores of the published row that gives the utilisation.')
@@ -61,7 +61,7 @@ def num_steps(row):
 
 def sum_seconds(row):
     """Returns seconds of a step in which the chips sum their gradients, on the most nearly square torus."""
-    num_rows, num_columns = gradient_sums.grid_shape(row.cores // _CORES_OF_A_CHIP)
+    num_rows, num_columns = collectives.grid_shape(row.cores // _CORES_OF_A_CHIP)
     # The links of a chip serve both of its cores.
     return reduction_time.two_dimensional(_GRADIENT_BYTES, num_rows, num_columns, _V3.link_bandwidth).seconds
 

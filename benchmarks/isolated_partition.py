@@ -8,7 +8,7 @@ import models
 import tensorflow as tf
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.layers import keras_params
 from lingpipe.pipeline import analysis, graph_pieces
 

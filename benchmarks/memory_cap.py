@@ -22,7 +22,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.planner import accelerators, depth, layer_stack, plan
 
 _CAP_MIB = flags.DEFINE_integer('cap_mib', 512, 'Memory of a device.', lower_bound=1)

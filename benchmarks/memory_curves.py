@@ -7,7 +7,7 @@ import common
 import models
 from absl import app, flags
 
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K.')
 _MICRO_BATCH_SIZE = flags.DEFINE_integer('micro_batch_size', 4, 'Examples in a micro-batch.')

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.layers import amoebanet, base_layer, keras_params
 from lingpipe.pipeline import analysis, layer_memory, layer_profile, memory_model, partition
 

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.layers import keras_params
 from lingpipe.pipeline import gpipe_layer
 

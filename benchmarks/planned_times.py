@@ -17,7 +17,7 @@ import isolated_partition
 import models
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.pipeline import layer_profile
 from lingpipe.planner import accelerators, layer_stack, plan
 

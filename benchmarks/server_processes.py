@@ -5,7 +5,7 @@ import contextlib
 import common
 import tensorflow as tf
 
-from lingpipe.distribute import cluster_config
+from lingpipe.cluster import cluster_config
 
 _JOB = 'worker'
 

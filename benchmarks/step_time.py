@@ -14,7 +14,7 @@ import models
 from absl import app, flags
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K, each on a device of one core.')
 _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure.")

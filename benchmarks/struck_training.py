@@ -11,7 +11,7 @@ import time
 
 import common  # noqa: F401
 
-from lingpipe.distribute import child_process
+from lingpipe.cluster import child_process
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _MARK = 'LINGPIPE_STRUCK_TRAINING'
@@ -44,7 +44,7 @@ class StruckTraining:
         num_servers = int(cluster == PARAMETER_SERVER)
         self.tasks = [self.chief] * (self.chief == 'chief') + ['worker 0', 'worker 1'] + ['ps 0'] * num_servers
         self._command = [
-            sys.executable, '-m', 'lingpipe.distribute.local_cluster', '--workers=2', f'--ps={num_servers}', '--',
+            sys.executable, '-m', 'lingpipe.cluster.local_cluster', '--workers=2', f'--ps={num_servers}', '--',
             *training_command(cluster, logdir), f'--cluster={cluster}', f'--max_restarts={max_restarts}',
             f'--step_timeout_seconds={step_timeout_seconds}']
         self._process = None

@@ -27,7 +27,8 @@ import tensorflow as tf
 from absl import app, flags
 
 from lingpipe import layers
-from lingpipe.distribute import local_devices, parameter_servers
+from lingpipe.devices import local_devices
+from lingpipe.placements import parameter_servers
 from lingpipe.training import experiment, server_programs, train_program
 from params import linear_regression
 

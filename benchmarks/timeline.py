@@ -14,7 +14,7 @@ import wait_layer
 from absl import app, flags
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.layers import keras_params
 from lingpipe.pipeline import action_times, gpipe_layer
 from lingpipe.schedule import step_times

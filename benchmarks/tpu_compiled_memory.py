@@ -12,7 +12,7 @@ from absl import app, flags
 
 import lingpipe
 from lingpipe import hyperparams, model_registry
-from lingpipe.distribute import tpu_placement
+from lingpipe.placements import tpu_system
 from lingpipe.planner import partition_plan, tpu_compiler
 from lingpipe.training import plan_compilation
 
@@ -50,7 +50,7 @@ def plan(model, recompute, topology):
     params.task.dtype_policy = _DTYPE_POLICY.value or params.task.dtype_policy
     if params.input.Get('dataset').startswith('imagenet'):
         params.input.num_channels = 3  # else the dataset would be asked
-    return lingpipe.plan(tpu_placement.with_defaults(params), topology.split(':')[0])
+    return lingpipe.plan(tpu_system.with_defaults(params), topology.split(':')[0])
 
 
 def _row(compiler, model, recompute, topology):

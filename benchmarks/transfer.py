@@ -15,7 +15,7 @@ import common
 from absl import app, flags, logging
 
 from lingpipe.data import digits_dataset
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 from lingpipe.layers import amoebanet
 from lingpipe.training import trainer
 from params import amoebanet as experiments

@@ -7,7 +7,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
 os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true')  # compiles sooner
 
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 
 local_devices.use_virtual_devices(8)
 
@@ -29,7 +29,8 @@ _OPTIMIZED = {'fuzz', 'test_gpipe_layer_schedules', 'test_layer_memory', 'test_r
 
 # Modules that cost little and see most of what an edit can break: `pytest -m quick` runs them.
 _QUICK = {
-    'distribute': ['cluster_config', 'device_kinds', 'gradient_sums'],
+    'cluster': ['cluster_config'],
+    'devices': ['device_kinds', 'gradient_sums'],
     'layers': ['attention', 'base_layer', 'batch_normalization', 'drop_path'],
     'optimizers': ['learning_rate_schedules'],
     'pipeline': ['control_flow', 'gpipe_layer_schedules', 'gradient_flow', 'graph_pieces', 'liveness', 'losses', 'memory_model',

@@ -21,8 +21,8 @@ import keras  # noqa: F401
 import tensorflow as tf  # noqa: F401
 import tensorflow_datasets as tfds
 
+from lingpipe.cluster import child_process
 from lingpipe.command_line import cluster_modes  # noqa: F401
-from lingpipe.distribute import child_process
 from lingpipe.training import server_training, worker_training  # noqa: F401
 
 _LONGEST_REQUEST = 2**16

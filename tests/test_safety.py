@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.distribute import cluster_config
+from lingpipe.cluster import cluster_config
 from lingpipe.layers import keras_params
 from lingpipe.tasks import pipeline_model
 from lingpipe.training import checkpoint_files, checkpoints, errors

@@ -10,7 +10,7 @@ import numpy as np
 import step_time
 from absl import flags
 
-from lingpipe.distribute import local_devices
+from lingpipe.devices import local_devices
 
 FLAGS = flags.FLAGS
 FLAGS.set_default('model', 'decoder')

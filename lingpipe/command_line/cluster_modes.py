@@ -14,16 +14,8 @@ import sys
 import threading
 import time
 
-from lingpipe.distribute import (
-    chief,
-    cluster_config,
-    exposure,
-    heartbeat,
-    local_devices,
-    messages,
-    remote_devices,
-    server,
-)
+from lingpipe.cluster import child_process, cluster_config, messages, remote_devices, server, watchdog
+from lingpipe.devices import local_devices
 from lingpipe.training import errors
 
 _SECONDS_FOR_OTHERS = 1
@@ -39,7 +31,7 @@ def run(params, datasets, given, started):
         started: time at which the program started, as `time.time()` gives it.
     """
     config = cluster_config.read(given.cluster_spec, task=given.task, mode=given.cluster)
-    exposure.warn_about_addresses(config)
+    server.warn_about_addresses(config)
     if given.cluster == cluster_config.MULTI_WORKER:
         _train_as_worker(params, datasets, given, config, started)
     elif not config.is_chief:
@@ -90,7 +82,7 @@ def _train_pipeline(params, datasets, given, config, started, reached):
     if given.mode == 'trace':
         trace.Trace(params, given.logdir, devices).run(given.steps)
     else:
-        leader = chief.Chief(config, 'worker', given.step_timeout_seconds)
+        leader = watchdog.Chief(config, 'worker', given.step_timeout_seconds)
         trainer.Trainer(params, datasets, given.logdir, devices, started, leader).run()
 
 
@@ -109,11 +101,11 @@ def _place_on_workers(params, given, config):
 
 
 def _train_as_worker(params, datasets, given, config, started):
-    from lingpipe.distribute import watchdog
+    from lingpipe.cluster import watchdog
     from lingpipe.training import worker_training
     with _ending_though_others_wait(), worker_training.losses_in_words(), watchdog.Watchdog(given.step_timeout_seconds, config) as dog:
         params, workers = worker_training.join(params, config, _kind(given), dog)
-        heartbeat.beat_for_parent()
+        child_process.beat_for_parent()
         worker_training.train(params, datasets, given.logdir, workers, started)
 
 
@@ -138,6 +130,6 @@ def _train_with_parameter_servers(params, datasets, given, config, started, reac
     from lingpipe.training import server_training
     params, servers = server_training.join(
         params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given))
-    leader = chief.Chief(config, 'ps', given.step_timeout_seconds)
+    leader = watchdog.Chief(config, 'ps', given.step_timeout_seconds)
     reached()
     server_training.train(params, datasets, given.logdir, servers, started, leader)

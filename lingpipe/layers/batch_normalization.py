@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.layers import replica_sums
+from lingpipe.devices import collectives
 
 
 @keras.saving.register_keras_serializable('lingpipe')
@@ -46,7 +46,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         """
         weights = None if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis]
         count, total, squares = _sums(inputs, weights, self._reduction_axes)
-        sums = replica_sums.sum_over_group(tf.concat([[count], total, squares], 0), self.group_size)
+        sums = collectives.sum_over_group(tf.concat([[count], total, squares], 0), self.group_size)
         count, total, squares = tf.split(sums, [1, total.shape[0], squares.shape[0]])
         mean = tf.math.divide_no_nan(total, count)
         return mean, tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls, variable_placement
+from lingpipe.devices import device_kinds, variable_placement
 
 
 class DeviceFunctions:
@@ -49,7 +49,7 @@ class DeviceFunctions:
         traced = list(map(variable_placement.native, variables))
         key = (self._constants(), *map(id, traced))
         if key not in self._functions:
-            call = device_calls.one_call(device, lambda *arguments: self._function(variables, *arguments))
+            call = device_kinds.one_call(device, lambda *arguments: self._function(variables, *arguments))
             self._functions[key] = call, traced  # as long as these are kept their ids are theirs
         return self._functions[key][0]
 

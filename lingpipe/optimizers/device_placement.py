@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from keras.src.optimizers import base_optimizer
 
-from lingpipe.distribute import device_kinds, variable_placement
+from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.optimizers import (
     device_functions,
     gradient_accumulation,

@@ -2,7 +2,7 @@
 
 import keras
 
-from lingpipe.distribute import device_kinds, variable_placement
+from lingpipe.devices import device_kinds, variable_placement
 
 
 def parts_of(optimizer):

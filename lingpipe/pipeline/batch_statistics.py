@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.distribute import across_replicas, device_calls
+from lingpipe.devices import collectives, device_kinds
 
 
 class BatchStatistics:
@@ -80,7 +80,7 @@ class BatchStatistics:
                           for variable in (norm.moving_mean, norm.moving_variance)}.values())
         with tf.device(device):
             averages = [read(variable) for variable in variables]
-        new = device_calls.call(device, lambda averages, statistics: self._steps(variables, averages, statistics), averages,
+        new = device_kinds.call(device, lambda averages, statistics: self._steps(variables, averages, statistics), averages,
                                 _of_all_replicas(statistics, device))
         return list(zip(variables, new))
 
@@ -117,13 +117,14 @@ class BatchStatistics:
 
 
 def _of_all_replicas(statistics, device):
-    if across_replicas.num_replicas(device) == 1:
+    group = collectives.current()
+    if group.count == 1:
         return statistics
     with tf.device(device):
         mean, variance, count = tf.unstack(statistics)
-        total = across_replicas.sum_over_replicas(device, count)
-        center = tf.math.divide_no_nan(across_replicas.sum_over_replicas(device, count * mean), total)
-        squares = across_replicas.sum_over_replicas(device, count * (variance + tf.square(mean - center)))
+        total = group.sum(device, count)
+        center = tf.math.divide_no_nan(group.sum(device, count * mean), total)
+        squares = group.sum(device, count * (variance + tf.square(mean - center)))
         return tf.stack([center, tf.math.divide_no_nan(squares, total), total])
 
 

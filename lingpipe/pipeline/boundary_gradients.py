@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls
+from lingpipe.devices import device_kinds
 
 
 class BoundaryGradients:
@@ -57,6 +57,6 @@ class BoundaryGradients:
 
     def _call(self, device, function, argument):
         if (device, function) not in self._functions:
-            self._functions[device, function] = device_calls.operations(device, function)
+            self._functions[device, function] = device_kinds.operations(device, function)
         with tf.device(device):
             return self._functions[device, function](argument)

@@ -6,7 +6,7 @@ import functools
 import tensorflow as tf
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import across_replicas, device_calls, device_kinds
+from lingpipe.devices import collectives, device_kinds
 from lingpipe.pipeline import (
     boundary,
     boundary_gradients,
@@ -122,19 +122,19 @@ class Execution:
     def sums(self):
         """The `step_sums.Sums` of all actions run so far."""
         last = self.stages[-1].device
-        metrics = device_calls.call(last, step_sums.add_up, self._metrics)
+        metrics = device_kinds.call(last, step_sums.add_up, self._metrics)
         losses = list(self.added_losses.values())
         inputs = [self._take_gradients(-1, m) if self._input_gradients_needed else [] for m in range(self.num_micro_batches)]
         gradients = [self._joined(stage, sums or []) for stage, sums in zip(self.stages, self._weight_gradients)]
         return step_sums.Sums(metrics, losses, self.weights, gradients, inputs)
 
     def _joined(self, stage, sums):
-        return [device_calls.call(stage.device, step_sums.join, each) if isinstance(each, tuple) else each for each in sums]
+        return [device_kinds.call(stage.device, step_sums.join, each) if isinstance(each, tuple) else each for each in sums]
 
     @property
     def added_losses(self):
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows), on the last stage."""
-        return {index: device_calls.call(self.stages[-1].device, step_sums.add_up, parts) for index, parts in self._losses.items()}
+        return {index: device_kinds.call(self.stages[-1].device, step_sums.add_up, parts) for index, parts in self._losses.items()}
 
     @property
     def weights(self):
@@ -286,7 +286,7 @@ class Execution:
         with tf.device(last):
             weights = [self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._targets]
         with tf.device(device_kinds.for_single_operations(last)):
-            return across_replicas.sum_over_replicas(last, tf.add_n(weights))
+            return collectives.current().sum(last, tf.add_n(weights))
 
     @functools.cached_property
     def _total_rows(self):
@@ -294,7 +294,7 @@ class Execution:
         last = self.stages[-1].device
         with tf.device(device_kinds.for_single_operations(last)):
             rows = tf.add_n([tf.cast(each.num_rows, tf.float32) for each in self.siblings])
-            return across_replicas.sum_over_replicas(last, rows)
+            return collectives.current().sum(last, rows)
 
     @functools.cached_property
     def scale_of_sum(self):

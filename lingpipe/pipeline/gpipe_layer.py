@@ -10,14 +10,7 @@ import tensorflow as tf
 from keras.src.backend.common import stateless_scope
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import (
-    device_calls,
-    device_grid,
-    device_kinds,
-    gradient_sums,
-    logical_cores,
-    variable_placement,
-)
+from lingpipe.devices import collectives, device_kinds, local_devices, variable_placement, variable_values
 from lingpipe.layers import base_layer, unallocated
 from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
@@ -32,7 +25,6 @@ from lingpipe.pipeline import (
     replicas,
     stage,
     validation,
-    variable_values,
 )
 
 _MANY_LOSSES = 10
@@ -65,7 +57,7 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('num_micro_batches', 1, 'M: number of micro-batches that a batch, or the share of a replica, is cut into.')
         p.Define('num_replicas', 1, 'R: number of pipelines side by side, each with a share of the batch and devices of its own; '
                  "'auto': as many as there are accelerators for.")
-        p.Define('gradient_sum', 'auto', f'How gradients are summed over replicas: one of {list(gradient_sums.METHODS)}.')
+        p.Define('gradient_sum', 'auto', f'How gradients are summed over replicas: one of {list(collectives.METHODS)}.')
         p.Define('schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV file, '
                  "or the list of each device's actions.")
         p.Define('num_virtual_stages', 1, 'V: number of partitions on each device, for an interleaved schedule.')
@@ -194,7 +186,7 @@ class GPipeLayer(base_layer.BaseLayer):
         p = self.params
         random_seeds.make_global_generator()
         self.analyses = self._analyse(input_specs)
-        grid = device_grid.make(p)
+        grid = local_devices.device_grid(p)
         self._cut = self._make_cut(input_specs, grid[0][0])
         grid = [[row[self._schedule.device_of(index)] for index in range(len(self._ends))] for row in grid]
         self._stages = self._make_stages(grid, input_specs)
@@ -369,7 +361,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return replicas.execution(
             self.replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),
             [()] * count if targets is None else micro_batches.split_on(self._place_of(-1), targets, count),
-            gradient_sums.GradientSum(p.gradient_sum), self._seed_and_step(step, training), training, values,
+            collectives.GradientSum(p.gradient_sum), self._seed_and_step(step, training), training, values,
             recompute=p.recompute, loss=loss, **kwargs)
 
     def _place_of(self, index):
@@ -415,7 +407,7 @@ class GPipeLayer(base_layer.BaseLayer):
         with tf.init_scope(), tf.device(None):
             seed = int(self._seed_generator.state.value[0])
         device = self.stages[0].device
-        replica = logical_cores.replica_index(device)
+        replica = collectives.current().index_on(device)
         with tf.device(device):
             return tf.stack([seed + replica * 2**32, tf.cast(step, tf.int64)])
 
@@ -425,7 +417,7 @@ class GPipeLayer(base_layer.BaseLayer):
             return method
         key = (method, *[part.trainability() for part in self.stages])
         function = self._functions.setdefault(key, keras_masks.Function(
-            device_calls.rest_on_host(self.stages[0].device, method)))
+            device_kinds.rest_on_host(self.stages[0].device, method)))
         return functools.partial(traced, function)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.distribute import across_replicas, device_calls, variable_placement
+from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.pipeline import step_sums
 
 
@@ -57,9 +57,10 @@ def finish(stages, values, sums, total_weight):
 
 
 def _over_all_replicas(device, totals):
-    if across_replicas.num_replicas(device) == 1:
+    group = collectives.current()
+    if group.count == 1:
         return totals
-    sums = iter(across_replicas.sum_over_replicas(device, [tf.convert_to_tensor(total) for total in totals if total is not None]))
+    sums = iter(group.sum(device, [tf.convert_to_tensor(total) for total in totals if total is not None]))
     return [None if total is None else next(sums) for total in totals]
 
 
@@ -96,4 +97,4 @@ def _finish(device, variables, weights, parts, total_weight):
         return gradients, tf.cast(regularization, tf.float32), 2.0 * tf.add_n(halves) if halves else tf.zeros([])
 
     with tf.device(device):
-        return StageGradients(variables, *device_calls.one_call(device, divide_and_regularize)(weights, parts, total_weight))
+        return StageGradients(variables, *device_kinds.one_call(device, divide_and_regularize)(weights, parts, total_weight))

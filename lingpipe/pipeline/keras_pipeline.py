@@ -5,7 +5,7 @@ import functools
 import keras
 import tensorflow as tf
 
-from lingpipe.distribute import variable_placement
+from lingpipe.devices import variable_placement
 from lingpipe.pipeline import balancing, control_flow, gpipe_layer, keras_model, random_seeds, stage
 
 

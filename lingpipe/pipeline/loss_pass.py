@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.distribute import across_replicas, device_calls, device_kinds
-from lingpipe.pipeline import gradients, losses, micro_batches, variable_values
+from lingpipe.devices import collectives, device_kinds, variable_values
+from lingpipe.pipeline import gradients, losses, micro_batches
 
 
 class ValueAndGrad(NamedTuple):
@@ -52,7 +52,7 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, l
     sums = _of_all_replicas(execution.sums, last)
     weight, scale = sums.metrics['loss'][1], execution.scale_of_sum
     finished = gradients.finish(pipe.stages, execution.final_values(), sums, weight if scale is None else weight * scale)
-    mean_loss, metrics, squared_norm = device_calls.call(
+    mean_loss, metrics, squared_norm = device_kinds.call(
         last, _mean_of_batch, sums.metrics, sums.losses, [part.regularization for part in finished],
         [part.squared_norm for part in finished])
     with tf.device(device_kinds.for_single_operations(last)):
@@ -64,7 +64,7 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, l
 
 
 def _of_all_replicas(sums, device):
-    metrics, added = across_replicas.sum_over_replicas(device, (sums.metrics, sums.losses))
+    metrics, added = collectives.current().sum(device, (sums.metrics, sums.losses))
     return sums._replace(metrics=metrics, losses=added)
 
 
@@ -92,7 +92,7 @@ def evaluate(pipe, loss, x, targets, read):
     execution.run()
     last = pipe.stages[-1].device
     sums = _of_all_replicas(execution.sums, last)
-    return device_calls.call(last, losses.with_added, sums.metrics, sums.losses)
+    return device_kinds.call(last, losses.with_added, sums.metrics, sums.losses)
 
 
 def _in_order(pipe, finished):

@@ -5,7 +5,7 @@ import itertools
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.distribute import device_kinds
+from lingpipe.devices import device_kinds
 
 
 def count(batch, num_micro_batches):

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from lingpipe.distribute import variable_placement
+from lingpipe.devices import variable_placement
 from lingpipe.pipeline import random_seeds
 
 

@@ -4,8 +4,8 @@ import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import device_calls, device_kinds
-from lingpipe.pipeline import boundary, losses, micro_batches, step_sums, variable_values
+from lingpipe.devices import device_kinds, variable_values
+from lingpipe.pipeline import boundary, losses, micro_batches, step_sums
 
 
 def call(pipe, inputs, training):
@@ -87,7 +87,7 @@ def evaluate(pipe, inputs):
 
 
 def _means_of_added(pipe, execution):
-    return device_calls.call(pipe.stages[-1].device, losses.means_of_added, list(execution.added_losses.values()))
+    return device_kinds.call(pipe.stages[-1].device, losses.means_of_added, list(execution.added_losses.values()))
 
 
 def _owned_weights(stages, values):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_kinds
+from lingpipe.devices import device_kinds
 
 
 class Positions:

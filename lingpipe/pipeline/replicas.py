@@ -2,9 +2,8 @@
 
 import itertools
 
-from lingpipe.distribute import across_replicas, device_calls, variable_placement, workers
-from lingpipe.layers import replica_sums
-from lingpipe.pipeline import boundary, executor, micro_batches, state_updates, step_sums, variable_values
+from lingpipe.devices import collectives, device_kinds, variable_placement, variable_values
+from lingpipe.pipeline import boundary, executor, micro_batches, state_updates, step_sums
 
 
 class Replicas:
@@ -50,7 +49,7 @@ class Replicas:
         """The `step_sums.Sums` of all actions run so far, over all replicas."""
         parts = [execution.sums for execution in self._executions]
         last = self._executions[0].stages[-1].device
-        metrics = device_calls.call(last, step_sums.add_up, [part.metrics for part in parts])
+        metrics = device_kinds.call(last, step_sums.add_up, [part.metrics for part in parts])
         losses = list(self.added_losses.values())
         weights = parts[0].weights
         weight_gradients = [self._sum_weight_gradients(index, variables, [part.weight_gradients[index] for part in parts])
@@ -67,7 +66,7 @@ class Replicas:
     def added_losses(self):
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows)."""
         parts, last = [execution.added_losses for execution in self._executions], self._executions[0].stages[-1].device
-        return {index: device_calls.call(last, step_sums.add_up, [part[index] for part in parts]) for index in parts[0]}
+        return {index: device_kinds.call(last, step_sums.add_up, [part[index] for part in parts]) for index in parts[0]}
 
     @property
     def borrowed(self):
@@ -111,7 +110,7 @@ class Replicas:
         sums = self._gradient_sum(
             [[part[place] for place in added_up] for part in parts], devices, [owners[place] for place in added_up])
         found = dict(zip(added_up, sums)) | {
-            place: device_calls.call(owners[place], step_sums.join, [part[place] for part in parts]) for place in rows}
+            place: device_kinds.call(owners[place], step_sums.join, [part[place] for part in parts]) for place in rows}
         return [found[place] for place in range(len(variables))]
 
 
@@ -135,14 +134,14 @@ def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, train
     shares = _shares(len(parts), len(grid))
     if training:
         _check_shares(shares, grid[0])
-    here = workers.current().index
+    group = collectives.current()
     equal = micro_batches.are_equal([micro_batches.num_rows(boundary.unpack(nest).values) for nest in parts])
-    num_parts = len(parts) * across_replicas.num_replicas(grid[0][0].device)
+    num_parts = len(parts) * group.count
     executions = [
         executor.Execution(
             stages, schedule.for_num_micro_batches(stop - start), parts[start:stop], seed_and_step, training,
             variable_values.bring(stages, values), targets=targets[start:stop],
-            first_micro_batch=here * len(parts) + start, replica=here * len(grid) + replica, equal_rows=equal,
+            first_micro_batch=group.index * len(parts) + start, replica=group.index * len(grid) + replica, equal_rows=equal,
             is_whole_batch=num_parts == 1, **kwargs)
         for replica, (stages, (start, stop)) in enumerate(zip(grid, shares)) if stop > start]
     if len(executions) == 1:
@@ -158,10 +157,10 @@ def _check_shares(shares, stages):
         raise ValueError(
             f'A batch gives some replicas {counts[0]} and others {counts[-1]} micro-batches, but layers such as {waiting[0]!r} share '
             'statistics between replicas and would wait for ever. Make the batch at least num_replicas * num_micro_batches large.')
-    if counts[-1] > replica_sums.MOST_MICRO_BATCHES and waiting:
+    if counts[-1] > collectives.MOST_MICRO_BATCHES and waiting:
         raise ValueError(
             f'num_micro_batches={counts[-1]} is too many where layers such as {waiting[0]!r} share statistics between replicas: '
-            f'{replica_sums.MOST_MICRO_BATCHES} are the most whose sums can be told apart. Set it to that or less.')
+            f'{collectives.MOST_MICRO_BATCHES} are the most whose sums can be told apart. Set it to that or less.')
 
 
 def _shares(num_micro_batches, num_replicas):

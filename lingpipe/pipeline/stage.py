@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.distribute import device_calls, device_kinds, workers
-from lingpipe.layers import base_layer, replica_sums
+from lingpipe.devices import collectives, device_kinds
+from lingpipe.layers import base_layer
 from lingpipe.pipeline import (
     batch_statistics,
     boundary,
@@ -105,7 +105,7 @@ class Stage:
         self.sources = sources
         self.jit_compile = jit_compile or device_kinds.must_compile(device)
         self.layers = _without_doubles(layer for segment in segments for layer in segment.layers)
-        self._num_replicas, self._replica_sums = num_replicas, replica_sums.new_stage()
+        self._num_replicas, self._replica_sums = num_replicas, collectives.new_stage()
         self._num_seed_generators = len(seed_generators)
         own = random_seeds.seed_generator_states(self.layers)
         identities = [id(variable) for variable in seed_generators]
@@ -146,10 +146,11 @@ class Stage:
             index: int64 scalar tensor, the number of the replica.
             micro_batch: int64 scalar tensor, the number of the micro-batch in it.
         """
-        num_replicas = self._num_replicas * workers.current().count
+        num_replicas = self._num_replicas * collectives.current().count
         if num_replicas == 1:
             return None
-        return replica_sums.Replica(num_replicas, self._replica_sums, index, micro_batch, self.jit_compile)
+        is_compiled = self.jit_compile or device_kinds.has_static_shapes_only(self.device)
+        return collectives.Replica(num_replicas, self._replica_sums, index, micro_batch, is_compiled)
 
     def trainability(self):
         """Returns what is not frozen now, and how layers are set: with another answer, programs and layouts are out of date."""
@@ -225,7 +226,7 @@ class Stage:
         key = tuple(map(id, variables))
         if key not in self._zeros:
             specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
-            self._zeros[key] = device_calls.one_call(
+            self._zeros[key] = device_kinds.one_call(
                 self.device, lambda zero: [tf.fill(spec.shape, tf.cast(zero, spec.dtype)) for spec in specs])
         return self._zeros[key](zero)
 

@@ -4,7 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_kinds
+from lingpipe.devices import device_kinds
 from lingpipe.pipeline import graph_pieces, loss_growth, losses, stage_trace
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'

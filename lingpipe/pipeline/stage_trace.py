@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.layers import replica_sums
+from lingpipe.devices import collectives
 from lingpipe.pipeline import batch_statistics, boundary, step_sums
 
 
@@ -76,7 +76,7 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
         rows = _Rows(position[3], inputs)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.differentiable)
-            with replica_sums.working_for(stage.replica(position[4], position[5])):
+            with collectives.working_for(stage.replica(position[4], position[5])):
                 call = stage.call(boundary.pack(inputs, structure), values, position[1],
                                   stage.seeds(position[:2], position[2]), training, by_layer, tape.watch)
             # Before the loss: a trace without it has them under the same names, by which `loss_growth` compares traces.

@@ -4,8 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.distribute import across_replicas, device_calls
-from lingpipe.pipeline import variable_values
+from lingpipe.devices import collectives, device_kinds, variable_values
 
 
 class Assigned(NamedTuple):
@@ -51,7 +50,7 @@ def updates(stages, state):
         return changed[id(variable)][1] if id(variable) in changed else variable_values.read_variable(variable)
 
     for each in state.assigned.values():
-        value = across_replicas.agree_on(each.device, each.variable.aggregation, each.before, each.value)
+        value = collectives.current().agree_on(each.device, each.variable.aggregation, each.before, each.value)
         changed[id(each.variable)] = (each.variable, value)
     for stage, statistics, values in zip(stages, state.statistics, state.values):
         changed.update((id(variable), (variable, value)) for variable, value in statistics.updates(values, read, stage.device))
@@ -72,7 +71,7 @@ def merge(stages, states):
         `State`.
     """
     first = states[0]
-    values = [device_calls.call(stage.device, lambda parts, statistics=statistics: _join(statistics, parts), list(parts))
+    values = [device_kinds.call(stage.device, lambda parts, statistics=statistics: _join(statistics, parts), list(parts))
               for stage, statistics, parts in zip(stages, first.statistics, zip(*[state.values for state in states]))]
     assigned = {key: each._replace(value=_aggregate(each, [state.assigned[key].value for state in states]))
                 for key, each in first.assigned.items()}
@@ -89,8 +88,8 @@ def _join(statistics, parts):
 def _aggregate(assigned, values):
     variable = assigned.variable
     if variable.aggregation == 'mean':
-        return device_calls.call(assigned.device, lambda values: sum(values[1:], values[0]) / len(values), values)
+        return device_kinds.call(assigned.device, lambda values: sum(values[1:], values[0]) / len(values), values)
     if variable.aggregation == 'sum':
-        return device_calls.call(
+        return device_kinds.call(
             assigned.device, lambda before, values: before + sum(value - before for value in values), assigned.before, values)
     return values[0]

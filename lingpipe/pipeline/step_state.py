@@ -5,8 +5,8 @@ import collections
 import tensorflow as tf
 
 from lingpipe import schedule as schedules
-from lingpipe.distribute import device_calls, variable_placement
-from lingpipe.pipeline import state_updates, variable_values
+from lingpipe.devices import device_kinds, variable_placement, variable_values
+from lingpipe.pipeline import state_updates
 
 
 class StepState:
@@ -133,4 +133,4 @@ class StepState:
 
 
 def _zeros(device, spec):
-    return device_calls.call(device, lambda: tf.zeros(spec.shape, spec.dtype))
+    return device_kinds.call(device, lambda: tf.zeros(spec.shape, spec.dtype))

@@ -6,14 +6,14 @@ import tensorflow as tf
 
 from lingpipe import schedule as schedules
 from lingpipe import spelling
-from lingpipe.distribute import device_kinds, gradient_sums
+from lingpipe.devices import collectives, device_kinds
 from lingpipe.layers import base_layer
 from lingpipe.pipeline import partition
 
 _CHOICES = {
     'recompute': ['none', 'stage', 'layer'],
     'partition_by': ['flops', 'time', 'params'],
-    'gradient_sum': list(gradient_sums.METHODS),
+    'gradient_sum': list(collectives.METHODS),
     'tpu_route': ['auto', 'spmd', 'stage_programs', 'logical_cores'],
 }
 

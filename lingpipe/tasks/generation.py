@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.pipeline import variable_values
+from lingpipe.devices import variable_values
 
 
 class Sampling(NamedTuple):
@@ -123,7 +123,7 @@ def _decode_layers(layers, x, caches, start):
     return x
 
 
-from lingpipe.pipeline import variable_values
+from lingpipe.devices import variable_values
 
 
 class Generator:

@@ -8,9 +8,10 @@ import keras
 import tensorflow as tf
 from keras.src import backend
 
+from lingpipe.devices import variable_values
 from lingpipe.layers import unallocated
 from lingpipe.optimizers import device_placement, loss_scaling
-from lingpipe.pipeline import gpipe_layer, losses, variable_values
+from lingpipe.pipeline import gpipe_layer, losses
 from lingpipe.tasks import compiled_loss, loss_additivity, model_surface
 
 _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics', 'get_metrics_result', 'reset_metrics',

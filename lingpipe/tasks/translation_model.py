@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
+from lingpipe.devices import variable_values
 from lingpipe.layers import translation
-from lingpipe.pipeline import variable_values
 from lingpipe.tasks import base_task, beam_search, token_losses
 
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.distribute import variable_placement
+from lingpipe.devices import variable_placement
 from lingpipe.optimizers import device_functions, device_placement
 from lingpipe.training import replica_program
 

@@ -4,9 +4,9 @@ import re
 
 import tensorflow as tf
 
-from lingpipe.distribute import exit_codes
+from lingpipe.cluster import child_process
 
-EXIT_TRY_AGAIN = exit_codes.TRY_AGAIN
+EXIT_TRY_AGAIN = child_process.TRY_AGAIN
 _NO_SPACE = ('No space left on device', 'Disk quota exceeded')
 _TOO_MANY_BAD_RECORDS = 'max_bad_records: '
 _REMOTE_TASK = re.compile(r'/job:(\w+)/replica:\d+/task:(\d+)')

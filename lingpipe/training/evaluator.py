@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.distribute import device_kinds
-from lingpipe.pipeline import variable_values
+from lingpipe.devices import device_kinds, variable_values
 
 
 class Evaluator:

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.distribute import variable_placement
+from lingpipe.devices import variable_placement
 from lingpipe.optimizers import device_functions
 
 

@@ -4,8 +4,8 @@ import functools
 
 import tensorflow as tf
 
-from lingpipe.distribute import tpu_placement
 from lingpipe.layers import unallocated
+from lingpipe.placements import tpu_system
 from lingpipe.planner import compiled_stages, spmd_program, stage_calls, tpu_compiler, tpu_topologies
 from lingpipe.training import experiment, optimizer, tables, tpu_routes
 
@@ -33,7 +33,7 @@ def compiled_report(planned, topology, cache_dir=None):
     """
     tpu_topologies.check(topology)
     params, sentence = _route(planned.params, topology)
-    is_one_program = params.task.body.tpu_route == tpu_placement.SPMD
+    is_one_program = params.task.body.tpu_route == tpu_system.SPMD
     tpu_topologies.check(topology, params.task.body.num_partitions if is_one_program else 1)
     with tpu_compiler.TpuCompiler(cache_dir) as compiler:
         compiled = (_report_of_one_program(planned.plan, params, compiler, topology) if is_one_program
@@ -46,7 +46,7 @@ def _route(params, topology):
     route = params.task.body.tpu_route
     if route == 'auto':
         return tpu_routes.choice(params, tpu_topologies.mesh(topology))
-    if route == tpu_placement.LOGICAL_CORES:
+    if route == tpu_system.LOGICAL_CORES:
         return params, (f'tpu_route={route!r}: its program cannot be compiled without a TPU. The figures are those of '
                         "tpu_route='stage_programs'.")
     return params, f'tpu_route={route!r}.'

@@ -1,6 +1,6 @@
 """Which program trains with parameter servers."""
 
-from lingpipe.distribute import parameter_servers
+from lingpipe.placements import parameter_servers
 from lingpipe.training import asynchronous_program, synchronous_program
 
 _PROGRAMS = {

@@ -7,7 +7,9 @@ import sys
 
 import tensorflow as tf
 
-from lingpipe.distribute import local_devices, parameter_servers, server
+from lingpipe.cluster import server
+from lingpipe.devices import local_devices
+from lingpipe.placements import parameter_servers
 from lingpipe.planner import resolution
 from lingpipe.training import errors, planning, trainer
 

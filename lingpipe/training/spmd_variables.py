@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.distribute import sliced_variable
+from lingpipe.spmd import cores as sliced_variable
 from lingpipe.training import spmd_step
 
 

@@ -2,9 +2,10 @@
 
 import tensorflow as tf
 
-from lingpipe.distribute import share_slots
+from lingpipe.devices import variable_values
 from lingpipe.optimizers import device_functions
-from lingpipe.pipeline import batch_statistics, variable_values
+from lingpipe.pipeline import batch_statistics
+from lingpipe.placements import share_slots
 from lingpipe.training import server_program, train_program
 
 _WEIGHT = 'weight_of_share'

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.distribute import core_assignment, tpu_placement
 from lingpipe.optimizers import pure_optimizer
 from lingpipe.pipeline import spmd
+from lingpipe.placements import tpu_replicas, tpu_system
 from lingpipe.planner import resolution, stage_calls
 from lingpipe.training import experiment, optimizer, spmd_train_program
 
@@ -21,7 +21,7 @@ def validate(params):
     Args:
         params: the experiment's Params; what is 'auto' can be judged later only, by `resolved`.
     """
-    if params.task.body.tpu_route == tpu_placement.SPMD and not resolution.is_open(params.task.body):
+    if params.task.body.tpu_route == tpu_system.SPMD and not resolution.is_open(params.task.body):
         _check(params)
 
 
@@ -40,7 +40,7 @@ def resolved(params, mode, mesh):
         ValueError: tpu_route='spmd' is set for what cannot be trained so.
     """
     route = params.task.body.tpu_route
-    if route == tpu_placement.SPMD:
+    if route == tpu_system.SPMD:
         return _with_spmd(params, mesh)
     if route != _AUTO or mode != 'train':
         return params
@@ -75,7 +75,7 @@ def _with_spmd(params, mesh):
     if is_choosing and pipeline.num_left_out:
         raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
     params = params.Copy()
-    params.task.body.Set(tpu_route=tpu_placement.SPMD, partition_by=pipeline.ends)
+    params.task.body.Set(tpu_route=tpu_system.SPMD, partition_by=pipeline.ends)
     return params
 
 
@@ -108,7 +108,7 @@ def _trace_forward(pipeline, input_specs, num_rows):
 
 def _check_replicas(params, mesh):
     p, mesh = params.task.body, list(map(int, mesh))
-    core_assignment.computation_shape(mesh, p.num_partitions)
+    tpu_replicas.computation_shape(mesh, p.num_partitions)
     replicas = math.prod(mesh) // p.num_partitions
     size = tf.nest.flatten(params.input.cls.InputSpec(params.input))[0].shape[0]
     if size % (replicas * p.num_micro_batches):

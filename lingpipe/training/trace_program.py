@@ -4,8 +4,9 @@ import time
 
 import tensorflow as tf
 
-from lingpipe.distribute import clocks, variable_placement
-from lingpipe.pipeline import action_times, time_stamps, variable_values
+from lingpipe.cluster import clocks
+from lingpipe.devices import variable_placement, variable_values
+from lingpipe.pipeline import action_times, time_stamps
 from lingpipe.schedule.step_times import StepTimes
 from lingpipe.training import train_program
 

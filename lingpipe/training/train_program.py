@@ -5,8 +5,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from lingpipe.devices import variable_values
 from lingpipe.optimizers import device_functions, loss_scaling
-from lingpipe.pipeline import variable_values
 from lingpipe.training import moving_average, variables
 from lingpipe.training import optimizer as optimizers
 

@@ -7,8 +7,10 @@ import time
 
 import tensorflow as tf
 
-from lingpipe.distribute import chief as chiefs
-from lingpipe.distribute import device_kinds, logical_cores, parameter_servers, spmd_cores, workers
+from lingpipe.cluster import watchdog as chiefs
+from lingpipe.devices import device_kinds
+from lingpipe.placements import logical_cores, parameter_servers, workers
+from lingpipe.spmd import cores as spmd_cores
 from lingpipe.training import (
     bad_record_report,
     checkpoint_files,

@@ -6,7 +6,9 @@ import sys
 
 import tensorflow as tf
 
-from lingpipe.distribute import local_devices, server, workers
+from lingpipe.cluster import server
+from lingpipe.devices import local_devices
+from lingpipe.placements import workers
 from lingpipe.planner import resolution
 from lingpipe.training import errors, follower, planning, trainer
 

@@ -11,7 +11,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from lingpipe.distribute import child_process
+from lingpipe.cluster import child_process
 from lingpipe.layers import amoebanet, resnet
 from tests import forked_programs
 

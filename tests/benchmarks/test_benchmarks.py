@@ -14,7 +14,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 # Python puts the folder of a program on its path, and the project is not there; a process that the program starts is not forked.
 _COMMAND = """
 import importlib, runpy, sys
-from lingpipe.distribute import child_process
+from lingpipe.cluster import child_process
 importlib.reload(child_process)
 sys.path.remove({root!r})
 runpy.run_path('benchmarks/{name}.py', run_name='__main__')

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from lingpipe.distribute import child_process
+from lingpipe.cluster import child_process
 from tests import forked_programs
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.distribute import variable_placement
+from lingpipe.devices import variable_placement
 from lingpipe.optimizers import device_placement, optimizer_variables
 
 o = keras.optimizers

@@ -2,7 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from lingpipe.layers import batch_normalization, replica_sums
+from lingpipe.devices import collectives
+from lingpipe.layers import batch_normalization
 from lingpipe.layers.keras_params import KerasParams
 from tests.pipeline.small_stacks import cross_entropy, dense, images_and_labels
 
@@ -59,7 +60,7 @@ def test_replicas_with_other_numbers_of_micro_batches_are_refused_before_one_wai
 
 
 def test_more_micro_batches_than_sums_can_be_told_apart_are_refused(make_pipe, monkeypatch):
-    monkeypatch.setattr(replica_sums, 'MOST_MICRO_BATCHES', 3)
+    monkeypatch.setattr(collectives, 'MOST_MICRO_BATCHES', 3)
     x, y = images_and_labels(8)
     for group_size in (1, 2):
         pipe = make_pipe(stack(group_size), num_replicas=2, num_micro_batches=4)

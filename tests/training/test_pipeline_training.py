@@ -20,7 +20,7 @@ def run_fixture(tmp_path, tiny):
         strikes = [f'{batch} {name} {tmp_path}/struck_{batch} {tmp_path}/{task}' for batch, name, task in map(str.split, strikes)]
         environment = {'PIDS': str(tmp_path), 'STRIKE': ';'.join(strikes), 'TFDS_DATA_DIR': tiny._data_dir,
                        'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1'}
-        launcher = ['-m', 'lingpipe.distribute.local_cluster', '--workers=2', '--'] if of_cluster else []
+        launcher = ['-m', 'lingpipe.cluster.local_cluster', '--workers=2', '--'] if of_cluster else []
         program = forked_programs.ForkedProgram(
             [*launcher, HERE / 'run_in_cluster.py', '--model=struck_digits.StruckTinyDigits', *flags], environment, tmp_path,
             has_one_output=True)

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from lingpipe import layers
-from lingpipe.distribute import cluster_config, workers
+from lingpipe.cluster import cluster_config
 from lingpipe.layers import batch_normalization
+from lingpipe.placements import workers
 from lingpipe.training import errors, trainer, worker_training
 from tests import forked_programs
 

@@ -1,0 +1,310 @@
+"""Starts a whole cluster on this machine, for trying and testing.
+
+    python -m lingpipe.cluster.local_cluster --workers=2 -- run.py --model=params.transformer_lm --logdir=logs/x --cluster=pipeline
+
+Every process runs the same command with its own TF_CONFIG, on free ports of loopback::
+
+    launcher ─┬─> chief        ends the cluster when it ends
+              ├─> worker 0     (with --cluster=multi_worker there is no chief: the cluster ends when all workers have)
+              ├─> worker 1
+              └─> ps 0
+"""
+
+import argparse
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+from lingpipe.cluster import child_process, cluster_config
+
+_lock = threading.Lock()
+_NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET of unshare(2)
+_SET_FLAGS = 0x8914  # SIOCSIFFLAGS of netdevice(7)
+_UP_AND_RUNNING = 0x1 | 0x40  # IFF_UP | IFF_RUNNING
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_POLL_SECONDS = .05
+_PAUSE_SECONDS = 1  # before a restart
+_SECONDS_TO_STOP = 10
+_ENVIRONMENT = {  # each process gets a share of this machine only
+    'PYTHONUNBUFFERED': '1', 'OMP_NUM_THREADS': '1', 'TF_NUM_INTRAOP_THREADS': '1', 'TF_FORCE_GPU_ALLOW_GROWTH': 'true'}
+
+
+def say(text, name='launcher'):
+    """Prints a line with the name of who says it before it."""
+    with _lock:
+        sys.stdout.write(f'[{name}] {text}\n')
+        sys.stdout.flush()
+
+
+class Part:
+    """A process that can be started again.
+
+    Args:
+        config: its `ClusterConfig`.
+        command: list of words.
+        environment: dict of what is in its environment beside TF_CONFIG.
+        log_dir: folder for a file of its output, or None.
+        max_restarts: how often to start it again after a fault.
+
+    Attributes:
+        name: such as 'worker 1'; 'chief'.
+        code: how it ended, as `subprocess` gives it; None: it runs.
+    """
+
+    def __init__(self, config, command, environment, log_dir=None, max_restarts=0):
+        self.name = config.task_type if config.task_type == 'chief' else config.task.replace(':', ' ')
+        self.code = None
+        self._command = command
+        self._environment = {**environment, 'TF_CONFIG': config.to_json()}
+        self._log = open(os.path.join(log_dir, self.name.replace(' ', '_') + '.log'), 'a', encoding='utf-8') if log_dir else None
+        self._restarts_left = max_restarts
+        self._process = self._reader = None
+
+    def start(self):
+        """Starts it; from the main thread."""
+        self._process = child_process.start(
+            self._command, env=self._environment, text=True, errors='replace', stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+        say(f'{self.name} is process {self._process.pid}')
+
+    def poll(self):
+        """Returns whether it has just ended."""
+        if self.code is not None or self._process.poll() is None:
+            return False
+        self.code = self._process.returncode
+        self._reader.join(1)
+        say(f'{self.name} {child_process.ending(self.code)}')
+        return True
+
+    def is_running(self):
+        """Says whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def can_restart(self):
+        """Says whether it ended by a fault that a restart can mend, and may be restarted."""
+        return self._restarts_left > 0 and self.is_lost()
+
+    def is_lost(self):
+        """Says whether it was killed, or ended because another was lost: not by itself."""
+        return self.code is not None and (self.code < 0 or self.code == child_process.TRY_AGAIN)
+
+    def restart(self):
+        """Starts it again, on its own port."""
+        self._restarts_left -= 1
+        self.code = None
+        self.start()
+
+    def send_signal(self, number):
+        """Sends a signal, if it runs."""
+        if self.is_running():
+            self._process.send_signal(number)
+
+    def stop(self, seconds):
+        """Waits so long for its end, then kills it."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.poll()
+        if self._log:
+            self._log.close()
+
+    def _read(self, lines):
+        for line in lines:
+            say(line.rstrip('\n'), self.name)
+            if self._log and not self._log.closed:
+                self._log.write(line)
+                self._log.flush()
+
+
+def enter_private_network():
+    """Leaves the networks of the machine for good.
+
+    Call it while the process has one thread only, and ask `is_possible` before: a failure can leave the process with no network
+    at all.
+
+    Raises:
+        OSError: the system does not allow it.
+    """
+    user, group = os.getuid(), os.getgid()
+    try:
+        _unshare(_NEW_NETWORK)  # for root: without users of its own, who could not read the files of others
+    except PermissionError:
+        _unshare(_NEW_USERS | _NEW_NETWORK)
+        _write('setgroups', 'deny')
+        _write('uid_map', f'{user} {user} 1')
+        _write('gid_map', f'{group} {group} 1')
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack('16sh14x', b'lo', _UP_AND_RUNNING))
+
+
+def can_have_private_network():
+    """Says whether `enter` would succeed: a child process tries it."""
+    if sys.platform != 'linux':
+        return False
+    child = os.fork()
+    if child == 0:
+        try:
+            enter_private_network()
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _unshare(flags):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(flags):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _write(name, text):
+    with open(f'/proc/self/{name}', 'w', encoding='ascii') as file:
+        file.write(text)
+
+
+class LocalCluster:
+    """Processes of this machine that make up a cluster.
+
+    Args:
+        parts: list of `cluster_part.Part`.
+        leaders: those of them whose end is the end of the cluster.
+    """
+
+    def __init__(self, parts, leaders):
+        self._parts = parts
+        self._leaders = leaders
+        self._num_signals = 0
+
+    def run(self):
+        """Starts all and waits for the leaders; then stops the others.
+
+        Returns:
+            The exit code: that of the first leader that did not end well, or of a part that failed by itself.
+        """
+        for number in _SIGNALS:
+            signal.signal(number, self._pass_on)
+        try:
+            for part in self._parts:
+                part.start()
+            code = self._wait()
+        finally:
+            self._stop()
+        return child_process.exit_code(code)
+
+    def _wait(self):
+        while any(part.code is None for part in self._leaders):
+            time.sleep(_POLL_SECONDS)
+            for part in [part for part in self._parts if part.poll()]:
+                if part.can_restart():
+                    self._restart(part)
+                elif part.code and not part.is_lost():
+                    say(f'{part.name} failed by itself: the cluster stops.')
+                    return part.code
+        return next((part.code for part in self._leaders if part.code), 0)
+
+    def _restart(self, part):
+        if not self._num_signals:
+            time.sleep(_PAUSE_SECONDS)
+        if not self._num_signals:  # none came meanwhile
+            part.restart()
+
+    def _pass_on(self, number, unused_frame):
+        """Only leaders get the signal: they need the others for what they do before they end. The third kills one that hangs."""
+        self._num_signals += 1
+        for part in self._leaders:
+            part.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
+
+    def _stop(self):
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        running = [part for part in self._parts if part.is_running()]
+        for part in running:
+            part.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + _SECONDS_TO_STOP
+        for part in running:
+            part.stop(max(0, deadline - time.monotonic()))
+
+
+def main(arguments):
+    """Runs a cluster; returns its exit code."""
+    given, command = _parse(arguments)
+    mode = _mode(command)
+    _isolate(given.isolated, command)
+    configs = _configs(_jobs(given.workers, given.ps, mode), mode)
+    if given.log_dir:
+        os.makedirs(given.log_dir, exist_ok=True)
+    environment = _ENVIRONMENT | dict(os.environ)
+    parts = [Part(config, command, environment, given.log_dir, given.restart) for config in configs]
+    leaders = parts if mode == cluster_config.MULTI_WORKER else parts[:1]
+    return LocalCluster(parts, leaders).run()
+
+
+def _parse(arguments):
+    """Returns the launcher's own settings, and the command that each process runs."""
+    parser = argparse.ArgumentParser(
+        prog='python -m lingpipe.cluster.local_cluster', usage='%(prog)s [options] -- run.py ...', description=__doc__.split('\n')[0])
+    parser.add_argument('--workers', type=int, default=2, help='number of workers')
+    parser.add_argument('--ps', type=int, default=0, help='number of parameter servers')
+    parser.add_argument('--restart', type=int, default=0, help='how often to start each process again that was killed or lost another')
+    parser.add_argument('--log_dir', help='folder for a file of the output of each process')
+    parser.add_argument('--isolated', action=argparse.BooleanOptionalAction, default=None, help=(
+        'give the cluster a network of its own, which nobody else can reach and which reaches nothing; '
+        'by default where the system allows it and the command names no gs:// or other remote place'))
+    end = arguments.index('--') if '--' in arguments else len(arguments)
+    given, command = parser.parse_args(arguments[:end]), arguments[end + 1:]
+    if not command:
+        parser.error("the command is missing: end with -- and what each process runs, such as -- run.py --model=...")
+    if given.workers < 1 or given.ps < 0 or given.restart < 0:
+        parser.error(f'--workers={given.workers} --ps={given.ps} --restart={given.restart}: give at least one worker and no negative number.')
+    return given, [sys.executable, *command] if command[0].endswith('.py') else command
+
+
+def _mode(command):
+    """Returns what the command says --cluster is, or None."""
+    words = ' '.join(command).replace('--cluster ', '--cluster=').split()
+    return next((word.partition('=')[2] for word in words if word.startswith('--cluster=')), None)
+
+
+def _jobs(num_workers, num_parameter_servers, mode):
+    numbers = {'chief': 0 if mode == cluster_config.MULTI_WORKER else 1, 'worker': num_workers, 'ps': num_parameter_servers}
+    addresses = iter(cluster_config.free_addresses(sum(numbers.values())))
+    return {job: [next(addresses) for _ in range(number)] for job, number in numbers.items() if number}
+
+
+def _configs(jobs, mode):
+    configs = [cluster_config.ClusterConfig(jobs, job, index) for job in jobs for index in range(len(jobs[job]))]
+    if mode in cluster_config.MODES:
+        cluster_config.read(environment={'TF_CONFIG': configs[0].to_json()}, mode=mode)
+    return configs
+
+
+def _isolate(is_wanted, command):
+    """Enters a private network where that is wanted or does no harm; says so."""
+    if is_wanted is None:
+        is_wanted = not any('://' in word for word in command) and can_have_private_network()
+    elif is_wanted and not can_have_private_network():
+        raise ValueError('--isolated: this system allows no network of its own (user namespaces are off). Leave it out, and close the '
+                         'ports in the firewall.')
+    if is_wanted:
+        enter_private_network()
+        say('The cluster has a network of its own: nobody outside reaches it, and it reaches nothing outside, such as '
+                         'gs:// or data to download (--no-isolated for that).')
+
+
+if __name__ == '__main__':
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads the output has gone: so does the cluster
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (ValueError, OSError) as error:
+        sys.exit(f'Error: {error}')

@@ -1,0 +1,161 @@
+"""The server of a process in a cluster, and who can reach it."""
+
+import contextlib
+import ipaddress
+import math
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+
+import tensorflow as tf
+from absl import logging
+
+from lingpipe.cluster import messages
+
+_ENDED, _SIGNAL = range(2)
+_SECONDS_TO_NOTICE = .2
+_SECONDS_TO_LEAVE = 1  # in which the chief closes its session: that of a server that is gone cannot be closed
+_SECONDS_TO_FINISH = 25  # Kubernetes and Google Cloud kill a process 30 s after they have asked it to stop
+_DANGER = ('The servers of TensorFlow know no passwords and no encryption, and listen on every network of a machine: whoever '
+           'reaches a port can run any code there as you. ')
+_ADVICE = 'Let only the machines of the cluster reach these ports (private network, firewall); see docs/many_machines.md.'
+
+
+def serve(config, num_cpu_devices=1, use_gpus=True):
+    """Lends the devices of this process to the cluster until the training has ended, or SIGTERM or SIGINT arrives.
+
+    The signal is handed on to the chief, who ends the step, writes a checkpoint, and ends the training; without a chief, after
+    25 seconds, or at a second signal the process ends all the same. It does so at once, with exit code 0: TensorFlow cannot stop
+    a server otherwise. Each CPU device does its work on one thread, as virtual devices do.
+
+    Args:
+        config: `ClusterConfig`; its task is a worker or a parameter server.
+        num_cpu_devices: into how many devices to split the CPU, one for each stage that the chief puts here.
+        use_gpus: whether to lend the GPUs of this machine too.
+
+    Raises:
+        RuntimeError: the port is taken; the message says what to do.
+    """
+    events = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *unused: events.put(_SIGNAL))
+    server = _start(config, num_cpu_devices, use_gpus)
+    print(f'{config.task} serves at {config.address} with {num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}.', flush=True)
+    threading.Thread(target=_await_end, args=(config, server.target, events), name='end', daemon=True).start()
+    if _next(events) == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
+        print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
+        _next(events, _SECONDS_TO_FINISH)
+    print(f'{config.task} has ended.', flush=True)
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _next(events, seconds=math.inf):
+    """Returns the next event, None after so many seconds; a signal just before a wait would be noticed after it only."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(queue.Empty):
+            return events.get(timeout=_SECONDS_TO_NOTICE)
+    return None
+
+
+def _start(config, num_cpu_devices, use_gpus):
+    port = int(config.address.rpartition(':')[2])
+    check_port(config)
+    devices = {'CPU': num_cpu_devices} | ({} if use_gpus else {'GPU': 0})
+    settings = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=max(2, num_cpu_devices), device_count=devices)
+    try:
+        return tf.distribute.Server(
+            tf.train.ClusterSpec(config.jobs), job_name=config.task_type, task_index=config.task_index, config=settings)
+    except tf.errors.UnknownError as error:
+        raise RuntimeError(_port_in_words(config, port, str(error).splitlines()[0])) from error
+
+
+def check_port(config):
+    """Raises RuntimeError where a server could not listen; TensorFlow only says 'Could not start gRPC server'.
+
+    Args:
+        config: `ClusterConfig`.
+    """
+    port = int(config.address.rpartition(':')[2])
+    everywhere = {'family': socket.AF_INET6, 'dualstack_ipv6': True} if socket.has_dualstack_ipv6() else {}
+    try:
+        socket.create_server(('', port), **everywhere).close()
+    except OSError as error:
+        raise RuntimeError(_port_in_words(config, port, os.strerror(error.errno))) from error
+
+
+def _port_in_words(config, port, reason):
+    return (f'{config.task} cannot serve at port {port} ({reason}). See which process holds it (ss -ltnp "sport = :{port}"), stop '
+            'that, or give this task another port in the cluster of every process (--cluster_spec or TF_CONFIG).')
+
+
+def _await_end(config, target, events):
+    with contextlib.suppress(tf.errors.OpError):
+        messages.wait_for(config, messages.ENDED, target)
+        time.sleep(_SECONDS_TO_LEAVE)
+        events.put(_ENDED)
+
+
+def warn_about_addresses(config):
+    """Logs a warning where others than this machine could reach the servers of a cluster.
+
+    Args:
+        config: `ClusterConfig`.
+    """
+    sentence = warning(config, [name for _, name in socket.if_nameindex()])
+    if sentence:
+        logging.warning('%s', sentence)
+
+
+def warning(config, interfaces):
+    """Returns what to warn of, or None.
+
+    Args:
+        config: `ClusterConfig`.
+        interfaces: names of the network interfaces of this machine.
+    """
+    addresses = [address for job in config.jobs.values() for address in job]
+    outside = [address for address in addresses if not is_loopback(address)]
+    public = [address for address in outside if _is_public(address)]
+    if public:
+        return f'{_listed(public)}: an address of the public Internet. {_DANGER}Use addresses of a private network. {_ADVICE}'
+    if outside:
+        return f'{_listed(outside)}: an address that is not only of this machine. {_DANGER}{_ADVICE}'
+    if config.is_chief and [name for name in interfaces if name != 'lo']:  # said once
+        return (f'{config.address} is an address of this machine only, but TensorFlow listens on its other networks too. {_DANGER}'
+                'Close the port in the firewall, or start the cluster by lingpipe.cluster.local_cluster, which gives it a '
+                'network of its own where it can; see docs/many_machines.md.')
+    return None
+
+
+def is_loopback(address):
+    """Says whether 'host:port' can be reached from its own machine only, as far as the name tells."""
+    host = _host(address)
+    ip = _ip(host)
+    return ip.is_loopback if ip else host.lower() == 'localhost'
+
+
+def _is_public(address):
+    ip = _ip(_host(address))
+    return ip is not None and ip.is_global
+
+
+def _host(address):
+    return address.rpartition(':')[0].strip('[]')
+
+
+def _ip(host):
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _listed(addresses):
+    return ', '.join(addresses[:3]) + (', ...' if len(addresses) > 3 else '')

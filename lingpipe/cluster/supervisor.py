@@ -1,0 +1,132 @@
+"""Starting a training again when it crashed or lost a worker, without a person."""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import threading
+import time
+
+from lingpipe.cluster import child_process
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_INDEX = re.compile(r'ckpt-(\d+)\.index')
+_POLL_SECONDS = .2
+_LONGEST_PAUSE = 60  # seconds
+_LONG_LIFE = 600  # seconds
+
+
+class Supervisor:
+    """Runs a command as a child, and again when it ends by a fault that a restart can mend.
+
+    Such faults are signals that nobody sent through this process, as when memory ran out, and the exit code TRY_AGAIN. Before the
+    restarts lie pauses of 1, 2, 4, ... seconds; both are counted anew once there is a newer checkpoint than at the last start or,
+    on machines that see no checkpoints because only the chief writes them, when the child ran for ten minutes.
+
+    Args:
+        command: list of words.
+        max_restarts: how often to restart without a newer checkpoint in between.
+        checkpoints: folder of the checkpoints, or None.
+        first_pause: seconds before the first restart.
+        silence_seconds: a child that has begun to give signs of life is killed after so long without one; 0: never.
+    """
+
+    def __init__(self, command, max_restarts, checkpoints=None, first_pause=1., silence_seconds=0):
+        self._command = command
+        self._max_restarts = max_restarts
+        self._checkpoints = checkpoints
+        self._first_pause = first_pause
+        self._silence_seconds = silence_seconds
+        self._process = None
+        self._held_back = None  # signal that came while there was no child to pass it on to
+        self._is_stopped = threading.Event()
+
+    def run(self):
+        """Returns the exit code of the last child, 128 + number for a signal."""
+        with self._passing_signals_on():
+            restarts, step = 0, self._newest_step(-1)
+            while True:
+                begin = time.monotonic()
+                code = self._run_once()
+                newest = self._newest_step(step)
+                if newest > step or newest < 0 and time.monotonic() - begin > _LONG_LIFE:
+                    restarts, step = 0, newest
+                if not _is_temporary(code) or self._is_stopped.is_set():
+                    return child_process.exit_code(code)
+                if restarts == self._max_restarts:
+                    _say(f'The training {child_process.ending(code)}; {restarts} restarts brought no new checkpoint, so it stays so.')
+                    return child_process.exit_code(code)
+                restarts += 1
+                if not self._pause(code, restarts, newest):
+                    return child_process.exit_code(code)
+
+    def _run_once(self):
+        pulse = child_process.Pulse()
+        self._process = child_process.start(self._command, **pulse.options)
+        if self._held_back is not None:
+            self._process.send_signal(self._held_back)
+        try:
+            while self._process.poll() is None:  # a signal just before a wait would be noticed after it only
+                if self._silence_seconds and pulse.is_missing(self._silence_seconds):
+                    _say(f'The training gave no sign of life for {self._silence_seconds:g} s and is killed.')
+                    self._process.kill()
+                    self._process.wait()
+                time.sleep(_POLL_SECONDS)
+            return self._process.returncode
+        finally:
+            self._process = None
+            pulse.close()
+
+    def _pause(self, code, restarts, newest):
+        """Returns whether nobody has asked to stop meanwhile."""
+        seconds = min(self._first_pause * 2 ** (restarts - 1), _LONGEST_PAUSE)
+        start = f'the checkpoint of step {newest}' if newest >= 0 else 'the beginning'
+        _say(f'The training {child_process.ending(code)}; restart {restarts} of {self._max_restarts} in {seconds:g} s, from {start}.')
+        return not self._is_stopped.wait(seconds)
+
+    def _newest_step(self, known):
+        """Returns the step of the newest checkpoint, -1 without one, or what is known where the folder cannot be read now."""
+        try:
+            names = _names_in(self._checkpoints)
+        except OSError as error:
+            _say(f'{self._checkpoints} cannot be read now ({error}).')
+            return known
+        steps = [int(match[1]) for match in map(_INDEX.fullmatch, names) if match]
+        return max(steps, default=-1)
+
+    @contextlib.contextmanager
+    def _passing_signals_on(self):
+        previous = {number: signal.signal(number, self._pass_on) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _pass_on(self, number, unused_frame):
+        self._is_stopped.set()
+        if self._process is None:
+            self._held_back = number
+        else:
+            self._process.send_signal(number)
+
+
+def _is_temporary(code):
+    return code < 0 and -code not in _SIGNALS or code == child_process.TRY_AGAIN
+
+
+def _names_in(folder):
+    if not folder:
+        return []
+    if '://' in folder:
+        import tensorflow as tf  # only it reads such folders
+        try:
+            return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        except tf.errors.OpError as error:
+            raise OSError(str(error)) from error
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
+def _say(sentence):
+    print(f'[supervisor] {sentence}', file=sys.stderr, flush=True)

@@ -1,0 +1,190 @@
+"""Noticing work that never ends and machines that are about to be taken away: neither raises an error anywhere.
+
+    with watchdog.Watchdog(seconds=600, config=config) as dog:
+        while ...:
+            with dog.watch(num_steps):      # the process ends when this takes too long
+                program.train(num_steps)
+            checkpoint, evaluate            # may take as long as they need
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+
+import tensorflow as tf
+
+from lingpipe.cluster import child_process, messages
+
+_SECONDS = 5
+
+
+def find_silent_tasks(config, seconds=_SECONDS):
+    """Asks all other tasks at once.
+
+    Args:
+        config: `ClusterConfig` of this process.
+        seconds: how long to wait.
+
+    Returns:
+        List of those that do not answer, such as 'worker:1'.
+    """
+    others = [task for task in config.tasks('chief', 'worker', 'ps') if task != (config.task_type, config.task_index)]
+    answers = {}
+    threads = [threading.Thread(target=_ask, args=(config, *task, seconds, answers), daemon=True) for task in others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds + 1)
+    return [f'{job}:{index}' for job, index in others if not answers.get((job, index))]
+
+
+def _ask(config, job, index, seconds, answers):
+    device = f'/job:{job}/task:{index}'
+    settings = tf.compat.v1.ConfigProto(device_filters=[device], operation_timeout_in_ms=int(1000 * seconds))
+    target = f'grpc://{config.jobs[job][index]}'
+    try:
+        with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
+            one = tf.random.uniform([])  # a constant would be computed here
+            with tf.compat.v1.Session(target, config=settings) as session:
+                session.run(one)
+                answers[job, index] = True
+    except tf.errors.OpError:
+        answers[job, index] = False
+
+
+class Watchdog:
+    """Ends this process where a call into TensorFlow does not return, so that a supervisor can start it again.
+
+    The main thread cannot be woken from a step that waits for a lost worker, so another thread watches. The first watched call
+    of a kind traces and compiles, for which it gets ten times as long.
+
+    Args:
+        seconds: how long a step may take; 0: watch nothing.
+        config: `ClusterConfig`, to say which tasks do not answer, or None.
+        on_timeout: function of a sentence, called once in the watching thread; None: print it and end with exit code TRY_AGAIN.
+        first_call_factor: how many times as long the first watched call of a kind may take.
+    """
+
+    def __init__(self, seconds, config=None, on_timeout=None, first_call_factor=10):
+        self._seconds = seconds
+        self._config = config
+        self._on_timeout = _end_process if on_timeout is None else on_timeout
+        self._first_call_factor = first_call_factor
+        self._kind = None
+        self._known_kinds = set()
+        self._allowed = 0.
+        self._deadline = None
+        self._has_ended = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name='watchdog', daemon=True)
+
+    def __enter__(self):
+        if self._seconds:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *unused_error):
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify()
+        if self._seconds:
+            self._thread.join()
+
+    @contextlib.contextmanager
+    def watch(self, num_steps=1, kind='step'):
+        """Inside this scope `num_steps` steps may take so many times the time of one; the time is counted anew at each `beat`.
+
+        Args:
+            num_steps: number of steps.
+            kind: in a word or two, what takes the time of a step.
+        """
+        self._kind = kind
+        self._allowed = self._seconds * num_steps * (1 if kind in self._known_kinds else self._first_call_factor)
+        self.beat()
+        try:
+            yield
+        finally:
+            self._set_deadline(None)
+        self._known_kinds.add(kind)
+
+    def beat(self):
+        """Counts the time of the watched call anew: something came back."""
+        self._set_deadline(time.monotonic() + self._allowed)
+
+    def _set_deadline(self, deadline):
+        with self._changed:
+            self._deadline = deadline
+            self._changed.notify()
+
+    def _run(self):
+        if self._is_late():
+            self._on_timeout(self._sentence())
+
+    def _is_late(self):
+        """Returns True when a deadline has passed, False when the scope has ended."""
+        with self._changed:
+            while not self._has_ended:
+                left = None if self._deadline is None else self._deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return True
+                self._changed.wait(left)
+        return False
+
+    def _sentence(self):
+        silent = find_silent_tasks(self._config) if self._config else []
+        who = f'No answer came from {", ".join(silent)}' if silent else 'All other tasks answer'
+        return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self._seconds:g}). {who}. Training goes on from the '
+                'newest checkpoint when the same command runs again, as --max_restarts does by itself.')
+
+
+def _end_process(sentence):
+    print(f'Error: {sentence}', file=sys.stderr, flush=True)
+    os._exit(child_process.TRY_AGAIN)
+
+
+class Alone:
+    """What there is to mind without a cluster: nothing."""
+
+    def minding(self, unused_ask_to_stop):
+        return contextlib.nullcontext()
+
+    def watch(self, unused_num_steps=1, kind='step'):
+        return contextlib.nullcontext()
+
+    def beat(self):
+        pass
+
+
+class Chief:
+    """Minds machines that are about to be taken away, and work that never ends.
+
+    Args:
+        config: `ClusterConfig` of the chief.
+        needed_job: the job without any of whose tasks training cannot go on, 'worker' or 'ps'.
+        step_timeout_seconds: how long a step may take; 0: as long as it wants.
+    """
+
+    def __init__(self, config, needed_job, step_timeout_seconds):
+        self._config, self._needed_job = config, needed_job
+        self._watchdog = Watchdog(step_timeout_seconds, config)
+
+    @contextlib.contextmanager
+    def minding(self, ask_to_stop):
+        """Inside this scope needed servers that get a signal are heard, and work inside `watch` is watched.
+
+        Args:
+            ask_to_stop: function of the reason, which is called from another thread.
+        """
+        messages.listen(self._config, messages.STOP, (self._needed_job,), lambda task: ask_to_stop(f'a signal to {task}'))
+        with self._watchdog:
+            yield
+
+    def watch(self, num_steps=1, kind='step'):
+        """Returns the scope of some steps; see `Watchdog`."""
+        return self._watchdog.watch(num_steps, kind)
+
+    def beat(self):
+        """Says that the work inside `watch` goes on."""
+        self._watchdog.beat()

@@ -1,0 +1,317 @@
+"""Sums over the pipelines that train together: of gradients, of statistics inside a layer, and of what a step counts."""
+
+import contextlib
+import functools
+import itertools
+import math
+import threading
+from typing import NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.distribute import values as distributed_values
+
+from lingpipe.devices import device_kinds
+
+METHODS = ('auto', 'add', 'nccl', 'ring', 'two_dimensional')
+MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10  # more of them would share keys, and with these their sums
+
+_active = []
+_local = threading.local()
+_calls, _stages = itertools.count(1), itertools.count(1)
+_groups = {}
+
+
+class Group:
+    """The pipelines whose steps are built one by one and that train together; this one trains alone.
+
+    Code that lays out a step asks `current()` for sums wherever they belong. Where there is one pipeline they cost nothing.
+    Subclasses are the workers of a cluster and the replicas of a TPU system.
+
+    Attributes:
+        count: number of pipelines.
+        index: the number of this one; 0 where one program serves all of them.
+    """
+
+    count, index = 1, 0
+
+    @contextlib.contextmanager
+    def active(self):
+        """Makes this the group whose step is laid out, and whose variables are created, inside the `with` block."""
+        _active.append(self)
+        try:
+            yield self
+        finally:
+            _active.remove(self)
+
+    def sum(self, unused_device, tensors):
+        """Adds tensors up over the group, on a device that each pipeline has.
+
+        Args:
+            device: name of the device that the tensors are on.
+            tensors: nest of tensors of known shapes.
+
+        Returns:
+            Nest of tensors, the same everywhere, bit for bit.
+        """
+        return tensors
+
+    def agree_on(self, unused_device, unused_aggregation, unused_before, after):
+        """Makes one state of what each pipeline made of its share of a mini-batch, where a layer keeps more than weights.
+
+        Args:
+            device: name of the device that the tensors are on.
+            aggregation: that of the Keras variable: 'mean', 'sum' of the changes, else that of the first pipeline counts.
+            before: tensor, the state before the step, the same everywhere.
+            after: tensor, the state that the share led to.
+
+        Returns:
+            Tensor like `after`.
+        """
+        return after
+
+    def index_on(self, unused_device):
+        """Returns the number of the pipeline that runs, which one program may learn on its device only: an int64 scalar."""
+        return self.index
+
+    def creating_on(self, device):
+        """Returns a context in which variables are created on a core of every replica of a TPU system."""
+        raise ValueError(f'A variable on {device} belongs to replicas that are not known. Build the pipeline inside '
+                         '`with cores.active()`, where cores is a LogicalCores.')
+
+
+_ALONE = Group()
+
+
+def current():
+    """Returns the `Group` whose step is being laid out."""
+    return _active[-1] if _active else _ALONE
+
+
+class GradientSum:
+    """Sums lists of tensors over replicas.
+
+    Every weight has an owner, the device that it lives on, and the owners of a stage's weights are its devices in all replicas.
+    Each method brings the sums of a weight to its owner; the chains of different owners run at the same time, so that all
+    links are busy::
+
+        add               0 1 2 3 ──> owner, which adds up all of them
+        ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its own
+        two_dimensional   half of each tensor:  along the owner's row last     0 ─> 1      the other half with the axes
+                          (chains in all columns, then one in the row)         |    |      swapped: both directions of a torus
+                                                                               v    v      are busy
+                                                                               2 ─> 3
+        nccl              NVIDIA's all-reduce, by tf.distribute
+
+    Args:
+        method: one of `METHODS`; 'auto': 'nccl' where the replicas are different GPUs of one host, else 'add'.
+    """
+
+    def __init__(self, method='auto'):
+        self._method = method
+
+    def __call__(self, parts, devices, owners):
+        """Lays out the sums of one stage in the current graph.
+
+        Args:
+            parts: for each replica, the list of its tensors; or None, where there are none.
+            devices: list of the names of the replicas' devices.
+            owners: list of device names, one a tensor: where its sum is wanted.
+
+        Returns:
+            List of the sums, or None.
+        """
+        if parts[0] is None or len(parts) == 1:
+            return parts[0]
+        sums = [None] * len(owners)
+        for owner in dict.fromkeys(owners):
+            places = [place for place, device in enumerate(owners) if device == owner]
+            bucket = [[part[place] for place in places] for part in parts]
+            for place, total in zip(places, self._sum_bucket(bucket, devices, owner)):
+                sums[place] = total
+        return sums
+
+    def _sum_bucket(self, bucket, devices, owner):
+        method = _best(devices) if self._method == 'auto' else self._method
+        return {'add': _add, 'nccl': _nccl, 'ring': _ring, 'two_dimensional': _two_dimensional}[method](bucket, devices, owner)
+
+
+def grid_shape(num_replicas):
+    """Returns the numbers of rows and columns of the most nearly square grid of replicas; one row where the number is prime.
+
+    Args:
+        num_replicas: R.
+    """
+    num_rows = next(rows for rows in range(math.isqrt(num_replicas), 0, -1) if num_replicas % rows == 0)
+    return num_rows, num_replicas // num_rows
+
+
+def _best(devices):
+    specs = [tf.DeviceSpec.from_string(device) for device in devices]
+    one_host = len({(spec.job, spec.replica, spec.task) for spec in specs}) == 1
+    is_gpus = all(device_kinds.kind_of(device) == 'GPU' for device in devices) and len(set(devices)) == len(devices)
+    return 'nccl' if one_host and is_gpus else 'add'
+
+
+def _add(bucket, devices, owner):
+    return _call(owner, _add_up, bucket)
+
+
+def _ring(bucket, devices, owner):
+    return _chain(list(zip(devices, bucket)), _position(devices, owner))
+
+
+def _two_dimensional(bucket, devices, owner):
+    _, num_columns = grid_shape(len(devices))
+    halves = [_call(device, _halves, tensors) for device, tensors in zip(devices, bucket)]
+    row, column = divmod(_position(devices, owner), num_columns)
+    first, second = ([(device, half[index]) for device, half in zip(devices, halves)] for index in range(2))
+    first = _along_rows(_grid(first, num_columns), row, column)
+    second = _along_rows(list(zip(*_grid(second, num_columns))), column, row)
+    return _call(owner, _whole, first, second, bucket[0])
+
+
+def _grid(entries, num_columns):
+    return [entries[start:start + num_columns] for start in range(0, len(entries), num_columns)]
+
+
+def _along_rows(grid, row, column):
+    """Sums every row into the entry of a column, then that column into the entry of a row."""
+    entries = [(line[column][0], _chain(line, column)) for line in grid]
+    return _chain(entries, row)
+
+
+def _chain(entries, last):
+    """Sends a sum from one device to the next, round to the `last`; each adds its own.
+
+    Args:
+        entries: list of pairs (device, list of tensors).
+        last: index of the entry that the sum is for.
+    """
+    (_, total), *rest = entries[last + 1:] + entries[:last + 1]
+    for device, tensors in rest:
+        total = _call(device, _add_up, [total, tensors])
+    return total
+
+
+def _nccl(bucket, devices, owner):
+    sums = []
+    for tensors in zip(*bucket):
+        placed = distributed_values.PerReplica([_call(device, tf.identity, each) for device, each in zip(devices, tensors)])
+        reduced = tf.distribute.NcclAllReduce(num_packs=1).reduce(tf.distribute.ReduceOp.SUM, placed, placed)
+        sums.append(reduced.values[_position(devices, owner)])
+    return sums
+
+
+def _position(devices, owner):
+    """A weight that stages share may live with another stage: any device will do for the last step but one."""
+    return devices.index(owner) if owner in devices else 0
+
+
+def _call(device, function, *arguments):
+    with tf.device(device):
+        return device_kinds.one_call(device, function)(*arguments)
+
+
+def _add_up(rows):
+    return [functools.reduce(tf.add, column) for column in zip(*rows)]
+
+
+def _halves(tensors):
+    flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
+    return [each[:each.shape[0] // 2] for each in flat], [each[each.shape[0] // 2:] for each in flat]
+
+
+def _whole(first, second, like):
+    return [tf.reshape(tf.concat(pair, 0), tensor.shape) for *pair, tensor in zip(first, second, like)]
+
+
+class Replica(NamedTuple):
+    """Which replica's share a layer works on.
+
+    Attributes:
+        num_replicas: R.
+        stage: what `new_stage` returned for the stage, whose devices in all replicas do the sums.
+        index: int64 scalar tensor, the number of the replica.
+        micro_batch: int64 scalar tensor, the number of the micro-batch in the replica.
+        is_compiled: whether XLA compiles the stage, inside whose programs there are no such sums.
+    """
+
+    num_replicas: int
+    stage: int
+    index: tf.Tensor
+    micro_batch: tf.Tensor
+    is_compiled: bool
+
+
+def new_stage():
+    """Returns a number for a stage of a pipeline that no other stage in this process has."""
+    return next(_stages)
+
+
+@contextlib.contextmanager
+def working_for(replica):
+    """Tells layers inside the `with` block which `Replica` they work for; None: there is one."""
+    outer = _replica()
+    _local.replica = replica
+    try:
+        yield
+    finally:
+        _local.replica = outer
+
+
+def sum_over_group(tensor, group_size):
+    """Sums a tensor over a group of consecutive replicas, at the same micro-batch of each; its gradient is summed likewise.
+
+    The sum is a collective operation inside the function of a stage: every member waits for the others, each in its own
+    forward action, and again in its backward action. All follow one schedule, so that none waits for ever.
+
+    Args:
+        tensor: float32 tensor of a known shape.
+        group_size: number of replicas in a group; with fewer replicas all are one group.
+
+    Returns:
+        Tensor of the same shape; `tensor` itself where there is one replica.
+
+    Raises:
+        ValueError: the groups do not come out even, there are too many of them, or XLA compiles the stage.
+    """
+    replica = _replica()
+    if replica is None or group_size == 1:
+        return tensor
+    group_size = min(group_size, replica.num_replicas)
+    if replica.is_compiled:
+        raise ValueError(f'group_size={group_size} shares statistics between replicas, which does not go into functions that XLA '
+                         'compiles. Set jit_compile=False, or group_size=1.')
+    if replica.num_replicas % group_size:
+        raise ValueError(
+            f'group_size={group_size} does not divide num_replicas={replica.num_replicas}: groups of replicas must be equal. Set it '
+            f'to one of {[size for size in range(1, replica.num_replicas + 1) if replica.num_replicas % size == 0]}.')
+    num_groups = replica.num_replicas // group_size
+    if num_groups > _MOST_GROUPS:
+        raise ValueError(
+            f'group_size={group_size} with num_replicas={replica.num_replicas} makes {num_groups} groups, and {_MOST_GROUPS} are the '
+            f'most whose sums can be told apart. Set group_size to {-(-replica.num_replicas // _MOST_GROUPS)} or more.')
+    keys = [_key(replica) for _ in range(2)]
+    groups = _groups.setdefault((replica.stage, group_size), len(_groups) + 1)
+    group = tf.cast(groups * _MOST_GROUPS + replica.index // group_size, tf.int32)
+
+    @tf.custom_gradient
+    def total(tensor):
+        return _all_reduce(tensor, group_size, group, keys[0]), lambda upstream: _all_reduce(upstream, group_size, group, keys[1])
+
+    return total(tensor)
+
+
+def _key(replica):
+    """Every sum of a step has a key of its own, the same in all replicas."""
+    return tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32)
+
+
+def _all_reduce(tensor, group_size, group, key):
+    """Without a time limit: TensorFlow keeps a thread waiting for the end of each."""
+    return tf.raw_ops.CollectiveReduceV2(
+        input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add', final_op='Id')
+
+
+def _replica():
+    return getattr(_local, 'replica', None)

@@ -1,0 +1,107 @@
+"""Where variables live, and making new ones there."""
+
+import contextlib
+
+import tensorflow as tf
+
+from lingpipe.devices import collectives, device_kinds
+
+
+def device_of(variable):
+    """Returns the device of a Keras variable or `tf.Variable`, as `tf.device` takes it."""
+    variable = native(variable)
+    return getattr(variable, 'logical_core', None) or variable.device
+
+
+def native(variable):
+    """Returns the `tf.Variable` that a Keras variable holds; a `tf.Variable` itself."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+def move(variable, device):
+    """Moves a Keras variable to another device, in place.
+
+    Its new `tf.Variable` goes by the name and the id of the old one, by which optimizers know it. Functions that were traced
+    before still read the old copy and have to be traced again.
+
+    Args:
+        variable: Keras variable.
+        device: name of the device.
+    """
+    old = variable.value
+    if is_same_device(device, device_of(old)):
+        return
+    with tf.init_scope(), tf.name_scope(''), creating_on(device):
+        new = tf.Variable(old.read_value(), trainable=old.trainable, name=old.name.removesuffix(':0'),
+                          aggregation=old.aggregation, synchronization=old.synchronization)
+        new._unique_id = old._unique_id  # pylint: disable=protected-access
+        variable._initialize(new)  # pylint: disable=protected-access
+
+
+def owner(variable, devices):
+    """Returns which of some devices a variable lives on, by the name that it has there; its own device if it is none of them.
+
+    Args:
+        variable: Keras variable or `tf.Variable`.
+        devices: list of device names.
+    """
+    own = device_of(variable)
+    return next((device for device in devices if is_same_device(device, own)), own)
+
+
+def is_same_device(name, full_name):
+    """Whether a name such as 'GPU:1' says nothing that `full_name` does not."""
+    full = tf.DeviceSpec.from_string(full_name)
+    return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
+
+
+@contextlib.contextmanager
+def creating_on_one_of(devices):
+    """Makes each weight that is created inside one of the device among several that has the fewest bytes of them so far.
+
+    What is not trained, such as moving averages, goes to the first.
+
+    Args:
+        devices: list of device names.
+    """
+    num_bytes = dict.fromkeys(devices, 0)
+
+    def create(next_creator, **arguments):
+        device = min(devices, key=num_bytes.get) if arguments.get('trainable') else devices[0]
+        with creating_on(device):
+            variable = next_creator(**arguments)
+        num_bytes[device] += variable.dtype.size * variable.shape.num_elements() if arguments.get('trainable') else 0
+        return variable
+
+    with tf.variable_creator_scope(create) if len(num_bytes) > 1 else creating_on(devices[0]):
+        yield
+
+
+@contextlib.contextmanager
+def creating_on(device):
+    """Makes a device that of the variables that are created inside.
+
+    Where each operation would be compiled by itself the host computes the initial values.
+
+    Args:
+        device: name of the device.
+    """
+    with contextlib.ExitStack() as scopes:
+        scopes.enter_context(tf.device(device))
+        if device_kinds.is_logical_core(device):
+            scopes.enter_context(collectives.current().creating_on(device))
+            scopes.enter_context(tf.variable_creator_scope(_initial_value_on('CPU:0')))
+        elif device_kinds.must_compile(device):
+            host = device_kinds.for_single_operations(device)
+            scopes.enter_context(tf.variable_creator_scope(_initial_value_on(host)))
+        yield
+
+
+def _initial_value_on(host):
+    def create(next_creator, **arguments):
+        initial_value = arguments['initial_value']
+        with tf.device(host):
+            arguments['initial_value'] = tf.convert_to_tensor(initial_value() if callable(initial_value) else initial_value)
+        return next_creator(**arguments)
+
+    return create

@@ -1,0 +1,128 @@
+"""Replicas of K cores of a TPU system each: one program runs on all of them, each replica on rows of its own."""
+
+import itertools
+import math
+
+import tensorflow as tf
+
+_DIMENSIONS = 'x, y, z, cores of a chip'
+
+
+def assign_cores(topology, num_stages, make=tf.tpu.experimental.DeviceAssignment.build):
+    """Assigns as many replicas as fit, each a box of cores, one a stage.
+
+    Args:
+        topology: `tf.tpu.experimental.Topology`.
+        num_stages: K, the number of cores of a replica.
+        make: function that builds the assignment from a topology, a computation shape and a number of replicas.
+
+    Returns:
+        `tf.tpu.experimental.DeviceAssignment`.
+
+    Raises:
+        ValueError: K cores do not form a box that the system can be filled with.
+    """
+    mesh = [int(size) for size in topology.mesh_shape]
+    shape = computation_shape(mesh, num_stages)
+    return make(topology, computation_shape=shape, num_replicas=math.prod(mesh) // num_stages)
+
+
+def computation_shape(mesh, num_stages):
+    """Chooses the box of K cores in which the way from stage to stage is shortest.
+
+    Cores of one chip come first, then the box with the shortest sides: all its cores are then near each other::
+
+        4 stages in a 4x4x1 torus of chips with 2 cores     2 chips side by side: [2, 1, 1, 2]
+
+    Args:
+        mesh: sizes of the system `[x, y, z, cores of a chip]`.
+        num_stages: K.
+
+    Returns:
+        List of the sizes of the box, in the order of `mesh`.
+
+    Raises:
+        ValueError: no box of K cores divides the mesh.
+    """
+    divisors = [[size for size in range(1, limit + 1) if limit % size == 0] for limit in mesh]
+    boxes = [box for box in itertools.product(*divisors) if math.prod(box) == num_stages]
+    if not boxes:
+        possible = sorted({math.prod(box) for box in itertools.product(*divisors)})
+        raise ValueError(
+            f'num_partitions={num_stages} cores do not fill a TPU system of {mesh} ({_DIMENSIONS}): a replica must be a box that '
+            f'divides it. Set num_partitions to one of {possible}.')
+    return list(min(boxes, key=lambda box: (-box[-1], sum(box), max(box))))
+
+
+_STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
+
+
+class TpuReplicas:
+    """A `tf.distribute.TPUStrategy` of as many replicas as fit, every one a box of K cores.
+
+    Args:
+        resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
+        topology: its `tf.tpu.experimental.Topology`.
+        num_stages: K.
+        make_assignment: function as `core_assignment.assign_cores` takes it.
+        is_spmd: whether all cores of a replica run the same program, else each its part of one.
+    """
+
+    def __init__(self, resolver, topology, num_stages, make_assignment, is_spmd):
+        assignment = assign_cores(topology, num_stages, make_assignment)
+        self.num_stages = num_stages
+        self.strategy = tf.distribute.TPUStrategy(
+            resolver, experimental_device_assignment=assignment, experimental_spmd_xla_partitioning=is_spmd)
+
+    @property
+    def num_replicas(self):
+        """Number of pipelines that share the batch."""
+        return self.strategy.num_replicas_in_sync
+
+    def run(self, function, arguments):
+        """Lays out a program that every replica runs.
+
+        Args:
+            function: function of nests of tensors.
+            arguments: tuple of nests of tensors, or of values that differ from replica to replica.
+
+        Returns:
+            What the first replica returns.
+        """
+        with tf.device(None):
+            results = self.strategy.run(function, args=arguments, options=_STATIC_SHAPES)
+            return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
+
+    def distribute(self, dataset):
+        """Returns an iterator whose every batch gives each replica its own rows, of one static shape.
+
+        Args:
+            dataset: infinite `tf.data.Dataset` of nests of tensors `[batch, ...]`, the same on every host.
+
+        Raises:
+            ValueError: the replicas do not divide the batch.
+        """
+        sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
+        if None in sizes or any(size % self.num_replicas for size in sizes):
+            raise ValueError(
+                f'A batch has {sorted(map(str, sizes))} rows for {self.num_replicas} replicas: each must get as many. Set '
+                f'batch_size to a multiple of {self.num_replicas}, and drop_remainder=True in the input pipeline.')
+        return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(dataset, context)))
+
+
+def rows_of_host(dataset, context):
+    """Returns a dataset in which a host finds the rows of its replicas, replica by replica: every host reads all rows.
+
+    Args:
+        dataset: infinite `tf.data.Dataset` of nests of tensors `[batch, ...]`, the same on every host.
+        context: `tf.distribute.InputContext`.
+    """
+    num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
+    here = num_replicas // num_hosts
+    first = context.input_pipeline_id * here
+
+    def split(tensor):
+        parts = tf.reshape(tensor, [num_replicas, tensor.shape[0] // num_replicas, *tensor.shape[1:]])
+        return parts[first:first + here]
+
+    return dataset.map(lambda *batch: tf.nest.map_structure(split, batch)).unbatch()

@@ -1,0 +1,228 @@
+"""Workers of a cluster that train one model together, every one a whole pipeline with a share of each batch."""
+
+import contextlib
+import hashlib
+import itertools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.cluster import watchdog
+from lingpipe.devices import collectives, device_kinds, local_devices
+
+_BYTES_OF_PACK = 2**25
+_FIRST_GROUP = 2**29  # beyond those of the strategy and of `collectives.sum_over_group`
+_HOST = 'CPU:0'
+
+
+class Workers(collectives.Group):
+    """All processes of the job 'worker', each of which builds and runs the same step on rows of its own.
+
+    ::
+
+        worker 0 (chief)   stage 0 ─> stage 1 ─> stage 2 ─> loss     checkpoints, curves, evaluation
+                              :          :          :
+        worker 1           stage 0 ─> stage 1 ─> stage 2 ─> loss     sums run over the workers, stage by stage: every
+                              :          :          :                device meets those that have its stage elsewhere
+        worker 2           stage 0 ─> stage 1 ─> stage 2 ─> loss
+
+    `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and watches whether each is alive. Its own sums would
+    bring the gradients of all stages to one device of a worker, where they need not fit: here each stage sums on its device.
+    Such sums end with the same bits on all workers, so that weights never part.
+
+    Call it before TensorFlow has done anything else in the process but setting virtual devices up. It returns when all workers
+    are there.
+
+    Args:
+        config: `cluster_config.ClusterConfig` whose task is a worker.
+        dog: `watchdog.Watchdog` that watches steps; None: steps may take as long as they like.
+
+    Attributes:
+        count: W, the number of workers.
+        index: the number of this one.
+        devices: list of the names of this worker's devices, one a partition of each of its replicas, once chosen.
+        watchdog: `watchdog.Watchdog`.
+    """
+
+    def __init__(self, config, dog=None):
+        addresses = config.jobs['worker']
+        self.count, self.index = len(addresses), config.task_index
+        self.devices, self.watchdog = None, dog or watchdog.Watchdog(0)
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({'worker': addresses}), task_type='worker', task_id=self.index, num_accelerators={},
+            rpc_layer='grpc')
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation.RING)
+        self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
+
+    @property
+    def is_chief(self):
+        """Whether this worker writes checkpoints and curves, and evaluates."""
+        return self.index == 0
+
+    def choose_devices(self, num_stages, kind=None, names=None):
+        """Sets `devices`: to some names, or else as `local_devices.stage_devices` chooses among those of this worker."""
+        self.devices = names or local_devices.stage_devices(num_stages, kind, f'/job:worker/replica:0/task:{self.index}')
+
+    def sum(self, device, tensors):
+        """Adds tensors up over all workers; the same calls must be laid out on all of them."""
+        flat = tf.nest.flatten(tensors)
+        if self.count == 1 or not flat:
+            return tensors
+        sums = [None] * len(flat)
+        with tf.device(device):
+            for places in _packs(flat):
+                pack = [flat[place] for place in places]
+                for place, total in zip(places, _unpacked(self._sum_vector(device, _packed(pack)), pack)):
+                    sums[place] = total
+        return tf.nest.pack_sequence_as(tensors, sums)
+
+    def of_chief(self, device, tensor):
+        """Returns the tensor that the chief has, bit for bit, on all workers; see `sum`."""
+        integers = _as_integers(tensor)
+        return _from_integers(self.sum(device, integers if self.is_chief else tf.zeros_like(integers)), tensor.dtype)
+
+    def agree_on(self, device, aggregation, before, after):
+        """Makes one state of what each worker made of its share; see `Group.agree_on`."""
+        if self.count == 1:
+            return after
+        if aggregation == 'mean':
+            return self.sum(device, after) / self.count
+        if aggregation == 'sum':
+            return before + self.sum(device, after - before)
+        return self.of_chief(device, after)
+
+    def copy_from_chief(self, variables):
+        """Gives variables the values that they have on the chief, through the hosts.
+
+        Args:
+            variables: list of `tf.Variable`, the same on all workers.
+        """
+        @tf.function(autograph=False)
+        def copy():
+            for variable in variables:
+                with tf.device(_HOST):
+                    value = self.of_chief(_HOST, tf.identity(variable.read_value()))
+                with tf.device(variable.device):
+                    variable.assign(value)
+
+        copy()
+
+    def rows_of_worker(self, dataset):
+        """Returns a dataset of this worker's share of each batch; see `rows_of`."""
+        return rows_of(dataset, self.index, self.count)
+
+    def check_same(self, text):
+        """Compares a text over all workers.
+
+        Args:
+            text: what must be the same everywhere.
+
+        Raises:
+            ValueError: it is not; the message names a worker that differs from the chief.
+        """
+        digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int32)
+        rows = np.zeros([self.count, digest.size], np.int32)
+        rows[self.index] = digest
+        rows = tf.function(lambda: self.sum(_HOST, tf.constant(rows)), autograph=False)().numpy()
+        others = [index for index, row in enumerate(rows) if (row != rows[0]).any()]
+        if others:
+            raise ValueError(
+                f'worker:{others[0]} was started with other params, devices or input than worker:0. Start the same command, of the '
+                'same version, on machines that are alike.')
+
+    def wait_for_all(self):
+        """Returns when all workers have called it."""
+        tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
+
+    def leave(self):
+        """Ends the work together: no worker's process ends before all have done what the others wait for.
+
+        An error of the first meeting says that somebody has not finished; one of the second that somebody has left already.
+        """
+        self.wait_for_all()
+        with contextlib.suppress(tf.errors.OpError):
+            self.wait_for_all()
+
+    def _sum_vector(self, device, vector):
+        """The token keeps sums on a device in one order, which NVIDIA's library asks for."""
+        hint = 'nccl' if device_kinds.kind_of(device) == 'GPU' else 'ring'
+        return tf.raw_ops.CollectiveReduceV2(
+            input=vector, group_size=self.count, group_key=self._group(device), instance_key=next(self._keys),
+            ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
+
+    def _group(self, device):
+        """Workers name their devices differently, but meet them in the same order."""
+        return _FIRST_GROUP + self._groups.setdefault(device, len(self._groups))
+
+    def _token(self, device):
+        if device not in self._tokens:
+            with tf.init_scope(), tf.device(device):
+                self._tokens[device] = tf.Variable(0.0, trainable=False)
+        return self._tokens[device].handle
+
+
+def rows_of(dataset, index, count):
+    """Returns a dataset of a worker's share of each batch; every worker reads all rows.
+
+    Args:
+        dataset: `tf.data.Dataset` of tuples of nests of tensors `[batch, ...]`, the same on every worker.
+        index: number of the worker.
+        count: number of workers.
+
+    Raises:
+        ValueError: the workers do not divide the batch.
+    """
+    sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
+    if None in sizes or any(size % count for size in sizes):
+        raise ValueError(f'input.batch_size: a batch has {", ".join(sorted(map(str, sizes)))} rows for {count} workers, and each must '
+                         f'get as many. Set it to a multiple of {count}.')
+
+    def rows(tensor):
+        size = tensor.shape[0] // count
+        return tensor[index * size:(index + 1) * size]
+
+    return dataset.map(lambda *batch: tf.nest.map_structure(rows, batch))
+
+
+def _packs(tensors):
+    """Returns lists of the places of tensors that go together: of one type, and not too large a copy."""
+    packs, open_packs = [], {}
+    for place, tensor in enumerate(tensors):
+        size = tensor.dtype.size * math.prod(tensor.shape)
+        pack, num_bytes = open_packs.get(tensor.dtype, (None, 0))
+        if pack is None or num_bytes + size > _BYTES_OF_PACK:
+            pack, num_bytes = [], 0
+            packs.append(pack)
+        pack.append(place)
+        open_packs[tensor.dtype] = pack, num_bytes + size
+    return packs
+
+
+def _packed(tensors):
+    flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
+    return tf.concat(flat, 0) if len(flat) > 1 else flat[0]
+
+
+def _unpacked(vector, like):
+    parts = tf.split(vector, [math.prod(tensor.shape) for tensor in like]) if len(like) > 1 else [vector]
+    return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, like)]
+
+
+def _as_integers(tensor):
+    """A sum of integers keeps all bits, those of a negative zero too."""
+    if tensor.dtype == tf.float64:
+        return tf.bitcast(tensor, tf.int64)
+    if tensor.dtype.is_floating:
+        return tf.bitcast(tf.cast(tensor, tf.float32), tf.int32)
+    return tf.cast(tensor, tf.int64)
+
+
+def _from_integers(integers, dtype):
+    if dtype == tf.float64:
+        return tf.bitcast(integers, tf.float64)
+    if dtype.is_floating:
+        return tf.cast(tf.bitcast(integers, tf.float32), dtype)
+    return tf.cast(integers, dtype)

@@ -1,0 +1,141 @@
+"""Clusters are read strictly and as data; every mistake is named."""
+
+import json
+
+import pytest
+
+from lingpipe.cluster import cluster_config, server
+
+JOBS = {'chief': ['10.0.0.2:2222'], 'worker': ['10.0.0.3:2222', '10.0.0.4:2222'], 'ps': ['10.0.0.5:2222']}
+
+
+def environment(cluster=JOBS, **task):
+    return {'TF_CONFIG': json.dumps({'cluster': cluster} | ({'task': task} if task else {}))}
+
+
+def test_tf_config_says_who_is_who():
+    config = cluster_config.read(environment=environment(type='worker', index=1))
+    assert config == (JOBS, 'worker', 1)
+    assert (config.num_workers, config.num_parameter_servers, config.address, config.task) == (2, 1, '10.0.0.4:2222', 'worker:1')
+    assert cluster_config.read(environment={'TF_CONFIG': config.to_json()}) == config
+
+
+@pytest.mark.parametrize('jobs, kind, index, leads', [
+    (JOBS, 'chief', 0, True), (JOBS, 'worker', 0, False), ({'worker': ['a:1', 'b:1']}, 'worker', 0, True),
+    ({'worker': ['a:1', 'b:1']}, 'worker', 1, False)])
+def test_the_chief_leads_or_the_first_worker_where_there_is_none(jobs, kind, index, leads):
+    assert cluster_config.ClusterConfig(jobs, kind, index).is_chief == leads
+
+
+def test_one_file_serves_all_machines(tmp_path):
+    path = tmp_path / 'cluster.json'
+    path.write_text(json.dumps({'cluster': JOBS}))
+    task_only = {'TF_CONFIG': json.dumps({'task': {'type': 'ps', 'index': '0'}})}
+    assert cluster_config.read(path, environment={}, task='worker:1').task == 'worker:1'
+    assert cluster_config.read(path, environment=task_only).task == 'ps:0'
+    assert cluster_config.read(path, environment=environment({'worker': ['x:1']}, type='chief')).jobs == JOBS
+    with pytest.raises(ValueError, match='does not say which process this one is. Give --task=TYPE:INDEX'):
+        cluster_config.read(path, environment={})
+    path.write_text(json.dumps({'cluster': JOBS, 'task': {'type': 'chief', 'index': 0}}))
+    assert cluster_config.read(path, environment=task_only).task == 'chief:0'
+    assert cluster_config.read(path, environment=task_only, task='worker:0').task == 'worker:0'
+
+
+@pytest.mark.parametrize('cluster, sentence', [
+    ({'wroker': ['a:1']}, "unknown job 'wroker'; did you mean worker?"),
+    ({'worker': 'a:1'}, "gives 'a:1' for worker. Give a list of addresses"),
+    ({'worker': []}, r'gives \[\] for worker'),
+    ({'worker': {'0': 'a:1'}}, 'Give a list of addresses'),
+    ({'worker': ['a:1', 'a:1']}, 'gives a:1 to both worker:0 and worker:1'),
+    ({'worker': ['a:1'], 'ps': ['A:1']}, 'gives A:1 to both worker:0 and ps:0'),
+    ({'worker': ['a']}, "gives 'a' as the address of worker:0"),
+    ({'worker': ['a:0']}, 'with a port from 1 to 65535'),
+    ({'worker': ['a:65536']}, 'with a port from 1 to 65535'),
+    ({'worker': ['grpc://a:1']}, "Give 'host:port'"),
+    ({'worker': ['a b:1']}, "Give 'host:port'"),
+    ({'worker': ['a:1\n']}, "Give 'host:port'"),
+    ({'worker': [2222]}, 'gives 2222 as the address of worker:0'),
+    ({'worker': [['a:1']]}, "Give 'host:port'"),
+    ({'chief': ['a:1', 'b:1']}, 'names 2 chiefs. Give one.'),
+    ({}, "'cluster' of TF_CONFIG is {}"),
+    (['a:1'], "'cluster' of TF_CONFIG is"),
+    (None, "'cluster' of TF_CONFIG is None")])
+def test_a_wrong_cluster_is_refused(cluster, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        cluster_config.read(environment=environment(cluster, type='worker', index=0))
+
+
+@pytest.mark.parametrize('task, sentence', [
+    ({'type': 'worker', 'index': 2}, 'there is no worker:2. Give an index from 0 to 1'),
+    ({'type': 'worker', 'index': -1}, 'there is no worker:-1'),
+    ({'type': 'worker', 'index': True}, "'task' of TF_CONFIG is"),
+    ({'type': 'worker', 'index': 0.0}, "'task' of TF_CONFIG is"),
+    ({'type': ['worker'], 'index': 0}, "'task' of TF_CONFIG is"),
+    ({'index': 0}, "'task' of TF_CONFIG is"),
+    ({'type': 'evaluator'}, "the cluster has no job 'evaluator'; there are: chief, ps, worker."),
+    ({'type': 'woker'}, 'did you mean worker?')])
+def test_a_wrong_task_is_refused(task, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        cluster_config.read(environment=environment(**task))
+
+
+@pytest.mark.parametrize('task, sentence', [
+    ('worker', 'Give TYPE:INDEX'), ('worker:x', 'Give TYPE:INDEX'), ('worker:2', 'there is no worker:2'),
+    ('__import__("os"):0', 'Give TYPE:INDEX')])
+def test_a_wrong_flag_is_refused(task, sentence):
+    with pytest.raises(ValueError, match=f'--task=.*{sentence}'):
+        cluster_config.read(environment=environment(), task=task)
+
+
+@pytest.mark.parametrize('text, sentence', [
+    ('', 'TF_CONFIG is not set and no --cluster_spec=FILE was given'),
+    ('{', 'is not valid JSON'), ('[]', r'TF_CONFIG holds \[\]'), ('"x"', "holds 'x'"),
+    ('{"clutser": {}}', "unknown entry 'clutser'; did you mean cluster?"),
+    ('{"task": {"type": "worker"}}', "has no entry 'cluster'"),
+    ('{"cluster": {"worker": ["a:1"], "worker": ["b:1"]}}', 'a name occurs twice'),
+    ('[' * 100_000, 'nested too deeply'),
+    ("{'cluster': __import__('os').system('true')}", 'is not valid JSON')])
+def test_other_texts_are_refused(text, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        cluster_config.read(environment={'TF_CONFIG': text})
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ValueError, match='--cluster_spec=.*none.json cannot be read .No such file'):
+        cluster_config.read(tmp_path / 'none.json')
+    (tmp_path / 'pickle').write_bytes(b'\x80\x04cos\nsystem\n')
+    with pytest.raises(ValueError, match='it is not text in UTF-8'):
+        cluster_config.read(tmp_path / 'pickle')
+
+
+@pytest.mark.parametrize('mode, jobs, sentence', [
+    ('pipeline', ['worker'], "no job 'chief', which --cluster=pipeline needs. Give chief and worker."),
+    ('pipeline', ['chief', 'worker', 'ps'], "a job 'ps', which --cluster=pipeline does not know"),
+    ('parameter_server', ['chief', 'worker'], "no job 'ps', which --cluster=parameter_server needs"),
+    ('multi_worker', ['chief', 'worker'], 'The first worker leads there'),
+    ('multi_worker', ['ps'], "no job 'worker'")])
+def test_each_mode_needs_its_jobs(mode, jobs, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        cluster_config.read(environment=environment({job: JOBS[job] for job in jobs}, type=jobs[-1]), mode=mode)
+
+
+@pytest.mark.parametrize('mode, jobs', [
+    ('pipeline', ['chief', 'worker']), ('parameter_server', ['chief', 'worker', 'ps']), ('multi_worker', ['worker'])])
+def test_the_jobs_of_a_mode_and_an_evaluator_are_accepted(mode, jobs):
+    cluster = {job: JOBS[job] for job in jobs} | {'evaluator': ['10.0.0.9:1']}
+    assert cluster_config.read(environment=environment(cluster, type=jobs[0]), mode=mode).jobs == cluster
+    with pytest.raises(ValueError, match='Start it with --mode=eval --follow, without --cluster.'):
+        cluster_config.read(environment=environment(cluster, type='evaluator'), mode=mode)
+
+
+@pytest.mark.parametrize('address, interfaces, words', [
+    ('127.0.0.1:1', ['lo'], None), ('localhost:1', ['lo'], None), ('[::1]:1', ['lo'], None),
+    ('127.0.0.1:1', ['lo', 'eth0'], 'but TensorFlow listens on its other networks too'),
+    ('10.0.0.2:1', ['lo'], '10.0.0.2:1: an address that is not only of this machine'),
+    ('localhost.example.com:1', ['lo'], 'not only of this machine'),
+    ('0.0.0.0:1', ['lo'], 'not only of this machine'),
+    ('8.8.8.8:1', ['lo', 'eth0'], '8.8.8.8:1: an address of the public Internet'),
+    ('[2001:4860::8888]:1', ['lo'], 'an address of the public Internet')])
+def test_who_can_reach_a_server_is_said(address, interfaces, words):
+    said = server.warning(cluster_config.ClusterConfig({'worker': [address]}, 'worker', 0), interfaces)
+    assert said is None if words is None else words in said and 'whoever reaches a port can run any code' in said

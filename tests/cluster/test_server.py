@@ -1,0 +1,88 @@
+"""Servers as processes on loopback: they compute, end when told to, and say why they cannot start."""
+
+import contextlib
+import pathlib
+import signal
+import socket
+
+import pytest
+
+from lingpipe.cluster import cluster_config, watchdog
+from tests import forked_programs
+
+PROGRAM = pathlib.Path(__file__).parents[1] / 'programs/run_server.py'
+
+
+@pytest.fixture(name='start')
+def start_fixture():
+    """Returns a function that starts a task of a cluster of one chief and two workers; what still runs is killed after the test."""
+    chief, *workers = cluster_config.free_addresses(3)
+    jobs = {'chief': [chief], 'worker': workers}
+    with contextlib.ExitStack() as stack:
+        def start(kind, index, *arguments):
+            text = cluster_config.ClusterConfig(jobs, kind, index).to_json()
+            process = forked_programs.ForkedProgram([PROGRAM, *arguments], {'TF_CONFIG': text})
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            return process
+        start.jobs = jobs
+        yield start
+
+
+def test_servers_compute_and_end_with_the_training(start):
+    workers = [start('worker', index) for index in range(2)]
+    for index, worker in enumerate(workers):
+        assert worker.stdout.readline() == f'worker:{index} serves at {start.jobs["worker"][index]} with 2 CPU devices.\n'
+    out, err = start('chief', 0).communicate(timeout=120)
+    assert out == '/job:worker/replica:0/task:1/device:CPU:1 computes 5.0\ntold all\n', err
+    for index, worker in enumerate(workers):
+        assert worker.wait(timeout=60) == 0
+        assert worker.stdout.read() == f'worker:{index} has ended.\n'
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_server_at_once_and_others_need_not_be_there(start, number):
+    worker = start('worker', 1)
+    assert worker.stdout.readline().startswith('worker:1 serves at ')
+    worker.send_signal(number)
+    assert worker.wait(timeout=60) == 0
+
+
+def test_a_port_that_is_taken_is_named(start):
+    host, _, port = start.jobs['worker'][0].rpartition(':')
+    with socket.create_server((host, int(port))):
+        _, err = start('worker', 0).communicate(timeout=120)
+    assert f'Error: worker:0 cannot serve at port {port} (Address already in use). See which process holds it' in err
+
+
+def test_a_server_that_is_stopped_or_gone_is_told_from_one_that_answers(start):
+    workers = [start('worker', index) for index in range(2)]
+    for worker in workers:
+        worker.stdout.readline()
+    config = cluster_config.ClusterConfig(start.jobs, 'chief', 0)
+    assert watchdog.find_silent_tasks(config) == []
+    workers[1].send_signal(signal.SIGSTOP)
+    assert watchdog.find_silent_tasks(config, seconds=1) == ['worker:1']
+    workers[0].kill()
+    workers[0].wait()
+    assert watchdog.find_silent_tasks(config, seconds=1) == ['worker:0', 'worker:1']
+
+
+def test_a_signal_to_a_worker_reaches_the_chief_which_then_ends_all(start):
+    workers = [start('worker', index) for index in range(2)]
+    killed, chief = [start_and_await_listening(start) for _ in range(2)]  # in turns: two at a time can crash TensorFlow's server
+    killed.kill()
+    killed.wait()
+    workers[1].send_signal(signal.SIGTERM)
+    out, err = chief.communicate(timeout=120)
+    assert out == 'worker:1 asks to stop\ntold all\n', err
+    for worker in workers:
+        assert worker.wait(timeout=20) == 0
+    assert 'worker:1 was asked to stop, and has told the chief.' in workers[1].stdout.read()
+
+
+def start_and_await_listening(start):
+    """Returns a chief that has reached all workers."""
+    chief = start('chief', 0, 'until_asked_to_stop')
+    assert 'listening\n' in iter(chief.stdout.readline, ''), chief.communicate()
+    return chief

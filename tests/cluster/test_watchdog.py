@@ -1,0 +1,69 @@
+"""Calls that return are left alone; one that does not is told of, with the tasks that do not answer."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from lingpipe.cluster import watchdog
+
+
+@pytest.fixture(name='told')
+def told_fixture():
+    """What the watchdog said, and an event that is set when it does."""
+    class Told(list):
+        event = threading.Event()
+
+        def __call__(self, sentence):
+            self.append(sentence)
+            self.event.set()
+    Told.event.clear()
+    return Told()
+
+
+def test_a_call_that_takes_too_long_is_told_of_once(told):
+    with watchdog.Watchdog(.1, on_timeout=told, first_call_factor=1) as dog, dog.watch():
+        assert told.event.wait(30)
+        time.sleep(.3)
+    assert len(told) == 1 and told[0].startswith('No step ended in 0.1 s (--step_timeout_seconds=0.1).')
+
+
+def test_only_the_first_call_of_a_kind_may_take_long(told):
+    with watchdog.Watchdog(.2, on_timeout=told, first_call_factor=100) as dog:
+        with dog.watch():
+            assert not told.event.wait(.6)
+        with dog.watch(kind='batch of an evaluation'):
+            assert not told.event.wait(.6)
+        with dog.watch():
+            assert told.event.wait(30)
+
+
+def test_what_lies_between_calls_and_calls_of_many_steps_take_their_time(told):
+    with watchdog.Watchdog(.2, on_timeout=told, first_call_factor=1) as dog:
+        with dog.watch():
+            pass
+        assert not told.event.wait(.6)
+        with dog.watch(num_steps=100):
+            assert not told.event.wait(.6)
+
+
+def test_beats_count_the_time_anew(told):
+    with watchdog.Watchdog(2., on_timeout=told, first_call_factor=1) as dog, dog.watch():
+        for _ in range(6):
+            assert not told.event.wait(.5)
+            dog.beat()
+
+
+def test_no_limit_watches_nothing(told):
+    with watchdog.Watchdog(0, on_timeout=told) as dog, dog.watch():
+        assert not told.event.wait(.3)
+
+
+def test_a_process_whose_main_thread_hangs_ends_with_a_code_that_asks_for_a_restart():
+    program = ('import time; from lingpipe.cluster import watchdog\n'
+               'with watchdog.Watchdog(.1, first_call_factor=1) as dog, dog.watch(): time.sleep(100)')
+    outcome = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=60)
+    assert outcome.returncode == 75
+    assert 'Error: No step ended in 0.1 s' in outcome.stderr

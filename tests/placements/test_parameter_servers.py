@@ -1,0 +1,126 @@
+"""Trainings with servers on loopback; the chief is a process of its own too, since TensorFlow cannot forget a cluster."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.cluster import cluster_config
+from lingpipe.placements import parameter_servers
+from tests import forked_programs
+
+PROGRAM = pathlib.Path(__file__).parents[1] / 'programs/train_with_servers.py'
+
+
+class Cluster:
+    """A chief, two workers and two servers."""
+
+    def __init__(self, stack, folder, trial):
+        chief, *others = cluster_config.free_addresses(5)
+        self._jobs = {'chief': [chief], 'worker': others[:2], 'ps': others[2:]}
+        self._stack = stack
+        self._processes = {(job, index): self._start(job, index) for job in ('worker', 'ps') for index in range(2)}
+        self.chief = self._start('chief', 0, folder, trial)
+
+    def _start(self, job, index, *words):
+        process = forked_programs.ForkedProgram([PROGRAM, *words], self._environment(job, index))
+        self._stack.callback(process.kill)
+        return process
+
+    def _execute(self, job, index):
+        process = subprocess.Popen(
+            [sys.executable, PROGRAM], env=os.environ | self._environment(job, index), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+    def _environment(self, job, index):
+        return {'TF_CONFIG': cluster_config.ClusterConfig(self._jobs, job, index).to_json()}
+
+    def kill_after_steps(self, job, index, logdir):
+        """Kills a task when the first checkpoint is there, and starts it again where it was a worker."""
+        while self.chief.poll() is None and not (logdir / 'train/checkpoint').exists():
+            time.sleep(0.05)
+        self._processes[job, index].kill()
+        self._processes[job, index].wait()
+        if job == 'worker':
+            self._processes[job, index] = self._execute(job, index)  # which takes the seconds that it takes a person's worker too
+
+
+@pytest.fixture(name='start')
+def start_fixture(tmp_path):
+    with contextlib.ExitStack() as stack:
+        yield lambda trial: Cluster(stack, tmp_path, trial)
+
+
+@pytest.fixture(name='results_of')
+def results_of_fixture(start, tmp_path):
+    def results_of(cluster):
+        cluster = start(cluster) if isinstance(cluster, str) else cluster
+        _, err = cluster.chief.communicate(timeout=300)
+        assert cluster.chief.returncode == 0, err[-2000:]
+        return json.loads((tmp_path / 'results.json').read_text())
+
+    return results_of
+
+
+def newest_values(logdir):
+    """Returns {name: value} of the newest checkpoint."""
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(f'{logdir}/train'))
+    names = [name for name in reader.get_variable_to_shape_map() if name.endswith('VARIABLE_VALUE') and not name.startswith('save_counter')]
+    return {name.partition('/.ATTRIBUTES')[0]: reader.get_tensor(name) for name in names}
+
+
+def largest_difference(text):
+    return float(re.search(r'Largest difference ([\d.]+)\.', text)[1])
+
+
+def test_true_weights_are_found_and_no_step_loses_its_count(results_of, tmp_path):
+    texts = results_of('find_true_weights')
+    for name in ('async', 'sync', 'limited'):
+        assert largest_difference(texts[name]) < 0.02, texts[name]
+        values = newest_values(tmp_path / name)
+        assert values['global_step'] == values['optimizer/SGD/0000'] == 100  # the second is the optimizer's own count
+    assert re.search(r'staleness [\d.]+, staleness_max [01].0000', texts['async'])
+    assert re.search(r'staleness 0.0000, staleness_max 0.0000, dropped \d+.0000', texts['limited'])
+
+
+def test_synchronous_steps_are_those_of_one_machine_whose_checkpoints_they_share(results_of, tmp_path, assert_close):
+    texts = results_of('digits')
+    assert 'going on from step 2, 3 steps' in texts[1] and 'going on from step 3, 5 steps' in texts[2]
+    in_turns, alone = newest_values(tmp_path / 'sync_then_alone'), newest_values(tmp_path / 'alone')
+    assert in_turns.keys() == alone.keys() and in_turns['global_step'] == 5
+    assert any(name.startswith('moving_average/') for name in alone) and any('moving_variance' in name for name in alone)
+    assert_close(in_turns, alone)
+    assert 'Final Test after 9 steps' in texts[4] and newest_values(tmp_path / 'sync')['global_step'] == 9
+
+
+def test_training_outlives_a_worker_and_ends_in_words_with_a_server(start, results_of, tmp_path):
+    cluster = start('faults')
+    for task in (('worker', 1), ('ps', 0)):
+        assert cluster.chief.stdout.readline() == f'{task[0]}\n'
+        cluster.kill_after_steps(*task, tmp_path / task[0])
+    texts = results_of(cluster)
+    assert 'Final Test' in texts['worker'], texts['worker']
+    steps = int(re.search(r'Final Test after (\d+) steps', texts['worker'])[1])
+    assert 800 <= steps <= 802  # what was under way is done again: at least once
+    assert largest_difference(texts['worker']) < 0.02
+    assert re.search(r'Error 75: ps:0 was lost, .*Start what has died again and run the same command', texts['ps']), texts['ps']
+    assert np.isfinite(list(newest_values(tmp_path / 'ps').values())[0]).all()  # the last checkpoint can be read
+
+
+@pytest.mark.parametrize('settings, words', [
+    (('later', None), "update='later' is not possible. Choose one of"),
+    (('sync', 3), 'max_staleness=3 is for asynchronous updates'),
+    (('async', -1), 'max_staleness=-1 is not possible')])
+def test_wrong_settings_are_refused_before_anything_is_connected(settings, words):
+    with pytest.raises(ValueError, match=words):
+        parameter_servers.ParameterServers(cluster_config.ClusterConfig({}, 'chief', 0), *settings)

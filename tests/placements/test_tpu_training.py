@@ -1,0 +1,73 @@
+"""What stands around the training step on logical cores: the loop of steps, input, evaluation and checkpoints."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.training import checkpoints, core_program, evaluator
+from tests import virtual_tpu
+from tests.tiny_tasks import convolution_task
+
+
+@pytest.fixture(scope='module')
+def trained():
+    """Four replicas of two cores, a program on them and a batch for all."""
+    cores = virtual_tpu.make_cores(2)
+    keras.utils.set_random_seed(0)
+    p, batch = convolution_task()
+    p.body.Set(num_partitions=2, num_micro_batches=1, devices=cores.devices)
+    with cores.active():
+        task = p.Instantiate()
+        task.body.build_from_specs(tf.TensorSpec(batch[0].shape, batch[0].dtype))
+    return cores, core_program.CoreTrainProgram(task, p.train, cores), batch
+
+
+def cores_in(nodes):
+    return {node.device for node in nodes if '_tpu_replicate' in node.attr and node.device}
+
+
+def test_a_call_holds_the_loop_of_steps_with_the_program_inside(trained):
+    cores, program, batch = trained
+    iterator = program.iterate(tf.data.Dataset.from_tensors(batch).repeat())
+    graph = program._function.get_concrete_function(iterator, tf.constant(2, tf.int64)).graph
+    bodies = [function for function in graph.as_graph_def().library.function
+              if any(node.op == 'TPUReplicateMetadata' for node in function.node_def)]
+    assert len(bodies) == 1 and 'while_body' in bodies[0].signature.name
+    assert cores_in(bodies[0].node_def) == set(cores.devices)
+
+
+def test_each_replica_gets_its_rows_in_one_static_shape(trained):
+    cores, program, batch = trained
+    iterator = program.iterate(tf.data.Dataset.from_tensors(batch).repeat())
+    images, *_ = iterator.element_spec
+    assert [spec.shape for spec in images._component_specs] == [[2, 16, 16, 1]] * cores.num_replicas
+    images, *_ = next(iterator)
+    np.testing.assert_array_equal(tf.concat(cores.strategy.experimental_local_results(images), 0), batch[0])
+
+
+def test_a_batch_that_replicas_do_not_divide_is_refused(trained):
+    cores, *_ = trained
+    with pytest.raises(ValueError, match='6.* rows for 4 replicas.*Set batch_size to a multiple of 4'):
+        cores.distribute(tf.data.Dataset.from_tensors((tf.zeros([6, 1]),)).repeat())
+
+
+def test_evaluation_runs_on_the_cores(trained):
+    cores, program, batch = trained
+    evaluation = evaluator.Evaluator(program._task, program.read, cores)
+    graph = evaluation._function.get_concrete_function(batch, False).graph
+    assert cores_in(graph.as_graph_def().node) == set(cores.devices)
+
+
+def test_a_checkpoint_restores_every_replica(trained, tmp_path):
+    _, program, _ = trained
+    checkpointer = checkpoints.Checkpointer(str(tmp_path / 'train'), program)
+    checkpointer.save()
+    weights = [variable.value for variable in program._task.body.trainable_variables]
+    before = [weight.values[0].numpy() for weight in weights]
+    for weight in weights:
+        weight.assign(weight.values[0] + 1.0)
+    checkpointer.restore(checkpointer.latest())
+    for weight, value in zip(weights, before):
+        for copy in weight.values:
+            np.testing.assert_array_equal(copy.numpy(), value)

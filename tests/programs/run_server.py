@@ -1,0 +1,39 @@
+"""A server, or the chief of servers, in a process of its own: the tests start it with a TF_CONFIG."""
+
+import os
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
+
+import queue
+import sys
+
+import tensorflow as tf
+
+from lingpipe.cluster import cluster_config, messages, server, watchdog
+
+
+def lead(config):
+    while watchdog.find_silent_tasks(config):  # they may start later
+        pass
+    tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec({'worker': config.jobs['worker']}))
+    names = [device.name for device in tf.config.list_logical_devices('CPU')]
+    with tf.device(names[-1]):
+        print(f'{names[-1]} computes {tf.Variable(2.).assign_add(3.).numpy()}', flush=True)
+    if 'until_asked_to_stop' in sys.argv:
+        asked = queue.SimpleQueue()
+        messages.listen(config, messages.STOP, ('worker',), asked.put)
+        print('listening', flush=True)
+        print(f'{asked.get()} asks to stop', flush=True)
+    messages.send_to_all(config, messages.ENDED)
+    print('told all', flush=True)
+
+
+if __name__ == '__main__':
+    this = cluster_config.read()
+    if this.is_chief:
+        lead(this)
+    else:
+        try:
+            server.serve(this, num_cpu_devices=2)
+        except RuntimeError as refused:
+            sys.exit(f'Error: {refused}')

@@ -1,0 +1,102 @@
+"""Trainings in a small cluster of servers on loopback: the tests start it with the TF_CONFIG of a server, or with that of the chief,
+a folder and the name of one of the functions at the end."""
+
+import contextlib
+import io
+import json
+import pathlib
+import shutil
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
+
+from absl import logging
+from training import tiny_digits
+
+from lingpipe.cluster import cluster_config, server
+from lingpipe.devices import local_devices
+from lingpipe.placements import parameter_servers
+from lingpipe.training import errors, server_training, trainer
+from params import linear_regression
+
+
+def train(experiment, logdir, servers, **overrides):
+    """Trains, with servers or on this machine alone where there are None, and returns what was printed."""
+    params = experiment.Model()
+    devices = [f'CPU:{index}' for index in range(params.task.body.num_partitions)]
+    params.Define('input', experiment.Train(), '')
+    params.train.Set(**overrides)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            if servers:
+                servers.devices = devices
+                server_training.train(params, {'Test': experiment.Test()}, logdir, servers)
+            else:
+                trainer.Trainer(params, {'Test': experiment.Test()}, logdir, devices).run()
+        except errors.TrainingError as error:
+            print(f'Error {errors.exit_code(error)}: {error}')
+    return printed.getvalue()
+
+
+class Digits(tiny_digits.TinyDigits):
+    """Batch norm, clipping, regularisers, moving averages, momentum and a schedule, but no drop-out."""
+
+    NUM_MICRO_BATCHES = 2
+
+    def Task(self):
+        p = super().Task()
+        p.body.num_micro_batches = self.NUM_MICRO_BATCHES
+        p.body.layers = [layer for layer in p.body.layers if layer.cls.__name__ != 'Dropout']
+        return p
+
+
+class TwiceAsManyMicroBatches(Digits):
+    """What one machine must do for the statistics of two shares."""
+
+    NUM_MICRO_BATCHES = 4
+
+
+def find_true_weights(servers, folder):
+    texts = {}
+    for name, servers.update, servers.max_staleness in (('async', 'async', None), ('sync', 'sync', None), ('limited', 'async', 0)):
+        texts[name] = train(linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=100)
+    return texts
+
+
+def digits(servers, folder):
+    """Steps in sync, of which the third goes on from a checkpoint; then more on this machine alone; the same here only; more, async."""
+    servers.update, servers.max_staleness = 'sync', None
+    texts = [train(Digits(), f'{folder}/sync', servers, max_steps=steps) for steps in (2, 3)]
+    shutil.copytree(f'{folder}/sync', f'{folder}/sync_then_alone')
+    (pathlib.Path(folder, 'sync_then_alone/train/checkpoint')).write_text('model_checkpoint_path: "ckpt-3"')
+    texts += [train(TwiceAsManyMicroBatches(), f'{folder}/{name}', None, max_steps=5) for name in ('sync_then_alone', 'alone')]
+    servers.update = 'async'
+    texts.append(train(Digits(), f'{folder}/sync', servers, max_steps=9))
+    return texts
+
+
+def faults(servers, folder):
+    """Tells in which folder it trains: the tests kill a worker in the first, which comes back, and a server in the second."""
+    servers.update, texts = 'async', {}
+    for name in ('worker', 'ps'):
+        print(name, flush=True)
+        texts[name] = train(linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=800, save_interval_seconds=0.5)
+    return texts
+
+
+def main():
+    config = cluster_config.read()
+    if not config.is_chief:
+        return server.serve(config, num_cpu_devices=2)
+    local_devices.use_virtual_devices(2)
+    servers = parameter_servers.ParameterServers(config, timeout_seconds=60)
+    logging.set_verbosity(logging.FATAL)
+    folder, trial = sys.argv[1:]
+    results = globals()[trial](servers, folder)
+    pathlib.Path(folder, 'results.json').write_text(json.dumps(results))
+
+
+if __name__ == '__main__':
+    main()

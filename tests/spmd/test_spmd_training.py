@@ -1,0 +1,104 @@
+"""Training by tpu_route='spmd' from end to end on CPU devices that stand for the cores of one replica."""
+
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe import base_model_params, layers
+from lingpipe.data import image_input
+from lingpipe.tasks import image_classifier
+from lingpipe.training import progress, train_program, trainer
+from tests.programs import local_spmd_cores
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+    return str(tmp_path_factory.mktemp('data'))
+
+
+def dense(units):
+    return layers.KerasParams(keras.layers.Dense, units=units, activation='tanh')
+
+
+def make_params(data_dir, **fields):
+    """Returns the params of a classifier with two layers that are alike, and before them weights that are cut over the cores."""
+    class Tiny(base_model_params.SingleTaskModelParams):
+        def Task(self):
+            p = image_classifier.ImageClassifier.Params().Set(name='tiny')
+            flatten = layers.KerasParams(keras.layers.Flatten)
+            p.body.Set(num_partitions=2, num_micro_batches=2, layers=[flatten, dense(256), dense(8), dense(8), dense(8), dense(10)])
+            p.train.Set(max_steps=6, steps_per_loop=2, learning_rate=0.01, clip_gradient_norm_to_value=1.0,
+                        save_interval_seconds=0.0, optimizer=layers.KerasParams(keras.optimizers.AdamW, weight_decay=0.1))
+            return p
+
+    params, data = Tiny().Model(), image_input.ImageInput.Params().Set(dataset='digits', image_size=8, data_dir=data_dir)
+    params.Define('input', data.Copy().Set(split='train', batch_size=32), '')
+    params.train.Set(**fields)
+    return params, {'Test': data.Copy().Set(split='test', batch_size=150)}
+
+
+def make_trainer(data_dir, logdir, devices, **fields):
+    return trainer.Trainer(*make_params(data_dir, **fields), str(logdir), devices)
+
+
+def stored(path):
+    reader = tf.compat.v1.train.NewCheckpointReader(str(path))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if not name.startswith(('_', 'save_'))}
+
+
+@pytest.fixture(scope='module')
+def plain(data_dir, tmp_path_factory):
+    """Folder and results of a training that no TPU has to do with."""
+    logdir = tmp_path_factory.mktemp('plain')
+    return logdir, make_trainer(data_dir, logdir, ['CPU:1', 'CPU:2']).run()
+
+
+@pytest.fixture(scope='module')
+def resumed(data_dir, tmp_path_factory):
+    """Trainer, folder and results of a training that another one began, and that a signal stopped at step 4."""
+    logdir, update = tmp_path_factory.mktemp('resumed'), progress.Progress.update
+    make_trainer(data_dir, logdir, ['CPU:1', 'CPU:2'], max_steps=1).run()
+
+    def signalling_update(self, step, *args):
+        update(self, step, *args)
+        if step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        local_spmd_cores.compile_steps(patch)
+        made = make_trainer(data_dir, logdir, local_spmd_cores.LocalSpmdCores(2))
+        with pytest.MonkeyPatch.context() as for_signal:
+            for_signal.setattr(progress.Progress, 'update', signalling_update)
+            assert made.run() == {} and made._step == 4
+        yield made, logdir, made.run()
+
+
+def test_it_goes_on_from_any_checkpoint_and_leaves_those_of_any_other_training(plain, resumed, assert_close):
+    _, logdir, results = resumed
+    plain_logdir, expected = plain
+    assert results['Test'] == pytest.approx(expected['Test'], rel=1e-4)
+    assert_close(stored(logdir / 'train/ckpt-6'), stored(plain_logdir / 'train/ckpt-6'), 1e-4)
+
+
+def test_a_step_that_is_not_finite_ends_the_call_and_leaves_the_state(resumed):
+    made, *_ = resumed
+    program = made._program
+    variables = [variable.value for variable in [*made._task.body.weights, *program.optimizer.variables]]
+    before = [variable.numpy() for variable in variables]
+    dataset = made._input.training_dataset().map(lambda images, *rest: (images * float('nan'), *rest))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=train_program.NON_FINITE):
+        program.run(program.iterate(dataset), 2)
+    program._variables.to_host()
+    assert int(program.global_step) == 6
+    for variable, value in zip(variables, before):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+@pytest.mark.parametrize('field', ['ema_decay', 'l2_regularizer_weight'])
+def test_what_the_program_leaves_out_is_refused(field, data_dir, tmp_path):
+    with pytest.raises(ValueError, match=f"train.{field}=0.1 does not go with tpu_route='spmd'.*Set it to 0"):
+        make_trainer(data_dir, tmp_path, local_spmd_cores.LocalSpmdCores(2), **{field: 0.1})

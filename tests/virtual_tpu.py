@@ -1,0 +1,64 @@
+"""A TPU system that does not exist: real strategies trace over it, and virtual CPU devices hold their variables."""
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.client import session
+from tensorflow.python.tpu import tpu_system_metadata
+
+from lingpipe.placements import logical_cores
+from lingpipe.spmd import cores as spmd_cores
+
+HOST = '/job:localhost/replica:0/task:0/device:CPU:0'
+
+
+def topology(mesh=(2, 2, 1, 2)):
+    """Returns the topology of one host with `mesh` = (x, y, z, cores of a chip)."""
+    x, y, z, cores = map(range, mesh)
+    coordinates = [[i, j, k, core] for j in y for i in x for k in z for core in cores]
+    return tf.tpu.experimental.Topology(mesh_shape=list(mesh), device_coordinates=np.array([coordinates], np.int32))
+
+
+class Resolver:
+    """What a `TPUStrategy` asks of a `TPUClusterResolver`."""
+
+    tpu_hardware_feature = None
+
+    def __init__(self, topology):
+        self._topology = topology
+
+    def cluster_spec(self):
+        return None
+
+    def get_tpu_system_metadata(self):
+        count = self._topology.num_tpus_per_task
+        names = [HOST, *(HOST.replace('CPU:0', f'TPU:{index}') for index in range(count))]
+        devices = tuple(session._DeviceAttributes(name, name.split(':')[-2], 0, 0) for name in names)
+        return tpu_system_metadata.TPUSystemMetadata(
+            num_cores=count, num_hosts=1, num_of_cores_per_host=count, topology=self._topology, devices=devices)
+
+
+class OnVirtualDevices(tf.tpu.experimental.DeviceAssignment):
+    """Core n is virtual CPU device n."""
+
+    def tpu_device(self, replica=0, logical_core=0, job=None):
+        return super().tpu_device(replica, logical_core, job).replace('TPU', 'CPU')
+
+    def host_device(self, replica=0, logical_core=0, job=None):
+        return HOST
+
+
+def make_assignment(topology, **arguments):
+    built = tf.tpu.experimental.DeviceAssignment.build(topology, **arguments)
+    return OnVirtualDevices(topology, built.core_assignment)
+
+
+def make_cores(num_stages, mesh=(2, 2, 1, 2)):
+    """Returns `LogicalCores` over the system."""
+    made_up = topology(mesh)
+    return logical_cores.LogicalCores(Resolver(made_up), made_up, num_stages, make_assignment)
+
+
+def make_spmd_cores(num_stages, mesh=(2, 2, 1, 2)):
+    """Returns `SpmdCores` over the system."""
+    made_up = topology(mesh)
+    return spmd_cores.SpmdCores(Resolver(made_up), made_up, num_stages, make_assignment)
