@@ -3,7 +3,6 @@
     python run.py --model=params.amoebanet --mode=train --logdir=logs/amoebanet
 """
 
-import math
 import os
 import sys
 import time
@@ -52,28 +51,17 @@ def _read(path):
 
 
 def _place(params):
-    """Sets devices up, with no accelerator virtual CPU devices, and fills in what is 'auto'.
+    """Sets devices up, and fills in what is 'auto'.
 
     Returns:
-        The params, and a list of device names, one for each partition, or the
-        `TpuReplicas` of a TPU system.
+        The params, and the `Placement`.
     """
     from lingpipe.devices import local_devices
-    from lingpipe.planner import resolution
-    from lingpipe.training import planning
-    resolution.validate(params.task.body)
-    local_devices.configure_graph_optimizer()
+    from lingpipe.placements import local
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
     if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or kind is None and not params.task.body.devices and local_devices.has_tpu()):
         return _place_on_tpu(params)
-    on_cpu = kind == 'CPU' or (kind is None and not local_devices.has_accelerators())
-    numbers = params.task.body.num_partitions, params.task.body.num_replicas
-    num_devices = planning.num_local_devices(on_cpu) if 'auto' in numbers else math.prod(numbers)
-    if on_cpu:
-        local_devices.use_virtual_devices(num_devices)
-    params = planning.resolved(params, num_devices, on_cpu)
-    body = params.task.body
-    return params, body.devices or local_devices.stage_devices(body.num_replicas * body.num_partitions, kind)
+    return local.place(params, kind)
 
 
 def _place_on_tpu(params):
@@ -87,52 +75,52 @@ def _place_on_tpu(params):
     return params, tpu_system.place(params.task.body, system)
 
 
-def _train(params, datasets, devices):
+def _train(params, datasets, placement):
     from lingpipe.training import trainer
-    trainer.Trainer(params, datasets, FLAGS.logdir, devices, _STARTED).run()
+    trainer.Trainer(params, datasets, FLAGS.logdir, placement, _STARTED).run()
 
 
-def _eval(params, datasets, devices):
+def _eval(params, datasets, placement):
     from lingpipe.training import evaluation
-    run = evaluation.CheckpointEvaluation(params, datasets, FLAGS.logdir, devices)
+    run = evaluation.CheckpointEvaluation(params, datasets, FLAGS.logdir, placement.devices)
     if FLAGS.follow:
         run.follow()
     else:
         run.once(FLAGS.checkpoint)
 
 
-def _trace(params, unused_datasets, devices):
+def _trace(params, unused_datasets, placement):
     from lingpipe.training import trace
-    trace.Trace(params, FLAGS.logdir, devices).run(FLAGS.steps)
+    trace.Trace(params, FLAGS.logdir, placement.devices).run(FLAGS.steps)
 
 
-def _export(params, unused_datasets, unused_devices):
+def _export(params, unused_datasets, unused_placement):
     from lingpipe.training import export
     export.Exporter(params, FLAGS.logdir).run(FLAGS.checkpoint)
 
 
-def _generate(params, unused_datasets, devices):
+def _generate(params, unused_datasets, placement):
     from lingpipe.tasks import generation, translation_model
     from lingpipe.training import inference
     if issubclass(params.task.cls, translation_model.TranslationModel):
-        inference.CheckpointTranslation(params, FLAGS.logdir, devices).run(FLAGS.prompt, FLAGS.checkpoint)
+        inference.CheckpointTranslation(params, FLAGS.logdir, placement.devices).run(FLAGS.prompt, FLAGS.checkpoint)
         return
     writer = inference.CheckpointGeneration(
-        params, FLAGS.logdir, generation.Sampling(FLAGS.temperature, FLAGS.top_k, FLAGS.seed), devices)
+        params, FLAGS.logdir, generation.Sampling(FLAGS.temperature, FLAGS.top_k, FLAGS.seed), placement.devices)
     writer.run(FLAGS.prompt, FLAGS.num_tokens, FLAGS.checkpoint)
 
 
-def _inspect_params(params, unused_datasets, unused_devices):
+def _inspect_params(params, unused_datasets, unused_placement):
     print(params.ToText(), end='')
 
 
-def _inspect_model(params, unused_datasets, devices):
+def _inspect_model(params, unused_datasets, placement):
     from lingpipe.training import experiment, inspection
     input_spec = params.input.cls.InputSpec(params.input)
-    print(inspection.model_analysis(experiment.body_params(params), input_spec, devices))
+    print(inspection.model_analysis(experiment.body_params(params), input_spec, placement.devices))
 
 
-def _plan(params, unused_datasets, unused_devices):
+def _plan(params, unused_datasets, unused_placement):
     from lingpipe.placements import tpu_system
     from lingpipe.training import planning, trace_files
     if FLAGS.compile:
@@ -176,14 +164,14 @@ def _run(params, datasets):
     import tensorflow as tf
 
     from lingpipe.training import errors
-    devices = None
+    placement = None
     try:
         if FLAGS.cluster != 'none':
             from lingpipe.command_line import cluster_modes
             return cluster_modes.run(params, datasets, FLAGS, _STARTED)
         if FLAGS.mode not in ('inspect_params', 'export', 'plan'):
-            params, devices = _place(params)
-        _MODES[FLAGS.mode](params, datasets, devices)
+            params, placement = _place(params)
+        _MODES[FLAGS.mode](params, datasets, placement)
     except tf.errors.OpError as error:
         raise errors.TrainingError(errors.in_words(error, params.task.body)) from error
 

@@ -29,7 +29,7 @@ from absl import app, flags
 from lingpipe import layers
 from lingpipe.devices import local_devices
 from lingpipe.placements import parameter_servers
-from lingpipe.training import experiment, server_programs, train_program
+from lingpipe.training import experiment, train_program
 from params import linear_regression
 
 _MODES = IN_GRAPH, SYNC, ASYNC = ('in_graph', 'sync', 'async')
@@ -108,7 +108,7 @@ def _program(made, mode, config):
         servers = parameter_servers.ParameterServers(config, _UPDATES[mode])
         with servers.creating():
             task = experiment.build_task(params, data.input_spec, ['CPU:0'])
-        program = server_programs.make(task, params.train, servers, (data.input_spec, *data.TargetSpec(data.params)))
+        program = servers.program(task, params.train, (data.input_spec, *data.TargetSpec(data.params)))
     program.to_cores()
     return program, program.iterate(data.training_dataset()), data.params.batch_size
 

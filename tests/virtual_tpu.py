@@ -5,8 +5,7 @@ import tensorflow as tf
 from tensorflow.python.client import session
 from tensorflow.python.tpu import tpu_system_metadata
 
-from lingpipe.placements import logical_cores
-from lingpipe.spmd import cores as spmd_cores
+from lingpipe.placements import logical_cores, spmd_cores
 
 HOST = '/job:localhost/replica:0/task:0/device:CPU:0'
 

@@ -14,8 +14,7 @@ import sys
 import threading
 import time
 
-from lingpipe.cluster import child_process, cluster_config, messages, remote_devices, server, watchdog
-from lingpipe.devices import local_devices
+from lingpipe.cluster import child_process, cluster_config, messages, server, watchdog
 from lingpipe.training import errors
 
 _SECONDS_FOR_OTHERS = 1
@@ -76,33 +75,20 @@ def _kind(given):
 
 
 def _train_pipeline(params, datasets, given, config, started, reached):
+    from lingpipe.placements import hosts
     from lingpipe.training import trace, trainer
-    params, devices = _place_on_workers(params, given, config)
+    params, placement = hosts.place(params, config, _kind(given))
     reached()
     if given.mode == 'trace':
-        trace.Trace(params, given.logdir, devices).run(given.steps)
+        trace.Trace(params, given.logdir, placement.devices).run(given.steps)
     else:
         leader = watchdog.Chief(config, 'worker', given.step_timeout_seconds)
-        trainer.Trainer(params, datasets, given.logdir, devices, started, leader).run()
-
-
-def _place_on_workers(params, given, config):
-    """Returns the params with numbers in the place of 'auto', and a list of device names, one for each stage."""
-    from lingpipe.planner import resolution
-    from lingpipe.training import planning
-    resolution.validate(params.task.body)
-    local_devices.configure_graph_optimizer()
-    local_devices.use_virtual_devices(1)
-    remote_devices.connect(config)
-    params = planning.resolved(params, remote_devices.count(), on_cpu=True)
-    body = params.task.body
-    return params, body.devices or local_devices.stage_devices(
-        body.num_replicas * body.num_partitions, _kind(given), remote_devices.PROCESSES)
+        trainer.Trainer(params, datasets, given.logdir, placement, started, leader).run()
 
 
 def _train_as_worker(params, datasets, given, config, started):
     from lingpipe.cluster import watchdog
-    from lingpipe.training import worker_training
+    from lingpipe.placements import worker_training
     with _ending_though_others_wait(), worker_training.losses_in_words(), watchdog.Watchdog(given.step_timeout_seconds, config) as dog:
         params, workers = worker_training.join(params, config, _kind(given), dog)
         child_process.beat_for_parent()
@@ -127,7 +113,7 @@ def _end(code):
 
 
 def _train_with_parameter_servers(params, datasets, given, config, started, reached):
-    from lingpipe.training import server_training
+    from lingpipe.placements import server_training
     params, servers = server_training.join(
         params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given))
     leader = watchdog.Chief(config, 'ps', given.step_timeout_seconds)

@@ -1,10 +1,11 @@
-"""Replicas of K cores of a TPU system each: where stages, their variables and their sums over replicas live."""
+"""Replicas of K cores of a TPU system each, one core a stage: their variables, sums and training step."""
 
 import contextlib
 
 import tensorflow as tf
 
-from lingpipe.devices import collectives, device_kinds
+from lingpipe.devices import collectives, device_kinds, variable_placement
+from lingpipe.optimizers import device_functions, device_placement
 from lingpipe.placements import tpu_replicas
 
 
@@ -27,6 +28,16 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
     def __init__(self, resolver, topology, num_stages, make_assignment=tf.tpu.experimental.DeviceAssignment.build):
         super().__init__(resolver, topology, num_stages, make_assignment, is_spmd=False)
         self.devices = [device_name(index) for index in range(num_stages)]
+
+    def creating(self):
+        return self.active()
+
+    def program(self, task, train_params, unused_batch_spec):
+        return CoreTrainProgram(task, train_params, self)
+
+    def evaluate(self, function, batch):
+        """Every replica evaluates every batch."""
+        return self.run(function, (batch,))
 
     @property
     def count(self):
@@ -78,3 +89,52 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
 def device_name(index):
     """Returns the name by which `tf.device` knows a core inside a program."""
     return f'/device:{device_kinds.LOGICAL_CORE}:{index}'
+
+
+class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
+    """A `ReplicaTrainProgram` of which each core does its stage, with the variables that live there.
+
+    Args:
+        task: a `BaseTask` whose body is built on the cores.
+        train_params: the Params of training.
+        cores: the `LogicalCores`.
+
+    Raises:
+        ValueError: layers compute in float16.
+    """
+
+    def __init__(self, task, train_params, cores):
+        self._reads = device_functions.DeviceFunctions(_read)
+        self._restores = device_functions.DeviceFunctions(_restore_unless)
+        with cores.active():
+            super().__init__(task, train_params, cores)
+
+    def _numbers(self):
+        return (*super()._numbers(), self.optimizer.iterations.value.read_value(),
+                tf.convert_to_tensor(self.optimizer.learning_rate))
+
+    def _step_of_replica(self, batch, step, iterations, learning_rate):
+        out, metrics = self._value_and_grad(batch, step)
+        norm = tf.sqrt(out.squared_norm)
+        changing = self._changing_variables()
+        before = self._reads(changing)
+        self._update(out, norm, step, lambda gradients: device_placement.apply_values(
+            self.optimizer, gradients, self._trainable, learning_rate, iterations))
+        self._restores(changing, (before,), (tf.math.is_finite(out.loss) & tf.math.is_finite(norm),))
+        return self._row(norm, metrics)
+
+    def _changing_variables(self):
+        """Everything that a step changes on the cores: weights, moving statistics, slots and averages."""
+        averages = self.average.averages.values() if self.average else ()
+        slots = [variable for variable in self.optimizer.variables if hasattr(variable.value, 'logical_core')]
+        return [*self.named_variables.values(), *slots, *averages]
+
+
+def _read(variables):
+    return [variable_placement.native(variable).read_value() for variable in variables]
+
+
+def _restore_unless(variables, values, is_finite):
+    """Costs no memory: the compiler joins the choice with the arithmetic of the update."""
+    for variable, value in zip(map(variable_placement.native, variables), values):
+        variable.assign(tf.where(is_finite, variable.read_value(), value))

@@ -9,9 +9,12 @@ import time
 import tensorflow as tf
 
 from lingpipe.cluster import watchdog
+from lingpipe.placements import asynchronous_program, synchronous_program
+from lingpipe.training import placement
 
-_RETRY_SECONDS = 0.1
 MODES = ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
+_PROGRAMS = {ASYNCHRONOUS: asynchronous_program.AsynchronousProgram, SYNCHRONOUS: synchronous_program.SynchronousProgram}
+_RETRY_SECONDS = 0.1
 
 
 class RemoteCalls:
@@ -93,7 +96,7 @@ def _answer(value):
         time.sleep(_RETRY_SECONDS)
 
 
-class ParameterServers:
+class ParameterServers(placement.Placement):
     """A cluster of one chief, workers and servers, as the chief sees it.
 
     ::
@@ -177,6 +180,9 @@ class ParameterServers:
 
         with tf.variable_creator_scope(create):
             yield
+
+    def program(self, task, train_params, batch_spec):
+        return _PROGRAMS[self.update](task, train_params, self, batch_spec)
 
     def silent_tasks(self):
         """Returns the list of the tasks that do not answer, such as 'worker:1'."""

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.placements import logical_cores
-from lingpipe.spmd import cores
+from lingpipe.placements import logical_cores, spmd_cores
+from lingpipe.training import placement
 
 LOCAL = 'local'
 LOGICAL_CORES, SPMD = 'logical_cores', 'spmd'
@@ -71,7 +71,8 @@ def place(body_params, system):
         system: `tpu_system.TpuSystem`.
 
     Returns:
-        List of device names, one a partition, those of each replica after the other; or, for tpu_route='logical_cores' and 'spmd', the `LogicalCores` or `SpmdCores`.
+        `Placement`: for tpu_route='logical_cores' and 'spmd' the `LogicalCores` or `SpmdCores`, else one with the name of a core
+        for each partition, those of each replica after the other.
 
     Raises:
         ValueError: the system does not have that many cores.
@@ -79,13 +80,13 @@ def place(body_params, system):
     if body_params.tpu_route == LOGICAL_CORES:
         return logical_cores.LogicalCores(system.resolver, system.topology, body_params.num_partitions)
     if body_params.tpu_route == SPMD:
-        return cores.SpmdCores(system.resolver, system.topology, body_params.num_partitions)
+        return spmd_cores.SpmdCores(system.resolver, system.topology, body_params.num_partitions)
     num_partitions, num_replicas = body_params.num_partitions, body_params.num_replicas
     if num_replicas * num_partitions > len(system.devices):
         times = f' times num_replicas={num_replicas}' if num_replicas > 1 else ''
         raise ValueError(f'num_partitions={num_partitions}{times} is more than the {len(system.devices)} cores of the TPU system. '
                          f'Set {"their product" if times else "it"} to {len(system.devices)} or less.')
-    return system.devices[:num_replicas * num_partitions]
+    return placement.Placement(system.devices[:num_replicas * num_partitions])
 
 
 def validate(body_params, mode):

@@ -10,13 +10,15 @@ import tensorflow as tf
 
 from lingpipe.cluster import watchdog
 from lingpipe.devices import collectives, device_kinds, local_devices
+from lingpipe.placements import worker_program
+from lingpipe.training import placement
 
 _BYTES_OF_PACK = 2**25
 _FIRST_GROUP = 2**29  # beyond those of the strategy and of `collectives.sum_over_group`
 _HOST = 'CPU:0'
 
 
-class Workers(collectives.Group):
+class Workers(collectives.Group, placement.Placement):
     """All processes of the job 'worker', each of which builds and runs the same step on rows of its own.
 
     ::
@@ -61,6 +63,9 @@ class Workers(collectives.Group):
     def is_chief(self):
         """Whether this worker writes checkpoints and curves, and evaluates."""
         return self.index == 0
+
+    def program(self, task, train_params, unused_batch_spec):
+        return worker_program.WorkerTrainProgram(task, train_params, self)
 
     def choose_devices(self, num_stages, kind=None, names=None):
         """Sets `devices`: to some names, or else as `local_devices.stage_devices` chooses among those of this worker."""

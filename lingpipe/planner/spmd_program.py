@@ -1,9 +1,11 @@
 """The training step of an SPMD pipeline as the program that the TPU compiler takes, with nothing allocated."""
 
 from lingpipe.layers import unallocated
-from lingpipe.pipeline import analysis, identical_layers, losses, spmd
+from lingpipe.pipeline import analysis, losses
 from lingpipe.planner import stage_calls, tpu_lowering
-from lingpipe.training import spmd_step
+from lingpipe.spmd import pipeline as spmd
+from lingpipe.spmd import stage_map
+from lingpipe.spmd import step as spmd_step
 
 
 def lower(body_params, input_specs, target_specs, loss, optimizer, clip_gradient_norm_to_value=0.0):
@@ -29,7 +31,7 @@ def lower(body_params, input_specs, target_specs, loss, optimizer, clip_gradient
     layer_params = analysis.named_layer_params(p.layers, p.dtype_policy)
     specs = [input_specs, *[each.outputs for each in pipe.analyses]]
     pipeline = spmd.SpmdPipeline(
-        pipe.stack, identical_layers.longest_run(layer_params, specs), p.num_partitions, p.num_micro_batches, p.recompute,
+        pipe.stack, stage_map.longest_run(layer_params, specs), p.num_partitions, p.num_micro_batches, p.recompute,
         is_partitioned=p.num_partitions > 1)
     with unallocated.unallocated_variables():
         step = spmd_step.SpmdStep(

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds, variable_values
+from lingpipe.training import placement as placements
 
 
 class Evaluator:
@@ -11,13 +12,13 @@ class Evaluator:
     Args:
         task: a `BaseTask` whose body is built.
         read: function that gives the value to use for a Keras variable.
-        cores: the `LogicalCores` that the body is on, or None; each replica then evaluates every batch.
+        placement: the `Placement` that the body is on; None: the devices of this process.
     """
 
-    def __init__(self, task, read=variable_values.read_variable, cores=None):
+    def __init__(self, task, read=variable_values.read_variable, placement=None):
         self._task = task
         self._read = read
-        self._cores = cores
+        self._placement = placement or placements.Placement()
         self._can_decode = not device_kinds.has_static_shapes_only(task.body.stages[0].device)  # a text grows step by step
         self._function = tf.function(self._batch, autograph=False)
 
@@ -44,7 +45,7 @@ class Evaluator:
 
     def _batch(self, batch, decode):
         images, *targets = batch
-        metrics = self._cores.run(self._metrics, (batch,)) if self._cores else self._metrics(batch)
+        metrics = self._placement.evaluate(self._metrics, batch)
         return {**metrics, **(self._task.decoding_metrics(images, tuple(targets), self._read) if decode else {})}
 
     def _metrics(self, batch):

@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.optimizers import pure_optimizer
-from lingpipe.pipeline import spmd
-from lingpipe.placements import tpu_replicas, tpu_system
+from lingpipe.placements import spmd_cores, tpu_replicas, tpu_system
 from lingpipe.planner import resolution, stage_calls
-from lingpipe.training import experiment, optimizer, spmd_train_program
+from lingpipe.spmd import pipeline as spmd
+from lingpipe.training import experiment, optimizer
 
 _AUTO, _STAGE_PROGRAMS = 'auto', 'stage_programs'
 
@@ -85,7 +85,7 @@ def _check(params):
     Returns:
         The `SpmdPipeline`.
     """
-    spmd_train_program.validate(params.task.body, params.train)
+    spmd_cores.validate(params.task.body, params.train)
     specs = params.input.cls.InputSpec(params.input)
     body = experiment.body_params(params).Set(partition_by='flops')
     pipe = stage_calls.unallocated_pipeline(body, specs)

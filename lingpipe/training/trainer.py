@@ -1,21 +1,17 @@
 """Training an experiment from wherever it stands to its last step."""
 
-import contextlib
 import functools
 import math
 import time
 
 import tensorflow as tf
 
-from lingpipe.cluster import watchdog as chiefs
+from lingpipe.cluster import watchdog
 from lingpipe.devices import device_kinds
-from lingpipe.placements import logical_cores, parameter_servers, workers
-from lingpipe.spmd import cores as spmd_cores
 from lingpipe.training import (
     bad_record_report,
     checkpoint_files,
     checkpoints,
-    core_program,
     errors,
     evaluator,
     experiment,
@@ -24,16 +20,12 @@ from lingpipe.training import (
     interruption,
     planning,
     progress,
-    server_programs,
-    spmd_train_program,
     summaries,
     train_program,
     validation,
-    worker_program,
 )
 from lingpipe.training import logdir as logdirs
-
-_ANYWHERE = contextlib.nullcontext()
+from lingpipe.training import placement as placements
 
 
 class Trainer:
@@ -43,10 +35,9 @@ class Trainer:
         params: the experiment's Params with `task`, `train`, `eval` and `input`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
         logdir: folder of the run.
-        devices: list of device names, one a partition, for params that name none; or the `LogicalCores`, `SpmdCores`,
-            `Workers` or `ParameterServers` to train on.
+        placement: the `Placement` to train on; None: the devices of this process.
         started: `time.time()` at the start of the program, for the time to the first step.
-        chief: `chief.Chief` of the cluster that the devices are of, or None.
+        chief: `watchdog.Chief` of the cluster that the devices are of, or None.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
@@ -54,48 +45,33 @@ class Trainer:
             `train.init_from_checkpoint` cannot be read.
     """
 
-    def __init__(self, params, evaluation_inputs, logdir, devices=None, started=None, chief=None):
+    def __init__(self, params, evaluation_inputs, logdir, placement=None, started=None, chief=None):
         validation.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._started = started or time.time()
-        self._chief = chief or chiefs.Alone()
+        self._chief = chief or watchdog.Alone()
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.create()
         with self._logdir.lock():
             pass  # a second training is refused now, and not when everything has been built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
-        self._build(devices)
+        self._build(placement or placements.Placement())
         self._checkpointer = checkpoints.Checkpointer(self._logdir.train, self._program, params.train.save_max_to_keep)
         self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1)
         self._step = 0
         self._num_told_bad_records = 0
 
-    def _build(self, devices):
-        p, spec = self._params, self._input.input_spec
-        cores = devices if isinstance(devices, logical_cores.LogicalCores) else None
-        if cores:
-            self._task = self._built_task(cores.devices, cores.active())
-            self._program = core_program.CoreTrainProgram(self._task, p.train, cores)
-        elif isinstance(devices, spmd_cores.SpmdCores):
-            self._task = self._built_task(['CPU:0'] * devices.num_stages)
-            self._program = spmd_train_program.SpmdTrainProgram(self._task, p.train, devices, spec)
-        elif isinstance(devices, workers.Workers):
-            self._task = self._built_task(devices.devices)
-            self._program = worker_program.WorkerTrainProgram(self._task, p.train, devices)
-        elif isinstance(devices, parameter_servers.ParameterServers):
-            self._task = self._built_task(devices.devices, devices.creating())
-            targets = self._input.TargetSpec(self._input.params)
-            self._program = server_programs.make(self._task, p.train, devices, (spec, *targets))
-        else:
-            self._task = self._built_task(devices)
-            self._program = train_program.TrainProgram(self._task, p.train)
-        self._evaluator = evaluator.Evaluator(self._task, self._program.read, cores)
+    def _build(self, placement):
+        self._task = self._built_task(placement)
+        batch_spec = self._input.input_spec, *self._input.TargetSpec(self._input.params)
+        self._program = placement.program(self._task, self._params.train, batch_spec)
+        self._evaluator = evaluator.Evaluator(self._task, self._program.read, placement)
 
-    def _built_task(self, devices, creating=_ANYWHERE):
+    def _built_task(self, placement):
         """A new training begins with the weights that it is given before an optimizer or an average makes copies of them."""
-        with creating:
-            task = experiment.build_task(self._params, self._input.input_spec, devices, self._logdir.path)
+        with placement.creating():
+            task = experiment.build_task(self._params, self._input.input_spec, placement.devices, self._logdir.path)
         if initial_weights.are_given(self._params.train) and not checkpoint_files.complete(self._logdir.train):
             initial_weights.load(self._params.train, task.body)
         return task

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-from lingpipe.placements import tpu_replicas
-from lingpipe.training import core_program, train_program
+from lingpipe.placements import logical_cores, tpu_replicas
+from lingpipe.training import train_program
 from tests import virtual_tpu
 from tests.tiny_tasks import TASKS
 
@@ -25,7 +25,7 @@ def make_program(kind, num_stages, mesh=(2, 2, 1, 2), dropout_rate=0.0, **fields
     with cores.active():
         task = p.Instantiate()
         task.body.build_from_specs(tf.TensorSpec(batch[0].shape, batch[0].dtype))
-    return cores, core_program.CoreTrainProgram(task, p.train, cores), batch
+    return cores, logical_cores.CoreTrainProgram(task, p.train, cores), batch
 
 
 def trace(program, batch):

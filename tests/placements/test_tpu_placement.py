@@ -1,8 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from lingpipe.placements import logical_cores, tpu_system
-from lingpipe.spmd import cores as spmd_cores
+from lingpipe.placements import logical_cores, spmd_cores, tpu_system
 from tests import virtual_tpu
 from tests.tiny_tasks import transformer_task
 
@@ -36,11 +35,11 @@ def test_a_tpu_that_cannot_be_reached_is_named_with_what_to_check(monkeypatch):
 
 
 def test_each_stage_gets_a_core():
-    assert tpu_system.place(body(num_partitions=3), System) == CORES[:3]
+    assert tpu_system.place(body(num_partitions=3), System).devices == CORES[:3]
 
 
 def test_each_stage_of_each_replica_gets_a_core():
-    assert tpu_system.place(body(num_partitions=2, num_replicas=3), System) == CORES[:6]
+    assert tpu_system.place(body(num_partitions=2, num_replicas=3), System).devices == CORES[:6]
 
 
 def test_more_stages_of_replicas_than_cores_are_refused():

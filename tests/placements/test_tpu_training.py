@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.training import checkpoints, core_program, evaluator
+from lingpipe.placements import logical_cores
+from lingpipe.training import checkpoints, evaluator
 from tests import virtual_tpu
 from tests.tiny_tasks import convolution_task
 
@@ -20,7 +21,7 @@ def trained():
     with cores.active():
         task = p.Instantiate()
         task.body.build_from_specs(tf.TensorSpec(batch[0].shape, batch[0].dtype))
-    return cores, core_program.CoreTrainProgram(task, p.train, cores), batch
+    return cores, logical_cores.CoreTrainProgram(task, p.train, cores), batch
 
 
 def cores_in(nodes):

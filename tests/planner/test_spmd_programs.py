@@ -12,9 +12,11 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers import transformer
-from lingpipe.pipeline import gpipe_layer, identical_layers, losses, spmd
+from lingpipe.pipeline import gpipe_layer, losses
 from lingpipe.planner import tpu_compiler, tpu_hlo, tpu_lowering
-from lingpipe.training import spmd_step
+from lingpipe.spmd import pipeline as spmd
+from lingpipe.spmd import stage_map
+from lingpipe.spmd import step as spmd_step
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
@@ -35,7 +37,7 @@ def make_pipe(**fields):
 
 
 def make_step(pipe, is_partitioned):
-    run = identical_layers.longest_run(pipe._layer_params, [SPEC, *[each.outputs for each in pipe.analyses]])
+    run = stage_map.longest_run(pipe._layer_params, [SPEC, *[each.outputs for each in pipe.analyses]])
     pipeline = spmd.SpmdPipeline(pipe.stack, run, NUM_STAGES, NUM_MICRO_BATCHES, is_partitioned=is_partitioned)
     metrics = losses.as_metrics(keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     step = spmd_step.SpmdStep(pipeline, lambda targets, outputs: metrics(*targets, outputs), keras.optimizers.SGD(0.1, momentum=0.9))

@@ -4,16 +4,17 @@ import functools
 
 import tensorflow as tf
 
-from lingpipe.spmd import cores
-from lingpipe.training import spmd_step
+from lingpipe.placements import spmd_cores
+from lingpipe.spmd import step
 
 
-class LocalSpmdCores(cores.SpmdCores):
+class LocalSpmdCores(spmd_cores.SpmdCores):
     is_partitioned, num_replicas = False, 1
 
     def __init__(self, num_stages):
         self.num_stages = num_stages
-        self.devices = [[f'CPU:{index + 1}' for index in range(num_stages)]]
+        self.grid = [[f'CPU:{index + 1}' for index in range(num_stages)]]
+        self.devices = ['CPU:0'] * num_stages
 
     def run(self, function, arguments):
         return function(*arguments)
@@ -43,9 +44,9 @@ class LocalSpmdCores(cores.SpmdCores):
 
 def compile_steps(monkeypatch):
     """Has XLA compile each `SpmdStep`, as it would the whole program."""
-    call = spmd_step.SpmdStep.__call__
+    call = step.SpmdStep.__call__
 
     def compiled(self, *arguments):
         return tf.function(functools.partial(call, self), jit_compile=True, autograph=False)(*arguments)
 
-    monkeypatch.setattr(spmd_step.SpmdStep, '__call__', compiled)
+    monkeypatch.setattr(step.SpmdStep, '__call__', compiled)

@@ -16,8 +16,8 @@ from training import tiny_digits
 
 from lingpipe.cluster import cluster_config, server
 from lingpipe.devices import local_devices
-from lingpipe.placements import parameter_servers
-from lingpipe.training import errors, server_training, trainer
+from lingpipe.placements import parameter_servers, server_training
+from lingpipe.training import errors, placement, trainer
 from params import linear_regression
 
 
@@ -34,7 +34,7 @@ def train(experiment, logdir, servers, **overrides):
                 servers.devices = devices
                 server_training.train(params, {'Test': experiment.Test()}, logdir, servers)
             else:
-                trainer.Trainer(params, {'Test': experiment.Test()}, logdir, devices).run()
+                trainer.Trainer(params, {'Test': experiment.Test()}, logdir, placement.Placement(devices)).run()
         except errors.TrainingError as error:
             print(f'Error {errors.exit_code(error)}: {error}')
     return printed.getvalue()

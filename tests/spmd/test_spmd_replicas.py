@@ -13,9 +13,10 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import gpipe_layer, losses, spmd
+from lingpipe.pipeline import gpipe_layer, losses
 from lingpipe.planner import tpu_lowering
-from lingpipe.training import spmd_step
+from lingpipe.spmd import pipeline as spmd
+from lingpipe.spmd import step as spmd_step
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")

@@ -12,6 +12,7 @@ from lingpipe import base_model_params, layers
 from lingpipe.data import image_input
 from lingpipe.tasks import image_classifier
 from lingpipe.training import progress, train_program, trainer
+from lingpipe.training.placement import Placement
 from tests.programs import local_spmd_cores
 
 
@@ -41,8 +42,8 @@ def make_params(data_dir, **fields):
     return params, {'Test': data.Copy().Set(split='test', batch_size=150)}
 
 
-def make_trainer(data_dir, logdir, devices, **fields):
-    return trainer.Trainer(*make_params(data_dir, **fields), str(logdir), devices)
+def make_trainer(data_dir, logdir, placement, **fields):
+    return trainer.Trainer(*make_params(data_dir, **fields), str(logdir), placement)
 
 
 def stored(path):
@@ -54,14 +55,14 @@ def stored(path):
 def plain(data_dir, tmp_path_factory):
     """Folder and results of a training that no TPU has to do with."""
     logdir = tmp_path_factory.mktemp('plain')
-    return logdir, make_trainer(data_dir, logdir, ['CPU:1', 'CPU:2']).run()
+    return logdir, make_trainer(data_dir, logdir, Placement(['CPU:1', 'CPU:2'])).run()
 
 
 @pytest.fixture(scope='module')
 def resumed(data_dir, tmp_path_factory):
     """Trainer, folder and results of a training that another one began, and that a signal stopped at step 4."""
     logdir, update = tmp_path_factory.mktemp('resumed'), progress.Progress.update
-    make_trainer(data_dir, logdir, ['CPU:1', 'CPU:2'], max_steps=1).run()
+    make_trainer(data_dir, logdir, Placement(['CPU:1', 'CPU:2']), max_steps=1).run()
 
     def signalling_update(self, step, *args):
         update(self, step, *args)

@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 
 from lingpipe.layers import transformer
-from lingpipe.spmd import cores as sliced_variable
-from lingpipe.training import spmd_train_program, spmd_variables
+from lingpipe.placements import spmd_cores
+from lingpipe.spmd import variables as spmd_variables
 from tests import virtual_tpu
 from tests.tiny_tasks import transformer_task
 
@@ -36,7 +36,7 @@ def make_program(num_stages, mesh):
     p.train.Set(ema_decay=0.0, l2_regularizer_weight=0.0)
     task, spec = p.Instantiate(), tf.TensorSpec(batch[0].shape, batch[0].dtype)
     task.body.build_from_specs(spec)
-    return cores, spmd_train_program.SpmdTrainProgram(task, p.train, cores, spec), batch
+    return cores, spmd_cores.SpmdTrainProgram(task, p.train, cores, spec), batch
 
 
 @pytest.fixture(scope='module', params=[(2, (2, 2, 1, 1)), (4, (2, 2, 1, 2)), (1, (2, 1, 1, 1))], ids=['K=2', 'K=4', 'K=1'])
@@ -167,6 +167,6 @@ def expected_whole(entry, variable, row):
 
 def test_slices_are_new_on_every_replica_after_an_assignment():
     cores = virtual_tpu.make_spmd_cores(2, (2, 2, 1, 1))
-    variable = sliced_variable.SlicedVariable(cores, [tf.zeros([1, 2]), tf.ones([1, 2])], 0)
+    variable = spmd_variables.SlicedVariable(cores, [tf.zeros([1, 2]), tf.ones([1, 2])], 0)
     variable.assign([tf.fill([1, 2], 2.0), tf.fill([1, 2], 3.0)])
     assert [[each.numpy().tolist() for each in row] for row in variable.slices] == [[[[2.0, 2.0]], [[3.0, 3.0]]]] * 2

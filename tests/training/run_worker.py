@@ -10,7 +10,7 @@ sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
 
 import numpy as np
 
-from lingpipe.training import follower
+from lingpipe.placements import worker_training
 
 
 def _keep_weights(run):
@@ -23,5 +23,5 @@ def _keep_weights(run):
 
 
 if 'WEIGHTS' in os.environ:
-    follower.Follower.run = _keep_weights(follower.Follower.run)
+    worker_training.Follower.run = _keep_weights(worker_training.Follower.run)
 runpy.run_path(str(ROOT / 'run.py'), run_name='__main__')

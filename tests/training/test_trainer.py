@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe import layers
 from lingpipe.data import image_input
-from lingpipe.training import checkpoint_files, errors, evaluation, experiment, logdir, progress, trainer
+from lingpipe.training import checkpoint_files, errors, evaluation, experiment, logdir, placement, progress, trainer
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_run_of_two_parts_equals_one_run_whatever_a_call_of_the_compiled_funct
 
 def test_the_devices_of_this_machine_are_used_and_not_written_into_the_params(tiny, tmp_path):
     params = tiny.params()
-    made = trainer.Trainer(params, tiny.evaluation_inputs(), tmp_path, devices=['CPU:5', 'CPU:3'])
+    made = trainer.Trainer(params, tiny.evaluation_inputs(), tmp_path, placement.Placement(['CPU:5', 'CPU:3']))
     assert [part.device for part in made._task.body.partitions] == ['CPU:5', 'CPU:3']
     assert params == tiny.params()
 

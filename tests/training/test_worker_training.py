@@ -14,8 +14,8 @@ import pytest
 from lingpipe import layers
 from lingpipe.cluster import cluster_config
 from lingpipe.layers import batch_normalization
-from lingpipe.placements import workers
-from lingpipe.training import errors, trainer, worker_training
+from lingpipe.placements import worker_training, workers
+from lingpipe.training import errors, trainer
 from tests import forked_programs
 
 HERE = pathlib.Path(__file__).parent

@@ -2,8 +2,47 @@
 
 import tensorflow as tf
 
-from lingpipe.spmd import cores as sliced_variable
-from lingpipe.training import spmd_step
+from lingpipe.spmd import step as spmd_step
+
+
+class SlicedVariable:
+    """A tensor of which every core of a replica holds a slice, or the whole, in a variable of its own.
+
+    ::
+
+        value [4, 3]      replica 0    core 0: [0:2]    core 1: [2:4]        dimension 0, two cores
+                          replica 1    core 0: [0:2]    core 1: [2:4]
+
+    A `TPUReplicatedVariable`, as a strategy would make, keeps the whole on every core.
+
+    Args:
+        cores: `SpmdCores`.
+        parts: list of K tensors, the slices of the initial value.
+        dimension: dimension along which they are slices; None: each is the whole.
+    """
+
+    def __init__(self, cores, parts, dimension):
+        self._cores, self._dimension = cores, dimension
+        self.slices = [[_variable_on(device, part) for device, part in zip(row, parts)] for row in cores.grid]
+
+    def assign(self, parts):
+        """Gives the cores of every replica new slices, a list of K tensors."""
+        for row in self.slices:
+            for variable, part in zip(row, parts):
+                with tf.device(variable.device):
+                    variable.assign(part)
+
+    def parts(self):
+        """Returns the list of the K slices that the first replica holds; all replicas hold the same."""
+        return [_read(variable) for variable in self.slices[0]]
+
+    def joined(self):
+        """Returns the handle by which the program that is laid out next can `SpmdCores.read` and `assign` it as one tensor."""
+        return self._cores.join(self.slices, self._dimension)
+
+    @property
+    def dtype(self):
+        return self.slices[0][0].dtype
 
 
 class SpmdVariables:
@@ -77,7 +116,7 @@ class _Entry:
 
     def __init__(self, cores, dimension):
         self._num_cores = cores.num_stages
-        self.sliced = sliced_variable.SlicedVariable(cores, self._host_parts(), dimension)
+        self.sliced = SlicedVariable(cores, self._host_parts(), dimension)
 
     def to_cores(self):
         self.sliced.assign(self._host_parts())
@@ -120,3 +159,13 @@ class _Whole(_Entry):
 
     def _assign(self, parts):
         self._variable.assign(parts[0] if self._dimension is None else tf.concat(parts, self._dimension))
+
+
+def _variable_on(device, value):
+    with tf.device(device):
+        return tf.Variable(value, trainable=False)
+
+
+def _read(variable):
+    with tf.device(variable.device):
+        return variable.read_value()

@@ -1,19 +1,65 @@
 """Training with all workers of a cluster: who does what, and what an error means."""
 
 import contextlib
-import math
 import sys
 
 import tensorflow as tf
 
 from lingpipe.cluster import server
-from lingpipe.devices import local_devices
-from lingpipe.placements import workers
-from lingpipe.planner import resolution
-from lingpipe.training import errors, follower, planning, trainer
+from lingpipe.placements import local, workers
+from lingpipe.training import errors, experiment, interruption, planning, train_program, trainer, validation
 
 _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
               tf.errors.AlreadyExistsError, tf.errors.InternalError)
+
+
+class Follower:
+    """Trains as the chief's `Trainer` does, and leaves checkpoints, curves and evaluation to it.
+
+    It begins with what the chief has read, so that it needs no part in the log directory.
+
+    Args:
+        params: the experiment's Params with `task`, `train`, `eval` and `input`, as those of the chief.
+        workers: the `Workers`.
+
+    Raises:
+        ValueError: a field of `train` or `eval` cannot work.
+    """
+
+    def __init__(self, params, workers):
+        validation.validate_training_params(params.train, params.eval)
+        self._params = params = planning.resolved(params)
+        self._workers = workers
+        self._input = experiment.build_input(params.input, params.train.random_seed)
+        task = experiment.build_task(params, self._input.input_spec, workers.devices)
+        self._program = workers.program(task, params.train, None)
+        self._step = 0
+
+    def run(self):
+        """Trains up to `train.max_steps`, or until a signal asks any worker to stop.
+
+        Raises:
+            TrainingError: when a loss is not finite.
+        """
+        self._program.to_cores()
+        self._step = int(self._program.global_step)
+        iterator = self._program.iterate(self._input.training_dataset(self._step * self._input.params.batch_size))
+        with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted:
+            self._train(iterator, interrupted)
+        by = f' by {interrupted.reason}' if interrupted else ''
+        print(f'worker:{self._workers.index} stopped{by} after step {self._step}, and with it all workers.', flush=True)
+
+    def _train(self, iterator, interrupted):
+        p = self._params.train
+        while self._step < p.max_steps and not self._program.has_to_stop(interrupted):
+            try:
+                self._step += self._program.run(iterator, min(p.steps_per_loop, p.max_steps - self._step)).num_steps
+            except tf.errors.InvalidArgumentError as error:
+                if train_program.NON_FINITE not in str(error):
+                    raise
+                raise errors.TrainingError(
+                    f'The loss or a gradient of step {int(self._program.global_step) + 1} is not finite; the chief, worker:0, '
+                    'says what to do.') from None
 
 
 def join(params, config, kind=None, dog=None):
@@ -33,14 +79,8 @@ def join(params, config, kind=None, dog=None):
         RuntimeError: the port of this worker is taken.
     """
     body = params.task.body
-    resolution.validate(body)
     _refuse_measured_times(body)
-    local_devices.configure_graph_optimizer()
-    on_cpu = kind == 'CPU' or kind is None and not local_devices.has_accelerators()
-    numbers = body.num_partitions, body.num_replicas
-    num_devices = planning.num_local_devices(on_cpu) if 'auto' in numbers else math.prod(numbers)
-    if on_cpu:
-        local_devices.use_virtual_devices(num_devices)
+    num_devices, on_cpu = local.set_up(body, kind)
     server.check_port(config)
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
     joined = workers.Workers(config, dog)
@@ -69,7 +109,7 @@ def train(params, evaluation_inputs, logdir, joined, started=None):
     if joined.is_chief:
         trainer.Trainer(params, evaluation_inputs, logdir, joined, started).run()
     else:
-        follower.Follower(params, joined).run()
+        Follower(params, joined).run()
     joined.leave()
 
 

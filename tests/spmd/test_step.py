@@ -4,8 +4,10 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import gpipe_layer, identical_layers, losses, spmd
-from lingpipe.training import spmd_step
+from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.spmd import pipeline as spmd
+from lingpipe.spmd import stage_map
+from lingpipe.spmd import step as spmd_step
 
 BATCH_SIZE, UNITS = 8, 4
 
@@ -16,7 +18,7 @@ def build():
     spec = tf.TensorSpec([BATCH_SIZE, UNITS], tf.float32)
     pipe = gpipe_layer.GPipeLayer.Params().Set(name='body', layers=layers, random_seed=0).Instantiate()
     pipe.build_from_specs(spec)
-    run = identical_layers.longest_run(pipe._layer_params, [spec, *[each.outputs for each in pipe.analyses]])
+    run = stage_map.longest_run(pipe._layer_params, [spec, *[each.outputs for each in pipe.analyses]])
     return pipe, spmd.SpmdPipeline(pipe.stack, run, 2, 2, is_partitioned=False)
 
 

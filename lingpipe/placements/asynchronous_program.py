@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from lingpipe.training import server_program, train_program
+from lingpipe.placements import server_program
+from lingpipe.training import train_program
 
 
 class AsynchronousProgram(server_program.ServerProgram):

@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.pipeline.recomputation import recomputing
+from lingpipe.spmd.stage_map import recomputing
 
 
 def test_gradients_are_those_of_the_function_whatever_else_it_takes_and_returns(assert_close):

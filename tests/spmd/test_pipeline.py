@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from lingpipe.layers import transformer
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import gpipe_layer, identical_layers, losses, spmd
+from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.spmd import pipeline as spmd
+from lingpipe.spmd import stage_map
 
 BATCH_SIZE, LENGTH, VOCAB_SIZE, SEED, STEP = 8, 6, 16, 3, 5
 
@@ -17,7 +19,7 @@ def build(layers, spec, **fields):
     pipe = params.Instantiate()
     pipe.build_from_specs(spec)
     specs = [spec, *[each.outputs for each in pipe.analyses]]
-    return pipe, identical_layers.longest_run(pipe._layer_params, specs)
+    return pipe, stage_map.longest_run(pipe._layer_params, specs)
 
 
 def small_transformer(num_blocks=3, **fields):

@@ -17,9 +17,9 @@ import functools
 
 import tensorflow as tf
 
-from lingpipe.pipeline import analysis, graph_pieces, identical_layers, random_seeds, stage
-from lingpipe.pipeline.recomputation import recomputing
-from lingpipe.pipeline.stage_map import StageMap
+from lingpipe.pipeline import analysis, graph_pieces, random_seeds, stage
+from lingpipe.spmd import stage_map
+from lingpipe.spmd.stage_map import StageMap, recomputing
 
 _LEAST_SIZE_TO_CUT = 2**14
 
@@ -221,7 +221,7 @@ def of_layer(pipe, input_specs, is_partitioned):
         is_partitioned: see `SpmdPipeline`.
     """
     p, layer_params = pipe.params, analysis.named_layer_params(pipe.params.layers, pipe.params.dtype_policy)
-    run = identical_layers.longest_run(layer_params, [input_specs, *[each.outputs for each in pipe.analyses]])
+    run = stage_map.longest_run(layer_params, [input_specs, *[each.outputs for each in pipe.analyses]])
     return SpmdPipeline(pipe.stack, run, p.num_partitions, p.num_micro_batches, p.recompute, is_partitioned)
 
 

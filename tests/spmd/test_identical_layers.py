@@ -4,12 +4,13 @@ import tensorflow as tf
 
 from lingpipe.layers import transformer
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import analysis, identical_layers
+from lingpipe.pipeline import analysis
+from lingpipe.spmd import stage_map
 
 
 def run_of(layer_params, spec):
     named = analysis.named_layer_params(layer_params)
-    return identical_layers.longest_run(named, [spec, *[each.outputs for each in analysis.analyse_layers(named, spec)]])
+    return stage_map.longest_run(named, [spec, *[each.outputs for each in analysis.analyse_layers(named, spec)]])
 
 
 def dense(units, activation='relu'):

@@ -1,0 +1,49 @@
+"""The devices of this machine: found, split where there is but a CPU, and shared out among partitions."""
+
+import math
+
+from lingpipe.devices import local_devices
+from lingpipe.planner import resolution
+from lingpipe.training import placement, planning
+
+
+def set_up(body_params, kind):
+    """Sets devices up before TensorFlow has done anything else: with no accelerator virtual CPU devices.
+
+    Args:
+        body_params: `GPipeLayer.Params()`, in which numbers may be 'auto'.
+        kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
+
+    Returns:
+        Tuple of the number of devices, and whether they are CPUs.
+
+    Raises:
+        ValueError: params cannot work.
+    """
+    resolution.validate(body_params)
+    local_devices.configure_graph_optimizer()
+    on_cpu = kind == 'CPU' or kind is None and not local_devices.has_accelerators()
+    numbers = body_params.num_partitions, body_params.num_replicas
+    num_devices = planning.num_local_devices(on_cpu) if 'auto' in numbers else math.prod(numbers)
+    if on_cpu:
+        local_devices.use_virtual_devices(num_devices)
+    return num_devices, on_cpu
+
+
+def place(params, kind=None):
+    """Places an experiment on this machine.
+
+    Args:
+        params: the experiment's Params.
+        kind: as for `set_up`.
+
+    Returns:
+        Params with numbers in the place of 'auto', and the `Placement`.
+
+    Raises:
+        ValueError: params cannot work.
+    """
+    params = planning.resolved(params, *set_up(params.task.body, kind))
+    body = params.task.body
+    return params, placement.Placement(
+        body.devices or local_devices.stage_devices(body.num_replicas * body.num_partitions, kind))

@@ -1,0 +1,171 @@
+"""Replicas of K cores of a TPU system each that all run one program on their slices: reading, writing and training them."""
+
+import tensorflow as tf
+from tensorflow.python.compiler.xla.experimental import xla_sharding
+
+from lingpipe.pipeline import losses
+from lingpipe.placements import tpu_replicas
+from lingpipe.spmd import pipeline, variables
+from lingpipe.spmd import step as spmd_step
+from lingpipe.training import optimizer as optimizers
+
+_HOST = 'CPU:0'
+
+
+class SpmdCores(tpu_replicas.TpuReplicas):
+    """Replicas of which every one is a pipeline in one program for all of its cores, which XLA partitions.
+
+    ::
+
+        replica 0    core 0    core 1    core 2         every core runs the same program on its slice of each tensor;
+                       :         :         :            what one hands to the next the partitioner sees to, and sums
+        replica 1    core 0    core 1    core 2         run over the replicas, slice by slice
+
+    Args:
+        resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
+        topology: its `tf.tpu.experimental.Topology`.
+        num_stages: K.
+        make_assignment: function as `tpu_replicas.assign_cores` takes it.
+
+    Attributes:
+        grid: for each replica the list of the names of its K cores.
+        devices: K times the host: a task is built, checkpointed and evaluated there.
+    """
+
+    def __init__(self, resolver, topology, num_stages, make_assignment=tf.tpu.experimental.DeviceAssignment.build):
+        super().__init__(resolver, topology, num_stages, make_assignment, is_spmd=True)
+        cores = []
+        for index in range(num_stages):
+            with self.strategy.extended.experimental_logical_device(index):
+                cores.append(self.strategy.extended.worker_devices)
+        self.grid = [list(row) for row in zip(*cores)]
+        self.devices = [_HOST] * num_stages
+
+    def program(self, task, train_params, batch_spec):
+        return SpmdTrainProgram(task, train_params, self, batch_spec[0])
+
+    @property
+    def is_partitioned(self):
+        """Whether a program is for more than one core."""
+        return self.num_stages > 1
+
+    def join(self, slices, dimension):
+        """Makes one handle of the variables of all cores; call it outside of the program that uses the handle.
+
+        The TPU's compiler makes of a read a read on every core, and of an assignment an assignment on every core.
+
+        Args:
+            slices: for each replica the list of K `tf.Variable`.
+            dimension: dimension along which they are slices; None: each is the whole.
+
+        Returns:
+            What `read` and `assign` take inside of the program.
+        """
+        with tf.device(None):
+            handles = [self._join_cores(row, dimension) for row in slices]
+            return tf.raw_ops.TPUReplicatedInput(inputs=handles, is_mirrored_variable=True)
+
+    def _join_cores(self, variables, dimension):
+        handles, shape = [variable.handle for variable in variables], variables[0].shape
+        if self.num_stages == 1:
+            return handles[0]
+        if dimension is None:
+            return xla_sharding.replicate(tf.raw_ops.TPUPartitionedInputV2(inputs=handles, partition_dims=[]))
+        cuts = [self.num_stages if axis == dimension else 1 for axis in range(shape.rank)]
+        whole = [size * cut for size, cut in zip(shape, cuts)]
+        joined = tf.raw_ops.TPUPartitionedInputV2(inputs=handles, partition_dims=cuts)
+        return xla_sharding.split(joined, dimension, self.num_stages, input_shape=whole)
+
+    def read(self, handle, dtype):
+        """Returns the whole of what `join` joined, inside of a program."""
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+
+    def assign(self, handle, value):
+        """Gives every core its slice of a new value, inside of a program."""
+        tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+
+    def sum_over_replicas(self, tensors):
+        """Adds a nest of tensors up over all replicas, inside of a program."""
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+    def replica_index(self):
+        """Returns the number of the replica that runs a program, an int64 scalar."""
+        return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
+
+
+class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
+    """A `ReplicaTrainProgram` around an `SpmdStep`: the task is built on the host, and what is trained lies on the cores.
+
+    Args:
+        task: a `BaseTask` whose body is built on the host.
+        train_params: the Params of training.
+        cores: the `SpmdCores`.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the body's input.
+
+    Raises:
+        ValueError: layers compute in float16, the layers cannot run so, or the params of training ask for what cannot.
+    """
+
+    def __init__(self, task, train_params, cores, input_specs):
+        validate(task.body.params, train_params)
+        self._pipeline = pipeline.of_layer(task.body, input_specs, cores.is_partitioned)
+        super().__init__(task, train_params, cores)
+        self._variables = variables.SpmdVariables(
+            self._spmd_step.variables(), self._pipeline.outer_dimension, cores)
+        self._step_of_host = 0
+
+    def _make_optimizer(self):
+        """The optimizer keeps the host's slots and count of steps; the step uses it as a function."""
+        body = self._task.body
+        with tf.device(_HOST):
+            optimizer = optimizers.make_optimizer(self._params)
+            self._spmd_step = spmd_step.SpmdStep(
+                self._pipeline, losses.as_metrics(self._task.loss), optimizer, body.params.random_seed,
+                self._params.clip_gradient_norm_to_value, self._cores)
+        return optimizer
+
+    @property
+    def partitions(self):
+        """Layers before and after the stages count with the first and the last one, but run on all cores."""
+        return [part._replace(device=f'TPU core {index} ({self._cores.num_replicas} replicas)')
+                for index, part in enumerate(self._task.body.partitions)]
+
+    def to_cores(self):
+        self._variables.to_cores()
+        self._step_of_host = int(self.global_step)
+
+    def to_host(self):
+        step = int(self.global_step)
+        if step != self._step_of_host:
+            self._variables.to_host()
+            self._step_of_host = step
+
+    def _step(self, batch):
+        self._handles = self._variables.joined()
+        return super()._step(batch)
+
+    def _step_of_replica(self, batch, step):
+        inputs, *targets = batch
+        new, metrics = self._spmd_step(self._variables.read(self._handles, step), inputs, tuple(targets))
+        self._variables.assign(self._handles, new)
+        norm = metrics.pop('gradient_norm')
+        return self._row(norm, {'loss': metrics.pop('loss'), **metrics})
+
+
+def validate(body_params, train_params):
+    """Raises ValueError where params ask for what one program for all cores leaves out.
+
+    Args:
+        body_params: `GPipeLayer.Params()`.
+        train_params: `task.train` Params.
+    """
+    p = body_params
+    if p.schedule != 'gpipe' or p.num_virtual_stages != 1:
+        raise ValueError(
+            f"schedule={p.schedule!r} with num_virtual_stages={p.num_virtual_stages} does not go with tpu_route='spmd', whose cores "
+            "all work in step. Set schedule='gpipe' and num_virtual_stages=1, or tpu_route='stage_programs'.")
+    for field in ('ema_decay', 'l2_regularizer_weight'):
+        value = train_params.Get(field)
+        if value:
+            raise ValueError(f"train.{field}={value} does not go with tpu_route='spmd', whose program leaves it out. Set it to 0, or "
+                             "tpu_route to 'stage_programs'.")

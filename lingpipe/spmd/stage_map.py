@@ -1,0 +1,128 @@
+"""Which layers become equal stages of one program for all cores, and keeping the compiler from undoing recomputation."""
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.compiler.xla.experimental import xla_sharding
+
+from lingpipe.pipeline import analysis
+
+
+def longest_run(layer_params, specs):
+    """Finds the longest run of layers with equal params whose outputs are shaped as their inputs.
+
+    Args:
+        layer_params: list of InstantiableParams of layers, in order; names do not count.
+        specs: list of nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then the output of each.
+
+    Returns:
+        Pair of the index of the first layer of the run and the one that follows its last; of the first run among equals.
+    """
+    shapes = [str(tf.nest.map_structure(lambda spec: (spec.shape[1:], spec.dtype), nest)) for nest in specs]
+    keys = [(analysis.identity(params), inputs) if inputs == outputs else None
+            for params, inputs, outputs in zip(layer_params, shapes, shapes[1:])]
+    best, start = (0, 0), 0
+    for end in range(1, len(keys) + 1):
+        if keys[end - 1] is None:
+            start = end
+        elif keys[end - 1] != keys[start]:
+            start = end - 1
+        if end - start > best[1] - best[0]:
+            best = start, end
+    return best
+
+
+class StageMap:
+    """Applies a function to the slice of each stage; tensors have a first dimension with an entry for each of K stages.
+
+    Partitioned, the program is for XLA's SPMD partitioner: every core runs the same program on its own slice, and inside the
+    function XLA has nothing left to partition (GSPMD, arXiv 2105.04663, section 3.4, 'manual' sharding)::
+
+        [K, ...]  ──>  core 0: [...] ─> function ─> [...]   ──>  [K, ...]
+                       core 1: [...] ─> function ─> [...]
+                         ...
+
+    Otherwise one device does the same for one stage after the other.
+
+    Args:
+        num_stages: K.
+        is_partitioned: whether the program is for K cores, else for one device.
+    """
+
+    def __init__(self, num_stages, is_partitioned):
+        self.num_stages = num_stages
+        self.is_partitioned = is_partitioned
+
+    def __call__(self, function, tensors):
+        """Returns the list of `[K, ...]` that `function`, from a list of tensors to a list of tensors, gives."""
+        if not self.is_partitioned:
+            rows = [function([tensor[index] for tensor in tensors]) for index in range(self.num_stages)]
+            return [tf.stack(column) for column in zip(*rows)]
+        return [self._leave(tensor) for tensor in function([self._enter(tensor)[0] for tensor in tensors])]
+
+    def shard(self, tensor, dimension=0):
+        """Asks the partitioner to give each core its part of a dimension that K divides."""
+        if not self.is_partitioned:
+            return tensor
+        return xla_sharding.split(tensor, dimension, self.num_stages, use_sharding_op=True)
+
+    def replicate(self, tensor):
+        """Asks the partitioner to give each core the whole tensor, and its whole gradient."""
+        return xla_sharding.replicate(tensor, use_sharding_op=True) if self.is_partitioned else tensor
+
+    def _enter(self, tensor):
+        return xla_sharding.auto_to_manual_spmd_partition(self.shard(tensor), self._sharding(tensor.shape.rank))
+
+    def _leave(self, tensor):
+        shape = [self.num_stages, *tensor.shape.as_list()]
+        return self.shard(xla_sharding.manual_to_auto_spmd_partition(tensor[tf.newaxis], self._sharding(len(shape)), shape))
+
+    def _sharding(self, rank):
+        cores = np.arange(self.num_stages).reshape([self.num_stages] + [1] * (rank - 1))
+        return xla_sharding.Sharding.tile(cores).proto.SerializeToString()
+
+
+def recomputing(function, run=None):
+    """Makes a function compute everything again for its gradient (arXiv 1604.06174), inside of what XLA compiles.
+
+    An optimization barrier keeps XLA from seeing that it was all computed before: `tf.recompute_grad` has no such barrier, and
+    XLA undoes it.
+
+    Args:
+        function: function from a list of tensors to a list of tensors.
+        run: what applies such functions, a `StageMap` or the like; None: they are called.
+
+    Returns:
+        Function with the same arguments and results.
+    """
+    run = run or (lambda function, tensors: function(tensors))
+
+    @tf.custom_gradient
+    def forward(*tensors):
+        outputs = run(function, list(tensors))
+
+        def gradient(*output_gradients):
+            given = [tf.zeros_like(output) if each is None else each
+                     for output, each in zip(outputs, output_gradients) if output.dtype.is_floating]
+            found = iter(run(_backward(function, len(tensors)), [*tensors, *given]))
+            return [next(found) if tensor.dtype.is_floating else None for tensor in tensors]
+
+        return outputs, gradient
+
+    return lambda tensors: list(forward(*tensors))
+
+
+def _backward(function, num_inputs):
+    """Returns the function from inputs and gradients of floating-point outputs to the gradients of floating-point inputs."""
+
+    def backward(tensors):
+        tensors = xla.optimization_barrier(*tensors)
+        inputs, output_gradients = tensors[:num_inputs], tensors[num_inputs:]
+        differentiated = [tensor for tensor in inputs if tensor.dtype.is_floating]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(differentiated)
+            outputs = [output for output in function(list(inputs)) if output.dtype.is_floating]
+        return tape.gradient(
+            outputs, differentiated, list(output_gradients), unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+    return backward

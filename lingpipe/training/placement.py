@@ -1,0 +1,43 @@
+"""Where an experiment trains: all that a trainer knows of devices, replicas, workers and servers."""
+
+import contextlib
+
+from lingpipe.training import train_program
+
+
+class Placement:
+    """The devices of this process; the modules of `lingpipe/placements` have the others, as subclasses.
+
+    ::
+
+        Trainer ──> creating()      build the task: where variables are made
+                ──> program(...)    the step: where it runs, and how gradients come together
+                ──> evaluate(...)   lay out the evaluation of a batch
+
+    Args:
+        devices: list of device names, one a partition of each replica, for params that name none; None: they are chosen.
+
+    Attributes:
+        devices: list of device names, one a partition of each replica that this process builds, or None.
+    """
+
+    def __init__(self, devices=None):
+        self.devices = devices
+
+    def creating(self):
+        """Returns the context in which a task is built."""
+        return contextlib.nullcontext()
+
+    def program(self, task, train_params, unused_batch_spec):
+        """Returns the `TrainProgram` of a task.
+
+        Args:
+            task: a `BaseTask` whose body is built on `devices`, in `creating()`.
+            train_params: the Params of training.
+            batch_spec: nest of `tf.TensorSpec` `[batch, ...]` of a training batch, the input of the body first.
+        """
+        return train_program.TrainProgram(task, train_params)
+
+    def evaluate(self, function, batch):
+        """Lays out a function of an evaluation batch where the task is."""
+        return function(batch)
