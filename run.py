@@ -15,8 +15,7 @@ from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry
 from lingpipe.cluster import child_process
-from lingpipe.command_line import flag_checks, flag_definitions
-from lingpipe.training import startup
+from lingpipe.command_line import flag_checks, flag_definitions, startup
 
 FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(flag_definitions)
@@ -65,8 +64,8 @@ def _place(params):
 
 
 def _place_on_tpu(params):
-    from lingpipe.placements import tpu_system
-    from lingpipe.training import planning, tpu_routes
+    from lingpipe.placements import tpu_routes, tpu_system
+    from lingpipe.training import planning
     tpu_system.validate(params.task.body, FLAGS.mode)
     params = tpu_system.with_defaults(params)
     tpu_routes.validate(params)
@@ -90,7 +89,7 @@ def _eval(params, datasets, placement):
 
 
 def _trace(params, unused_datasets, placement):
-    from lingpipe.training import trace
+    from lingpipe.tools.trace import trace
     trace.Trace(params, FLAGS.logdir, placement.devices).run(FLAGS.steps)
 
 
@@ -122,15 +121,16 @@ def _inspect_model(params, unused_datasets, placement):
 
 def _plan(params, unused_datasets, unused_placement):
     from lingpipe.placements import tpu_system
-    from lingpipe.training import planning, trace_files
+    from lingpipe.tools.trace import trace
+    from lingpipe.training import planning
     if FLAGS.compile:
         params = tpu_system.with_defaults(params)
     planned = planning.plan(params, _accelerator(), FLAGS.device_memory, FLAGS.num_devices)
-    files = trace_files.TraceFiles(os.path.expanduser(FLAGS.logdir), 'plan') if FLAGS.logdir else None
+    files = trace.TraceFiles(os.path.expanduser(FLAGS.logdir), 'plan') if FLAGS.logdir else None
     text = str(planned)
     print(text)
     if FLAGS.compile:
-        from lingpipe.training import plan_compilation
+        from lingpipe.tools.tpu_compile import plan_compilation
         report = plan_compilation.compiled_report(planned, FLAGS.tpu_topology, _folder_of_compiled(files))
         print(f'\n{report}')
         text += f'\n\n{report}'
@@ -145,10 +145,10 @@ def _folder_of_compiled(files):
 
 def _accelerator():
     """Returns the name of what to plan for: that of the topology where none is given."""
-    from lingpipe.planner import tpu_topologies
+    from lingpipe.tools.tpu_compile import tpu_compiler
     if FLAGS.accelerator or not FLAGS.compile:
         return FLAGS.accelerator
-    tpu_topologies.check(FLAGS.tpu_topology)
+    tpu_compiler.check_topology(FLAGS.tpu_topology)
     return FLAGS.tpu_topology.split(':')[0]
 
 

@@ -33,6 +33,6 @@ setuptools.setup(
     extras_require={
         'gpu': ['tensorflow[and-cuda]'],
         'tpu-compile': _TPU_COMPILER,
-        'test': ['hypothesis', 'pytest', 'pytest-xdist', 'ruff'],
+        'test': ['hypothesis', 'import-linter', 'pytest', 'pytest-xdist', 'ruff'],
     },
 )

@@ -14,12 +14,11 @@ import tensorflow as tf
 import wait_layer
 from absl import app, flags
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.devices import local_devices
 from lingpipe.layers import keras_params
-from lingpipe.pipeline import action_times
-from lingpipe.schedule import simulation, step_times
-from lingpipe.training import trace
+from lingpipe.schedules import simulation, step_times
+from lingpipe.tools.trace import action_times, trace
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, "Devices K of the model's pipeline, each of one core.", lower_bound=1)
 _WAITING_PARTITIONS = flags.DEFINE_list(

@@ -4,7 +4,7 @@ import statistics
 
 import common  # noqa: F401
 
-from lingpipe.training import evaluator, experiment, train_program
+from lingpipe.training import evaluation, experiment, train_program
 
 _CHANCE = 10.0
 
@@ -27,7 +27,7 @@ def accuracy(described):
         if train_program.NON_FINITE not in str(error):
             raise
         return _CHANCE
-    return 100 * evaluator.Evaluator(task).run(described.Test().Instantiate().evaluation_dataset())['accuracy']
+    return 100 * evaluation.Evaluator(task).run(described.Test().Instantiate().evaluation_dataset())['accuracy']
 
 
 def mean_and_range(values):

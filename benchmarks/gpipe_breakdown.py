@@ -13,13 +13,12 @@ import models
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.devices import local_devices
 from lingpipe.layers import amoebanet
-from lingpipe.pipeline import action_times
-from lingpipe.planner import accelerators, layer_stack, plan
-from lingpipe.schedule import step_times
-from lingpipe.training import trace_breakdown
+from lingpipe.planner import accelerators, plans, resolution
+from lingpipe.schedules import step_times
+from lingpipe.tools.trace import action_times, trace_breakdown
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K; the published shares are those of 2.', lower_bound=1)
 _COUNTS = flags.DEFINE_list('counts', ['32'], "Micro-batches M of the planner's columns.")
@@ -44,8 +43,8 @@ def planned(stack, num_partitions, num_micro_batches, accelerator, partition_by)
         partition_by: what the cut balances: 'flops', or 'time', here the least that the accelerator allows.
     """
     schedule = schedules.gpipe(num_partitions, num_micro_batches)
-    setting = plan.Setting(stack, accelerator, None, _NUM_SLOTS)
-    timeline = plan.make_plan(setting, schedule, 'stage', partition_by).timeline
+    setting = plans.Setting(stack, accelerator, None, _NUM_SLOTS)
+    timeline = plans.make_plan(setting, schedule, 'stage', partition_by).timeline
     end = max(span.end for span in timeline.spans)
     return trace_breakdown.breakdown(
         step_times.StepTimes(schedule, timeline.spans, tuple((end, end + update) for update in timeline.updates)))
@@ -76,7 +75,7 @@ def _measured():
 
 def _planned_columns():
     spec, counts = tf.TensorSpec([_PLANNED_BATCH_SIZE.value, 224, 224, 3]), list(map(int, _COUNTS.value))
-    stack = layer_stack.LayerStack(amoebanet.amoebanet_layers('D', 18, 256, num_classes=1000), spec,
+    stack = resolution.LayerStack(amoebanet.amoebanet_layers('D', 18, 256, num_classes=1000), spec,
                                    [-(-spec.shape[0] // count) for count in counts])
     accelerator = accelerators.find(_ACCELERATOR.value)
     return {f'cut by {partition_by}, M={count} %': _shares(

@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import app
 
 from lingpipe.layers import amoebanet
-from lingpipe.pipeline import analysis
+from lingpipe.pipeline import layer_analysis
 
 _PARTITIONS = (2, 4, 8)
 
@@ -46,8 +46,8 @@ def _join(values, form):
 
 
 def main(unused_argv):
-    layers = analysis.named_layer_params(amoebanet.amoebanet_layers('D', 18, 256, num_classes=1000))
-    found = analysis.analyse_layers(layers, tf.TensorSpec([1, 224, 224, 3]))
+    layers = layer_analysis.named_layer_params(amoebanet.amoebanet_layers('D', 18, 256, num_classes=1000))
+    found = layer_analysis.analyse_layers(layers, tf.TensorSpec([1, 224, 224, 3]))
     costs, parameters = [layer.flops.total for layer in found], [layer.num_parameters for layer in found]
     header = ['K', *(text for rule in partition_quality.RULES for text in (f'{rule}: heaviest / mean', f'{rule}: layers')),
               'exact: M parameters']

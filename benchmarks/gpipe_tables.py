@@ -7,9 +7,9 @@ import common
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.layers import amoebanet, transformer
-from lingpipe.planner import accelerators, depth, layer_stack, plan
+from lingpipe.planner import accelerators, depth, plans, resolution
 
 _NUM_MICRO_BATCHES = flags.DEFINE_integer('num_micro_batches', 32, 'Micro-batches M of the batch of 32.')
 _BATCH_SIZE, _LENGTH, _NUM_SLOTS = 32, 1024, 2
@@ -24,11 +24,11 @@ _GIB = 2**30
 
 def transformer_plan(num_layers, num_partitions, recompute):
     """Returns the `Plan` of Transformer-L on cores of a TPU v3, with Adam."""
-    stack = layer_stack.LayerStack(
+    stack = resolution.LayerStack(
         transformer.transformer_lm_layers(num_layers, vocab_size=32_000, model_dim=2048, hidden_dim=8192, num_heads=32),
         tf.TensorSpec([_BATCH_SIZE, _LENGTH], tf.int32), [_BATCH_SIZE // _NUM_MICRO_BATCHES.value])
     device = accelerators.find('v3')
-    return plan.make_plan(plan.Setting(stack, device, device.memory, _NUM_SLOTS),
+    return plans.make_plan(plans.Setting(stack, device, device.memory, _NUM_SLOTS),
                           schedules.gpipe(num_partitions, _NUM_MICRO_BATCHES.value), recompute)
 
 
@@ -53,9 +53,9 @@ def amoebanet_plan(num_cells, reduction_size, num_partitions, recompute):
     """Returns the `Plan` of AmoebaNet-D(L, D) on cores of a TPU v2, with RMSProp and momentum."""
     spec = tf.TensorSpec([_AMOEBANET_BATCH_SIZE, _IMAGE_SIZE, _IMAGE_SIZE, 3])
     layers = amoebanet.amoebanet_layers('D', num_cells, reduction_size, num_classes=1000)
-    stack = layer_stack.LayerStack(layers, spec, [_AMOEBANET_BATCH_SIZE // _NUM_MICRO_BATCHES.value])
+    stack = resolution.LayerStack(layers, spec, [_AMOEBANET_BATCH_SIZE // _NUM_MICRO_BATCHES.value])
     device = accelerators.find('v2')
-    return plan.make_plan(plan.Setting(stack, device, device.memory, _NUM_SLOTS),
+    return plans.make_plan(plans.Setting(stack, device, device.memory, _NUM_SLOTS),
                           schedules.gpipe(num_partitions, _NUM_MICRO_BATCHES.value), recompute)
 
 

@@ -9,9 +9,9 @@ import common
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.layers import amoebanet, transformer
-from lingpipe.planner import accelerators, layer_stack, plan
+from lingpipe.planner import accelerators, plans, resolution
 
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 128, 'Examples in a step; the paper tunes them for every cell.')
 _PARTITIONS, _COUNTS = (2, 4, 8), (1, 4, 32)
@@ -54,9 +54,9 @@ def throughputs(model, accelerator):
         Dictionary from (K, M) to examples a second.
     """
     spec = tf.TensorSpec([_BATCH_SIZE.value, *model.spec.shape[1:]], model.spec.dtype)
-    stack = layer_stack.LayerStack(model.layers, spec, [_BATCH_SIZE.value // count for count in _COUNTS])
-    setting = plan.Setting(stack, accelerator, None, 1)
-    return {(k, m): plan.make_plan(setting, schedules.gpipe(k, m), 'stage').throughput for k in _PARTITIONS for m in _COUNTS}
+    stack = resolution.LayerStack(model.layers, spec, [_BATCH_SIZE.value // count for count in _COUNTS])
+    setting = plans.Setting(stack, accelerator, None, 1)
+    return {(k, m): plans.make_plan(setting, schedules.gpipe(k, m), 'stage').throughput for k in _PARTITIONS for m in _COUNTS}
 
 
 # For each model and M, the published figures of K = 2, 4, 8, over that of K=2 and the smallest M.

@@ -7,10 +7,10 @@ import keras
 import models
 import tensorflow as tf
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.devices import local_devices
 from lingpipe.layers import keras_params
-from lingpipe.pipeline import analysis, graph_pieces
+from lingpipe.pipeline import graph_pieces, layer_analysis
 
 
 class Source(keras.layers.Layer):
@@ -67,8 +67,8 @@ def alone(name, num_partitions, num_micro_batches, recompute, index, ends):
     part = problem.layers[([0, *ends])[index]:ends[index]]
     actions = schedules.make_schedule(name, num_partitions, num_micro_batches).device_actions[index]
     if index:
-        before = analysis.analyse_layers(
-            analysis.named_layer_params(problem.layers[:ends[index - 1]]), models.input_specs(problem))
+        before = layer_analysis.analyse_layers(
+            layer_analysis.named_layer_params(problem.layers[:ends[index - 1]]), models.input_specs(problem))
         source = keras_params.KerasParams(Source, specs=before[-1].outputs)
         problem = problem._replace(layers=[source, *part], x=tf.ones([problem.x.shape[0], 1]))
         order, cut = _with_source(actions), {'num_virtual_stages': 2, 'partition_by': [1, 1 + len(part)]}

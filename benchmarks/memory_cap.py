@@ -21,9 +21,9 @@ import models
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.devices import local_devices
-from lingpipe.planner import accelerators, depth, layer_stack, plan
+from lingpipe.planner import accelerators, depth, plans, resolution
 
 _CAP_MIB = flags.DEFINE_integer('cap_mib', 512, 'Memory of a device.', lower_bound=1)
 _PARTITIONS = flags.DEFINE_list('partitions', ['1', '2', '4'], 'Values of num_partitions.')
@@ -149,9 +149,9 @@ def planned(num_blocks, configuration):
     """Returns the `Plan` of a model, with the cap as the memory of a device."""
     flags.FLAGS.num_blocks = num_blocks
     problem = models.problem()
-    stack = layer_stack.LayerStack(
+    stack = resolution.LayerStack(
         problem.layers, models.input_specs(problem), [-(-problem.x.shape[0] // problem.num_micro_batches)])
-    return plan.make_plan(plan.Setting(stack, accelerators.CPU, _CAP_MIB.value * _MIB, _NUM_SLOTS),
+    return plans.make_plan(plans.Setting(stack, accelerators.CPU, _CAP_MIB.value * _MIB, _NUM_SLOTS),
                           schedules.gpipe(configuration.num_partitions, problem.num_micro_batches), configuration.recompute)
 
 

@@ -17,7 +17,7 @@ from absl import app, flags
 
 from lingpipe.devices import local_devices
 from lingpipe.layers import amoebanet, base_layer, keras_params
-from lingpipe.pipeline import analysis, layer_memory, layer_profile, memory_model, partition
+from lingpipe.pipeline import layer_analysis, layer_memory, layer_profile, memory_model, partition
 
 _NUM_PARTITIONS = flags.DEFINE_list('num_partitions', ['2', '3', '4', '8'], 'Numbers of partitions K.')
 _ROWS = flags.DEFINE_integer('rows', 16, 'Examples in a micro-batch.', lower_bound=1)
@@ -135,7 +135,7 @@ def measure(name):
     local_devices.use_virtual_devices(1)
     layer_params, inputs = _STACKS[name]()
     times = layer_profile.profile_layers(
-        analysis.named_layer_params(layer_params), inputs, '/device:CPU:0', _CACHE_DIR.value)
+        layer_analysis.named_layer_params(layer_params), inputs, '/device:CPU:0', _CACHE_DIR.value)
     yield [1e3 * layer.seconds for layer in times]
 
 

@@ -16,10 +16,10 @@ import common
 import isolated_partition
 import models
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.devices import local_devices
 from lingpipe.pipeline import layer_profile
-from lingpipe.planner import accelerators, layer_stack, plan
+from lingpipe.planner import accelerators, plans, resolution
 
 
 def predicted_and_measured(configurations, num_turns):
@@ -70,15 +70,15 @@ def predicted_times(configurations, core):
     local_devices.use_virtual_devices(1)
     problem = models.problem()
     sizes = sorted({-(-problem.x.shape[0] // num_micro_batches) for _, _, num_micro_batches, _ in configurations})
-    stack = layer_stack.LayerStack(problem.layers, models.input_specs(problem), sizes)
+    stack = resolution.LayerStack(problem.layers, models.input_specs(problem), sizes)
     fastest = {}
-    setting = plan.Setting(stack, accelerators.CPU, None, 0, 'float32', fastest.get)
+    setting = plans.Setting(stack, accelerators.CPU, None, 0, 'float32', fastest.get)
     while True:
         for size in sizes:
             times = layer_profile.profile_layers(
                 stack.layer_params, stack.micro_batch_specs(size), '/device:CPU:0', None, stack.analyses)
             fastest[size] = faster_layers(fastest.get(size, times), times)
-        yield [plan.make_plan(setting, schedules.make_schedule(name, num_partitions, num_micro_batches), recompute).step_time
+        yield [plans.make_plan(setting, schedules.make_schedule(name, num_partitions, num_micro_batches), recompute).step_time
                for name, num_partitions, num_micro_batches, recompute in configurations]
 
 

@@ -16,8 +16,8 @@ import models
 import planned_times
 from absl import app, flags
 
-from lingpipe import schedule as schedules
-from lingpipe.planner import accelerators, layer_stack, plan
+from lingpipe import schedules
+from lingpipe.planner import accelerators, plans, resolution
 
 _WHAT = flags.DEFINE_enum('what', 'memory', ['memory', 'time'], 'What to compare.')
 _PARTITIONS = flags.DEFINE_list('partitions', None, 'Values of num_partitions; 1, 2, 4 for memory, 1, 2 for time.')
@@ -34,9 +34,9 @@ def planned(name, num_partitions, num_micro_batches, recompute):
     """Returns the `Plan` of the model for gradient descent without slots."""
     problem = models.problem()
     batch_size = problem.x.shape[0]
-    stack = layer_stack.LayerStack(
+    stack = resolution.LayerStack(
         problem.layers, models.input_specs(problem), [-(-batch_size // num_micro_batches)])
-    return plan.make_plan(plan.Setting(stack, accelerators.CPU, None, 0),
+    return plans.make_plan(plans.Setting(stack, accelerators.CPU, None, 0),
                           schedules.make_schedule(name, num_partitions, num_micro_batches), recompute)
 
 

@@ -7,7 +7,7 @@
 import common
 from absl import app, flags
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 
 _SCHEDULES = flags.DEFINE_list(
     'schedule', list(schedules.SCHEDULES), 'Names of schedules, or paths of CSV files; all names by default.')

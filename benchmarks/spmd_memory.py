@@ -13,7 +13,7 @@ from absl import app, flags
 
 from lingpipe.layers import transformer
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.planner import spmd_program, tpu_compiler
+from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
 
 _TOPOLOGY = flags.DEFINE_string('topology', 'v5e:2x2', 'TPUs to compile for.')
 _PARTITIONS = flags.DEFINE_list('partitions', ['1', '2', '4'], 'Values of num_partitions.')
@@ -36,7 +36,7 @@ def program(num_partitions, recompute):
             _NUM_LAYERS.value, _VOCAB_SIZE.value, _MODEL_DIM.value, 4 * _MODEL_DIM.value, num_heads=_MODEL_DIM.value // 64))
     tokens = tf.TensorSpec([_BATCH_SIZE.value, _LENGTH.value], tf.int32)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return spmd_program.lower(body, tokens, tokens, loss, keras.optimizers.Adam(), clip_gradient_norm_to_value=1.0)
+    return plan_compilation.lower_spmd(body, tokens, tokens, loss, keras.optimizers.Adam(), clip_gradient_norm_to_value=1.0)
 
 
 def _row(compiler, num_partitions, recompute):

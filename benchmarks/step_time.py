@@ -13,7 +13,7 @@ import common
 import models
 from absl import app, flags
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.devices import local_devices
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K, each on a device of one core.')

@@ -13,12 +13,12 @@ import tensorflow as tf
 import wait_layer
 from absl import app, flags
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.devices import local_devices
 from lingpipe.layers import keras_params
-from lingpipe.pipeline import action_times, gpipe_layer
-from lingpipe.schedule import step_times
-from lingpipe.training import trace, trace_picture
+from lingpipe.pipeline import gpipe_layer
+from lingpipe.schedules import step_times
+from lingpipe.tools.trace import action_times, trace, trace_picture
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 3, 'Partitions K, each on a virtual CPU device.', lower_bound=1)
 _NUM_REPLICAS = flags.DEFINE_integer('num_replicas', 1, 'Pipelines R side by side.', lower_bound=1)

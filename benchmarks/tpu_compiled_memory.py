@@ -13,8 +13,8 @@ from absl import app, flags
 import lingpipe
 from lingpipe import hyperparams, model_registry
 from lingpipe.placements import tpu_system
-from lingpipe.planner import partition_plan, tpu_compiler
-from lingpipe.training import plan_compilation
+from lingpipe.planner import plans
+from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
 
 _MODELS = flags.DEFINE_list('models', ['params.amoebanet', 'params.transformer_lm', 'params.transformer_nmt', 'params.resnet50'], 'Models, as for run.py.')
 _TOPOLOGIES = flags.DEFINE_list('topologies', ['v3:2x2', 'v4:2x2x1', 'v5e:2x2', 'v5p:2x2x1', 'v6e:2x2'], 'TPUs to compile for.')
@@ -69,7 +69,7 @@ def _row(compiler, model, recompute, topology):
 def _sizes(plan, index, device):
     """Returns planned and compiled bytes of a device by kind, and of all kinds."""
     parts = [part for stage, part in enumerate(plan.partitions) if plan.schedule.device_of(stage) == index]
-    *planned, boundary, working = [sum(getattr(part, kind) for part in parts) for kind in partition_plan.KINDS]
+    *planned, boundary, working = [sum(getattr(part, kind) for part in parts) for kind in plans.KINDS]
     planned += [boundary + working, sum(part.total for part in parts)]
     compiled = [device.weights, device.slots, device.gradients, device.waiting + device.at_work + device.temporaries, device.total]
     return [f'{_mib(one)} / {_mib(other)}' for one, other in zip(planned, compiled)]

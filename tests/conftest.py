@@ -35,7 +35,7 @@ _QUICK = {
     'optimizers': ['learning_rate_schedules'],
     'pipeline': ['control_flow', 'gpipe_layer_schedules', 'gradient_flow', 'graph_pieces', 'liveness', 'losses', 'memory_model',
                  'micro_batches', 'partition', 'partition_table', 'stage_scope', 'subclassed_model', 'validation'],
-    'schedule': ['files', 'replay', 'schedule', 'simulation'],
+    'schedules': ['files', 'replay', 'schedule', 'simulation'],
     'tasks': ['base_task', 'language_model', 'sampling', 'whole_batch_losses'],
     'tests': ['hyperparams', 'model_registry', 'private_names'],
     'training': ['errors', 'lock', 'logdir', 'moving_average', 'progress', 'tables', 'variables']}

@@ -177,7 +177,7 @@ class LocalCluster:
     """Processes of this machine that make up a cluster.
 
     Args:
-        parts: list of `cluster_part.Part`.
+        parts: list of `local_cluster.Part`.
         leaders: those of them whose end is the end of the cluster.
     """
 

@@ -76,7 +76,8 @@ def _kind(given):
 
 def _train_pipeline(params, datasets, given, config, started, reached):
     from lingpipe.placements import hosts
-    from lingpipe.training import trace, trainer
+    from lingpipe.tools.trace import trace
+    from lingpipe.training import trainer
     params, placement = hosts.place(params, config, _kind(given))
     reached()
     if given.mode == 'trace':

@@ -3,8 +3,7 @@
 import keras
 
 from lingpipe import spelling
-from lingpipe.layers import attention, base_layer, embedding
-from lingpipe.layers import embedding as position_layers
+from lingpipe.layers import attention, base_layer, embeddings
 
 POSITIONS = ('learned', 'none', 'rotary', 'sinusoidal')
 
@@ -168,18 +167,18 @@ def transformer_lm_layers(
         hidden_dim=hidden_dim, activation=activation, is_gated=is_gated, use_bias=use_bias,
         relu_dropout_prob=relu_dropout_prob, output_scale=branch_scale)
     return [
-        embedding.TokenEmbedding.Params().Set(name='embedding', vocab_size=vocab_size, model_dim=model_dim),
+        embeddings.TokenEmbedding.Params().Set(name='embedding', vocab_size=vocab_size, model_dim=model_dim),
         _positions_params(positions, max_length).Set(name='positions', input_dropout_prob=input_dropout_prob),
         *[block.Copy().Set(name=f'block_{index}') for index in range(num_layers)],
-        embedding.SoftmaxHead.Params().Set(
+        embeddings.SoftmaxHead.Params().Set(
             name='softmax', vocab_size=vocab_size, tied_to='embedding' if is_tied else None, use_bias=use_bias)]
 
 
 def _positions_params(kind, max_length):
     if kind == 'learned':
-        return position_layers.LearnedPositions.Params().Set(max_length=max_length)
+        return embeddings.LearnedPositions.Params().Set(max_length=max_length)
     if kind == 'sinusoidal':
-        return position_layers.SinusoidalPositions.Params()
+        return embeddings.SinusoidalPositions.Params()
     if kind in POSITIONS:
-        return position_layers.NoPositions.Params()
+        return embeddings.NoPositions.Params()
     raise ValueError(f'transformer_lm_layers: positions is {kind!r}{spelling.did_you_mean(str(kind), POSITIONS)}')

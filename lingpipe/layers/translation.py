@@ -15,17 +15,16 @@ Targets stay integers up to the decoder: partitions of the encoder hand on `leng
 import keras
 
 from lingpipe import spelling
-from lingpipe.layers import attention, embedding, transformer
-from lingpipe.layers import embedding as position_layers
+from lingpipe.layers import attention, embeddings, transformer
 
 
-class _SequenceEmbedding(embedding.TokenEmbedding):
+class _SequenceEmbedding(embeddings.TokenEmbedding):
     """What both embeddings do: vectors of tokens and of their positions, and the drop-out of both."""
 
     @classmethod
     def Params(cls):
         p = super().Params()
-        p.Define('positions', position_layers.SinusoidalPositions.Params(), 'What tells a vector where it stands.')
+        p.Define('positions', embeddings.SinusoidalPositions.Params(), 'What tells a vector where it stands.')
         return p
 
     def __init__(self, params, **kwargs):
@@ -81,7 +80,7 @@ class EncoderBlock(transformer.TransformerBlock):
         return {**inputs, 'source': super().call(inputs['source'], mask=inputs['source_mask'], training=training)}
 
 
-class TargetEmbedding(embedding.TiedTable, _SequenceEmbedding):
+class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
     """Ends the encoder by a layer norm of the source, and begins the decoder with vectors of the target."""
 
     @classmethod
@@ -145,7 +144,7 @@ class DecoderBlock(transformer.TransformerBlock):
         return {**inputs, 'target': self._transform(x, training)}
 
 
-class TranslationHead(embedding.SoftmaxHead):
+class TranslationHead(embeddings.SoftmaxHead):
     """Logits of the target's tokens, which may be kept within bounds (GPipe, arXiv 1811.06965, section 5)."""
 
     @classmethod
@@ -221,7 +220,7 @@ def transformer_nmt_layers(
         block.attention.Set(**heads)
         block.feed_forward.Set(hidden_dim=hidden_dim, activation=activation, relu_dropout_prob=relu_dropout_prob,
                                output_scale=1 / num_layers)
-    positions = position_layers.SinusoidalPositions.Params().Set(input_dropout_prob=input_dropout_prob)
+    positions = embeddings.SinusoidalPositions.Params().Set(input_dropout_prob=input_dropout_prob)
     tables = {'vocab_size': vocab_size, 'model_dim': model_dim, 'positions': positions}
     return [
         SourceEmbedding.Params().Set(name='source_embedding', padding_id=padding_id, **tables),

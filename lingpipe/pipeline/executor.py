@@ -5,18 +5,15 @@ import functools
 
 import tensorflow as tf
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.pipeline import (
     boundary,
-    boundary_gradients,
     gradient_flow,
     losses,
     micro_batches,
-    positions,
     stage_program,
     stage_wiring,
-    state_updates,
     step_state,
     step_sums,
 )
@@ -79,7 +76,7 @@ class Execution:
         self._outputs = {(-1, m): each for m, each in enumerate(inputs)}
         self._targets = targets or [()] * len(parts)
         self._loss = loss
-        self._positions = positions.Positions(seed_and_step, rows, stages[0].device, first_micro_batch, replica)
+        self._positions = micro_batches.Positions(seed_and_step, rows, stages[0].device, first_micro_batch, replica)
         self._recompute = recompute
         self._by_layer = recompute == 'layer' and bool(schedule.backwards())
         self._kept = schedule.backwards() if recompute == 'none' else schedule.backwards_after_own_forward()
@@ -92,7 +89,7 @@ class Execution:
         self._flows = gradient_flow.stage_flows(
             self._programs, self._wiring.differentiable_sources, input_gradients_needed) if schedule.backwards() else None
         self._known, self._last, self._metrics, self._losses = {}, {}, [], {}
-        self._gradients = boundary_gradients.BoundaryGradients()
+        self._gradients = gradient_flow.BoundaryGradients()
         self._weight_gradients = [None] * len(stages)
         self._observer, self._replica = observer, replica
         self._loss_scale = loss_scale
@@ -171,7 +168,7 @@ class Execution:
 
     @property
     def state(self):
-        """The `state_updates.State` that the forward actions run so far lead to."""
+        """The `step_state.State` that the forward actions run so far lead to."""
         return self._state.state
 
     def final_values(self):
@@ -180,7 +177,7 @@ class Execution:
 
     def state_updates(self):
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
-        return state_updates.updates(self.stages, self.state)
+        return step_state.updates(self.stages, self.state)
 
     def _forward(self, stage, m):
         program = self._programs[stage.index]

@@ -9,14 +9,13 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import stateless_scope
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds, local_devices, variable_placement, variable_values
 from lingpipe.layers import base_layer, unallocated
-from lingpipe.pipeline import analysis as analyses
 from lingpipe.pipeline import (
     balancing,
-    batch_specs,
     keras_masks,
+    layer_analysis,
     loss_pass,
     losses,
     micro_batches,
@@ -147,7 +146,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     def __call__(self, inputs, *args, **kwargs):
         if not self.built:
-            self.build_from_specs(batch_specs.of_tensors(inputs))
+            self.build_from_specs(micro_batches.specs_of_tensors(inputs))
         return super().__call__(inputs, *args, **kwargs)
 
     def save_own_variables(self, store):
@@ -160,7 +159,7 @@ class GPipeLayer(base_layer.BaseLayer):
             self._seed_generator.state.assign(store['seed'])
 
     def build(self, input_shape):
-        self.build_from_specs(batch_specs.of_shapes(input_shape))
+        self.build_from_specs(micro_batches.specs_of_shapes(input_shape))
 
     def forget_programs(self):
         """Has everything traced again by the next call: attributes of layers may have changed."""
@@ -197,12 +196,12 @@ class GPipeLayer(base_layer.BaseLayer):
         return len(params.layers)
 
     def _make_layers(self):
-        self._layer_params = analyses.named_layer_params(self.params.layers, self.params.dtype_policy)
+        self._layer_params = layer_analysis.named_layer_params(self.params.layers, self.params.dtype_policy)
         self.stack = [layer_params.Instantiate() for layer_params in self._layer_params]
         base_layer.tie_layers(self.stack)
 
     def _analyse(self, input_specs):
-        return analyses.analyse_layers(self._layer_params, input_specs)
+        return layer_analysis.analyse_layers(self._layer_params, input_specs)
 
     def _make_cut(self, input_specs, device):
         return balancing.cut(self.params, self._schedule, self.analyses, self._layer_params, input_specs, device)
@@ -217,7 +216,7 @@ class GPipeLayer(base_layer.BaseLayer):
         for start, end, devices in runs:
             with unallocated.allocated_variables(), variable_placement.creating_on_one_of(devices):
                 for layer, layer_specs in zip(self.stack[start:end], specs[start:end]):
-                    analyses.build_layer(layer, layer_specs)
+                    layer_analysis.build_layer(layer, layer_specs)
         generators = random_seeds.seed_generator_states(self.stack)
         return [stage.Stage(index, [stage.LayerSegment(layer, start + place) for place, layer in enumerate(self.stack[start:end])],
                             device, generators,
@@ -384,7 +383,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     def _require_built(self, x):
         if not self.built:
-            self.build_from_specs(batch_specs.of_tensors(x))
+            self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _seed_and_step(self, step, training):
         if device_kinds.is_logical_core(self.stages[0].device):

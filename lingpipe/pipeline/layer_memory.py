@@ -6,9 +6,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.layers import unallocated
-from lingpipe.pipeline import analysis, control_flow, graph_pieces, layer_function, liveness
+from lingpipe.pipeline import control_flow, graph_pieces, layer_analysis, layer_function, liveness
 from lingpipe.pipeline.liveness import size
-from lingpipe.schedule import action as actions
+from lingpipe.schedules import actions
 
 
 class LayerMemory(NamedTuple):
@@ -91,11 +91,11 @@ def layer_memories(layer_params, input_specs):
     """
     known, memories, passages, specs = {}, [], [], input_specs
     for params in layer_params:
-        key = analysis.identity(params), str(specs)
+        key = layer_analysis.identity(params), str(specs)
         if key not in known:
             with unallocated.unallocated_variables():
                 layer = params.Instantiate()
-                analysis.build_layer(layer, specs)
+                layer_analysis.build_layer(layer, specs)
                 known[key] = measure(layer, specs)
         memory, passage, specs = known[key]
         memories.append(memory)

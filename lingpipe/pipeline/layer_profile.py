@@ -4,6 +4,8 @@ import concurrent.futures
 import contextlib
 import functools
 import gc
+import json
+import math
 import random
 import statistics
 import time
@@ -11,12 +13,79 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from absl import logging
 
-from lingpipe.pipeline import analysis, control_flow, layer_function, layer_times_file
+from lingpipe.pipeline import control_flow, layer_analysis, layer_function
 
+_FILE_NAME = 'layer_times.json'
 _LEAST_RUNS = 5
 _LEAST_SECONDS = 0.1
 _SEED = 1
+
+
+class Key(NamedTuple):
+    """What the time of a layer depends on, all as text.
+
+    Attributes:
+        layer: its params without its name.
+        inputs: specs of its inputs.
+        device: kind of device.
+        dtype_policy: Keras's global dtype policy.
+        tensorflow: version of TensorFlow.
+    """
+
+    layer: str
+    inputs: str
+    device: str
+    dtype_policy: str
+    tensorflow: str
+
+
+def read_times(folder):
+    """Reads what was measured before.
+
+    Args:
+        folder: path, on this machine or wherever TensorFlow can read.
+
+    Returns:
+        Dictionary from `Key` to the three numbers of a `LayerTime`; empty where there is no file, or a damaged one.
+    """
+    path = tf.io.gfile.join(folder, _FILE_NAME)
+    try:
+        if not tf.io.gfile.exists(path):
+            return {}
+        with tf.io.gfile.GFile(path) as stream:
+            return {Key(**entry['key']): _stored_seconds(entry['seconds']) for entry in json.load(stream)}
+    except (ValueError, TypeError, KeyError, AttributeError, tf.errors.OpError) as error:
+        logging.warning('%s is damaged (%s: %s): the layers are measured again.', path, type(error).__name__, error)
+        return {}
+
+
+def write_times(folder, times):
+    """Replaces the file at once. A disk that cannot be written to costs a warning, no training.
+
+    Args:
+        folder: path; made where it is not there.
+        times: dictionary from `Key` to the three numbers of a `LayerTime`.
+    """
+    path = tf.io.gfile.join(folder, _FILE_NAME)
+    entries = [{'key': key._asdict(), 'seconds': list(seconds)} for key, seconds in sorted(times.items())]
+    try:
+        tf.io.gfile.makedirs(folder)
+        with tf.io.gfile.GFile(f'{path}.new', 'w') as stream:
+            stream.write(json.dumps(entries, indent=1) + '\n')
+        tf.io.gfile.rename(f'{path}.new', path, overwrite=True)
+    except tf.errors.OpError as error:
+        logging.warning('%s could not be written (%s): the next start will measure the layers again.', path, error.message)
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.remove(f'{path}.new')
+
+
+def _stored_seconds(values):
+    forward, backward, recomputed = seconds = tuple(map(float, values))
+    if not (all(map(math.isfinite, seconds)) and min(forward, backward, recomputed) >= 0):
+        raise ValueError(f'{values} are no times')
+    return seconds
 
 
 class LayerTime(NamedTuple):
@@ -66,15 +135,15 @@ def profile_layers(layer_params, input_specs, device, cache_dir=None, analyses=N
         device: name of the device, a CPU or GPU.
         cache_dir: folder for the times, such as the log directory, also on gs://; with equal layers, inputs, kind of device,
             dtype policy and TensorFlow version nothing is measured again. None: measure anew, keep nothing.
-        analyses: what `analysis.analyse_layers` returned for the same stack; None: analyse it here.
+        analyses: what `layer_analysis.analyse_layers` returned for the same stack; None: analyse it here.
 
     Returns:
         List of `LayerTime`, one a layer.
     """
-    analyses = analyses or analysis.analyse_layers(layer_params, input_specs)
+    analyses = analyses or layer_analysis.analyse_layers(layer_params, input_specs)
     rows = tf.nest.flatten(input_specs)[0].shape[0]
     specs = [input_specs, *[_with_rows(layer.outputs, rows) for layer in analyses]]
-    keys = [key(analysis.identity(params), inputs, device) for params, inputs in zip(layer_params, specs)]
+    keys = [key(layer_analysis.identity(params), inputs, device) for params, inputs in zip(layer_params, specs)]
     jobs = [Job(functools.partial(_make_layer, params, inputs), inputs, outputs)
             for params, inputs, outputs in zip(layer_params, specs, specs[1:])]
     return measure(keys, jobs, device, cache_dir)
@@ -84,7 +153,7 @@ def measure(keys, jobs, device, cache_dir=None):
     """Measures what is not known yet.
 
     Args:
-        keys: list of `layer_times_file.Key`, one a layer; equal layers have equal keys.
+        keys: list of `layer_profile.Key`, one a layer; equal layers have equal keys.
         jobs: list of `Job`, one a layer.
         device: name of the device.
         cache_dir: as in `profile_layers`.
@@ -92,26 +161,26 @@ def measure(keys, jobs, device, cache_dir=None):
     Returns:
         List of `LayerTime`, one a key.
     """
-    known = {key: LayerTime(*times) for key, times in layer_times_file.read(cache_dir).items()} if cache_dir else {}
+    known = {key: LayerTime(*times) for key, times in read_times(cache_dir).items()} if cache_dir else {}
     num_known = len(known)
     for key, job in zip(keys, jobs):
         if key not in known:
             known[key] = _in_new_thread(_profile, job, device)
             gc.collect()  # A traced function and its layer refer to each other: nothing else would free the weights now.
     if cache_dir and len(known) > num_known:
-        layer_times_file.write(cache_dir, known)
+        write_times(cache_dir, known)
     return [known[key] for key in keys]
 
 
 def key(layer, inputs, device):
-    """Returns the `layer_times_file.Key` of a layer.
+    """Returns the `layer_profile.Key` of a layer.
 
     Args:
         layer: text that says all about the layer but its name.
         inputs: nest of `tf.TensorSpec`.
         device: name of the device.
     """
-    return layer_times_file.Key(
+    return Key(
         layer=layer, inputs=str(inputs), device=_device_kind(device), dtype_policy=keras.config.dtype_policy().name,
         tensorflow=tf.__version__)
 
@@ -136,7 +205,7 @@ def _in_new_thread(function, *arguments):
 
 def _make_layer(params, inputs):
     layer = params.Instantiate()
-    analysis.build_layer(layer, inputs)
+    layer_analysis.build_layer(layer, inputs)
     return layer
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds, variable_values
-from lingpipe.pipeline import gradients, losses, micro_batches
+from lingpipe.pipeline import gradient_flow, losses, micro_batches
 
 
 class ValueAndGrad(NamedTuple):
@@ -51,7 +51,7 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, l
     last = pipe.stages[-1].device
     sums = _of_all_replicas(execution.sums, last)
     weight, scale = sums.metrics['loss'][1], execution.scale_of_sum
-    finished = gradients.finish(pipe.stages, execution.final_values(), sums, weight if scale is None else weight * scale)
+    finished = gradient_flow.finish(pipe.stages, execution.final_values(), sums, weight if scale is None else weight * scale)
     mean_loss, metrics, squared_norm = device_kinds.call(
         last, _mean_of_batch, sums.metrics, sums.losses, [part.regularization for part in finished],
         [part.squared_norm for part in finished])

@@ -7,7 +7,7 @@ leave the first partition empty.)
 
 import numpy as np
 
-from lingpipe.pipeline import partition_memory
+from lingpipe.pipeline import memory_model
 
 
 def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=None, num_devices=None):
@@ -45,7 +45,7 @@ def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=Non
     costs = np.broadcast_to(costs, [num_partitions, num_layers])
     if memory_limit is None:
         return _balanced(costs, np.zeros(costs.shape, int))
-    budget = partition_memory.MemoryBudget(memory, memory_limit, num_layers, num_partitions, num_devices or num_partitions)
+    budget = memory_model.MemoryBudget(memory, memory_limit, num_layers, num_partitions, num_devices or num_partitions)
     closest = None
     for stage_limit in budget.stage_limits():
         ends = _balanced(costs, budget.first_starts(stage_limit))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingpipe.pipeline import partition, partition_memory
+from lingpipe.pipeline import memory_model, partition
 
 # Forward passes that are done again; 'layer' finds the inputs of all layers of a stage, then each layer's internals. The
 # first one is saved where a B directly follows its own F.
@@ -99,7 +99,7 @@ def partition_ends(analyses, num_partitions, partition_by, layer_times=None, ext
         return partition.balanced_partition_ends(costs, num_partitions, memory, memory_limit, num_devices)
     ends = partition.validate_partition_ends(partition_by, len(analyses), num_partitions)
     if memory_limit is not None:
-        partition_memory.MemoryBudget(
+        memory_model.MemoryBudget(
             memory, memory_limit, len(analyses), num_partitions, num_devices or num_partitions).require(ends)
     return ends
 

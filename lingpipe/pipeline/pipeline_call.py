@@ -3,7 +3,7 @@
 import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.devices import device_kinds, variable_values
 from lingpipe.pipeline import boundary, losses, micro_batches, step_sums
 

@@ -3,7 +3,7 @@
 import itertools
 
 from lingpipe.devices import collectives, device_kinds, variable_placement, variable_values
-from lingpipe.pipeline import boundary, executor, micro_batches, state_updates, step_sums
+from lingpipe.pipeline import boundary, executor, micro_batches, step_state, step_sums
 
 
 class Replicas:
@@ -21,7 +21,7 @@ class Replicas:
 
     Args:
         executions: list of `executor.Execution`s, one a replica that takes part.
-        gradient_sum: `gradient_sums.GradientSum`.
+        gradient_sum: `collectives.GradientSum`.
     """
 
     def __init__(self, executions, gradient_sum):
@@ -75,8 +75,8 @@ class Replicas:
 
     @property
     def state(self):
-        """The `state_updates.State` that the forward actions run so far lead to, over all replicas."""
-        return state_updates.merge(self._executions[0].stages, [execution.state for execution in self._executions])
+        """The `step_state.State` that the forward actions run so far lead to, over all replicas."""
+        return step_state.merge_updates(self._executions[0].stages, [execution.state for execution in self._executions])
 
     def final_values(self):
         """Returns, for each stage, its `Variables` after all forward actions, as tensors."""
@@ -94,7 +94,7 @@ class Replicas:
 
     def state_updates(self):
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
-        return state_updates.updates(self._executions[0].stages, self.state)
+        return step_state.updates(self._executions[0].stages, self.state)
 
     @property
     def _counts(self):
@@ -122,7 +122,7 @@ def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, train
         schedule: `Schedule` of a full batch of one replica.
         parts: list of nests of tensors `[micro_batch, ...]`, the inputs of all replicas; those of each after the other.
         targets: for each of `parts`, the nest of tensors that the loss compares with; () where there is no loss.
-        gradient_sum: `gradient_sums.GradientSum`.
+        gradient_sum: `collectives.GradientSum`.
         seed_and_step: int64 tensor `[2]`.
         training: Python boolean.
         values: for each stage its `Variables`, as tensors where the variables live.

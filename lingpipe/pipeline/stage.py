@@ -16,7 +16,6 @@ from lingpipe.pipeline import (
     batch_statistics,
     boundary,
     control_flow,
-    custom_gradients,
     graph_pieces,
     random_seeds,
     stage_program,
@@ -190,7 +189,7 @@ class Stage:
         """
         between, scope = [inputs], stage_scope.StageScope(self.variables(), values, seeds, watch)
         with (scope, base_layer.training_step(step), scope.recording(batch_statistics.batch_norms(self.layers)),
-              custom_gradients.refusing_hidden_weights(scope)):
+              stage_scope.refusing_hidden_weights(scope)):
             for index, segment in enumerate(self.segments):
                 scope.enter(segment, index, by_layer)
                 between.append(_without_shared_tensors(segment(between[-1], training=training), between[-1]))

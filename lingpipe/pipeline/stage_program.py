@@ -87,7 +87,7 @@ class StageProgram:
 
         Args:
             arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `values` (a `Variables`) and
-                `position`, what `positions.Positions` gives; and `statistics`, `borrowed` and `factors`, those of
+                `position`, what `micro_batches.Positions` gives; and `statistics`, `borrowed` and `factors`, those of
                 `Trace.given_statistics`, `Trace.borrowed` and `Trace.given_factors`.
         """
         known = {inner.ref(): outer for name, tensors in self._arguments.items()

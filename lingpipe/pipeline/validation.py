@@ -4,8 +4,7 @@ import difflib
 
 import tensorflow as tf
 
-from lingpipe import schedule as schedules
-from lingpipe import spelling
+from lingpipe import schedules, spelling
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.layers import base_layer
 from lingpipe.pipeline import partition

@@ -22,7 +22,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
         topology: its `tf.tpu.experimental.Topology`.
         num_stages: K.
-        make_assignment: function as `core_assignment.assign_cores` takes it.
+        make_assignment: function as `tpu_replicas.assign_cores` takes it.
     """
 
     def __init__(self, resolver, topology, num_stages, make_assignment=tf.tpu.experimental.DeviceAssignment.build):

@@ -57,7 +57,7 @@ def train(params, evaluation_inputs, logdir, servers, started=None, chief=None):
         logdir: folder of the run, on the chief's disk.
         servers: the `ParameterServers`, with devices.
         started: `time.time()` at the start of the program.
-        chief: `chief.Chief` of the cluster, or None.
+        chief: `watchdog.Chief` of the cluster, or None.
 
     Raises:
         LostWorkerError: a server was lost, or all workers.

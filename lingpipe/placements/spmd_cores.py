@@ -5,9 +5,8 @@ from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from lingpipe.pipeline import losses
 from lingpipe.placements import tpu_replicas
-from lingpipe.spmd import pipeline, variables
-from lingpipe.spmd import step as spmd_step
-from lingpipe.training import optimizer as optimizers
+from lingpipe.spmd import spmd_pipeline, spmd_step, spmd_variables
+from lingpipe.training import optimization
 
 _HOST = 'CPU:0'
 
@@ -108,9 +107,9 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
     def __init__(self, task, train_params, cores, input_specs):
         validate(task.body.params, train_params)
-        self._pipeline = pipeline.of_layer(task.body, input_specs, cores.is_partitioned)
+        self._pipeline = spmd_pipeline.of_layer(task.body, input_specs, cores.is_partitioned)
         super().__init__(task, train_params, cores)
-        self._variables = variables.SpmdVariables(
+        self._variables = spmd_variables.SpmdVariables(
             self._spmd_step.variables(), self._pipeline.outer_dimension, cores)
         self._step_of_host = 0
 
@@ -118,7 +117,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         """The optimizer keeps the host's slots and count of steps; the step uses it as a function."""
         body = self._task.body
         with tf.device(_HOST):
-            optimizer = optimizers.make_optimizer(self._params)
+            optimizer = optimization.make_optimizer(self._params)
             self._spmd_step = spmd_step.SpmdStep(
                 self._pipeline, losses.as_metrics(self._task.loss), optimizer, body.params.random_seed,
                 self._params.clip_gradient_norm_to_value, self._cores)

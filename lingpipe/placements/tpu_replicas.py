@@ -66,7 +66,7 @@ class TpuReplicas(placement.Placement):
         resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
         topology: its `tf.tpu.experimental.Topology`.
         num_stages: K.
-        make_assignment: function as `core_assignment.assign_cores` takes it.
+        make_assignment: function as `tpu_replicas.assign_cores` takes it.
         is_spmd: whether all cores of a replica run the same program, else each its part of one.
     """
 

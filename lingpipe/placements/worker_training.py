@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import server
 from lingpipe.placements import local, workers
-from lingpipe.training import errors, experiment, interruption, planning, train_program, trainer, validation
+from lingpipe.training import errors, experiment, interruption, planning, train_program, trainer
 
 _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
               tf.errors.AlreadyExistsError, tf.errors.InternalError)
@@ -27,7 +27,7 @@ class Follower:
     """
 
     def __init__(self, params, workers):
-        validation.validate_training_params(params.train, params.eval)
+        experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._workers = workers
         self._input = experiment.build_input(params.input, params.train.random_seed)

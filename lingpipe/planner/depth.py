@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.pipeline import layer_memory, memory_model
 
 

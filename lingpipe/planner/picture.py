@@ -1,11 +1,42 @@
-"""A picture of a plan: the memory of each device, stacked by kind, against the limit."""
+"""A picture of a plan: the memory of each device, stacked by kind, against the limit; and sizes as people write them."""
 
 import io
+import re
 
 from PIL import Image, ImageDraw, ImageFont
 
-from lingpipe.planner import byte_sizes
-from lingpipe.planner.partition_plan import KINDS
+_UNITS = {'': 1, 'b': 1, **{f'{letter}b': 1000 ** power for power, letter in enumerate('kmgt', 1)},
+          **{f'{letter}ib': 1024 ** power for power, letter in enumerate('kmgt', 1)}}
+
+
+def to_bytes(field, size):
+    """Reads a size.
+
+    Args:
+        field: what it is for, for the message.
+        size: number of bytes, or text such as '16GiB', '8 GB' or '16e9'.
+
+    Returns:
+        Number of bytes.
+
+    Raises:
+        ValueError: when it is no size.
+    """
+    match = re.fullmatch(r'\s*(\d+(?:\.\d*)?(?:e\d+)?)\s*([a-z]*)\s*', str(size).lower())
+    if match is None or match[2] not in _UNITS or not float(match[1]):
+        raise ValueError(f'{field}={size!r} is no size of a memory. Write it as 16GiB, 40GB or as a number of bytes, as 16e9.')
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def to_text(num_bytes):
+    """Returns '1.50 GiB', or a smaller unit for what is less."""
+    for unit, size in (('TiB', 2**40), ('GiB', 2**30), ('MiB', 2**20)):
+        if num_bytes >= size:
+            return f'{num_bytes / size:,.2f} {unit}'
+    return f'{num_bytes / 1024:,.2f} KiB'
+
+
+from lingpipe.planner.plans import KINDS
 
 _COLOURS = {'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266'}
 _LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients', 'boundary': 'boundary activations',
@@ -32,7 +63,7 @@ def png(plan, title, width=1200, height=480):
     draw.text((_MARGIN, _MARGIN + _TITLE / 2), title, _INK, font, anchor='lm')
     limit = plan.setting.memory_limit
     largest = 1.1 * max([*plan.device_bytes, limit or 0])
-    labels = {0.0: '0'} | {bytes_: byte_sizes.to_text(bytes_) for bytes_ in (largest / 2.2, largest / 1.1)}
+    labels = {0.0: '0'} | {bytes_: to_text(bytes_) for bytes_ in (largest / 2.2, largest / 1.1)}
     left = 2 * _MARGIN + round(max(font.getlength(label) for label in labels.values()))
     top, bottom = _MARGIN + _TITLE, height - 2 * _TITLE - _MARGIN
 
@@ -45,7 +76,7 @@ def png(plan, title, width=1200, height=480):
     _bars(draw, font, plan, left, width - _MARGIN, y)
     if limit:
         draw.line([left, y(limit), width - _MARGIN, y(limit)], _LIMIT, 2)
-        draw.text((width - _MARGIN, y(limit) - 9), f'limit {byte_sizes.to_text(limit)}', _LIMIT, font, anchor='rm')
+        draw.text((width - _MARGIN, y(limit) - 9), f'limit {to_text(limit)}', _LIMIT, font, anchor='rm')
     _legend(draw, font, left, height - _MARGIN - _TITLE / 2)
     file = io.BytesIO()
     image.quantize(64).save(file, 'PNG', optimize=True)

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from lingpipe import schedule as schedules
-from lingpipe.planner import plan as plans
+from lingpipe import schedules
+from lingpipe.planner import plans
 
 AUTO = 'auto'
 RECOMPUTE = ('none', 'stage', 'layer')

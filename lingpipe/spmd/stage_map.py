@@ -5,7 +5,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.compiler.xla.experimental import xla_sharding
 
-from lingpipe.pipeline import analysis
+from lingpipe.pipeline import layer_analysis
 
 
 def longest_run(layer_params, specs):
@@ -19,7 +19,7 @@ def longest_run(layer_params, specs):
         Pair of the index of the first layer of the run and the one that follows its last; of the first run among equals.
     """
     shapes = [str(tf.nest.map_structure(lambda spec: (spec.shape[1:], spec.dtype), nest)) for nest in specs]
-    keys = [(analysis.identity(params), inputs) if inputs == outputs else None
+    keys = [(layer_analysis.identity(params), inputs) if inputs == outputs else None
             for params, inputs, outputs in zip(layer_params, shapes, shapes[1:])]
     best, start = (0, 0), 0
     for end in range(1, len(keys) + 1):

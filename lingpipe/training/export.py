@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import base_layer
-from lingpipe.pipeline import analysis
+from lingpipe.pipeline import layer_analysis
 from lingpipe.training import checkpoints, experiment
 from lingpipe.training import logdir as logdirs
 
@@ -33,7 +33,7 @@ class Exporter:
         self._input_spec = params.input.cls.InputSpec(params.input)
         body = experiment.body_params(params)
         self._body = types.SimpleNamespace(
-            stack=[p.Instantiate() for p in analysis.named_layer_params(body.layers, body.dtype_policy)])
+            stack=[p.Instantiate() for p in layer_analysis.named_layer_params(body.layers, body.dtype_policy)])
         base_layer.tie_layers(self._body.stack)
         self._model = self._build(params.task.name or 'model')
 

@@ -4,8 +4,8 @@ import re
 
 import tensorflow as tf
 
-from lingpipe.pipeline import analysis, balancing, validation
-from lingpipe.training import tables
+from lingpipe import text_tables
+from lingpipe.pipeline import balancing, layer_analysis, validation
 
 _UNMEASURED = (
     "partition_by='time' measures the layers when a training starts. Nothing was measured here: the cut above is that of "
@@ -26,8 +26,8 @@ def model_analysis(body_params, input_spec, devices):
     by_time = body_params.partition_by == 'time'
     p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
     schedule = validation.make_schedule(p)
-    layer_params = analysis.named_layer_params(p.layers)
-    layers = analysis.analyse_layers(layer_params, input_spec)
+    layer_params = layer_analysis.named_layer_params(p.layers)
+    layers = layer_analysis.analyse_layers(layer_params, input_spec)
     cut = balancing.cut(p, schedule, layers, layer_params, input_spec, devices[0])
     devices = [devices[schedule.device_of(stage)] for stage in range(schedule.num_stages)]
     return describe(layers, cut.describe(layers, devices)) + ('\n\n' + _UNMEASURED if by_time else '')
@@ -50,7 +50,7 @@ def describe(layers, partitions):
     gflops = sum(layer.flops.total for layer in layers) / 1e9
     header = ['layer', 'kind', 'output of one example', 'parameters', 'MFLOPs', 'partition', 'device']
     return '\n\n'.join([
-        tables.table(header, rows), partition_summary(partitions),
+        text_tables.table(header, rows), partition_summary(partitions),
         f'{num_parameters:,} parameters, {gflops:,.3f} GFLOPs an example (forward)'])
 
 
@@ -72,7 +72,7 @@ def partition_summary(partitions):
     if partitions[0].memory is not None:
         columns.append(('MB by estimate', [part.memory / 1e6 for part in partitions]))
     titles, values = zip(*columns)
-    return tables.table(list(titles), list(map(list, zip(*values))))
+    return text_tables.table(list(titles), list(map(list, zip(*values))))
 
 
 def _cost_columns(title, costs):

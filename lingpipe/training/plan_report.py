@@ -1,8 +1,8 @@
 """A plan as a person reads it: a table of the partitions, a few numbers, and one sentence."""
 
-from lingpipe.planner import byte_sizes, depth
-from lingpipe.planner.partition_plan import KINDS
-from lingpipe.training import tables
+from lingpipe import text_tables
+from lingpipe.planner import depth, picture
+from lingpipe.planner.plans import KINDS
 
 _MIB = 2**20
 
@@ -32,18 +32,18 @@ def partition_table(plan):
         header += ['limit MiB', 'fits']
         for index, row in enumerate(rows):
             used = plan.device_bytes[plan.schedule.device_of(index)]
-            row += [limit / _MIB, 'yes' if used <= limit else f'no, {byte_sizes.to_text(used - limit)} over']
-    return tables.table(header, rows)
+            row += [limit / _MIB, 'yes' if used <= limit else f'no, {picture.to_text(used - limit)} over']
+    return text_tables.table(header, rows)
 
 
 def sentence(plan, device_name, alternative=None):
     """Returns what a person wants to know first."""
     devices = f'{_replicas(plan)}{plan.schedule.num_devices} × {device_name}'
     if plan.setting.memory_limit is None:
-        return f'Needs {byte_sizes.to_text(max(plan.device_bytes))} on the fullest of {devices} with {_how(plan)}.'
+        return f'Needs {picture.to_text(max(plan.device_bytes))} on the fullest of {devices} with {_how(plan)}.'
     if plan.fits:
         return f'Fits on {devices} with {_how(plan)}{_largest(plan, device_name)}.'
-    too_much = byte_sizes.to_text(max(plan.device_bytes) - plan.setting.memory_limit)
+    too_much = picture.to_text(max(plan.device_bytes) - plan.setting.memory_limit)
     remedy = (f'It fits on {alternative.schedule.num_devices} × {device_name} with {_how(alternative)}.' if alternative else
               'Use smaller micro-batches, recompute=\'layer\', or smaller layers: more partitions do not help.')
     return f'Does not fit on {devices} with {_how(plan)}: the fullest lacks {too_much}{_largest(plan, device_name)}. {remedy}'
@@ -54,7 +54,7 @@ def _numbers(plan):
     source = ('measured times of layers' if plan.setting.layer_times else
               f"at {plan.setting.accelerator.name}'s peaks, the least possible")
     devices = 'the devices of each replica' if plan.setting.num_replicas > 1 else 'all devices'
-    return (f'{num_parameters:,} parameters, {byte_sizes.to_text(sum(plan.device_bytes))} on {devices}\n'
+    return (f'{num_parameters:,} parameters, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
             f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
             f'bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} times as fast as one device without a limit')
 

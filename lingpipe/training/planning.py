@@ -5,8 +5,8 @@ import os
 
 import tensorflow as tf
 
-from lingpipe.planner import accelerators, byte_sizes, picture, resolution, search
-from lingpipe.training import experiment, optimizer_slots, plan_report
+from lingpipe.planner import accelerators, picture, resolution, search
+from lingpipe.training import experiment, optimization, plan_report
 
 _DEFAULT_SLOTS = 2
 
@@ -67,13 +67,13 @@ def plan(params, accelerator=None, device_memory=None, num_devices=None, input_s
     if body.partition_by == 'time' and profile_device is None:
         body = body.Copy().Set(partition_by='flops')
     found = accelerators.find(accelerator) if accelerator else None
-    memory = byte_sizes.to_bytes('device_memory', device_memory) if device_memory else None
+    memory = picture.to_bytes('device_memory', device_memory) if device_memory else None
     find = functools.partial(_find, specs=specs, accelerator=found, memory=memory, num_slots=num_slots, profile_device=profile_device)
     if body.num_replicas == 'auto':
         body = _with_replicas(find, body, num_devices)
     setting, chosen = find(body, most_partitions=num_devices and num_devices // body.num_replicas)
     alternative = None if chosen.fits else search.fewest_devices(setting, body, 1024)
-    name = accelerator or (f'{byte_sizes.to_text(setting.memory_limit)} device' if setting.memory_limit else 'device')
+    name = accelerator or (f'{picture.to_text(setting.memory_limit)} device' if setting.memory_limit else 'device')
     return Planned(chosen, _with_body(params, body, chosen), name, alternative)
 
 
@@ -148,5 +148,5 @@ def _parts(params, input_specs, num_slots):
     if num_slots is None:
         num_slots = params.task.body.num_optimizer_slots
     if num_slots is None:
-        num_slots = optimizer_slots.num_slots(params.train)
+        num_slots = optimization.num_slots(params.train)
     return experiment.body_params(params), input_specs or params.input.cls.InputSpec(params.input), num_slots

@@ -1,13 +1,91 @@
-"""Showing a person how training goes: a bar in a terminal, plain lines elsewhere."""
+"""Showing a person how training goes: a bar or plain lines, curves for TensorBoard, records that were skipped."""
 
+import contextlib
 import os
 import sys
 import time
 
+import tensorflow as tf
 import tqdm
 
+from lingpipe.training import errors
+
+_NUM_NAMED = 5
 _BAR = 'step {n_fmt}/{total_fmt} |{bar}| '
 _USUAL_WIDTH = 80
+
+
+def count_bad_records(data):
+    """Returns how many bad records an input has met since it was made; None where it looks for none.
+
+    Args:
+        data: an input, such as `ImageInput`.
+    """
+    return None if data.bad_records is None else len(data.bad_records)
+
+
+def bad_records_text(inputs):
+    """Returns which records were skipped and why: the first few of each input by name; empty where all were good.
+
+    Args:
+        inputs: dictionary from a dataset's name, such as 'Train', to its input.
+    """
+    return '\n'.join(_of_input(name, data) for name, data in inputs.items() if count_bad_records(data))
+
+
+def _of_input(name, data):
+    bad = list(data.bad_records.items())
+    records = 'record' if len(bad) == 1 else 'records'
+    lines = [f'{name}: {len(bad)} bad {records} of {data.params.dataset!r}; {data.params.max_bad_records} may be skipped']
+    lines += [f'  {record}, which {reason}' for record, reason in bad[:_NUM_NAMED]]
+    if len(bad) > _NUM_NAMED:
+        lines.append(f'  and {len(bad) - _NUM_NAMED} more, named in the log')
+    return '\n'.join(lines)
+
+
+class SummaryWriter:
+    """Writes scalars and texts of one kind of run, such as 'train' or 'eval_test'.
+
+    Every method raises a `TrainingError` when the disk is full or cannot be written to.
+
+    Args:
+        directory: folder of the event file.
+    """
+
+    def __init__(self, directory):
+        self._directory = directory
+        with self._errors_in_words():
+            self._writer = tf.summary.create_file_writer(str(directory))
+
+    def scalars(self, step, values):
+        """Writes one point of several curves.
+
+        Args:
+            step: step of the point.
+            values: dictionary from name to number.
+        """
+        with self._errors_in_words(), self._writer.as_default():
+            for name, value in values.items():
+                tf.summary.scalar(name, value, step=step)
+
+    def text(self, name, text, step=0):
+        """Writes a text of a step, shown in TensorBoard with its spaces kept."""
+        with self._errors_in_words(), self._writer.as_default():
+            tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
+
+    def flush(self):
+        """Makes everything written so far visible to others."""
+        with self._errors_in_words():
+            self._writer.flush()
+
+    @contextlib.contextmanager
+    def _errors_in_words(self):
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise errors.TrainingError(
+                f'The curves could not be written to {self._directory} ({errors.cause(error)}). Free some space '
+                'or choose another --logdir, then run the same command again.') from error
 
 
 class Progress:

@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from lingpipe.devices import variable_values
 from lingpipe.optimizers import device_functions, loss_scaling
-from lingpipe.training import moving_average, variables
-from lingpipe.training import optimizer as optimizers
+from lingpipe.training import optimization, variables
 
 NON_FINITE = 'The loss or a gradient is not finite.'
 
@@ -53,7 +52,7 @@ class TrainProgram:
         self.optimizer = self._make_optimizer()
         self.average = None
         if train_params.ema_decay:
-            self.average = moving_average.MovingAverage(self.named_variables, train_params.ema_decay)
+            self.average = optimization.MovingAverage(self.named_variables, train_params.ema_decay)
         with tf.device('CPU:0'):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
@@ -62,7 +61,7 @@ class TrainProgram:
         self._function = tf.function(self._steps, autograph=False)
 
     def _make_optimizer(self):
-        return optimizers.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
+        return optimization.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
 
     @property
     def read(self):

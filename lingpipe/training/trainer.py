@@ -9,23 +9,20 @@ import tensorflow as tf
 from lingpipe.cluster import watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.training import (
-    bad_record_report,
     checkpoint_files,
     checkpoints,
     errors,
-    evaluator,
+    evaluation,
     experiment,
     initial_weights,
     inspection,
     interruption,
     planning,
     progress,
-    summaries,
     train_program,
-    validation,
 )
 from lingpipe.training import logdir as logdirs
-from lingpipe.training import placement as placements
+from lingpipe.training.placement import Placement
 
 
 class Trainer:
@@ -46,7 +43,7 @@ class Trainer:
     """
 
     def __init__(self, params, evaluation_inputs, logdir, placement=None, started=None, chief=None):
-        validation.validate_training_params(params.train, params.eval)
+        experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._started = started or time.time()
         self._chief = chief or watchdog.Alone()
@@ -56,7 +53,7 @@ class Trainer:
             pass  # a second training is refused now, and not when everything has been built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
-        self._build(placement or placements.Placement())
+        self._build(placement or Placement())
         self._checkpointer = checkpoints.Checkpointer(self._logdir.train, self._program, params.train.save_max_to_keep)
         self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1)
         self._step = 0
@@ -66,7 +63,7 @@ class Trainer:
         self._task = self._built_task(placement)
         batch_spec = self._input.input_spec, *self._input.TargetSpec(self._input.params)
         self._program = placement.program(self._task, self._params.train, batch_spec)
-        self._evaluator = evaluator.Evaluator(self._task, self._program.read, placement)
+        self._evaluator = evaluation.Evaluator(self._task, self._program.read, placement)
 
     def _built_task(self, placement):
         """A new training begins with the weights that it is given before an optimizer or an average makes copies of them."""
@@ -90,7 +87,7 @@ class Trainer:
             try:
                 return self._run()
             finally:
-                told = bad_record_report.text({'Train': self._input, **self._evaluation_inputs})
+                told = progress.bad_records_text({'Train': self._input, **self._evaluation_inputs})
                 if told:
                     print(told, flush=True)
 
@@ -126,12 +123,12 @@ class Trainer:
         dataset = self._input.training_dataset(self._step * self._batch_size)
         self._iterator = self._program.iterate(dataset)
         _, *targets = dataset.element_spec
-        validation.validate_best_metric(self._params.eval, self._task.metric_names(tuple(targets)))
+        experiment.validate_best_metric(self._params.eval, self._task.metric_names(tuple(targets)))
         analysis = inspection.partition_summary(self._program.partitions)
         self._logdir.write_control(self._params.ToText(), self._analysis_text())
-        self._curves = summaries.SummaryWriter(self._logdir.train)
+        self._curves = progress.SummaryWriter(self._logdir.train)
         self._evaluation_curves = {
-            name: summaries.SummaryWriter(self._logdir.evaluation(name)) for name in self._evaluation_inputs}
+            name: progress.SummaryWriter(self._logdir.evaluation(name)) for name in self._evaluation_inputs}
         self._curves.text('partitions', analysis)
         self._curves.scalars(0, {
             f'partitions/{index}_parameters': part.num_parameters
@@ -210,7 +207,7 @@ class Trainer:
             self._tell_bad_records()
 
     def _write_curves(self):
-        num_bad_records = bad_record_report.count(self._input)
+        num_bad_records = progress.count_bad_records(self._input)
         self._curves.scalars(self._step, {
             **{name: float(values.mean()) for name, values in self._metrics.items()},
             'learning_rate': float(self._program.learning_rate), 'gradient_norm': self._gradient_norm,
@@ -218,7 +215,7 @@ class Trainer:
             **({} if num_bad_records is None else {'bad_records': num_bad_records})})
 
     def _tell_bad_records(self):
-        num_bad_records = bad_record_report.count(self._input) or 0
+        num_bad_records = progress.count_bad_records(self._input) or 0
         if num_bad_records > self._num_told_bad_records:
             self._num_told_bad_records = num_bad_records
             self._progress.write(f'step {self._step}, bad records so far: {num_bad_records}')

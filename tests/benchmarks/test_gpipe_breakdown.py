@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers import keras_params
-from lingpipe.planner import accelerators, layer_stack
+from lingpipe.planner import accelerators, resolution
 
 _TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2', '--num_micro_batches=2',
          '--num_steps=1']
@@ -16,7 +16,7 @@ _TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4'
 
 def _equal_layers():
     layers = [keras_params.KerasParams(keras.layers.Dense, units=16)] * 4
-    return layer_stack.LayerStack(layers, tf.TensorSpec([4, 16]), [1])
+    return resolution.LayerStack(layers, tf.TensorSpec([4, 16]), [1])
 
 
 def test_published_shares_make_a_whole_step(load_benchmark):

@@ -4,9 +4,9 @@ import types
 
 import pytest
 
-from lingpipe import schedule as schedules
-from lingpipe.planner import compiled_stages, partition_plan, tpu_compiler
-from lingpipe.training import plan_compilation
+from lingpipe import schedules
+from lingpipe.planner import plans
+from lingpipe.tools.tpu_compile import compiled_stages, plan_compilation, tpu_compiler
 
 MIB = 2**20
 
@@ -14,7 +14,7 @@ MIB = 2**20
 @pytest.fixture
 def benchmark(load_benchmark, monkeypatch):
     benchmark = load_benchmark('tpu_compiled_memory')
-    parts = [partition_plan.PartitionPlan([], 0, 0, *(size * MIB * (stage + 1) for size in (1, 2, 3, 4, 5))) for stage in range(2)]
+    parts = [plans.PartitionPlan([], 0, 0, *(size * MIB * (stage + 1) for size in (1, 2, 3, 4, 5))) for stage in range(2)]
     plan = types.SimpleNamespace(schedule=schedules.gpipe(2, 4), recompute='stage', partitions=parts)
     monkeypatch.setattr(benchmark, 'plan', lambda *unused: types.SimpleNamespace(plan=plan))
     return benchmark

@@ -20,8 +20,8 @@ number = len(open('starts').readlines())
 for word in sys.argv[1:][min(number, len(sys.argv) - 1) - 1].split('+'):
     if word == 'checkpoint': pathlib.Path(f'ckpt-{number}.index').touch()
     elif word == 'beat':
-        from lingpipe.cluster import child_process as heartbeat
-        heartbeat.beat_for_parent(); time.sleep(2)
+        from lingpipe.cluster import child_process
+        child_process.beat_for_parent(); time.sleep(2)
     elif word == 'wait':
         print('waiting', flush=True); time.sleep(60)
     elif word.startswith('SIG'): os.kill(os.getpid(), getattr(signal, word))

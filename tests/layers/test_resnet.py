@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lingpipe import GPipeLayer, optimizers
 from lingpipe.layers import resnet, unallocated
-from lingpipe.pipeline import analysis
+from lingpipe.pipeline import layer_analysis
 
 
 def build(layers, shape):
@@ -49,7 +49,7 @@ def test_moving_statistics_of_resnet_50_are_those_of_its_26560_channels():
 
 
 def test_it_is_version_one_and_a_half_by_its_number_of_multiply_adds():
-    described = analysis.analyse_layers(resnet.resnet_layers(50), tf.TensorSpec([1, 224, 224, 3]))
+    described = layer_analysis.analyse_layers(resnet.resnet_layers(50), tf.TensorSpec([1, 224, 224, 3]))
     flops = sum(layer.flops.contractions for layer in described)
     assert flops / 2 == 4_089_184_256  # of torchvision's resnet50; version 1, strides in the 1x1, has 3.86e9
 

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import lingpipe
-from lingpipe.layers import embedding, transformer
-from lingpipe.pipeline import analysis
+from lingpipe.layers import embeddings, transformer
+from lingpipe.pipeline import layer_analysis
 
 _SPEC = importlib.util.spec_from_file_location(
     'transformer_reference', pathlib.Path(__file__).with_name('transformer_reference.py'))
@@ -84,18 +84,18 @@ def test_drop_out_stands_in_both_branches_and_in_the_hidden_layer():
 
 
 def test_tokens_get_the_rows_of_the_table():
-    layer = built(embedding.TokenEmbedding.Params().Set(vocab_size=11, model_dim=4, padding_id=0), (None, 5))
+    layer = built(embeddings.TokenEmbedding.Params().Set(vocab_size=11, model_dim=4, padding_id=0), (None, 5))
     np.testing.assert_allclose(layer(TOKENS), 2 * layer.get_weights()[0][TOKENS.numpy()], rtol=1e-6)
     np.testing.assert_array_equal(layer.compute_mask(tf.constant([[3, 0, 1]])), [[True, False, True]])
 
 
 def test_the_embedding_starts_with_vectors_of_variance_one():
-    layer = embedding.TokenEmbedding.Params().Set(vocab_size=500, model_dim=64).Instantiate()
+    layer = embeddings.TokenEmbedding.Params().Set(vocab_size=500, model_dim=64).Instantiate()
     assert abs(float(keras.ops.std(layer(tf.range(500)[None]))) - 1) < 0.02
 
 
 def test_sinusoidal_positions_by_the_formula():
-    added = embedding.SinusoidalPositions.Params().Instantiate()(np.zeros([1, 5, 8], np.float32))
+    added = embeddings.SinusoidalPositions.Params().Instantiate()(np.zeros([1, 5, 8], np.float32))
     for t in range(5):
         for i in range(4):
             angle = t / 10_000 ** (i / 4)
@@ -103,12 +103,12 @@ def test_sinusoidal_positions_by_the_formula():
 
 
 def test_learned_positions_are_added_from_any_start():
-    layer = built(embedding.LearnedPositions.Params().Set(max_length=9))
+    layer = built(embeddings.LearnedPositions.Params().Set(max_length=9))
     table = layer.get_weights()[0]
     np.testing.assert_allclose(layer(X), X + table[:5], rtol=1e-5)
     np.testing.assert_allclose(layer(X, start=4), X + table[4:], rtol=1e-5)
     with pytest.raises(ValueError, match='max_length is 4, but sequences have 5'):
-        embedding.LearnedPositions.Params().Set(max_length=4).Instantiate().build((None, 5, 8))
+        embeddings.LearnedPositions.Params().Set(max_length=4).Instantiate().build((None, 5, 8))
 
 
 @pytest.mark.parametrize('kind', transformer.POSITIONS)
@@ -156,8 +156,8 @@ def test_a_tied_table_gets_the_gradients_of_both_its_uses():
 @pytest.mark.parametrize('is_tied', [True, False])
 def test_a_tied_table_counts_once(is_tied):
     pipe = make_pipe(2, is_tied=is_tied)
-    analyses = analysis.analyse_layers(
-        analysis.named_layer_params(small_layers(is_tied=is_tied)), tf.TensorSpec([1, 5], tf.int32))
+    analyses = layer_analysis.analyse_layers(
+        layer_analysis.named_layer_params(small_layers(is_tied=is_tied)), tf.TensorSpec([1, 5], tf.int32))
     count = sum(np.prod(variable.shape) for variable in pipe.trainable_variables)
     assert sum(layer.num_parameters for layer in analyses) == count
     assert sum(part.num_parameters for part in pipe.partitions) == count
@@ -169,8 +169,8 @@ def test_what_a_softmax_cannot_be_tied_to_is_named():
     with pytest.raises(ValueError, match="tied_to is 'block_0', which is no TokenEmbedding of the stack; there are: embedding. Set it"):
         lingpipe.GPipeLayer.Params().Set(name='pipe', layers=layers).Instantiate()
     with pytest.raises(ValueError, match='whose table has shape .* is needed'):
-        head = embedding.SoftmaxHead.Params().Set(vocab_size=5, tied_to='table').Instantiate()
-        head.tie({'table': built(embedding.TokenEmbedding.Params().Set(vocab_size=11, model_dim=8), (None, 5))})
+        head = embeddings.SoftmaxHead.Params().Set(vocab_size=5, tied_to='table').Instantiate()
+        head.tie({'table': built(embeddings.TokenEmbedding.Params().Set(vocab_size=11, model_dim=8), (None, 5))})
         head.build((None, 5, 8))
 
 
@@ -184,8 +184,8 @@ def test_unknown_positions_are_refused(fields, words):
 
 
 @pytest.mark.parametrize('params', [
-    embedding.TokenEmbedding.Params(), embedding.TokenEmbedding.Params().Set(vocab_size=3, model_dim=0),
-    embedding.SoftmaxHead.Params(), transformer.FeedForward.Params().Set(hidden_dim=2.5)])
+    embeddings.TokenEmbedding.Params(), embeddings.TokenEmbedding.Params().Set(vocab_size=3, model_dim=0),
+    embeddings.SoftmaxHead.Params(), transformer.FeedForward.Params().Set(hidden_dim=2.5)])
 def test_sizes_that_are_missing_or_wrong_are_refused(params):
     with pytest.raises(ValueError, match='must be an integer of at least 1. Set it'):
         params.Instantiate()

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 import lingpipe
-from lingpipe.layers import attention, embedding, translation
-from lingpipe.pipeline import analysis
+from lingpipe.layers import attention, embeddings, translation
+from lingpipe.pipeline import layer_analysis
 
 RNG = np.random.default_rng(0)
 BATCH = {'source': tf.constant(RNG.integers(1, 11, (4, 6)), tf.int32), 'target': tf.constant(RNG.integers(1, 11, (4, 5)), tf.int32)}
@@ -106,8 +106,8 @@ def test_gradients_are_those_of_the_plain_layers(pipe):
 
 
 def test_what_crosses_between_partitions_of_the_encoder_are_vectors_of_the_source_and_integers_of_the_target():
-    layers = analysis.analyse_layers(
-        analysis.named_layer_params(small_layers()), {name: tf.TensorSpec(part.shape, tf.int32) for name, part in BATCH.items()})
+    layers = layer_analysis.analyse_layers(
+        layer_analysis.named_layer_params(small_layers()), {name: tf.TensorSpec(part.shape, tf.int32) for name, part in BATCH.items()})
     specs = {layer.name: {name: (spec.dtype.name, spec.shape[1:].as_list()) for name, spec in layer.outputs.items()}
              for layer in layers[:-1]}
     source, mask = {'source': ('float32', [6, 8])}, {'source_mask': ('bool', [6])}
@@ -129,7 +129,7 @@ def test_feed_forward_networks_start_smaller_the_deeper_the_network():
 def test_logits_keep_within_bounds():
     head = translation.TranslationHead.Params().Set(vocab_size=11, logits_abs_max=0.5).Instantiate()
     inputs = {'target': RNG.normal(size=(2, 5, 8)).astype(np.float32)}
-    logits, free = head(inputs), embedding.SoftmaxHead.call(head, inputs['target']).numpy()
+    logits, free = head(inputs), embeddings.SoftmaxHead.call(head, inputs['target']).numpy()
     assert np.abs(free).max() > 0.5
     np.testing.assert_allclose(logits, free.clip(-0.5, 0.5), atol=1e-6)
 

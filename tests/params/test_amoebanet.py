@@ -6,7 +6,7 @@ import pytest
 from lingpipe import model_registry
 from lingpipe.layers import amoebanet
 from lingpipe.optimizers import learning_rate_schedules
-from lingpipe.training import optimizer as optimizers
+from lingpipe.training import optimization
 from params import amoebanet as experiments
 
 # Genotype, cells, filters and partitions: tables 1 and 2 of GPipe (arXiv 1811.06965), and its section on images.
@@ -50,7 +50,7 @@ def test_task_optimizer_and_inputs_can_be_instantiated(name):
     task.body.Set(devices=[f'CPU:{index}' for index in range(task.body.num_partitions)])
     names = [layer.name for layer in task.Instantiate().body.stack]
     assert (names[0], names[-1]) == ('stem', 'head') and len(set(names)) == len(names)
-    optimizer = optimizers.build_optimizer(params.train, [keras.Variable([1.0])])
+    optimizer = optimization.build_optimizer(params.train, [keras.Variable([1.0])])
     assert float(optimizer.learning_rate) == 0.0  # every one warms up
     experiment = model_registry.GetClass(f'params.amoebanet.{name}')()
     assert experiment.GetDatasetNames() == ['Train', 'Test']

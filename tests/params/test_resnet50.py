@@ -5,9 +5,8 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import model_registry, optimizers
-from lingpipe.pipeline import analysis
-from lingpipe.training import experiment, train_program
-from lingpipe.training import optimizer as training_optimizers
+from lingpipe.pipeline import layer_analysis
+from lingpipe.training import experiment, optimization, train_program
 from params import resnet50
 
 IMAGENET = 1_281_167
@@ -55,7 +54,7 @@ def test_task_optimizer_and_inputs_can_be_instantiated(name):
     task.body.Set(devices=[f'CPU:{index}' for index in range(task.body.num_partitions)] * task.body.num_replicas)
     names = [layer.name for layer in task.Instantiate().body.stack]
     assert (names[0], names[-1], len(set(names))) == ('stem', 'head', 18)
-    optimizer = training_optimizers.build_optimizer(params.train, [keras.Variable([1.0])])
+    optimizer = optimization.build_optimizer(params.train, [keras.Variable([1.0])])
     assert float(optimizer.learning_rate) == 0.0  # every one warms up
     experiment = model_registry.GetClass(f'params.resnet50.{name}')()
     for dataset in experiment.GetDatasetNames():
@@ -66,7 +65,7 @@ def test_task_optimizer_and_inputs_can_be_instantiated(name):
 def test_the_network_is_the_published_one():
     networks = [params_of(name).task.body.layers for name in PUBLISHED if name not in REPLICAS]
     assert all(network == networks[0] for network in networks)
-    described = analysis.analyse_layers(networks[0], tf.TensorSpec([1, 224, 224, 3]))
+    described = layer_analysis.analyse_layers(networks[0], tf.TensorSpec([1, 224, 224, 3]))
     assert sum(layer.num_parameters for layer in described) == 25_557_032
 
 

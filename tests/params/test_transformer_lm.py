@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import model_registry
-from lingpipe.pipeline import analysis
-from lingpipe.training import optimizer as optimizers
+from lingpipe.pipeline import layer_analysis
+from lingpipe.training import optimization
 from params import transformer_lm as experiments
 
 # Layers, partitions and parameters in millions: table 1 of GPipe (arXiv 1811.06965).
@@ -29,7 +29,7 @@ def test_the_number_of_parameters_is_the_published_one(name):
     num_layers, num_partitions, published = PUBLISHED[name]
     p = params_of(name)
     assert (p.task.body.num_partitions, len(p.task.body.layers)) == (num_partitions, num_layers + 3)
-    layers = analysis.analyse_layers(analysis.named_layer_params(p.task.body.layers), p.input.cls.InputSpec(p.input))
+    layers = layer_analysis.analyse_layers(layer_analysis.named_layer_params(p.task.body.layers), p.input.cls.InputSpec(p.input))
     count = sum(layer.num_parameters for layer in layers)
     d, f, v = 2048, 8192, 32_000
     assert count == num_layers * (4 * d * d + 2 * d * f + 9 * d + f) + 2 * v * d + v + 2 * d
@@ -50,7 +50,7 @@ def test_params_read_back_from_their_text(name):
 @pytest.mark.parametrize('name', ['PydocBytes', 'Transformer13'])
 def test_optimizer_and_inputs_fit_the_task(name):
     params = params_of(name)
-    optimizer = optimizers.build_optimizer(params.train, [keras.Variable([1.0])])
+    optimizer = optimization.build_optimizer(params.train, [keras.Variable([1.0])])
     assert float(optimizer.learning_rate) == 0.0  # every one warms up
     experiment = model_registry.GetClass(f'params.transformer_lm.{name}')()
     assert experiment.GetDatasetNames() == {'PydocBytes': ['Train', 'Dev', 'Test']}.get(name, ['Train', 'Test'])

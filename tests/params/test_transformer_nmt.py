@@ -2,8 +2,8 @@ import keras
 import pytest
 
 from lingpipe import model_registry
-from lingpipe.pipeline import analysis
-from lingpipe.training import optimizer as optimizers
+from lingpipe.pipeline import layer_analysis
+from lingpipe.training import optimization
 from params import transformer_nmt as experiments
 
 # L, H, A and partitions, and the range in millions that the published 400M, 1.3B, 3B and 6B allow with two or three tables
@@ -30,7 +30,7 @@ def test_the_number_of_parameters_is_in_the_published_range(name):
     p = params_of(name)
     assert (p.task.body.num_partitions, len(p.task.body.layers)) == (num_partitions, 2 * num_layers + 3)
     assert {layer.attention.num_heads for layer in p.task.body.layers if 'attention' in layer} == {num_heads}
-    layers = analysis.analyse_layers(analysis.named_layer_params(p.task.body.layers), p.input.cls.InputSpec(p.input))
+    layers = layer_analysis.analyse_layers(layer_analysis.named_layer_params(p.task.body.layers), p.input.cls.InputSpec(p.input))
     count, d, f, h = sum(layer.num_parameters for layer in layers), 1024, hidden_dim, 64 * num_heads
     assert count == num_layers * (12 * d * h + 9 * h + 4 * d * f + 2 * f + 15 * d) + 4 * d + 2 * 64_000 * d + 64_000
     assert smallest <= round(count / 1e6) <= largest
@@ -48,7 +48,7 @@ def test_params_read_back_from_their_text(name):
 
 def test_optimizer_inputs_and_task_fit_together():
     params = params_of('T6H8192A16')
-    assert float(optimizers.build_optimizer(params.train, [keras.Variable([1.0])]).learning_rate) == 0.0  # it warms up
+    assert float(optimization.build_optimizer(params.train, [keras.Variable([1.0])]).learning_rate) == 0.0  # it warms up
     for name, datasets in (('T6H8192A16', ['Train', 'Dev', 'Test']), ('SpokenNumbers', ['Train', 'Test'])):
         experiment, task = model_registry.GetClass(f'params.transformer_nmt.{name}')(), params_of(name).task
         assert experiment.GetDatasetNames() == datasets

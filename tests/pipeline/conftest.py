@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.pipeline import batch_specs, gpipe_layer
+from lingpipe.pipeline import gpipe_layer, micro_batches
 
 
 class PlainStack:
@@ -20,7 +20,7 @@ class PlainStack:
 
     def __init__(self, pipe, inputs):
         if not pipe.built:
-            pipe.build_from_specs(batch_specs.of_tensors(inputs))
+            pipe.build_from_specs(micro_batches.specs_of_tensors(inputs))
         self.layers = [params.Instantiate() for params in pipe.params.layers]
         self(inputs)
         for layer, pipelined in zip(self.layers, pipe.stack):

@@ -3,13 +3,13 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers import amoebanet, keras_params
-from lingpipe.pipeline import analysis, flops, partition_table
+from lingpipe.pipeline import layer_analysis, partition_table
 
 layers = keras.layers
 
 
 def count(function, *shapes):
-    return flops.count_flops(tf.function(function).get_concrete_function(*map(tf.TensorSpec, shapes)).graph)
+    return layer_analysis.count_flops(tf.function(function).get_concrete_function(*map(tf.TensorSpec, shapes)).graph)
 
 
 def count_layer(layer, *shapes):
@@ -19,7 +19,7 @@ def count_layer(layer, *shapes):
 
 def test_dense_takes_two_operations_a_weight_and_example():
     result = count_layer(layers.Dense(7, activation='relu'), [3, 5])
-    assert result == flops.Flops(contractions=2 * 3 * 5 * 7, elementwise=2 * 3 * 7)  # bias and ReLU
+    assert result == layer_analysis.Flops(contractions=2 * 3 * 5 * 7, elementwise=2 * 3 * 7)  # bias and ReLU
     assert result.total == 2 * 3 * 5 * 7 + 2 * 3 * 7
 
 
@@ -98,7 +98,7 @@ def test_functions_inside_count_and_loops_count_once():
 
 
 def analyse(layer_params, image_size):
-    return analysis.analyse_layers(layer_params, tf.TensorSpec([None, image_size, image_size, 3]))
+    return layer_analysis.analyse_layers(layer_params, tf.TensorSpec([None, image_size, image_size, 3]))
 
 
 @pytest.fixture(scope='module')
@@ -148,11 +148,11 @@ def test_the_table_of_partitions_adds_up(amoebanet_analyses):
 
 def test_layers_without_a_name_are_named_by_class_and_position():
     dense = keras_params.KerasParams(layers.Dense, units=2)
-    named = analysis.named_layer_params([dense, dense.Copy().Set(name='logits'), dense])
+    named = layer_analysis.named_layer_params([dense, dense.Copy().Set(name='logits'), dense])
     assert [params.name for params in named] == ['dense_0', 'logits', 'dense_2']
 
 
 def test_two_layers_of_one_name_are_refused():
     dense = keras_params.KerasParams(layers.Dense, units=2, name='twin')
     with pytest.raises(ValueError, match=r"more than one layer named \['twin'\]"):
-        analysis.named_layer_params([dense, dense])
+        layer_analysis.named_layer_params([dense, dense])

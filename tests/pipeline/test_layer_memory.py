@@ -2,7 +2,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.layers import keras_params
 from lingpipe.pipeline import layer_memory
 

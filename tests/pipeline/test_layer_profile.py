@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers import keras_params
-from lingpipe.pipeline import analysis, layer_profile
+from lingpipe.pipeline import layer_analysis, layer_profile
 from lingpipe.pipeline.layer_profile import LayerTime
 
 DEVICE = '/device:CPU:3'
@@ -106,7 +106,7 @@ def test_the_dtype_policy_of_the_caller_holds(calls):
 
 def test_weights_of_one_layer_at_a_time_exist(monkeypatch, calls):
     alive, most = [], []
-    build_layer = analysis.build_layer
+    build_layer = layer_analysis.build_layer
 
     def counting_build(layer, specs):
         build_layer(layer, specs)
@@ -115,7 +115,7 @@ def test_weights_of_one_layer_at_a_time_exist(monkeypatch, calls):
             alive.append(weakref.ref(layer.kernel.value))
             most.append(sum(reference() is not None for reference in alive))
 
-    monkeypatch.setattr(analysis, 'build_layer', counting_build)
+    monkeypatch.setattr(layer_analysis, 'build_layer', counting_build)
     layer_profile.profile_layers([dense(units, f'layer_{units}') for units in (3, 4, 5)], INPUTS, DEVICE)
     gc.collect()
     assert most == [1, 1, 1] and not any(reference() for reference in alive)

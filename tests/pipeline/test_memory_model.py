@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.pipeline import layer_memory, memory_model, partition
 from lingpipe.pipeline.layer_memory import LayerMemory
 

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from lingpipe import schedule as schedules
-from lingpipe.pipeline import analysis, flops, layer_memory, memory_model, partition_table
+from lingpipe import schedules
+from lingpipe.pipeline import layer_analysis, layer_memory, memory_model, partition_table
 from lingpipe.pipeline.layer_profile import LayerTime
 
 
 def stack(contractions, num_parameters):
-    return [analysis.LayerAnalysis(f'layer_{index}', 'Dense', size, 0, flops.Flops(count, 0), None)
+    return [layer_analysis.LayerAnalysis(f'layer_{index}', 'Dense', size, 0, layer_analysis.Flops(count, 0), None)
             for index, (count, size) in enumerate(zip(contractions, num_parameters))]
 
 

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.placements import logical_cores
-from lingpipe.training import checkpoints, evaluator
+from lingpipe.training import checkpoints
+from lingpipe.training.evaluation import Evaluator
 from tests import virtual_tpu
 from tests.tiny_tasks import convolution_task
 
@@ -55,7 +56,7 @@ def test_a_batch_that_replicas_do_not_divide_is_refused(trained):
 
 def test_evaluation_runs_on_the_cores(trained):
     cores, program, batch = trained
-    evaluation = evaluator.Evaluator(program._task, program.read, cores)
+    evaluation = Evaluator(program._task, program.read, cores)
     graph = evaluation._function.get_concrete_function(batch, False).graph
     assert cores_in(graph.as_graph_def().node) == set(cores.devices)
 

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 from jaxlib import _jax, xla_client
 
-from lingpipe.planner import tpu_compile_worker
+from lingpipe.tools.tpu_compile import worker
 
 
 class Abstract:
@@ -27,12 +27,12 @@ class Abstract:
 def compile_for(devices, program):
     from jaxlib.mlir import ir
 
-    with tpu_compile_worker._context():
+    with worker._context():
         module = ir.Module.parse(program)
-        tpu_compile_worker._erase_copies(module, ir)
+        worker._erase_copies(module, ir)
         return devices[0].client.compile_and_load(
             module, executable_devices=_jax.DeviceList(tuple(devices)),
-            compile_options=tpu_compile_worker._options(module, devices, True, False))
+            compile_options=worker._options(module, devices, True, False))
 
 
 def cut_dimension(sharding, num_devices):

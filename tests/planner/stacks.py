@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from lingpipe import layers
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.planner import accelerators, layer_stack, plan
+from lingpipe.planner import accelerators, plans, resolution
 
 WIDTH, BATCH = 64, 32
 WEIGHTS = 4 * (WIDTH * WIDTH + WIDTH)
@@ -25,4 +25,4 @@ def specs():
 
 
 def setting(num_layers=8, memory_limit=None, num_slots=2, sizes=(1, BATCH), accelerator=accelerators.CPU):
-    return plan.Setting(layer_stack.LayerStack(dense(num_layers), specs(), list(sizes)), accelerator, memory_limit, num_slots)
+    return plans.Setting(resolution.LayerStack(dense(num_layers), specs(), list(sizes)), accelerator, memory_limit, num_slots)

@@ -1,9 +1,9 @@
-from lingpipe import schedule as schedules
-from lingpipe.planner import depth, plan
+from lingpipe import schedules
+from lingpipe.planner import depth, plans
 
 
 def planned(stacks, num_layers, limit, num_partitions=1, name='gpipe'):
-    return plan.make_plan(
+    return plans.make_plan(
         stacks.setting(num_layers, memory_limit=limit), schedules.make_schedule(name, num_partitions, 4), 'stage')
 
 

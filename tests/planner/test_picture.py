@@ -2,12 +2,12 @@ import io
 
 from PIL import Image
 
-from lingpipe import schedule as schedules
-from lingpipe.planner import picture, plan
+from lingpipe import schedules
+from lingpipe.planner import picture, plans
 
 
 def test_each_device_is_a_bar_of_its_memory_in_the_colours_of_its_kinds(stacks):
-    found = plan.make_plan(stacks.setting(), schedules.make_schedule('gpipe', 2, 4), 'none')
+    found = plans.make_plan(stacks.setting(), schedules.make_schedule('gpipe', 2, 4), 'none')
     image = Image.open(io.BytesIO(picture.png(found, 'title'))).convert('RGB')
     counts = {colour: count for count, colour in image.getcolors(2**16)}
     colours = {kind: tuple(bytes.fromhex(colour[1:])) for kind, colour in picture._COLOURS.items()}

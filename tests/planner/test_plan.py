@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.pipeline import layer_memory, memory_model
-from lingpipe.planner import accelerators, plan
+from lingpipe.planner import accelerators, plans
 
 
 def made(stacks, name='gpipe', num_partitions=2, num_micro_batches=4, recompute='none', **kwargs):
-    return plan.make_plan(stacks.setting(**kwargs), schedules.make_schedule(name, num_partitions, num_micro_batches), recompute)
+    return plans.make_plan(stacks.setting(**kwargs), schedules.make_schedule(name, num_partitions, num_micro_batches), recompute)
 
 
 def test_weights_slots_and_gradients_are_told_by_partition(stacks):
@@ -74,6 +74,6 @@ def test_where_the_best_cut_does_not_fit_the_best_that_fits_is_taken(stacks):
 
 
 def test_bytes_of_a_device_are_those_of_all_its_stages(stacks):
-    found = plan.make_plan(stacks.setting(), schedules.make_schedule('interleaved_1f1b', 2, 4, 2), 'none')
+    found = plans.make_plan(stacks.setting(), schedules.make_schedule('interleaved_1f1b', 2, 4, 2), 'none')
     assert len(found.partitions) == 4
     assert found.device_bytes == [sum(part.total for part in found.partitions[device::2]) for device in (0, 1)]

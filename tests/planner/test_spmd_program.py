@@ -3,20 +3,20 @@ import functools
 import keras
 import tensorflow as tf
 
-from lingpipe.layers import embedding, transformer
+from lingpipe.layers import embeddings, transformer
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.planner import spmd_program
+from lingpipe.tools.tpu_compile import plan_compilation
 
 
 @functools.cache
 def lower(num_partitions, recompute='stage'):
     stages = [transformer.FeedForward.Params().Set(name=f'stage_{index}', hidden_dim=8) for index in range(2)]
-    layers = [embedding.TokenEmbedding.Params().Set(name='embedding', vocab_size=16, model_dim=8), *stages,
-              embedding.SoftmaxHead.Params().Set(name='softmax', vocab_size=16)]
+    layers = [embeddings.TokenEmbedding.Params().Set(name='embedding', vocab_size=16, model_dim=8), *stages,
+              embeddings.SoftmaxHead.Params().Set(name='softmax', vocab_size=16)]
     body = gpipe_layer.GPipeLayer.Params().Set(
         name='body', num_partitions=num_partitions, num_micro_batches=2, layers=layers, recompute=recompute)
     tokens = tf.TensorSpec([4, 4], tf.int32)
-    return spmd_program.lower(
+    return plan_compilation.lower_spmd(
         body, tokens, tokens, keras.losses.SparseCategoricalCrossentropy(from_logits=True), keras.optimizers.Adam())
 
 

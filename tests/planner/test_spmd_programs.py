@@ -13,10 +13,8 @@ import tensorflow as tf
 
 from lingpipe.layers import transformer
 from lingpipe.pipeline import gpipe_layer, losses
-from lingpipe.planner import tpu_compiler, tpu_hlo, tpu_lowering
-from lingpipe.spmd import pipeline as spmd
-from lingpipe.spmd import stage_map
-from lingpipe.spmd import step as spmd_step
+from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
+from lingpipe.tools.tpu_compile import tpu_compiler, tpu_hlo
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
@@ -38,7 +36,7 @@ def make_pipe(**fields):
 
 def make_step(pipe, is_partitioned):
     run = stage_map.longest_run(pipe._layer_params, [SPEC, *[each.outputs for each in pipe.analyses]])
-    pipeline = spmd.SpmdPipeline(pipe.stack, run, NUM_STAGES, NUM_MICRO_BATCHES, is_partitioned=is_partitioned)
+    pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, NUM_STAGES, NUM_MICRO_BATCHES, is_partitioned=is_partitioned)
     metrics = losses.as_metrics(keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     step = spmd_step.SpmdStep(pipeline, lambda targets, outputs: metrics(*targets, outputs), keras.optimizers.SGD(0.1, momentum=0.9))
     return pipeline, step
@@ -46,7 +44,7 @@ def make_step(pipe, is_partitioned):
 
 def lower(pipe):
     _, step = make_step(pipe, is_partitioned=True)
-    return tpu_lowering.lower(step, step.state_specs(), SPEC, (SPEC,))
+    return tpu_hlo.lower(step, step.state_specs(), SPEC, (SPEC,))
 
 
 def hand_on_activations_only(collectives):

@@ -2,9 +2,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lingpipe import schedule as schedules
+from lingpipe import schedules
 from lingpipe.pipeline.layer_profile import LayerTime
-from lingpipe.planner import accelerators, stage_costs
+from lingpipe.planner import accelerators, plans
 
 PART = SimpleNamespace(gradients=10, slots=5)
 ACCELERATOR = accelerators.Accelerator('by hand', 0, 1.0, 1.0, memory_bandwidth=4.0, link_bandwidth=2.0)
@@ -13,7 +13,7 @@ TIMES = LayerTime(1.0, 4.0, 0.5), LayerTime(2.0, 6.0, 1.25)
 
 def cost(recompute, times=TIMES):
     memories = [SimpleNamespace(outputs=6)] * len(times)
-    costs, = stage_costs.stage_costs([PART], [len(times)], list(times), memories, recompute, ACCELERATOR)
+    costs, = plans.stage_costs([PART], [len(times)], list(times), memories, recompute, ACCELERATOR)
     return costs
 
 

@@ -5,14 +5,14 @@ import sys
 
 from jaxlib import _jax
 
-from lingpipe.planner import tpu_compile_worker
+from lingpipe.tools.tpu_compile import worker
 from tests.programs import run_replicas
 
 
 def main(program_path, topology, num_replicas):
-    os.environ.update(tpu_compile_worker._ENVIRONMENT)
-    devices = tpu_compile_worker._devices(topology)
-    with open(program_path, encoding='utf-8') as file, tpu_compile_worker._context():
+    os.environ.update(worker._ENVIRONMENT)
+    devices = worker._devices(topology)
+    with open(program_path, encoding='utf-8') as file, worker._context():
         module, options = run_replicas.module_and_options(devices, file.read(), int(num_replicas))
         executable = devices[0].client.compile(
             module, executable_devices=_jax.DeviceList(tuple(devices)), compile_options=options)

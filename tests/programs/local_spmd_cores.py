@@ -5,7 +5,7 @@ import functools
 import tensorflow as tf
 
 from lingpipe.placements import spmd_cores
-from lingpipe.spmd import step
+from lingpipe.spmd import spmd_step
 
 
 class LocalSpmdCores(spmd_cores.SpmdCores):
@@ -44,9 +44,9 @@ class LocalSpmdCores(spmd_cores.SpmdCores):
 
 def compile_steps(monkeypatch):
     """Has XLA compile each `SpmdStep`, as it would the whole program."""
-    call = step.SpmdStep.__call__
+    call = spmd_step.SpmdStep.__call__
 
     def compiled(self, *arguments):
         return tf.function(functools.partial(call, self), jit_compile=True, autograph=False)(*arguments)
 
-    monkeypatch.setattr(step.SpmdStep, '__call__', compiled)
+    monkeypatch.setattr(spmd_step.SpmdStep, '__call__', compiled)

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 from jaxlib import _jax, xla_client
 
-from lingpipe.planner import tpu_compile_worker
+from lingpipe.tools.tpu_compile import worker
 from tests.planner import run_partitioned
 
 
@@ -18,8 +18,8 @@ def module_and_options(devices, program, num_replicas):
     from jaxlib.mlir import ir
 
     module = ir.Module.parse(program)
-    tpu_compile_worker._erase_copies(module, ir)
-    options = tpu_compile_worker._options(module, devices, True, True)
+    worker._erase_copies(module, ir)
+    options = worker._options(module, devices, True, True)
     options.num_replicas, options.num_partitions = num_replicas, len(devices) // num_replicas
     identities = np.array([device.id for device in devices]).reshape(num_replicas, -1)
     options.device_assignment = xla_client.DeviceAssignment.create(identities)
@@ -27,7 +27,7 @@ def module_and_options(devices, program, num_replicas):
 
 
 def compile_for(devices, program, num_replicas):
-    with tpu_compile_worker._context():
+    with worker._context():
         module, options = module_and_options(devices, program, num_replicas)
         return devices[0].client.compile_and_load(
             module, executable_devices=_jax.DeviceList(tuple(devices)), compile_options=options)

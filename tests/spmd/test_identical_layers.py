@@ -4,13 +4,13 @@ import tensorflow as tf
 
 from lingpipe.layers import transformer
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import analysis
+from lingpipe.pipeline import layer_analysis
 from lingpipe.spmd import stage_map
 
 
 def run_of(layer_params, spec):
-    named = analysis.named_layer_params(layer_params)
-    return stage_map.longest_run(named, [spec, *[each.outputs for each in analysis.analyse_layers(named, spec)]])
+    named = layer_analysis.named_layer_params(layer_params)
+    return stage_map.longest_run(named, [spec, *[each.outputs for each in layer_analysis.analyse_layers(named, spec)]])
 
 
 def dense(units, activation='relu'):

@@ -5,7 +5,7 @@ import re
 import pytest
 import tensorflow as tf
 
-from lingpipe.spmd import variables as spmd_variables
+from lingpipe.spmd import spmd_variables
 from tests import virtual_tpu
 
 # A program for two replicas of two cores as the pass between the two below leaves it, which no CPU build of TensorFlow has.

@@ -14,9 +14,8 @@ from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer, losses
-from lingpipe.planner import tpu_lowering
-from lingpipe.spmd import pipeline as spmd
-from lingpipe.spmd import step as spmd_step
+from lingpipe.spmd import spmd_pipeline, spmd_step
+from lingpipe.tools.tpu_compile import tpu_hlo
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
@@ -46,7 +45,7 @@ def make_pipe(**fields):
 
 
 def make_step(pipe):
-    pipeline = spmd.of_layer(pipe, SPEC, is_partitioned=True)
+    pipeline = spmd_pipeline.of_layer(pipe, SPEC, is_partitioned=True)
     metrics = losses.as_metrics(keras.losses.MeanSquaredError())
     return pipeline, spmd_step.SpmdStep(
         pipeline, lambda targets, outputs: metrics(*targets, outputs), keras.optimizers.SGD(0.1, momentum=0.9),
@@ -86,7 +85,7 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
         outer=[variable.numpy() for variable in pipeline.outer_variables])
     x, y = np.random.default_rng(0).normal(size=(2, BATCH_SIZE, UNITS)).astype(np.float32)
     rows = [each.reshape(NUM_REPLICAS, -1, UNITS) for each in (x, y)]
-    program = tpu_lowering.lower(on_all_cores(step), specs, SPEC, (SPEC,))
+    program = tpu_hlo.lower(on_all_cores(step), specs, SPEC, (SPEC,))
     results = run(program, [*(np.stack([each] * NUM_REPLICAS) for each in tf.nest.flatten(state)), *rows], tmp_path)
     for result in results:
         np.testing.assert_array_equal(result[0], result[1])
@@ -105,7 +104,7 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
 def test_cores_of_a_tpu_add_up_their_own_slices_over_the_replicas(tmp_path):
     _, step = make_step(make_pipe(num_partitions=NUM_STAGES, num_micro_batches=NUM_MICRO_BATCHES, devices=['CPU:0'] * NUM_STAGES))
     path = tmp_path / 'program.mlir'
-    path.write_text(tpu_lowering.lower(step, step.state_specs(), SPEC, (SPEC,)), encoding='utf-8')
+    path.write_text(tpu_hlo.lower(step, step.state_specs(), SPEC, (SPEC,)), encoding='utf-8')
     lines = call('compile_replicas', path, 'v5e:2x2', str(NUM_REPLICAS)).splitlines()
     slices, = (line for line in lines if ' all-reduce(' in line and 'channel_id' not in line)  # with one it is within a replica
     assert f'f32[1,{UNITS},{UNITS}]' in slices and 'replica_groups={{0,1}}' in slices

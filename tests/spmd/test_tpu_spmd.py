@@ -11,7 +11,7 @@ from tensorflow.compiler.xla import xla_data_pb2
 
 from lingpipe.layers import transformer
 from lingpipe.placements import spmd_cores
-from lingpipe.spmd import variables as spmd_variables
+from lingpipe.spmd import spmd_variables
 from tests import virtual_tpu
 from tests.tiny_tasks import transformer_task
 

@@ -9,11 +9,11 @@ from lingpipe.data import tokenization
 from lingpipe.layers import attention, transformer
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.tasks import generation
-from lingpipe.tasks import generation as samplings
+from lingpipe.tasks.generation import Sampling
 
 CONTEXT = 12
 PROMPT = [0, 7, 3, 11]
-GREEDY = samplings.Sampling(temperature=0.0)
+GREEDY = Sampling(temperature=0.0)
 
 
 def make_body(num_partitions=2, dtype_policy=None, num_layers=1, **fields):
@@ -78,7 +78,7 @@ def test_of_a_prompt_longer_than_the_context_the_end_counts(body):
 
 
 def test_a_seed_gives_the_same_tokens_on_any_number_of_partitions(body):
-    sampling = samplings.Sampling(temperature=2.0, top_k=0, seed=3)
+    sampling = Sampling(temperature=2.0, top_k=0, seed=3)
     tokens = generate(body, PROMPT, 20, sampling)
     assert tokens == generate(make_body(1), PROMPT, 20, sampling)
     assert tokens != generate(body, PROMPT, 20, sampling._replace(seed=4))

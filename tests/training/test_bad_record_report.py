@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing import event_accumulator
 from lingpipe import base_model_params, layers
 from lingpipe.data import image_input
 from lingpipe.tasks import image_classifier
-from lingpipe.training import bad_record_report, errors, trainer
+from lingpipe.training import errors, progress, trainer
 from tests.data import photographs
 
 
@@ -79,8 +79,8 @@ def test_too_many_bad_records_end_a_training_in_one_sentence_after_those_that_we
 
 def test_one_record_is_told_in_the_singular_and_an_input_that_does_not_look_has_no_count(data_dir):
     data = photos(data_dir, max_bad_records=None).Instantiate()
-    assert bad_record_report.count(data) is None and bad_record_report.text({'Train': data}) == ''
+    assert progress.count_bad_records(data) is None and progress.bad_records_text({'Train': data}) == ''
     data = photos(data_dir).Instantiate()
     data._bad_records.reasons['record 3 of a'] = 'is empty'
-    assert bad_record_report.text({'Train': data}) == (
+    assert progress.bad_records_text({'Train': data}) == (
         "Train: 1 bad record of 'bad_photographs'; 100 may be skipped\n  record 3 of a, which is empty")

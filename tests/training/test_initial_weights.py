@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.training import errors, experiment, initial_weights, validation, variables
+from lingpipe.training import errors, experiment, initial_weights, variables
 
 ALL = [('(.*)', '%s')]
 
@@ -19,7 +19,7 @@ def load(tiny):
         params.task.body.layers[-1].units = units
         for position, name in dict(names).items():
             params.task.body.layers[position].Set(name=name)
-        validation.validate_training_params(params.train, params.eval)
+        experiment.validate_training_params(params.train, params.eval)
         body = experiment.build_task(params, tf.TensorSpec([32, 8, 8, 1])).body
         fresh = {name: variable.numpy() for name, variable in variables.model_variables(body).items()}
         initial_weights.load(params.train, body)

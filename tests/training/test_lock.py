@@ -3,35 +3,35 @@ import os
 
 import pytest
 
-from lingpipe.training import errors, lock
+from lingpipe.training import errors, logdir
 
 
 def test_a_second_holder_is_refused_and_told_who_the_first_is(tmp_path):
     file = str(tmp_path / 'lock')
-    with lock.hold(file, 'logs'):
-        with pytest.raises(errors.TrainingError) as caught, lock.hold(file, 'logs'):
+    with logdir.hold_lock(file, 'logs'):
+        with pytest.raises(errors.TrainingError) as caught, logdir.hold_lock(file, 'logs'):
             pytest.fail('Both hold the lock.')
     assert str(caught.value).startswith(f'--logdir=logs is in use by another training (process {os.getpid()} on ')
     assert str(caught.value).endswith('Wait for its end, stop it, or choose another --logdir; nothing was changed.')
-    with lock.hold(file, 'logs'):
+    with logdir.hold_lock(file, 'logs'):
         pass
 
 
 def test_an_error_inside_the_scope_frees_the_lock(tmp_path):
     file = str(tmp_path / 'lock')
-    with pytest.raises(OSError, match='disk'), lock.hold(file, 'logs'):
+    with pytest.raises(OSError, match='disk'), logdir.hold_lock(file, 'logs'):
         raise OSError('disk')
-    with lock.hold(file, 'logs'):
+    with logdir.hold_lock(file, 'logs'):
         pass
 
 
 def test_what_cannot_be_locked_is_not(tmp_path, monkeypatch):
-    with lock.hold('gs://bucket/lock', 'logs'):
+    with logdir.hold_lock('gs://bucket/lock', 'logs'):
         pass
 
     def refuse(stream, operation):
         raise OSError(37, 'No locks available')
 
     monkeypatch.setattr(fcntl, 'flock', refuse)
-    with lock.hold(str(tmp_path / 'lock'), 'logs'):
+    with logdir.hold_lock(str(tmp_path / 'lock'), 'logs'):
         pass

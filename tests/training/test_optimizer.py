@@ -6,7 +6,7 @@ from tensorflow.python.ops import resource_variable_ops
 
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.tasks import base_task
-from lingpipe.training import optimizer as optimizers
+from lingpipe.training import optimization
 
 DEVICES = ['CPU:1', 'CPU:3', 'CPU:3']
 VALUES = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones([4], np.float32), -np.ones([3, 3], np.float32)]
@@ -26,7 +26,7 @@ def short_name(device):
 
 
 def build(params, variables, **train):
-    return optimizers.build_optimizer(base_task.train_params().Set(optimizer=params, learning_rate=0.1, **train), variables)
+    return optimization.build_optimizer(base_task.train_params().Set(optimizer=params, learning_rate=0.1, **train), variables)
 
 
 def test_slots_live_and_arithmetic_happens_on_the_device_of_the_variable():

@@ -3,7 +3,7 @@ import pytest
 
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.tasks import base_task
-from lingpipe.training import optimizer_slots
+from lingpipe.training import optimization
 
 
 @pytest.mark.parametrize('optimizer, ema_decay, num_slots', [
@@ -15,4 +15,4 @@ from lingpipe.training import optimizer_slots
     (KerasParams(keras.optimizers.Adam), 0.99, 3)])
 def test_tensors_of_the_size_of_a_weight_are_counted(optimizer, ema_decay, num_slots):
     p = base_task.train_params().Set(optimizer=optimizer, ema_decay=ema_decay)
-    assert optimizer_slots.num_slots(p) == num_slots
+    assert optimization.num_slots(p) == num_slots

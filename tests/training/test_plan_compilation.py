@@ -5,7 +5,8 @@ import pytest
 
 from lingpipe import model_registry
 from lingpipe.layers import transformer
-from lingpipe.training import plan_compilation, planning
+from lingpipe.tools.tpu_compile import plan_compilation
+from lingpipe.training import planning
 
 
 @pytest.fixture

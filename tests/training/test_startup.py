@@ -30,7 +30,7 @@ def start(tmp_path):
             {then}
             """))
         program = f"""\
-from lingpipe.training import startup
+from lingpipe.command_line import startup
 startup._NVIDIA_DRIVER = '/nowhere'
 {setup}
 startup.import_tensorflow()

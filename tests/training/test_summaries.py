@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
-from lingpipe.training import errors, summaries
+from lingpipe.training import errors, progress
 
 
 def read(folder):
@@ -43,7 +43,7 @@ def test_evaluation_curves_lie_in_a_folder_of_their_own(finished):
 
 
 def test_what_was_flushed_can_be_read_while_the_writer_lives(tmp_path):
-    writer = summaries.SummaryWriter(tmp_path)
+    writer = progress.SummaryWriter(tmp_path)
     writer.scalars(3, {'a': 1.5, 'b': 2})
     writer.text('told', 'one\n  two')
     writer.flush()
@@ -53,7 +53,7 @@ def test_what_was_flushed_can_be_read_while_the_writer_lives(tmp_path):
 
 
 def test_a_full_disk_is_told_in_one_sentence(tmp_path):
-    writer = summaries.SummaryWriter(tmp_path)
+    writer = progress.SummaryWriter(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)  # stands for the space that is left
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
     try:

@@ -1,8 +1,8 @@
-from lingpipe.training import tables
+from lingpipe import text_tables
 
 
 def test_numbers_stand_to_the_right_and_text_to_the_left():
-    assert tables.table(['layer', 'parameters', 'share'], [['dense', 1234567, 0.25], ['batch_norm', 8, 10.0]]) == (
+    assert text_tables.table(['layer', 'parameters', 'share'], [['dense', 1234567, 0.25], ['batch_norm', 8, 10.0]]) == (
         'layer       parameters  share\n'
         '----------  ----------  -----\n'
         'dense        1,234,567    0.2\n'
@@ -10,7 +10,7 @@ def test_numbers_stand_to_the_right_and_text_to_the_left():
 
 
 def test_a_column_that_is_not_all_numbers_is_text_and_lines_have_no_blanks_at_their_ends():
-    assert tables.table(['a', 'b'], [[1, '-'], [22, 3]]) == (
+    assert text_tables.table(['a', 'b'], [[1, '-'], [22, 3]]) == (
         ' a  b\n'
         '--  -\n'
         ' 1  -\n'
@@ -18,4 +18,4 @@ def test_a_column_that_is_not_all_numbers_is_text_and_lines_have_no_blanks_at_th
 
 
 def test_a_table_without_rows_is_its_header():
-    assert tables.table(['first', 'x'], []) == 'first  x\n-----  -'
+    assert text_tables.table(['first', 'x'], []) == 'first  x\n-----  -'

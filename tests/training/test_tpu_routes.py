@@ -4,7 +4,7 @@ import pytest
 from lingpipe import model_registry
 from lingpipe.layers import transformer
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.training import tpu_routes
+from lingpipe.placements import tpu_routes
 
 MESH = [2, 2, 1, 1]
 

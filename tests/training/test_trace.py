@@ -6,8 +6,9 @@ import json
 import pytest
 from PIL import Image
 
-from lingpipe.schedule.step_times import RECOMPUTE
-from lingpipe.training import errors, trace
+from lingpipe.schedules.step_times import RECOMPUTE
+from lingpipe.tools.trace import trace
+from lingpipe.training import errors
 
 
 def test_a_trace_records_every_step_and_writes_its_files(tiny, tmp_path, capsys):

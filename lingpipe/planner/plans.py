@@ -1,0 +1,253 @@
+"""A plan: one way to put a model on devices, with its memory and its time."""
+
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lingpipe.pipeline import layer_memory, memory_model, partition_table
+from lingpipe.schedules.simulation import StageCosts
+
+# The update reads weight, gradient and slots, and writes weight and slots.
+_TIMES_OF_WEIGHTS, _TIMES_OF_SLOTS = 3, 2
+KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
+
+
+def stage_costs(partitions, ends, layer_times, memories, recompute, accelerator):
+    """Returns the list of `StageCosts`, one a partition, in seconds.
+
+    Args:
+        partitions: list of `PartitionPlan`.
+        ends: list of the end indices of the partitions.
+        layer_times: list of `LayerTime` of all layers, for one micro-batch.
+        memories: list of `LayerMemory` of all layers, for one micro-batch.
+        recompute: 'none', 'stage' or 'layer'.
+        accelerator: `Accelerator`, for what is not the layers' time: sending and the update.
+    """
+    return [_costs(part, layer_times[start:end], memories[end - 1].outputs, recompute, accelerator)
+            for part, start, end in zip(partitions, [0, *ends], ends)]
+
+
+def _costs(part, times, output_bytes, recompute, accelerator):
+    """With 'layer' a first forward pass finds the inputs of the layers, which need not be where B follows its own F, and never
+    runs the last of them; a second one, inside of B, runs only what B reads of each layer."""
+    forward = sum(time.forward_seconds for time in times)
+    backward = sum(time.backward_seconds for time in times)
+    inside = sum(time.recomputed_seconds for time in times) if recompute == 'layer' else 0.0
+    ahead = {'none': 0.0, 'stage': forward, 'layer': forward - times[-1].forward_seconds}[recompute]
+    moved = _TIMES_OF_WEIGHTS * part.gradients + _TIMES_OF_SLOTS * part.slots
+    return StageCosts(
+        forward=forward, backward=backward / 2 + inside, weight_gradient=backward / 2,
+        recompute=ahead, transfer=output_bytes / accelerator.link_bandwidth,
+        update=moved / accelerator.memory_bandwidth)
+
+
+class PartitionPlan(NamedTuple):
+    """One partition; all but `layer_names`, `num_parameters` and `flops` in bytes.
+
+    Attributes:
+        layer_names: names of its layers.
+        num_parameters: number of trainable parameters.
+        flops: floating-point operations of the forward pass of one example.
+        weights: weights, and other variables such as moving averages.
+        slots: what the optimizer keeps beside the weights.
+        gradients: sums of weight gradients.
+        boundary: inputs of the partition, for all micro-batches in flight.
+        working: all other activations and gradients at the fullest moment, see `memory_model`.
+    """
+
+    layer_names: list
+    num_parameters: int
+    flops: int
+    weights: int
+    slots: int
+    gradients: int
+    boundary: int
+    working: int
+
+    @property
+    def total(self):
+        """Bytes of all kinds."""
+        return sum(getattr(self, kind) for kind in KINDS)
+
+
+def plan_partition(analyses, memories, num_live, recompute, num_slots, total):
+    """Sums up the layers of one partition.
+
+    Args:
+        analyses: list of `LayerAnalysis` of its layers.
+        memories: list of their `LayerMemory` for one micro-batch.
+        num_live: the most micro-batches whose activations it keeps at once.
+        recompute: 'none', 'stage' or 'layer'.
+        num_slots: tensors that a device keeps for each weight in the optimizer.
+        total: bytes that it needs, as `MemoryModel` says.
+    """
+    gradients = sum(layer.weights for layer in memories)
+    weights, slots = gradients + sum(layer.state for layer in memories), math.ceil(num_slots * gradients)
+    boundary = _boundary(memories[0], num_live, recompute)
+    return PartitionPlan(
+        layer_names=[layer.name for layer in analyses],
+        num_parameters=sum(layer.num_parameters for layer in analyses),
+        flops=sum(layer.flops.total for layer in analyses),
+        weights=weights, slots=slots, gradients=gradients, boundary=boundary,
+        working=total - weights - slots - gradients - boundary)
+
+
+def _boundary(first, num_live, recompute):
+    """The micro-batch at work needs the inputs only if its backward pass reads them, where others wait for recomputation."""
+    if recompute == 'none':
+        return num_live * first.read_inputs
+    return (num_live - 1) * first.inputs + (first.inputs if recompute == 'layer' else first.read_inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What is known before a plan is made, and is the same for all plans that are compared.
+
+    Attributes:
+        stack: `LayerStack`.
+        accelerator: `Accelerator` of every device.
+        memory_limit: bytes of a device; None: no limit.
+        num_slots: tensors that a device keeps for each weight in the optimizer; replicas share them.
+        dtype: name of the dtype of the largest products.
+        layer_times: function from a micro-batch's size to a measured list of `LayerTime`, or None: not measured.
+        num_replicas: pipelines side by side; all else is that of one of them, with its share of the batch.
+    """
+
+    stack: Any
+    accelerator: Any
+    memory_limit: int | None
+    num_slots: int
+    dtype: str = 'float32'
+    layer_times: Any = None
+    num_replicas: int = 1
+
+    def times(self, micro_batch_size):
+        """Returns the list of `LayerTime` for micro-batches of a size: as measured, else the least possible."""
+        measured = self.layer_times and self.layer_times(micro_batch_size)
+        return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One way to put a model on devices.
+
+    Attributes:
+        setting: `Setting`.
+        schedule: `Schedule`.
+        recompute: 'none', 'stage' or 'layer'.
+        ends: list of the end indices of the partitions, one a stage.
+        is_cut_by_memory: whether the cut had to keep to the memory of a device.
+        partitions: list of `PartitionPlan`, one a stage.
+        timeline: `Timeline` of a step, in seconds.
+    """
+
+    setting: Setting
+    schedule: Any
+    recompute: str
+    ends: list
+    is_cut_by_memory: bool
+    partitions: list
+    timeline: Any
+
+    @property
+    def micro_batch_size(self):
+        """Examples in the largest micro-batch."""
+        return -(-self.setting.stack.batch_size // self.schedule.num_micro_batches)
+
+    @functools.cached_property
+    def device_bytes(self):
+        """Bytes of each device, of all its stages."""
+        sums = [0] * self.schedule.num_devices
+        for stage, part in enumerate(self.partitions):
+            sums[self.schedule.device_of(stage)] += part.total
+        return sums
+
+    @property
+    def fits(self):
+        """Whether every device has room for its stages; True where there is no limit."""
+        limit = self.setting.memory_limit
+        return limit is None or max(self.device_bytes) <= limit
+
+    @property
+    def step_time(self):
+        """Seconds of a training step."""
+        return self.timeline.step_time + self.summing_time
+
+    @property
+    def summing_time(self):
+        """Seconds in which the gradients of all replicas are summed and new weights sent, at least.
+
+        Either moves the share (R - 1) / R of a device's bytes (Thakur et al. 2005, section 4.4: the lower bound of a reduction).
+        """
+        replicas = self.setting.num_replicas
+        num_bytes = [0] * self.schedule.num_devices
+        for stage, part in enumerate(self.partitions):
+            num_bytes[self.schedule.device_of(stage)] += part.gradients
+        return 2 * (replicas - 1) / replicas * max(num_bytes) / self.setting.accelerator.link_bandwidth
+
+    @property
+    def throughput(self):
+        """Examples a second, of all replicas."""
+        return self.setting.num_replicas * self.setting.stack.batch_size / self.step_time
+
+    @property
+    def speedup(self):
+        """How many times as fast as one device that had room for everything and recomputed nothing."""
+        times = self.setting.times(self.micro_batch_size)
+        work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)
+        return work / (self._time_of_actions + self.summing_time)
+
+    @property
+    def _time_of_actions(self):
+        return max(span.end for span in self.timeline.spans)
+
+
+def make_plan(setting, schedule, recompute, partition_by='flops'):
+    """Cuts a model for a schedule and finds out what each device needs and how long a step takes.
+
+    Where the best cut does not fit, the best one of those that fit is taken.
+
+    Args:
+        setting: `Setting`.
+        schedule: `Schedule` of a full batch.
+        recompute: 'none', 'stage' or 'layer'.
+        partition_by: see `GPipeLayer`.
+
+    Returns:
+        `Plan`; where no cut fits, the best without a limit.
+    """
+    size = -(-setting.stack.batch_size // schedule.num_micro_batches)
+    memories, times = setting.stack.memories(size), setting.times(size)
+    model = memory_model.MemoryModel(
+        memories, layer_memory.live_micro_batches(schedule), recompute, setting.num_slots)
+    plans = (_plan(setting, schedule, recompute, ends, limit is not None, memories, times, model)
+             for ends, limit in _cuts(setting, schedule, recompute, partition_by, times, model))
+    first = next(plans)
+    return first if first.fits else next(plans, first)
+
+
+def _cuts(setting, schedule, recompute, partition_by, times, model):
+    extra = partition_table.extra_forwards(schedule, recompute)
+    cut = functools.partial(
+        partition_table.partition_ends, setting.stack.analyses, schedule.num_stages, partition_by, times, extra, model,
+        num_devices=schedule.num_devices)
+    yield cut(memory_limit=None), None
+    if isinstance(partition_by, str):
+        try:
+            yield cut(memory_limit=setting.memory_limit), setting.memory_limit
+        except ValueError:
+            return
+
+
+def _plan(setting, schedule, recompute, ends, is_cut_by_memory, memories, times, model):
+    starts = [0, *ends[:-1]]
+    totals = model(np.arange(len(ends)), np.array(starts), np.array(ends)).tolist()
+    partitions = [
+        plan_partition(
+            setting.stack.analyses[start:end], memories[start:end], live, recompute, setting.num_slots, total)
+        for start, end, live, total in zip(starts, ends, layer_memory.live_micro_batches(schedule), totals)]
+    costs = stage_costs(partitions, ends, times, memories, recompute, setting.accelerator)
+    return Plan(setting, schedule, recompute, ends, is_cut_by_memory, partitions, schedule.simulate(costs))

@@ -1,0 +1,82 @@
+"""Which action each device runs, and in which order.
+
+Pure Python: a schedule can be made, read, simulated and drawn without TensorFlow::
+
+    schedule = make_schedule('1f1b', num_devices=4, num_micro_batches=8)
+    timeline = schedule.simulate()
+    print(timeline.draw(), timeline.bubble_fraction, timeline.peak_activations)
+"""
+
+import importlib
+import inspect
+import pkgutil
+
+from lingpipe import spelling
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.schedules.files import from_csv, from_lists
+from lingpipe.schedules.orders import forward_only, gpipe, interleaved_1f1b, one_forward_one_backward, zb_h1
+from lingpipe.schedules.schedule_type import SCHEDULES, Schedule
+from lingpipe.schedules.simulation import StageCosts
+from lingpipe.schedules.timeline import Span, Timeline
+
+__all__ = [
+    'Action', 'BACKWARD', 'FORWARD', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline', 'WEIGHT', 'forward_only',
+    'from_csv', 'from_lists', 'gpipe', 'interleaved_1f1b', 'make_schedule', 'one_forward_one_backward', 'zb_h1',
+]
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f'{__name__}.{_module.name}')
+
+
+def make_schedule(schedule, num_devices, num_micro_batches, num_virtual_stages=1):
+    """Makes any schedule, from what a user writes into the field `schedule`.
+
+    Args:
+        schedule: a name of `SCHEDULES`, the path of a CSV file, or the list of each device's actions (see
+            `files.py`).
+        num_devices: K, the number of devices.
+        num_micro_batches: M, the number of micro-batches.
+        num_virtual_stages: V, the number of stages on each device.
+
+    Returns:
+        A `Schedule` of K V stages.
+
+    Raises:
+        ValueError: when these do not go together; the message names the nearest that do.
+    """
+    sizes = num_devices, num_micro_batches, num_virtual_stages
+    for field, value in zip(('num_devices', 'num_micro_batches', 'num_virtual_stages'), sizes):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
+    if not isinstance(schedule, str):
+        return _fitting(from_lists(schedule), *sizes)
+    if schedule.endswith('.csv'):
+        return _fitting(from_csv(schedule), *sizes)
+    if schedule not in SCHEDULES:
+        raise ValueError(
+            f'schedule={schedule!r} is unknown: it must be one of {sorted(SCHEDULES)}, the path of a .csv file, or a list of '
+            f"each device's actions{spelling.did_you_mean(schedule, SCHEDULES)}")
+    if _has_virtual_stages(schedule):
+        return SCHEDULES[schedule](*sizes)
+    if num_virtual_stages > 1:
+        others = ' or '.join(f'schedule={name!r}' for name in sorted(SCHEDULES) if _has_virtual_stages(name))
+        raise ValueError(
+            f'num_virtual_stages={num_virtual_stages} does not go with schedule={schedule!r}, which has one stage on each '
+            f'device. Set num_virtual_stages=1, or {others}.')
+    return SCHEDULES[schedule](num_devices, num_micro_batches)
+
+
+def _has_virtual_stages(name):
+    return 'num_virtual_stages' in inspect.signature(SCHEDULES[name]).parameters
+
+
+def _fitting(schedule, num_devices, num_micro_batches, num_virtual_stages):
+    """Returns a user's own schedule if it is for these sizes."""
+    for found, wanted, what, remedy in [
+            (schedule.num_devices, num_devices, 'devices, one a row', 'Use {} devices'),
+            (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}'),
+            (schedule.num_virtual_stages, num_virtual_stages, 'stages on each device', 'Set num_virtual_stages={}')]:
+        if found != wanted:
+            raise ValueError(f'Schedule {schedule.name!r} is for {found} {what}, not for {wanted}. {remedy.format(found)}, or '
+                             f'give an order for {wanted}.')
+    return schedule

@@ -1,0 +1,171 @@
+"""The schedules with a name, each a function of the number of devices and micro-batches."""
+
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.schedules.schedule_type import Schedule, named
+
+
+@named('gpipe')
+def gpipe(num_devices, num_micro_batches):
+    """All forward passes, then all backward passes, last micro-batch first (GPipe, arXiv 1811.06965, Figure 2c).
+
+    Every device keeps the activations of all M micro-batches. Three devices, four micro-batches, a B as long as two Fs::
+
+        device 0  F0F1F2F3............B3--B2--B1--B0--
+        device 1  ..F0F1F2F3......B3--B2--B1--B0--....
+        device 2  ....F0F1F2F3B3--B2--B1--B0--........
+
+    Args:
+        num_devices: K, the number of stages, one on each device.
+        num_micro_batches: M, the number of micro-batches.
+
+    Returns:
+        A `Schedule`.
+    """
+    return _one_stage_a_device('gpipe', num_micro_batches, [
+        _actions(FORWARD, stage, range(num_micro_batches)) + _actions(BACKWARD, stage, reversed(range(num_micro_batches)))
+        for stage in range(num_devices)])
+
+
+@named('1f1b')
+def one_forward_one_backward(num_devices, num_micro_batches):
+    """1F1B: as early a backward pass as possible, then forward and backward in turn (Megatron, arXiv 2104.04473, Figure 4).
+
+    It waits as long as GPipe, but device i, counted from 0, never keeps the activations of more than min(K - i, M)
+    micro-batches, however large M is::
+
+        device 0  F0F1F2........B0--F3B1--..B2--..B3--
+        device 1  ..F0F1....B0--F2B1--F3B2--..B3--....
+        device 2  ....F0B0--F1B1--F2B2--F3B3--........
+
+    Args:
+        num_devices: K, the number of stages, one on each device.
+        num_micro_batches: M, the number of micro-batches.
+
+    Returns:
+        A `Schedule`.
+    """
+    return _one_stage_a_device(
+        '1f1b', num_micro_batches,
+        [_one_forward_one_backward_on(stage, num_devices, num_micro_batches) for stage in range(num_devices)])
+
+
+@named('interleaved_1f1b')
+def interleaved_1f1b(num_devices, num_micro_batches, num_virtual_stages):
+    """1F1B with V smaller stages on each device, in a loop: stage s on device s % K (Megatron, section 2.2).
+
+    A device waits a V-th of the time that it waits in 1F1B; boundary tensors cross V times as often, and device i keeps the
+    activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) micro-batches through one of its V stages. Two devices with two
+    stages each, four micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
+
+        device 0  0F0-0F1-2F0-2F1-0F2-....2B0-----0F3-2B1-----2F2-0B0-----2F3-0B1-----....2B2-----....2B3-----0B2-----0B3-----
+        device 1  ....1F0-1F1-3F0-3B0-----3F1-3B1-----1F2-1B0-----1F3-1B1-----3F2-3B2-----3F3-3B3-----1B2-----1B3-----........
+
+    Args:
+        num_devices: K, the number of devices.
+        num_micro_batches: M, a multiple of K.
+        num_virtual_stages: V, the number of stages on each device, 2 or more.
+
+    Returns:
+        A `Schedule` of K V stages.
+
+    Raises:
+        ValueError: when M is no multiple of K, or V is 1.
+    """
+    _check_interleaving(num_devices, num_micro_batches, num_virtual_stages)
+    chunks = range(num_virtual_stages)
+    devices = []
+    for device in range(num_devices):
+        forward = _in_rounds(FORWARD, device, num_devices, num_micro_batches, chunks)
+        backward = _in_rounds(BACKWARD, device, num_devices, num_micro_batches, chunks[::-1])
+        devices.append(_in_turn(forward, backward, 2 * (num_devices - 1 - device) + (num_virtual_stages - 1) * num_devices))
+    return Schedule('interleaved_1f1b', num_devices * num_virtual_stages, num_micro_batches, tuple(devices))
+
+
+@named('zb_h1')
+def zb_h1(num_devices, num_micro_batches):
+    """1F1B with the backward pass split: B, which others wait for, first; W fills what was bubble (ZB-H1).
+
+    Zero Bubble, arXiv 2401.10241, section 2.1. Device i, counted from 0, runs the W of a micro-batch i micro-batches after
+    its B. Equal stages wait (K - 1)(T_F + T_B - min(T_F, T_B, T_W)) where M >= K, and where M < K and all three are equal,
+    K - M forward passes longer. It keeps as many activations as 1F1B, and besides, on device i, what the Ws of up to i + 1
+    micro-batches need::
+
+        device 0  F0F1F2....B0W0F3B1W1B2W2B3W3
+        device 1  ..F0F1..B0F2B1W0F3B2W1B3W2W3
+        device 2  ....F0B0F1B1F2B2W0F3B3W1W2W3
+
+    Args:
+        num_devices: K, the number of stages, one on each device.
+        num_micro_batches: M, the number of micro-batches.
+
+    Returns:
+        A `Schedule` that splits the backward pass.
+    """
+    return _one_stage_a_device('zb_h1', num_micro_batches, [
+        _with_delayed_weight_gradients(_one_forward_one_backward_on(stage, num_devices, num_micro_batches), stage)
+        for stage in range(num_devices)])
+
+
+def forward_only(num_devices, num_micro_batches):
+    """The order of inference: every micro-batch goes through the stages one after the other.
+
+    Args:
+        num_devices: K, the number of stages, one on each device.
+        num_micro_batches: M, the number of micro-batches.
+
+    Returns:
+        A `Schedule` without backward actions.
+    """
+    return gpipe(num_devices, num_micro_batches).forward_only()
+
+
+def _one_stage_a_device(name, num_micro_batches, devices):
+    return Schedule(name, len(devices), num_micro_batches, tuple(map(tuple, devices)))
+
+
+def _actions(kind, stage, micro_batches):
+    return tuple(Action(kind, stage, micro_batch) for micro_batch in micro_batches)
+
+
+def _one_forward_one_backward_on(stage, num_devices, num_micro_batches):
+    micro_batches = range(num_micro_batches)
+    return _in_turn(_actions(FORWARD, stage, micro_batches), _actions(BACKWARD, stage, micro_batches), num_devices - 1 - stage)
+
+
+def _in_turn(forward, backward, num_warm_up):
+    """`num_warm_up` forward actions, then one forward and one backward in turn, then what is left of the backward ones."""
+    num_turns = max(len(forward) - num_warm_up, 0)
+    turns = [action for pair in zip(forward[num_warm_up:], backward) for action in pair]
+    return (*forward[:num_warm_up], *turns, *backward[num_turns:])
+
+
+def _in_rounds(kind, device, num_devices, num_micro_batches, chunks):
+    """K micro-batches go through one stage of the device, then through the next; then the next K micro-batches come."""
+    return [Action(kind, chunk * num_devices + device, micro_batch)
+            for first in range(0, num_micro_batches, num_devices)
+            for chunk in chunks
+            for micro_batch in range(first, first + num_devices)]
+
+
+def _with_delayed_weight_gradients(actions, delay):
+    """Puts the W of each micro-batch after the B that comes `delay` micro-batches later, the last ones at the end."""
+    weight_gradients = iter([action._replace(kind=WEIGHT) for action in actions if action.kind == BACKWARD])
+    order = []
+    for action in actions:
+        order.append(action)
+        if action.kind == BACKWARD and action.micro_batch >= delay:
+            order.append(next(weight_gradients))
+    return (*order, *weight_gradients)
+
+
+def _check_interleaving(num_devices, num_micro_batches, num_virtual_stages):
+    if num_virtual_stages < 2:
+        raise ValueError(
+            f"num_virtual_stages={num_virtual_stages} leaves schedule='interleaved_1f1b' nothing to interleave: it must be 2 "
+            "or more. Set num_virtual_stages=2, or schedule='1f1b'.")
+    if num_micro_batches % num_devices:
+        fewer = num_micro_batches // num_devices * num_devices
+        nearest = ' or '.join(str(number) for number in (fewer, fewer + num_devices) if number)
+        raise ValueError(
+            f"num_micro_batches={num_micro_batches} is not possible with schedule='interleaved_1f1b' over {num_devices} "
+            f'devices: it must be a multiple of {num_devices}. Set num_micro_batches to {nearest}.')

@@ -1,0 +1,260 @@
+"""The type of every schedule, and the table of those that have a name."""
+
+import csv
+import dataclasses
+import functools
+import itertools
+
+from lingpipe.schedules import simulation
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, needs
+
+SCHEDULES = {}
+
+
+def named(name):
+    """Returns a decorator that lets users choose a schedule by name.
+
+    Every module of this folder is imported, so a new schedule is one new file here.
+
+    Args:
+        name: value of the field `schedule`. The function takes `(num_devices, num_micro_batches)`, and `num_virtual_stages` as
+            a third argument where a device has several stages, and returns a `Schedule`.
+    """
+    def enter(make):
+        SCHEDULES[name] = make
+        return make
+
+    return enter
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """For each device the ordered list of its actions.
+
+    Attributes:
+        name: name of the schedule, such as 'gpipe', or the path that it was read from.
+        num_stages: number of stages, V for each device.
+        num_micro_batches: number of micro-batches.
+        device_actions: for each device, the tuple of its `Action`s in the order in which it runs them.
+    """
+
+    name: str
+    num_stages: int
+    num_micro_batches: int
+    device_actions: tuple
+
+    @property
+    def num_devices(self):
+        """K, the number of devices."""
+        return len(self.device_actions)
+
+    @property
+    def num_virtual_stages(self):
+        """V, the number of stages that each device holds."""
+        return self.num_stages // self.num_devices
+
+    @functools.cached_property
+    def splits_backward(self):
+        """Whether there are W actions; if so, a B computes the gradients by inputs alone."""
+        return any(action.kind == WEIGHT for action in self._actions())
+
+    def device_of(self, stage):
+        """Returns the index of the device that runs a stage; `stage % K` in every schedule but a user's own."""
+        return self._devices[stage]
+
+    def execution_order(self, waits_for_more=None):
+        """Returns one global order of all actions that keeps each device's order and every data dependency.
+
+        Args:
+            waits_for_more: function from an action to a list of further actions that have to come before it, or None.
+
+        Raises:
+            ValueError: when the devices would wait for each other for ever.
+        """
+        positions = [0] * self.num_devices
+        done, order = set(), []
+        num_actions = sum(map(len, self.device_actions))
+        while len(order) < num_actions:
+            before = len(order)
+            for device, actions in enumerate(self.device_actions):
+                while positions[device] < len(actions):
+                    action = actions[positions[device]]
+                    if not done.issuperset([*self.dependencies(action), *(waits_for_more(action) if waits_for_more else [])]):
+                        break
+                    done.add(action)
+                    order.append(action)
+                    positions[device] += 1
+            if len(order) == before and waits_for_more:
+                raise ValueError(f'Schedule {self.name!r} has no order in which actions wait for so many others.')
+            if len(order) == before:
+                raise ValueError(_describe_deadlock(self, positions))
+        return order
+
+    def dependencies(self, action):
+        """Returns the list of actions whose results an action works on."""
+        return needs(action, self.num_stages)
+
+    def backwards(self):
+        """Returns the set of all backward actions."""
+        return frozenset(action for action in self._actions() if action.kind == BACKWARD)
+
+    def backwards_after_own_forward(self):
+        """Returns the backward actions that run right after their own forward action on the same device.
+
+        Nothing need be recomputed there: the activations are still at hand (torchgpipe calls this 'except_last').
+        """
+        return frozenset(
+            later
+            for actions in self.device_actions
+            for earlier, later in itertools.pairwise(actions)
+            if later.kind == BACKWARD and earlier == later._replace(kind=FORWARD))
+
+    def peak_memory(self, activations=1.0, weight_gradient_inputs=0.0):
+        """Returns for each device the largest memory that the order of its actions makes it hold.
+
+        Activations live from F to the end of B; a B that is split leaves what its W needs, which lives to the end of W.
+
+        Args:
+            activations: size of the activations of one micro-batch through all stages of a device, M_B in Zero Bubble
+                (arXiv 2401.10241, section 2.3); each of V virtual stages has a V-th of it.
+            weight_gradient_inputs: size of what B leaves for W, M_W there.
+
+        Returns:
+            Tuple of floats, one a device.
+        """
+        if not self.backwards():
+            return (activations / self.num_virtual_stages,) * self.num_devices
+        left = weight_gradient_inputs if self.splits_backward else 0.0
+        changes = {FORWARD: activations, BACKWARD: left - activations, WEIGHT: -left}
+        return tuple(
+            max(itertools.accumulate(changes[action.kind] for action in actions)) / self.num_virtual_stages
+            for actions in self.device_actions)
+
+    def for_num_micro_batches(self, num_micro_batches):
+        """Returns the schedule of a smaller batch: this one without the actions of the micro-batches that it lacks.
+
+        What is left of an order that ends is an order that ends, and holds no more memory: no micro-batch needs another.
+
+        Args:
+            num_micro_batches: number of micro-batches, 1 to M.
+
+        Raises:
+            ValueError: when there would be more micro-batches than here, or none.
+        """
+        if not 1 <= num_micro_batches <= self.num_micro_batches:
+            raise ValueError(
+                f'Schedule {self.name!r} is for 1 to {self.num_micro_batches} micro-batches, not {num_micro_batches}. '
+                f'Make one for {num_micro_batches}.')
+        return self._filtered(lambda action: action.micro_batch < num_micro_batches, num_micro_batches=num_micro_batches)
+
+    def forward_only(self):
+        """Returns the schedule of inference: this one without its backward actions."""
+        return self._filtered(lambda action: action.kind == FORWARD, name='forward_only')
+
+    def forward_then_backward(self):
+        """Returns this schedule with all forward actions first, then the backward actions in reverse, as GPipe does.
+
+        It is the order for a loss that is computed outside of the pipeline, from the outputs of all micro-batches. Nothing
+        is split.
+        """
+        forward = self.forward_only()
+        return dataclasses.replace(forward, name='gpipe', device_actions=tuple(
+            actions + tuple(action._replace(kind=BACKWARD) for action in reversed(actions))
+            for actions in forward.device_actions))
+
+    def simulate(self, costs=None, recompute_after_own_forward=False):
+        """Returns the `Timeline` of one step, as `simulation.simulate` describes it."""
+        return simulation.simulate(self, costs, recompute_after_own_forward)
+
+    def to_csv(self, path):
+        """Writes the schedule as a table that `from_csv` reads: one row a device, one action a cell."""
+        with open(path, 'w', encoding='utf-8', newline='') as file:
+            csv.writer(file, lineterminator='\n').writerows(self.device_actions)
+
+    def _actions(self):
+        return itertools.chain.from_iterable(self.device_actions)
+
+    @functools.cached_property
+    def _devices(self):
+        return {action.stage: device for device, actions in enumerate(self.device_actions) for action in actions}
+
+    def _filtered(self, keep, **changes):
+        return dataclasses.replace(
+            self, device_actions=tuple(tuple(filter(keep, actions)) for actions in self.device_actions), **changes)
+
+
+def _describe_deadlock(schedule, positions):
+    """Returns a sentence about devices that wait for each other in a circle.
+
+    ::
+
+        device 0  0F0  0B0* 0F1         0B0 waits for 1B0,
+        device 1  1F0  1F1* 1B0 1B1     which comes after 1F1, which waits for 0F1, which comes after 0B0
+
+    Args:
+        schedule: `Schedule`.
+        positions: for each device, the number of actions that it can run before it waits for ever.
+    """
+    places = {action: (device, position) for device, actions in enumerate(schedule.device_actions)
+              for position, action in enumerate(actions)}
+    circle = _circle(schedule, positions, places)
+    waits = '; '.join(_describe_wait(schedule, positions, places, device, missing) for device, missing in circle)
+    return f'Schedule {schedule.name!r} never ends: {waits}. {_advice(schedule, positions, places, circle)}'
+
+
+def _circle(schedule, positions, places):
+    """List of (device, action that it waits for): each action is still to come on the next device of the list."""
+    device = next(device for device, actions in enumerate(schedule.device_actions) if positions[device] < len(actions))
+    seen = {}
+    while device not in seen:
+        seen[device] = _missing(schedule, positions, places, device)
+        if seen[device] not in places:
+            return [(device, seen[device])]
+        device = places[seen[device]][0]
+    links = list(seen.items())
+    return links[list(seen).index(device):]
+
+
+def _missing(schedule, positions, places, device):
+    waiting = schedule.device_actions[device][positions[device]]
+    return next(action for action in schedule.dependencies(waiting) if not _is_done(action, positions, places))
+
+
+def _is_done(action, positions, places):
+    if action not in places:
+        return False
+    device, position = places[action]
+    return position < positions[device]
+
+
+def _describe_wait(schedule, positions, places, device, missing):
+    position = positions[device]
+    where = 'no device runs'
+    if missing in places:
+        where = 'device {} runs at position {}'.format(*places[missing])
+    return f'device {device} waits at position {position}, {schedule.device_actions[device][position]}, for {missing}, which {where}'
+
+
+def _advice(schedule, positions, places, circle):
+    _, first = circle[0]
+    if first not in places:
+        return f'Add {first} to the device of its stage.'
+    # Data dependencies alone never run in a circle: at least one of these actions is free to move ahead.
+    missing, waiting, device = next(
+        link for link in (_link(schedule, positions, places, missing) for _, missing in circle) if not _follows(*link[:2]))
+    return f'Move {missing} ahead of {waiting} on device {device}, for instance.'
+
+
+def _link(schedule, positions, places, missing):
+    """An action that is waited for, what its device waits at instead, and that device."""
+    device = places[missing][0]
+    return missing, schedule.device_actions[device][positions[device]], device
+
+
+def _follows(later, earlier):
+    """Whether data make `later` come after `earlier`, or they are the same."""
+    if later.micro_batch != earlier.micro_batch or earlier.kind not in (FORWARD, BACKWARD):
+        return False
+    if later.kind == earlier.kind:
+        return later.stage >= earlier.stage if later.kind == FORWARD else later.stage <= earlier.stage
+    return earlier.kind == FORWARD

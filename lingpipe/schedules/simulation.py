@@ -1,0 +1,158 @@
+"""How long a step takes and where devices wait, from what stages cost or from durations that were measured."""
+
+import dataclasses
+import math
+
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT
+from lingpipe.schedules.step_times import RECOMPUTE
+from lingpipe.schedules.timeline import Span, Timeline
+
+
+@dataclasses.dataclass(frozen=True)
+class StageCosts:
+    """What one micro-batch costs in a stage, and the stage in a step; all in one unit of time, such as milliseconds.
+
+    Attributes:
+        forward: time of F.
+        backward: time of the gradients by inputs.
+        weight_gradient: time of the gradients by weights: a W, or a part of B where the schedule does not split.
+        recompute: time to compute the activations again, before B and without its gradients; 0 where they are kept.
+        transfer: time for the stage's output to reach the next stage's device, and for the gradient of it to come back.
+        update: time to update the stage's weights, once a step.
+    """
+
+    forward: float = 1.0
+    backward: float = 1.0
+    weight_gradient: float = 1.0
+    recompute: float = 0.0
+    transfer: float = 0.0
+    update: float = 0.0
+
+    def __post_init__(self):
+        for field, value in dataclasses.asdict(self).items():
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f'{field}={value!r} is no time: it must be a finite number of 0 or more. Measure it again.')
+
+    def scaled(self, factor):
+        """Returns the costs of a stage that is `factor` times as large."""
+        return StageCosts(*(value * factor for value in dataclasses.astuple(self)))
+
+
+def simulate(schedule, costs=None, recompute_after_own_forward=False):
+    """Runs a schedule on paper: each action starts as soon as its device is free and its data are there.
+
+    Recomputation is an action of its own before its B. It waits for its turn on the device, as in the `Execution`, but not
+    for gradients, so that it fills a part of the time in which the device would wait::
+
+        device 0  F0F1......B1--R0B0--      B1 follows its own F1: its activations are still at hand
+        device 1  ..F0F1B1--R0B0--....
+
+    Sending keeps no device busy. The updates begin when every device has finished its actions, since the norm that clips
+    gradients takes all of them.
+
+    Args:
+        schedule: `Schedule`.
+        costs: `StageCosts` of every stage, or a list of them, one a stage; None: F, B and W take 1 each for all V stages of
+            a device together.
+        recompute_after_own_forward: whether recomputation is done also where a B directly follows its own F, although the
+            activations are still at hand there.
+
+    Returns:
+        `Timeline`.
+
+    Raises:
+        ValueError: when there are costs for another number of stages, or the schedule never ends.
+    """
+    costs = _costs_of_stages(schedule, costs)
+    durations = _durations(schedule, costs, recompute_after_own_forward)
+    updates = [0.0] * schedule.num_devices
+    for stage, cost in enumerate(costs):
+        updates[schedule.device_of(stage)] += cost.update
+    return Timeline(schedule, run(schedule, durations, [cost.transfer for cost in costs]), tuple(updates))
+
+
+def run(schedule, durations, transfers=None):
+    """Starts each action of a schedule as soon as its device is free and its data are there.
+
+    Args:
+        schedule: `Schedule`.
+        durations: dictionary from `Action` to its time; an action that it lacks takes none. Recomputations are actions of
+            kind `RECOMPUTE`.
+        transfers: for each stage, `StageCosts.transfer`; None: sending takes no time.
+
+    Returns:
+        Tuple of `Span`s that begin at 0, in the order of their starts.
+    """
+    free, ends, spans = [0.0] * schedule.num_devices, {}, []
+    transfers = transfers or [0.0] * schedule.num_stages
+
+    def start(device, action, arrivals):
+        begin = max([free[device], *arrivals])
+        ends[action] = free[device] = begin + durations.get(action, 0.0)
+        spans.append(Span(device, action, begin, ends[action]))
+
+    for action in schedule.execution_order():
+        device, recomputation = schedule.device_of(action.stage), action._replace(kind=RECOMPUTE)
+        if action.kind == BACKWARD and recomputation in durations:
+            start(device, recomputation, [])
+        start(device, action, [ends[needed] + _transfer(schedule, transfers, needed.stage, action.stage)
+                               for needed in schedule.dependencies(action)])
+    return tuple(sorted(spans, key=lambda span: (span.start, span.end, span.device)))
+
+
+def _costs_of_stages(schedule, costs):
+    if costs is None:
+        costs = StageCosts().scaled(1 / schedule.num_virtual_stages)
+    if isinstance(costs, StageCosts):
+        return [costs] * schedule.num_stages
+    if len(costs) != schedule.num_stages:
+        raise ValueError(
+            f'costs has {len(costs)} entries, the schedule {schedule.num_stages} stages '
+            f'({schedule.num_virtual_stages} on each device). Give one StageCosts for each stage, or one for all.')
+    return list(costs)
+
+
+def _durations(schedule, costs, recompute_after_own_forward):
+    durations = {action: _duration(action.kind, costs[action.stage], schedule.splits_backward)
+                 for actions in schedule.device_actions for action in actions}
+    kept = frozenset() if recompute_after_own_forward else schedule.backwards_after_own_forward()
+    durations.update({action._replace(kind=RECOMPUTE): costs[action.stage].recompute
+                      for action in schedule.backwards() - kept if costs[action.stage].recompute})
+    return durations
+
+
+def _duration(kind, cost, splits_backward):
+    backward = cost.backward + (0.0 if splits_backward else cost.weight_gradient)
+    return {FORWARD: cost.forward, BACKWARD: backward, WEIGHT: cost.weight_gradient}[kind]
+
+
+def _transfer(schedule, transfers, source, target):
+    """Time between two stages: what the earlier one's output takes, in both directions."""
+    if schedule.device_of(source) == schedule.device_of(target):
+        return 0.0
+    return transfers[min(source, target)]
+
+
+from lingpipe.schedules.step_times import StepTimes
+
+
+def replay(schedule, durations, update=(0.0, 0.0)):
+    """Runs a schedule on paper, with no time between the end of an action and the start of those that waited for it.
+
+    Unlike `simulation.simulate`, which knows the costs of stages, it takes a duration for each action. Replicas do not wait for
+    each other before the updates.
+
+    Args:
+        schedule: `Schedule` of each replica.
+        durations: for each replica, the dictionary from `Action` to seconds; an action that it lacks takes none. Recomputations
+            are actions of kind `RECOMPUTE`.
+        update: seconds from the end of the last action to the begin of the updates, and what an update takes.
+
+    Returns:
+        `StepTimes` that begin at 0.
+    """
+    spans = [span._replace(device=replica * schedule.num_devices + span.device)
+             for replica, seconds in enumerate(durations) for span in run(schedule, seconds)]
+    begin = max(span.end for span in spans) + update[0]
+    updates = ((begin, begin + update[1]),) * (len(durations) * schedule.num_devices)
+    return StepTimes(schedule, tuple(sorted(spans, key=lambda span: span.start)), updates, len(durations))

@@ -1,0 +1,129 @@
+"""When each device ran each action of a step, simulated or measured, and what follows from that."""
+
+import dataclasses
+from typing import NamedTuple
+
+from lingpipe.schedules.actions import Action
+
+_MOST_COLUMNS = 160
+
+
+class Span(NamedTuple):
+    """One action's time on its device.
+
+    Attributes:
+        device: index of the device; the devices of several replicas are numbered one replica after the other.
+        action: `Action`.
+        start: time when it began, in the unit of the costs.
+        end: time when it ended.
+    """
+
+    device: int
+    action: Action
+    start: float
+    end: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """The course of one step, simulated, or measured by whoever gives the spans.
+
+    Attributes:
+        schedule: `Schedule` that was run.
+        spans: tuple of `Span`s, one an action, recomputations among them, in the order of their starts.
+        updates: for each device, the time of its weight update, which begins when all devices have finished their actions.
+    """
+
+    schedule: object
+    spans: tuple
+    updates: tuple
+
+    @property
+    def num_devices(self):
+        """How many devices there are, those of all replicas."""
+        return len(self.updates)
+
+    @property
+    def step_time(self):
+        """From the start of the first action to the end of the last update."""
+        return self._actions_time + max(self.updates)
+
+    @property
+    def busy_times(self):
+        """For each device, the time in which it works, its update included."""
+        busy = list(self.updates)
+        for span in self.spans:
+            busy[span.device] += span.end - span.start
+        return tuple(busy)
+
+    @property
+    def bubble_time(self):
+        """Idle time of a device, the mean of all devices."""
+        return max(self.step_time - self._mean_busy_time, 0.0)
+
+    @property
+    def bubble_fraction(self):
+        """Idle share of the step, the mean of all devices."""
+        return self.bubble_time / self.step_time if self.step_time else 0.0
+
+    @property
+    def bubble_over_ideal(self):
+        """Idle time over the time of a step without any, as in Megatron (arXiv 2104.04473, section 2.2)."""
+        return self.bubble_time / self._mean_busy_time if self._mean_busy_time else 0.0
+
+    @property
+    def peak_activations(self):
+        """For each device the most activations that live at once, in those of one micro-batch through all its stages."""
+        return self.schedule.peak_memory(activations=1.0)
+
+    @property
+    def peak_weight_gradient_inputs(self):
+        """For each device the most micro-batches between B and W, where the schedule splits them."""
+        return self.schedule.peak_memory(activations=0.0, weight_gradient_inputs=1.0)
+
+    def draw(self, num_columns=None):
+        """Draws one row a device: an action's name where it begins, '-' to its end, '.' where the device is idle.
+
+        Stages are named where a device holds several. A name that has no room is cut down to its kind. 'U' is the update.
+
+        Args:
+            num_columns: number of characters for the whole step; None: as many as the names need, 160 at most.
+
+        Returns:
+            Text of as many lines as there are devices.
+        """
+        columns = num_columns or self._natural_num_columns()
+        width = len(str(self.num_devices - 1))
+        return '\n'.join(f'device {device:<{width}}  {self._draw_device(device, columns)}' for device in range(self.num_devices))
+
+    @property
+    def _actions_time(self):
+        return max(span.end for span in self.spans) - self._start
+
+    @property
+    def _start(self):
+        return min(span.start for span in self.spans)
+
+    @property
+    def _mean_busy_time(self):
+        return sum(self.busy_times) / self.num_devices
+
+    def _natural_num_columns(self):
+        gap = int(self.schedule.num_virtual_stages > 1)
+        scales = [(len(self._label(span.action)) + gap) / (span.end - span.start)
+                  for span in self.spans if span.end > span.start]
+        return min(round(max(scales) * self.step_time), _MOST_COLUMNS) if scales else _MOST_COLUMNS
+
+    def _label(self, action):
+        return str(action) if self.schedule.num_virtual_stages > 1 else f'{action.kind}{action.micro_batch}'
+
+    def _draw_device(self, device, num_columns):
+        blocks = [(self._label(span.action), span.action.kind, span.start - self._start, span.end - self._start)
+                  for span in self.spans if span.device == device]
+        blocks.append(('U', 'U', self._actions_time, self._actions_time + self.updates[device]))
+        row, columns_per_time = ['.'] * num_columns, num_columns / (self.step_time or 1.0)
+        for label, kind, start, end in blocks:
+            first, last = (round(moment * columns_per_time) for moment in (start, end))
+            room = last - first
+            row[first:last] = (label if len(label) <= room else kind[:room]).ljust(room, '-')
+        return ''.join(row)

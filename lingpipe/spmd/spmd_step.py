@@ -1,0 +1,141 @@
+"""A training step of an SPMD pipeline as one function of tensors: forward, backward, clip and update."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lingpipe.optimizers import pure_optimizer
+
+
+class SpmdState(NamedTuple):
+    """All that a step changes.
+
+    Attributes:
+        stages: list of tensors `[K, ...]`, a weight of every stage each.
+        outer: list of tensors, the other weights.
+        stage_slots: for each of `stages`, the list of the optimizer's slots `[K, ...]`.
+        outer_slots: for each of `outer`, the list of its slots.
+        step: int64 scalar, the number of steps done.
+    """
+
+    stages: list
+    outer: list
+    stage_slots: list
+    outer_slots: list
+    step: tf.Tensor
+
+
+class OneReplica:
+    """What a step asks of the replicas that it runs on, where there is one."""
+
+    def sum_over_replicas(self, tensors):
+        return tensors
+
+    def replica_index(self):
+        return 0
+
+
+class SpmdStep:
+    """Trains all stages in one program; what belongs to a stage stays on its core, slots and update included.
+
+    Args:
+        pipeline: `spmd_pipeline.SpmdPipeline`.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}`.
+        optimizer: `keras.optimizers.Optimizer` without slots.
+        seed: integer that random numbers depend on.
+        clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
+        replicas: the replicas that run the step, each on rows of its own, as `SpmdCores` or `OneReplica`.
+    """
+
+    def __init__(self, pipeline, loss, optimizer, seed=0, clip_gradient_norm_to_value=0.0, replicas=None):
+        self._pipeline, self._loss, self._seed = pipeline, loss, seed
+        self._limit = clip_gradient_norm_to_value
+        self._replicas = replicas or OneReplica()
+        self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
+
+    def variables(self):
+        """Returns the Keras variables whose values a state holds: an `SpmdState` with a list of K in the place of `[K, ...]`."""
+        pipeline, slots = self._pipeline, self._optimizer.slots
+        return SpmdState(
+            pipeline.stage_variables, pipeline.outer_variables,
+            [[list(row) for row in zip(*map(slots, variables))] for variables in pipeline.stage_variables],
+            [slots(variable) for variable in pipeline.outer_variables], None)
+
+    def state_specs(self):
+        """Returns the `SpmdState` of `tf.TensorSpec`."""
+        num_stages, variables = self._pipeline.num_stages, self.variables()
+
+        def of_row(row):
+            return tf.TensorSpec([num_stages, *row[0].shape], row[0].dtype)
+
+        def of_one(variable):
+            return tf.TensorSpec(variable.shape, variable.dtype)
+
+        return SpmdState(list(map(of_row, variables.stages)), list(map(of_one, variables.outer)),
+                         [list(map(of_row, rows)) for rows in variables.stage_slots],
+                         [list(map(of_one, row)) for row in variables.outer_slots], tf.TensorSpec([], tf.int64))
+
+    def __call__(self, state, x, targets):
+        """Does one step; where the loss or a gradient is not finite, nothing changes.
+
+        Args:
+            state: `SpmdState` of tensors, the same on every replica.
+            x: nest of tensors `[batch, ...]`, the rows of a replica.
+            targets: nest of tensors `[batch, ...]`.
+
+        Returns:
+            The new `SpmdState`, and a dictionary of float32 scalars: the means of the metrics over the rows of all replicas, and
+            'gradient_norm'.
+        """
+        state = self._placed(state)
+        sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
+        norm = tf.sqrt(tf.add_n([2.0 * tf.nn.l2_loss(each) for each in [*stage_gradients, *outer_gradients]]))
+        metrics = {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
+        scale = self._limit / tf.maximum(norm, self._limit) if self._limit else tf.ones([])
+        learning_rate = self._optimizer.learning_rate(state.step)
+        stages, stage_slots = self._update_stages(state, [each * scale for each in stage_gradients], learning_rate)
+        outer, outer_slots = self._update_all(
+            self._pipeline.outer_variables, state.outer, [each * scale for each in outer_gradients], state.outer_slots,
+            state.step, learning_rate)
+        new = self._placed(SpmdState(stages, outer, stage_slots, outer_slots, state.step + 1))
+        is_finite = tf.math.is_finite(metrics['loss']) & tf.math.is_finite(norm)
+        return (tf.nest.map_structure(lambda after, before: tf.where(is_finite, after, before), new, state),
+                {**metrics, 'gradient_norm': norm})
+
+    def _gradients(self, state, x, targets):
+        """Returns metric sums, and gradients of the mean loss, over the rows of all replicas; every replica draws its own numbers."""
+        seed = tf.cast(self._seed + self._replicas.replica_index() * 2**32, tf.int64)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([state.stages, state.outer])
+            sums = self._pipeline.metrics(
+                self._loss, state.stages, state.outer, x, targets, tf.stack([seed, state.step]))
+        gradients = tape.gradient(sums['loss'][0], [state.stages, state.outer], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        sums, gradients = self._replicas.sum_over_replicas((sums, self._placed_gradients(gradients)))
+        weight = sums['loss'][1]
+        stages, outer = self._placed_gradients(tf.nest.map_structure(
+            lambda gradient: tf.math.divide_no_nan(gradient, tf.cast(weight, gradient.dtype)), gradients))
+        return sums, stages, outer
+
+    def _placed_gradients(self, gradients):
+        stages, outer = gradients
+        return list(map(self._pipeline.place_stages, stages)), list(map(self._pipeline.place_outer, outer))
+
+    def _update_stages(self, state, gradients, learning_rate):
+        """Each stage alone, since some optimizers look at the norm of a layer's weight."""
+        first = [row[0] for row in self._pipeline.stage_variables]
+        if not first:
+            return [], []
+        return tf.vectorized_map(
+            lambda given: self._update_all(first, *given, state.step, learning_rate), (state.stages, gradients, state.stage_slots),
+            fallback_to_while_loop=False)
+
+    def _update_all(self, variables, values, gradients, slots, step, learning_rate):
+        updated = [self._optimizer.update(*row, step, learning_rate) for row in zip(variables, values, gradients, slots)]
+        return [value for value, _ in updated], [new for _, new in updated]
+
+    def _placed(self, state):
+        place_stages, place_outer = self._pipeline.place_stages, self._pipeline.place_outer
+        return SpmdState(
+            list(map(place_stages, state.stages)), list(map(place_outer, state.outer)),
+            [list(map(place_stages, slots)) for slots in state.stage_slots],
+            [list(map(place_outer, slots)) for slots in state.outer_slots], state.step)

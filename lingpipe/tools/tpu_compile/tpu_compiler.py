@@ -1,0 +1,285 @@
+"""The TPU compiler without a TPU: what a program needs of a device's memory, and what becomes of its operations."""
+
+import gzip
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+from lingpipe import spelling
+from lingpipe.tools.tpu_compile import tpu_hlo
+
+# Bytes that the compiler of libtpu 0.0.51 has to give, by its own error messages: less than the maker's figures, and on v4 a
+# core's, not a chip's.
+_HBM_GIB = {'v2': 7.48, 'v3': 15.48, 'v4': 15.25, 'v5e': 15.75, 'v5p': 95.73, 'v6e': 31.24}
+_DEVICES = {
+    'v2:1x1': 2, 'v2:2x2': 8, 'v2:4x4': 32, 'v3:1x1': 2, 'v3:2x2': 8, 'v3:4x4': 32, 'v3:4x8': 64,
+    'v4:1x1x1': 2, 'v4:2x2x1': 8, 'v4:2x2x2': 16, 'v4:2x2x4': 32, 'v5e:1x1': 1, 'v5e:2x2': 4, 'v5e:2x4': 8, 'v5e:4x4': 16,
+    'v5e:8x8': 64, 'v5p:1x1x1': 1, 'v5p:2x2x1': 4, 'v5p:2x2x2': 8, 'v6e:1x1': 1, 'v6e:2x2': 4, 'v6e:2x4': 8, 'v6e:4x4': 16}
+_PACKAGES = ('jaxlib', 'libtpu')
+_SECONDS_TO_DIE = 30
+_OUT_OF_MEMORY = re.compile(r'\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)')
+_TOO_MANY_PARAMETERS = 'requires more parameters'
+_UNITS = {unit: 1024**power for power, unit in enumerate(('', 'K', 'M', 'G', 'T'))}
+
+
+def topology_memory(topology):
+    """Returns the bytes that the compiler lets a program use on one device of a topology."""
+    return int(_HBM_GIB[topology.split(':')[0]] * 2**30)
+
+
+def topology_mesh(topology):
+    """Returns the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on such a system.
+
+    To TensorFlow a chip of v4 is one core, although the compiler takes it for two devices.
+
+    Args:
+        topology: one that `check` lets pass.
+    """
+    kind, sizes = topology.split(':')
+    sizes = [int(size) for size in sizes.split('x')]
+    return [*sizes, *[1] * (3 - len(sizes)), 2 if kind in ('v2', 'v3') else 1]
+
+
+def check_topology(topology, num_devices=1):
+    """Raises ValueError where a topology is not known, or has fewer devices than are wanted.
+
+    Args:
+        topology: chips in each direction, such as 'v5e:2x2'. A chip of v2, v3 and v4 is two devices, others are one.
+        num_devices: number of devices wanted.
+    """
+    if topology not in _DEVICES:
+        raise ValueError(
+            f'tpu_topology={topology!r} is unknown'
+            f'{spelling.did_you_mean(str(topology), _DEVICES, see_all="lingpipe/tools/tpu_compile/tpu_compiler.py")}')
+    if not 1 <= num_devices <= _DEVICES[topology]:
+        larger = [name for name, count in _DEVICES.items() if name.split(':')[0] == topology.split(':')[0] and count >= num_devices]
+        raise ValueError(
+            f'num_devices={num_devices} does not go with tpu_topology={topology!r}, which has {_DEVICES[topology]}. '
+            f'Use {f"{larger[0]!r}" if larger else "fewer devices, 1 at least"}.')
+
+
+class TpuCompileError(RuntimeError):
+    """A program was not compiled; the message says why."""
+
+
+class OutOfTpuMemory(TpuCompileError):
+    """A program needs more memory than the device has.
+
+    Attributes:
+        needed: bytes that it needs.
+        limit: bytes that the device has.
+    """
+
+    def __init__(self, topology, needed, limit):
+        super().__init__(
+            f'A program for one device of {topology} needs {needed / 2**30:.2f} GiB and there are {limit / 2**30:.2f} GiB. '
+            'Use smaller micro-batches, recomputation, or more partitions.')
+        self.needed, self.limit = needed, limit
+
+
+class CompiledProgram(NamedTuple):
+    """What the compiler made of a program; sizes in bytes, of one device.
+
+    Attributes:
+        arguments: its arguments, padded as the device stores them.
+        outputs: its outputs.
+        aliased: outputs that take the place of arguments.
+        temporaries: all else that it needs at its fullest moment.
+        generated_code: its instructions.
+        flops: floating-point operations; what is in the body of a loop counts once.
+        seconds: how long it took to compile.
+        hlo: text of the program after all optimisations.
+    """
+
+    arguments: int
+    outputs: int
+    aliased: int
+    temporaries: int
+    generated_code: int
+    flops: float
+    seconds: float
+    hlo: str
+
+    @property
+    def hbm(self):
+        """Bytes of the device's memory that the program needs, its instructions excepted."""
+        return self.arguments + self.outputs - self.aliased + self.temporaries
+
+    @property
+    def collectives(self):
+        """Dictionary from each kind in `tpu_hlo.COLLECTIVES` to the list of the shapes that it gives, as text."""
+        return tpu_hlo.collectives(self.hlo)
+
+    @property
+    def num_products(self):
+        """Number of matrix products and convolutions that are left."""
+        return tpu_hlo.num_products(self.hlo)
+
+
+class TpuCompiler:
+    """Compiles programs in a process of its own, which starts with the first and ends with the `with` block.
+
+    Args:
+        cache_dir: folder that keeps results from one run to the next, or None.
+        timeout_seconds: how long one program may take.
+    """
+
+    def __init__(self, cache_dir=None, timeout_seconds=600):
+        _require_packages()
+        self._cache_dir = None if cache_dir is None else pathlib.Path(cache_dir)
+        self._timeout = timeout_seconds
+        self._worker = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self._stop()
+
+    def compile(self, program, topology='v5e:2x2', num_devices=1, spmd=False, fast=False):
+        """Compiles one program.
+
+        Args:
+            program: StableHLO as text, as `tpu_hlo.lower` gives it.
+            topology: what to compile for, such as 'v5e:2x2' (see `tpu_topologies`).
+            num_devices: number of devices of the topology that run it.
+            spmd: whether the compiler is to partition the program over the devices.
+            fast: whether to optimise less, about three times faster, with a higher need of memory.
+
+        Returns:
+            `CompiledProgram`.
+
+        Raises:
+            ValueError: the topology is unknown or too small.
+            OutOfTpuMemory: the program does not fit.
+            TpuCompileError: the compiler refused the program, died or took too long.
+        """
+        check_topology(topology, num_devices)
+        request = {'program': program, 'topology': topology, 'num_devices': num_devices, 'spmd': spmd, 'fast': fast}
+        path = self._cache_dir and self._cache_dir / f'{_key(request)}.json.gz'
+        answer = _read(path) or self._ask(request)
+        found = _OUT_OF_MEMORY.search(answer.get('error', ''))
+        if path and (found or 'error' not in answer):
+            _write(path, answer)
+        if found:
+            raise OutOfTpuMemory(topology, _bytes(*found.groups()[:2]), _bytes(*found.groups()[2:]))
+        if 'error' in answer:
+            raise TpuCompileError(
+                f'The TPU compiler for {topology} refused the program: {answer["error"][:1000]}{_remedy(answer["error"])}')
+        return CompiledProgram(**answer)
+
+    def _ask(self, request):
+        self._worker = self._worker or _Worker()
+        try:
+            return self._worker.ask(request, self._timeout)
+        except TpuCompileError:
+            self._stop()
+            raise
+
+    def _stop(self):
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+
+def compile_program(program, topology='v5e:2x2', num_devices=1, spmd=False, timeout_seconds=600, fast=False, cache_dir=None):
+    """Compiles one program in a process of its own; for several, `TpuCompiler` starts it once.
+
+    Args:
+        program: StableHLO as text, as `tpu_hlo.lower` gives it.
+        topology: see `TpuCompiler.compile`, as for `num_devices`, `spmd` and `fast`.
+        num_devices: see there.
+        spmd: see there.
+        timeout_seconds: how long it may take.
+        fast: see there.
+        cache_dir: folder that keeps results, or None.
+
+    Returns:
+        `CompiledProgram`; raises what `TpuCompiler.compile` raises.
+    """
+    with TpuCompiler(cache_dir, timeout_seconds) as compiler:
+        return compiler.compile(program, topology, num_devices, spmd, fast)
+
+
+class _Worker:
+    """The process; its standard output and errors are kept for the message where it dies."""
+
+    def __init__(self):
+        self._channel, other_end = multiprocessing.Pipe()
+        self._log = tempfile.TemporaryFile()
+        root = str(pathlib.Path(__file__).parents[2])
+        self._process = subprocess.Popen(
+            [sys.executable, '-m', 'lingpipe.tools.tpu_compile.worker', str(other_end.fileno())],
+            pass_fds=[other_end.fileno()], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
+            env={**os.environ, 'PYTHONPATH': os.pathsep.join([root, *filter(None, [os.environ.get('PYTHONPATH')])])})
+        other_end.close()
+
+    def ask(self, request, timeout):
+        try:
+            self._channel.send(request)
+            if not self._channel.poll(timeout):
+                raise TpuCompileError(
+                    f'The TPU compiler took more than timeout_seconds={timeout}. Raise it, or compile with fast=True.')
+            return self._channel.recv()
+        except (EOFError, OSError) as error:
+            raise TpuCompileError(f'The TPU compiler died: {self._last_words()}') from error
+
+    def close(self):
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+    def _last_words(self):
+        try:
+            status = self._process.wait(_SECONDS_TO_DIE)
+        except subprocess.TimeoutExpired:
+            return 'it hangs'
+        how = signal.Signals(-status).name if status < 0 else f'exit status {status}'
+        self._log.seek(0)
+        lines = self._log.read().decode(errors='replace').strip().splitlines()
+        return ': '.join([how, *lines[-1:]])
+
+
+def _require_packages():
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise TpuCompileError(
+            f"The TPU compiler is not installed: {' and '.join(missing)} cannot be imported. "
+            "Run pip install 'lingpipe[tpu-compile]' on Linux (x86-64).")
+
+
+def _remedy(error):
+    return (" Set recompute='stage', with which what backward passes read is no parameter, or raise num_partitions."
+            if _TOO_MANY_PARAMETERS in error else '')
+
+
+def _key(request):
+    versions = [importlib.metadata.version(name) for name in _PACKAGES]
+    return hashlib.sha256(json.dumps([versions, CompiledProgram._fields, request], sort_keys=True).encode()).hexdigest()
+
+
+def _read(path):
+    return json.loads(gzip.decompress(path.read_bytes())) if path and path.exists() else None
+
+
+def _write(path, answer):
+    """Writes a file that is whole or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f'.{os.getpid()}')
+    partial.write_bytes(gzip.compress(json.dumps(answer).encode()))
+    partial.replace(path)
+
+
+def _bytes(number, unit):
+    return round(float(number) * _UNITS[unit])

@@ -1,0 +1,226 @@
+"""When a running pipeline begins and ends each action: stamps inside its graph, by clocks that are compared."""
+
+import time
+
+import tensorflow as tf
+
+_NUM_TRIES = 20
+
+
+class TimeStamps:
+    """Makes operations that read the clock.
+
+    `tf.timestamp` is stateful, and a `tf.function` runs stateful operations in program order: stamps would let the devices
+    work one after the other. So each stamp is a function of its own, called by a stateless operation, and what it waits for
+    are its arguments.
+    """
+
+    def __init__(self):
+        self._functions = {}
+
+    def when_ready(self, tensors):
+        """Lays out a stamp in the current graph, on the current device.
+
+        Args:
+            tensors: what the stamp waits for, at least one tensor.
+
+        Returns:
+            Scalar float64, seconds since 1970.
+        """
+        dtypes = tuple(tensor.dtype for tensor in tensors)
+        if dtypes not in self._functions:
+            self._functions[dtypes] = _stamp_function(dtypes)
+        stamp, = tf.raw_ops.PartitionedCall(args=tensors, Tout=[tf.float64], f=self._functions[dtypes])
+        stamp.set_shape([])
+        return stamp
+
+    def when_computed(self, tensor, device):
+        """Lays out a stamp that waits until a device has computed a tensor.
+
+        An accelerator's operations count as done when they are queued. Only a value that the host has been given is certain
+        to have been computed, so the host reads the clock there.
+
+        Args:
+            tensor: result of the work to wait for.
+            device: name of the device that computes it.
+
+        Returns:
+            Scalar float64, seconds since 1970.
+        """
+        with tf.device(device):
+            element = tf.reshape(tensor, [-1])[:1]
+        with tf.device(_clock_of(device)):
+            return self.when_ready([element])
+
+
+def _stamp_function(dtypes):
+    with tf.init_scope():
+        function = tf.function(
+            lambda *unused: tf.timestamp(), autograph=False, experimental_attributes={'_noinline': True})
+        return function.get_concrete_function(*[tf.TensorSpec(None, dtype) for dtype in dtypes])
+
+
+def _clock_of(device):
+    spec = tf.DeviceSpec.from_string(device)
+    if spec.device_type == 'CPU':
+        return device
+    return spec.replace(device_type='CPU', device_index=0).to_string()
+
+
+class Clocks:
+    """Measures clocks when they are first asked for.
+
+    A machine is asked for its time again and again. The answer that came back fastest counts, and is taken for given half way
+    between question and answer, as in NTP (RFC 5905, section 8)::
+
+        here    asked ────────────┬──────────── answered        offset = time there - (asked + answered) / 2,
+                                  │                             wrong by half of answered - asked at most
+        there                time there
+
+    Args:
+        ask: function of the name of a device that returns its machine's time in seconds since 1970; None: TensorFlow does.
+    """
+
+    def __init__(self, ask=None):
+        self._ask = ask or _time_of
+        self._offsets = {}
+
+    def offset(self, device):
+        """Returns what to subtract from a time that a device tells, to get this machine's; 0 for devices of this machine.
+
+        Args:
+            device: name of the device.
+        """
+        host = _host(device)
+        if host not in self._offsets:
+            self._offsets[host] = 0.0 if host is None else min(self._try(host) for _ in range(_NUM_TRIES))[1]
+        return self._offsets[host]
+
+    def _try(self, host):
+        asked = time.time()
+        told = self._ask(host)
+        answered = time.time()
+        return answered - asked, told - (asked + answered) / 2
+
+
+def _host(device):
+    """Returns the CPU that tells the time for a device; None for this machine's."""
+    spec = tf.DeviceSpec.from_string(device)
+    is_here = spec.job in (None, 'localhost', 'chief')
+    return None if is_here else spec.replace(device_type='CPU', device_index=0).to_string()
+
+
+def _time_of(host):
+    with tf.device(host):
+        return float(tf.timestamp())
+
+
+from lingpipe.schedules.step_times import RECOMPUTE
+from lingpipe.schedules.timeline import Span
+
+
+class ActionTimes:
+    """Observer of an `executor.Execution` that stamps the begin and the end of every call of a stage.
+
+    A call begins when its arguments are on its device and the call before it there has ended, so that waiting is no work.
+    Its results are handed on after its end has been stamped, else who waits for them could begin before::
+
+        previous end ──┬──> begin ──> call ──> end ──┬──> next begin
+        arguments ─────┘                │            v
+                                        └─────────> results ──> other devices
+
+    Make one for each graph that is traced.
+
+    Args:
+        clock_offset: function of a device's name that returns how far its clock is ahead of this machine's, in seconds.
+    """
+
+    def __init__(self, clock_offset=lambda device: 0.0):
+        self._clock_offset = clock_offset
+        self._stamps = TimeStamps()
+        self._calls = []
+
+    def around(self, replica, action, lay_out, *arguments):
+        """Lays out a call between two stamps; `executor.Execution` calls this with the call's device in scope.
+
+        Args:
+            replica: number of the replica.
+            action: the `Action` that the call belongs to.
+            lay_out: method of `StageProgram` that returns its results and, last, the call operation, or None.
+            *arguments: what to call it with.
+
+        Returns:
+            List of what `lay_out` returns, held back until the second stamp, which stands in place of the operation.
+        """
+        begin = self._stamps.when_ready(_tensors_in(arguments))
+        with tf.control_dependencies([begin]):
+            *results, operation = lay_out(*arguments)
+        if operation is None:
+            return [*results, None]
+        end = self._stamps.when_computed(operation.outputs[0], operation.device)
+        kind = RECOMPUTE if lay_out.__name__ == 'recompute' else action.kind
+        self._calls.append(((replica, action._replace(kind=kind)), begin, end))
+        with tf.control_dependencies([end]):
+            results = _map_tensors(lambda tensor: tf.identity(tensor) if tensor.op is operation else tensor, results)
+        return [*results, end.op]
+
+    def stamps(self):
+        """Returns, in the graph being traced, float64 `[calls, 2]`: begin and end of each call in seconds since 1970."""
+        with tf.device('CPU:0'):
+            return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
+
+    def spans(self, schedule, stamps):
+        """Returns what the stamps of one step say.
+
+        An action of several calls, as a backward pass in segments, lasts from the first to the last. One that has nothing to
+        do has no call: it takes no time, after the action before it on its device.
+
+        Args:
+            schedule: the `Schedule` that each replica ran.
+            stamps: value of `stamps()`.
+
+        Returns:
+            Tuple of `Span`s, with recomputations as actions of their own, in the order of their starts.
+        """
+        spans = [Span(replica * schedule.num_devices + schedule.device_of(action.stage), action, *moments)
+                 for replica, times in self._times(stamps).items()
+                 for action, moments in _with_actions_without_call(schedule, times).items()]
+        return tuple(sorted(spans, key=lambda span: (span.start, span.end, span.device)))
+
+    def _times(self, stamps):
+        """Returns for each replica the dictionary from `Action` to its begin and end."""
+        times = {}
+        for ((replica, action), _, stamp), moments in zip(self._calls, stamps.tolist()):
+            begin, end = (moment - self._clock_offset(stamp.device) for moment in moments)
+            of_replica = times.setdefault(replica, {})
+            first, _ = of_replica.get(action, (begin, end))
+            of_replica[action] = first, end
+        return times
+
+
+def _with_actions_without_call(schedule, times):
+    times, first = dict(times), min(begin for begin, _ in times.values())
+    for actions in schedule.device_actions:
+        moment = first
+        for action in actions:
+            _, moment = times.get(action._replace(kind=RECOMPUTE), (moment, moment))
+            _, moment = times.setdefault(action, (moment, moment))
+    return times
+
+
+def _tensors_in(nest):
+    found = []
+    _map_tensors(found.append, nest)
+    return found
+
+
+def _map_tensors(function, nest):
+    """Does what `tf.nest.map_structure` does, for dictionaries too whose keys have no order."""
+    if tf.is_tensor(nest):
+        return function(nest)
+    if isinstance(nest, dict):
+        return {key: _map_tensors(function, value) for key, value in nest.items()}
+    if isinstance(nest, (list, tuple)):
+        parts = [_map_tensors(function, part) for part in nest]
+        return type(nest)(*parts) if hasattr(nest, '_fields') else type(nest)(parts)
+    return nest

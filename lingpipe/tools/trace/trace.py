@@ -1,0 +1,170 @@
+"""The mode `trace`: some training steps, when each device did what, and the folder that tells it."""
+
+import dataclasses
+import os
+import statistics
+
+import tensorflow as tf
+
+from lingpipe import text_tables
+from lingpipe.schedules import simulation
+from lingpipe.tools.trace import trace_advice, trace_breakdown, trace_events, trace_picture, trace_program
+from lingpipe.training import errors, experiment, inspection, train_program
+
+_NUM_STEPS_TO_WARM_UP = 2
+
+
+class TraceFiles:
+    """Files in a folder of a log directory.
+
+    Args:
+        logdir: path of the log directory, on this machine or wherever TensorFlow can write.
+        name: name of the folder.
+
+    Raises:
+        TrainingError: when the folder cannot be made.
+    """
+
+    def __init__(self, logdir, name='trace'):
+        self.folder = tf.io.gfile.join(logdir, name)
+        self._attempt(lambda: tf.io.gfile.makedirs(self.folder))
+
+    def write(self, name, content):
+        """Writes a file, in place of an earlier one.
+
+        Args:
+            name: name in the folder.
+            content: text or bytes.
+
+        Returns:
+            Path of the file.
+
+        Raises:
+            TrainingError: when it cannot be written.
+        """
+        path = tf.io.gfile.join(self.folder, name)
+        self._attempt(lambda: self._write(path, content))
+        return path
+
+    def _write(self, path, content):
+        with tf.io.gfile.GFile(path, 'wb') as file:
+            file.write(content)
+
+    def _attempt(self, action):
+        try:
+            action()
+        except tf.errors.OpError as error:
+            raise errors.TrainingError(
+                f'{self.folder} cannot be written to ({errors.reason(error)}). Choose a --logdir of yours on a disk with free '
+                'space.') from error
+
+
+class Trace:
+    """Runs training steps from fresh weights and writes what they took into the folder 'trace' of a log directory.
+
+    Neither checkpoints nor curves are read or written: how long a step takes does not depend on the weights.
+
+    Args:
+        params: the experiment's Params with `task`, `train`, `eval` and `input`.
+        logdir: folder of the run.
+        devices: list of device names, one a partition, for params that name none.
+
+    Raises:
+        ValueError: a field of `train` or `eval` cannot work.
+        TrainingError: the log directory cannot be written to.
+    """
+
+    def __init__(self, params, logdir, devices=None):
+        experiment.validate_training_params(params.train, params.eval)
+        logdir = os.path.expanduser(logdir)
+        self._files = TraceFiles(logdir)
+        self._input = experiment.build_input(params.input, params.train.random_seed)
+        self._task = experiment.build_task(params, self._input.input_spec, devices, logdir)
+        self._program = trace_program.TraceProgram(self._task, params.train)
+
+    def run(self, num_steps):
+        """Records steps, writes the files, and prints the table and what to do.
+
+        Args:
+            num_steps: number of steps to record, after a few that warm up.
+
+        Returns:
+            List of `StepTimes`.
+
+        Raises:
+            TrainingError: when a loss is not finite, or the files cannot be written.
+        """
+        steps = self._record(num_steps)
+        names = row_names(self._task.body)
+        typical = sorted(steps, key=lambda step: step.seconds)[(len(steps) - 1) // 2]
+        picture = trace_picture.png({'measured': typical, 'simulated on the mean times': simulated(steps)}, names)
+        files = [self._files.write('timeline.png', picture),
+                 self._files.write('trace.json', trace_events.trace_text(steps, names, _NUM_STEPS_TO_WARM_UP + 1))]
+        print(report(steps, self._input.params.batch_size, num_shared_cores(self._task.body)))
+        print('\n' + '\n'.join(files), flush=True)
+        return steps
+
+    def _record(self, num_steps):
+        try:
+            # While the first step is built the input gets far ahead; a new iterator has nothing ready.
+            self._program.run_traced(self._iterator_at(0))
+            iterator = self._iterator_at(1)
+            steps = [self._program.run_traced(iterator) for _ in range(1, _NUM_STEPS_TO_WARM_UP + num_steps)]
+        except tf.errors.InvalidArgumentError as error:
+            if train_program.NON_FINITE not in str(error):
+                raise
+            raise errors.TrainingError(
+                f'{train_program.NON_FINITE} Lower the learning rate or set train.clip_gradient_norm_to_value, and trace '
+                'again.') from None
+        return steps[_NUM_STEPS_TO_WARM_UP - 1:]
+
+    def _iterator_at(self, step):
+        return iter(self._input.training_dataset(step * self._input.params.batch_size))
+
+
+def simulated(steps):
+    """Returns the `StepTimes` of a step whose actions and updates take the mean measured times, and transfers none."""
+    ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
+    update = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
+    return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), update)
+
+
+def report(steps, batch_size, num_cores=None):
+    """Returns the table of where the time went, and what to do about it.
+
+    Args:
+        steps: list of `StepTimes`.
+        batch_size: examples in a mini-batch.
+        num_cores: processor cores that virtual devices share, or None.
+    """
+    schedule, parts = steps[0].schedule, dataclasses.asdict(trace_breakdown.mean_breakdown(steps))
+    milliseconds = statistics.fmean(step.input_seconds + step.seconds for step in steps) * 1000
+    rows = [[name, percent] for name, percent in trace_breakdown.input_shares(steps, parts).items()]
+    count = '1 step' if len(steps) == 1 else f'{len(steps)} steps, on average'
+    replicas = f'{steps[0].num_replicas} replicas of ' if steps[0].num_replicas > 1 else ''
+    title = (f'{count} of {milliseconds:.1f} ms: {schedule.name}, {replicas}{schedule.num_stages} partitions on '
+             f'{steps[0].num_devices} devices, {schedule.num_micro_batches} micro-batches{" each" if replicas else ""}')
+    return '\n\n'.join([title, text_tables.table(['part', '% of the step'], rows),
+                        '\n'.join(trace_advice.advice(steps, batch_size, num_cores))])
+
+
+def row_names(body):
+    """Returns for each device of a built pipeline a name such as 'CPU:1, partition 1' or 'CPU:3, replica 1, partition 1'."""
+    several = len(body.replicas) > 1
+    return [_row_name(held, f'replica {replica}, ' if several else '')
+            for replica, stages in enumerate(body.replicas) for held in _stages_of_devices(body.schedule, stages)]
+
+
+def _stages_of_devices(schedule, stages):
+    return [[stage for stage in stages if schedule.device_of(stage.index) == device] for device in range(schedule.num_devices)]
+
+
+def _row_name(held, replica):
+    indices = ' '.join(str(stage.index) for stage in held)
+    return f'{inspection.short_device(held[0].device)}, {replica}partition{"s" if len(held) > 1 else ""} {indices}'
+
+
+def num_shared_cores(body):
+    """Returns how many processor cores the devices of a pipeline share, or None where they are accelerators."""
+    on_cpu = [tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages]
+    return len(os.sched_getaffinity(0)) if any(on_cpu) else None

@@ -1,0 +1,120 @@
+"""One Keras optimizer over all partitions, what it keeps beside each weight, and the moving average that evaluation uses."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.devices import variable_placement
+from lingpipe.layers import keras_params
+from lingpipe.optimizers import device_functions, device_placement
+
+_INSTEAD = {
+    'clipnorm': 'train.clip_gradient_norm_to_value', 'clipvalue': 'train.clip_gradient_norm_to_value',
+    'global_clipnorm': 'train.clip_gradient_norm_to_value', 'use_ema': 'train.ema_decay',
+    'gradient_accumulation_steps': 'body.num_micro_batches'}
+
+
+def num_slots(train_params):
+    """Counts the tensors of a weight's size that training keeps beside it, moving averages included.
+
+    Args:
+        train_params: `task.train` Params.
+    """
+    weight = keras.Variable(np.zeros([2, 3]))
+    kept = build_optimizer(train_params, [weight]).variables
+    return sum(variable.shape == weight.shape for variable in kept) + bool(train_params.ema_decay)
+
+
+def build_optimizer(train_params, variables, scales_loss=False):
+    """Creates the optimizer with its slots beside their variables.
+
+    Args:
+        train_params: `task.train` Params.
+        variables: list of trainable Keras variables in model order.
+        scales_loss: whether layers compute in float16, so that the loss must be scaled.
+
+    Returns:
+        A built `keras.optimizers.Optimizer`.
+
+    Raises:
+        ValueError: as `make_optimizer`.
+    """
+    optimizer = make_optimizer(train_params)
+    if scales_loss:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    device_placement.place(optimizer)
+    with tf.device('CPU:0'):
+        optimizer.build(variables)
+    return optimizer
+
+
+def make_optimizer(train_params):
+    """Creates the optimizer that the params of training describe, without slots.
+
+    Args:
+        train_params: `task.train` Params.
+
+    Raises:
+        ValueError: when an option of the optimizer has a field of its own in the params of training.
+    """
+    p = train_params
+    params = (p.optimizer or keras_params.KerasParams(keras.optimizers.SGD)).Copy()
+    params.learning_rate = p.learning_rate if p.lr_schedule is None else p.lr_schedule.Instantiate()
+    _refuse_what_train_params_do(params)
+    return params.Instantiate()
+
+
+def _refuse_what_train_params_do(params):
+    for option, instead in _INSTEAD.items():
+        if option in params and params.Get(option):
+            raise ValueError(
+                f'optimizer.{option}={params.Get(option)!r} would do what the trainer does, reports and checkpoints itself. '
+                f'Use {instead}.')
+
+
+class MovingAverage:
+    """Averages `average = decay * average + (1 - decay) * value`, each on the device of its variable.
+
+    The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps do not weigh for ever
+    (as `tf.train.ExponentialMovingAverage` does with `num_updates`). An average has the dtype of its variable and is computed in
+    float32 at least. What is no number with fractions, such as a counter of steps, has its value in the place of an average.
+
+    Args:
+        named_variables: dictionary from name to Keras variable.
+        decay: decay late in training.
+    """
+
+    def __init__(self, named_variables, decay):
+        self._decay = decay
+        self._variables = list(named_variables.values())
+        self.averages = {}
+        for name, variable in named_variables.items():
+            with variable_placement.creating_on(variable_placement.device_of(variable)):
+                self.averages[name] = tf.Variable(variable.value.read_value(), trainable=False)
+        self._average_of = {id(variable): average for variable, average in zip(self._variables, self.averages.values())}
+        self._update = device_functions.DeviceFunctions(self._move)
+
+    def update(self, step):
+        """Lays out one update; `step` is the number of the step, counted from 0."""
+        step = tf.cast(step, tf.float32)
+        decay = tf.minimum(self._decay, (1.0 + step) / (10.0 + step))
+        self._update(self._variables, shared=(decay,))
+
+    def _move(self, variables, decay):
+        for variable in variables:
+            average, value = self._average_of[id(variable)], variable.value.read_value()
+            average.assign(_moved(average.read_value(), value, decay) if _has_fractions(value.dtype) else value)
+
+    def read(self, variable):
+        """Returns the average of a Keras variable, or its value where it is not averaged."""
+        return self._average_of.get(id(variable), variable.value).read_value()
+
+
+def _has_fractions(dtype):
+    return dtype.is_floating or dtype.is_complex
+
+
+def _moved(average, value, decay):
+    precise = tf.as_dtype(keras.backend.result_type(value.dtype.name, 'float32')) if value.dtype.is_floating else value.dtype
+    step = tf.cast(average, precise) - tf.cast(value, precise)
+    return tf.cast(tf.cast(average, precise) - tf.cast(1.0 - decay, precise) * step, average.dtype)

@@ -1,0 +1,119 @@
+import pytest
+
+from lingpipe import schedules
+
+COSTS = schedules.StageCosts
+
+
+@pytest.mark.parametrize('num_devices, num_micro_batches, as_gpipe, zb_h1, interleaved', [
+    (4, 8, 9, 3, {2: 4.5, 4: 2.25}),
+    (4, 16, 9, 3, {2: 4.5, 4: 2.25}),
+    (8, 32, 21, 7, {2: 10.5, 4: 5.25}),
+])
+def test_bubbles_are_those_of_the_papers(num_devices, num_micro_batches, as_gpipe, zb_h1, interleaved):
+    """With T_F = T_B = T_W = 1.
+
+    GPipe and 1F1B: (p - 1)(T_F + T_B + T_W) (GPipe, arXiv 1811.06965, section 2.3; Megatron, arXiv 2104.04473, section
+    2.2.1); interleaved: a v-th of it (Megatron, section 2.2.2); ZB-H1: (p - 1)(T_F + T_B - T_W) (Zero Bubble, arXiv
+    2401.10241, section 2.3). Over m(T_F + T_B + T_W), the ideal time, that is 0.375, 0.1875 and 0.21875 for GPipe.
+    """
+    sizes = num_devices, num_micro_batches
+    expected = {'gpipe': as_gpipe, '1f1b': as_gpipe, 'zb_h1': zb_h1}
+    timelines = [(schedules.make_schedule(name, *sizes).simulate(), bubble) for name, bubble in expected.items()]
+    timelines += [(schedules.make_schedule('interleaved_1f1b', *sizes, v).simulate(), bubble) for v, bubble in interleaved.items()]
+    ideal = 3 * num_micro_batches
+    for timeline, bubble in timelines:
+        assert timeline.bubble_time == bubble
+        assert timeline.step_time == ideal + bubble
+        assert timeline.bubble_over_ideal == bubble / ideal
+        assert timeline.bubble_fraction == pytest.approx(bubble / (ideal + bubble))
+    assert timelines[0][0].bubble_over_ideal == {8: 0.375, 16: 0.1875, 32: 0.21875}[num_micro_batches]
+    assert timelines[2][0].bubble_over_ideal == {8: 0.125, 16: 0.0625, 32: 7 / 96}[num_micro_batches]
+
+
+@pytest.mark.parametrize('name, num_virtual_stages, activations', [
+    ('gpipe', 1, (8, 8, 8, 8)),
+    ('1f1b', 1, (4, 3, 2, 1)),
+    ('zb_h1', 1, (4, 3, 2, 1)),
+    ('interleaved_1f1b', 2, (5.5, 4.5, 3.5, 2.5)),
+    ('interleaved_1f1b', 4, (4.75, 4.25, 3.75, 3.25)),
+])
+def test_peaks_are_those_of_the_papers(name, num_virtual_stages, activations):
+    """p = 4, m = 8. The first of interleaved: p(1 + (p - 1)/(p v)) (Korthikanti et al., arXiv 2205.05198, section 4.2.3)."""
+    timeline = schedules.make_schedule(name, 4, 8, num_virtual_stages).simulate()
+    assert timeline.peak_activations == activations
+    assert timeline.peak_weight_gradient_inputs == ((1, 2, 3, 4) if name == 'zb_h1' else (0, 0, 0, 0))
+
+
+@pytest.mark.parametrize('weight_gradient_inputs', [0.25, 0.5, 1.0])
+def test_the_memory_of_zb_h1_is_that_of_its_paper(weight_gradient_inputs):
+    """(p - i + 1) M_B + (i - 1) M_W on device i, counted from 1 (Zero Bubble, section 2.3), where M_W <= M_B."""
+    assert schedules.zb_h1(4, 8).peak_memory(1.0, weight_gradient_inputs) == tuple(
+        (4 - i + 1) + (i - 1) * weight_gradient_inputs for i in range(1, 5))
+
+
+def test_times_by_hand():
+    """Two devices, two micro-batches, GPipe: device 1 is slower, sending takes 1; only before B0 is anything computed again.
+
+    Device 0 does so while it waits for the gradients of micro-batch 0.
+    """
+    timeline = schedules.gpipe(2, 2).simulate([
+        COSTS(forward=2, backward=3, weight_gradient=1, recompute=2, transfer=1, update=1),
+        COSTS(forward=3, backward=3, weight_gradient=3, recompute=3, transfer=9, update=2)])
+    assert [(device, str(action), start, end) for device, action, start, end in timeline.spans] == [
+        (0, '0F0', 0, 2), (0, '0F1', 2, 4), (1, '1F0', 3, 6), (1, '1F1', 6, 9), (1, '1B1', 9, 15), (1, '1R0', 15, 18),
+        (0, '0B1', 16, 20), (1, '1B0', 18, 24), (0, '0R0', 20, 22), (0, '0B0', 25, 29)]
+    assert timeline.step_time == 31
+    assert timeline.busy_times == (2 + 2 + 4 + 6 + 1, 3 + 3 + 6 + 9 + 2)
+
+
+def test_nothing_is_recomputed_where_a_backward_follows_its_own_forward_unless_told_so():
+    schedule, costs = schedules.one_forward_one_backward(1, 3), COSTS(1, 1, 1, recompute=1)
+    assert schedule.simulate(costs).step_time == 3 * 3
+    assert schedule.simulate(costs, recompute_after_own_forward=True).step_time == 3 * 4
+
+
+@pytest.mark.parametrize('name, step_time, drawing', [
+    ('gpipe', 14, ('F0F1F2......B2--R1B1--R0B0--',
+                   '..F0F1F2B2--R1B1--R0B0--....')),
+    ('1f1b', 13, ('F0F1R0..B0--F2R1B1--R2B2--',
+                  '..F0B0--F1B1--F2B2--......'))])
+def test_recomputation_does_not_wait_for_gradients(name, step_time, drawing):
+    """By hand: F and R take 1, B takes 2; nothing is computed again where a B directly follows its own F."""
+    timeline = schedules.make_schedule(name, 2, 3).simulate(COSTS(1, 1, 1, recompute=1))
+    assert timeline.step_time == step_time
+    assert [line.split('  ', 1)[1] for line in timeline.draw(num_columns=2 * step_time).splitlines()] == list(drawing)
+
+
+def test_a_split_backward_pass_is_computed_again_before_its_first_half():
+    timeline = schedules.zb_h1(2, 2).simulate(COSTS(1, 1, 1, recompute=1))
+    assert timeline.draw(num_columns=16) == (
+        'device 0  F0F1R0B0W0R1B1W1\n'
+        'device 1  ..F0B0F1B1W0W1..')
+
+
+def test_transfers_are_free_between_stages_of_one_device():
+    costs = COSTS(transfer=5)
+    assert schedules.interleaved_1f1b(1, 2, 3).simulate(costs).bubble_time == 0
+    assert schedules.gpipe(2, 1).simulate(costs).step_time == 2 * 3 + 2 * 5
+
+
+def test_costs_for_another_number_of_stages_are_refused():
+    with pytest.raises(ValueError, match=r'costs has 2 entries, the schedule 4 stages \(2 on each device\). Give one'):
+        schedules.interleaved_1f1b(2, 2, 2).simulate([COSTS()] * 2)
+
+
+@pytest.mark.parametrize('value', [-1.0, float('nan'), float('inf')])
+def test_a_cost_that_is_no_time_is_refused(value):
+    with pytest.raises(ValueError, match=f'recompute={value} is no time: it must be a finite number of 0 or more.'):
+        COSTS(recompute=value)
+
+
+def test_a_drawing_names_actions_where_there_is_room_and_shows_updates():
+    timeline = schedules.gpipe(2, 2).simulate(COSTS(update=2))
+    assert timeline.draw() == (
+        'device 0  F0F1......B1--B0--U---\n'
+        'device 1  ..F0F1B1--B0--....U---')
+    assert timeline.draw(num_columns=11) == (
+        'device 0  FF...B1B0U-\n'
+        'device 1  .FFB1B0..U-')

@@ -1,0 +1,126 @@
+"""The shift register on one device; tests/planner compiles it for cores of a TPU, and runs it on several devices."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers import transformer
+from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.spmd import spmd_pipeline, stage_map
+
+BATCH_SIZE, LENGTH, VOCAB_SIZE, SEED, STEP = 8, 6, 16, 3, 5
+
+
+def build(layers, spec, **fields):
+    params = gpipe_layer.GPipeLayer.Params().Set(name='body', layers=layers, random_seed=SEED, **fields)
+    pipe = params.Instantiate()
+    pipe.build_from_specs(spec)
+    specs = [spec, *[each.outputs for each in pipe.analyses]]
+    return pipe, stage_map.longest_run(pipe._layer_params, specs)
+
+
+def small_transformer(num_blocks=3, **fields):
+    layers = transformer.transformer_lm_layers(num_blocks, VOCAB_SIZE, 8, 12, 2, **fields)
+    return layers, tf.TensorSpec([BATCH_SIZE, LENGTH], tf.int32)
+
+
+def tokens():
+    random = np.random.default_rng(0)
+    return [random.integers(VOCAB_SIZE, size=(BATCH_SIZE, LENGTH)).astype(np.int32) for _ in range(2)]
+
+
+cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def gradients_of(pipeline, loss_fn, x, y):
+    """Returns the mean loss, and a dictionary from id of variable to gradient of the mean."""
+    metrics_of = losses.as_metrics(loss_fn)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def function(stages, outer):
+        with tf.GradientTape() as tape:
+            tape.watch([stages, outer])
+            metrics = pipeline.metrics(lambda targets, outputs: metrics_of(*targets, outputs), stages, outer, x, (y,),
+                                       tf.constant([SEED, STEP], tf.int64))
+        total, weight = metrics['loss']
+        return total / weight, [[each / weight for each in group] for group in tape.gradient(total, [stages, outer])]
+
+    loss, (stages, outer) = function([tf.stack([variable.value for variable in row]) for row in pipeline.stage_variables],
+                                     [variable.value.read_value() for variable in pipeline.outer_variables])
+    found = {id(variable): gradient for variable, gradient in zip(pipeline.outer_variables, outer)}
+    for row, gradient in zip(pipeline.stage_variables, stages):
+        found.update(zip(map(id, row), tf.unstack(gradient)))
+    return loss, found
+
+
+def check_equal(pipe, pipeline, loss_fn, x, y, assert_gradients_close):
+    loss, found = gradients_of(pipeline, loss_fn, x, y)
+    expected = pipe.value_and_grad(loss_fn, x, y, step=STEP)
+    np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
+    assert_gradients_close([found[id(variable)] for variable in pipe.trainable_variables], expected.gradients)
+
+
+def test_layers_that_k_does_not_divide_run_before_the_stages(assert_gradients_close):
+    pipe, run = build(*small_transformer(is_tied=True))
+    pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, 2, 2, is_partitioned=False)
+    names = {variable.path.split('/')[0] for row in pipeline.stage_variables for variable in row}
+    assert names == {'block_1', 'block_2'}
+    check_equal(pipe, pipeline, cross_entropy, *tokens(), assert_gradients_close)
+
+
+class DroppedTwice(keras.layers.Dense):
+    """Draws random numbers in two places."""
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.dropouts = [keras.layers.Dropout(0.2), keras.layers.Dropout(0.2)]
+
+    def call(self, inputs, training=False):
+        before, after = self.dropouts
+        return after(super().call(before(inputs, training=training)), training=training)
+
+
+def test_random_numbers_are_those_of_every_compiled_pipeline(assert_gradients_close):
+    layers = [KerasParams(keras.layers.Dropout, rate=0.2), *[KerasParams(DroppedTwice, units=4)] * 2]
+    pipe, run = build(layers, tf.TensorSpec([8, 4], tf.float32), num_micro_batches=2, jit_compile=True)
+    pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, 2, 2, is_partitioned=False)
+    x, y = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
+    check_equal(pipe, pipeline, keras.losses.MeanSquaredError(), x, y, assert_gradients_close)
+
+
+@pytest.mark.parametrize('num_stages, num_micro_batches, recompute', [
+    (1, 4, 'layer'), (2, 1, 'stage'), (2, 4, 'layer'), (4, 2, 'stage')])
+def test_gradients_equal_those_of_one_device(num_stages, num_micro_batches, recompute, assert_gradients_close):
+    layers = [KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 4
+    pipe, run = build(layers, tf.TensorSpec([8, 4], tf.float32))
+    pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, num_stages, num_micro_batches, recompute, is_partitioned=False)
+    assert not pipeline.outer_variables
+    x, y = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
+    check_equal(pipe, pipeline, keras.losses.MeanSquaredError(), x, y, assert_gradients_close)
+
+
+def make(layers, spec, num_stages=2, **fields):
+    pipe, run = build(layers, spec)
+    return spmd_pipeline.SpmdPipeline(pipe.stack, run, num_stages, 2, is_partitioned=False, **fields)
+
+
+def test_what_cannot_run_so_is_refused_in_words():
+    with pytest.raises(ValueError, match="needs at least num_partitions=4 layers in a row that are alike.*finds 3"):
+        make(*small_transformer(), num_stages=4)
+    with pytest.raises(ValueError, match="recompute='none' does not go with tpu_route='spmd'"):
+        make(*small_transformer(), recompute='none')
+    with pytest.raises(ValueError, match='without state other than weights.*moving_mean'):
+        make([KerasParams(keras.layers.BatchNormalization)] * 2, tf.TensorSpec([8, 4], tf.float32))
+    kernel_regularized = [KerasParams(keras.layers.Dense, units=4, kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
+    with pytest.raises(ValueError, match='weights without regularizer and constraint.*kernel.*have one'):
+        make(kernel_regularized, tf.TensorSpec([8, 4], tf.float32))
+    regularized = [KerasParams(keras.layers.Dense, units=4, activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
+    pipeline = make(regularized, tf.TensorSpec([8, 4], tf.float32))
+    x, y = np.zeros((2, 8, 4), np.float32)
+    with pytest.raises(ValueError, match='adds a loss.*leaves out'):
+        gradients_of(pipeline, keras.losses.MeanSquaredError(), x, y)
+    with pytest.raises(ValueError, match='has 7 rows.*num_micro_batches=2 must divide the batch size'):
+        gradients_of(make([KerasParams(keras.layers.Dense, units=4)] * 2, tf.TensorSpec([8, 4], tf.float32)),
+                     keras.losses.MeanSquaredError(), x[:7], y[:7])

@@ -1,0 +1,98 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
+
+BATCH_SIZE, UNITS = 8, 4
+
+
+def build():
+    """Returns a pipeline of one partition, and the same layers as two stages with layers before and after."""
+    layers = [KerasParams(keras.layers.Dense, units=UNITS, activation='tanh')] * 3 + [KerasParams(keras.layers.Dense, units=2)]
+    spec = tf.TensorSpec([BATCH_SIZE, UNITS], tf.float32)
+    pipe = gpipe_layer.GPipeLayer.Params().Set(name='body', layers=layers, random_seed=0).Instantiate()
+    pipe.build_from_specs(spec)
+    run = stage_map.longest_run(pipe._layer_params, [spec, *[each.outputs for each in pipe.analyses]])
+    return pipe, spmd_pipeline.SpmdPipeline(pipe.stack, run, 2, 2, is_partitioned=False)
+
+
+def batch():
+    random = np.random.default_rng(0)
+    return random.normal(size=(BATCH_SIZE, UNITS)).astype(np.float32), random.normal(size=(BATCH_SIZE, 2)).astype(np.float32)
+
+
+def state_of(step, pipeline):
+    specs = step.state_specs()
+    return spmd_step.SpmdState(
+        [tf.stack([variable.value for variable in row]) for row in pipeline.stage_variables],
+        [variable.value.read_value() for variable in pipeline.outer_variables],
+        *tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), (specs.stage_slots, specs.outer_slots)),
+        tf.constant(0, tf.int64))
+
+
+def values_of(state, pipeline, variables):
+    found = dict(zip(map(id, pipeline.outer_variables), state.outer))
+    for row, value in zip(pipeline.stage_variables, state.stages):
+        found.update(zip(map(id, row), tf.unstack(value)))
+    return [found[id(variable)] for variable in variables]
+
+
+OPTIMIZERS = {
+    'adamw_schedule': lambda: keras.optimizers.AdamW(
+        keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5), weight_decay=0.1),
+    'muon': lambda: keras.optimizers.Muon(0.1, weight_decay=None, adam_weight_decay=0.5)}  # by the norm of each layer's weight
+
+
+@pytest.mark.parametrize('name', sorted(OPTIMIZERS))
+def test_steps_equal_those_of_the_plain_optimizer(name, assert_close):
+    pipe, pipeline = build()
+    x, y = batch()
+    step = make_step(pipeline, OPTIMIZERS[name]())
+    function = tf.function(step, jit_compile=True, autograph=False)
+    state, optimizer = state_of(step, pipeline), OPTIMIZERS[name]()
+    for _ in range(3):
+        state, metrics = function(state, x, (y,))
+        out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
+        optimizer.apply(out.gradients, pipe.trainable_variables)
+        assert_close((metrics['loss'], metrics['gradient_norm']), (out.loss, tf.sqrt(out.squared_norm)))
+        assert_close(values_of(state, pipeline, pipe.trainable_variables), [v.numpy() for v in pipe.trainable_variables], 1e-4)
+    assert int(state.step) == 3
+
+
+def make_step(pipeline, optimizer, **kwargs):
+    metrics = losses.as_metrics(keras.losses.MeanSquaredError())
+    return spmd_step.SpmdStep(pipeline, lambda targets, outputs: metrics(*targets, outputs), optimizer, **kwargs)
+
+
+def test_gradients_are_clipped_by_their_global_norm(assert_close):
+    pipe, pipeline = build()
+    x, y = batch()
+    step = make_step(pipeline, keras.optimizers.SGD(1.0), clip_gradient_norm_to_value=0.1)
+    state, metrics = tf.function(step, jit_compile=True, autograph=False)(state_of(step, pipeline), x, (y,))
+    out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
+    clipped, norm = tf.clip_by_global_norm(out.gradients, 0.1)
+    assert norm > 0.1
+    expected = [variable.value - gradient for variable, gradient in zip(pipe.trainable_variables, clipped)]
+    assert_close(values_of(state, pipeline, pipe.trainable_variables), expected)
+    assert_close(metrics['gradient_norm'], norm)
+
+
+def test_a_step_that_is_not_finite_changes_nothing():
+    pipe, pipeline = build()
+    x, y = batch()
+    step = make_step(pipeline, keras.optimizers.Adam())
+    before = state_of(step, pipeline)
+    after, metrics = tf.function(step, jit_compile=True, autograph=False)(before, x * np.inf, (y,))
+    assert not np.isfinite(metrics['loss'])
+    for old, new in zip(tf.nest.flatten(before), tf.nest.flatten(after)):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_optimizers_with_other_variables_are_refused():
+    _, pipeline = build()
+    with pytest.raises(ValueError, match='Nadam keeps .* beside slots.*one program for all cores cannot hold. Choose another'):
+        make_step(pipeline, keras.optimizers.Nadam())

@@ -1,0 +1,90 @@
+import importlib.util
+
+import pytest
+import tensorflow as tf
+
+from lingpipe.planner import stage_calls
+from lingpipe.tools.tpu_compile import compiled_stages, tpu_compiler, tpu_hlo
+
+needs_compiler = pytest.mark.skipif(
+    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
+
+
+class CountingCompiler:
+    """Knows of every program only that it needs nothing besides its arguments and outputs, and finds them too large."""
+
+    def __init__(self):
+        self.num_programs = 0
+
+    def compile(self, program, topology, fast):
+        self.num_programs += 1
+        raise tpu_compiler.OutOfTpuMemory(topology, 0, 1)
+
+
+@pytest.fixture(scope='module')
+def compiler(tmp_path_factory):
+    with tpu_compiler.TpuCompiler(tmp_path_factory.mktemp('compiled')) as compiler:
+        yield compiler
+
+
+def loss(targets, outputs):
+    return {'loss': (tf.reduce_mean(tf.square(outputs - targets[0])), tf.cast(tf.shape(outputs)[0], tf.float32))}
+
+
+def calls(stacks, num_layers=8, **fields):
+    pipe = stage_calls.unallocated_pipeline(stacks.body(num_layers, **fields), stacks.specs())
+    return stage_calls.step_calls(pipe, stacks.specs(), (stacks.specs(),), loss)
+
+
+def devices(stacks, compiler=None, **fields):
+    return compiled_stages.compile_stages(calls(stacks, **fields), 2, compiler or CountingCompiler(), 'v5e:2x2')
+
+
+def test_weights_slots_and_sums_are_counted_by_device(stacks):
+    for device in devices(stacks, num_partitions=2, num_micro_batches=4):
+        assert (device.weights, device.slots, device.gradients) == tuple(4 * stacks.WEIGHTS * times for times in (1, 2, 1))
+
+
+@pytest.mark.parametrize('recompute, schedule, waiting', [
+    ('none', 'gpipe', (3 * 4, 3 * 4)), ('none', '1f1b', (4, 0)), ('stage', 'gpipe', (3, 3)), ('stage', '1f1b', (1, 0))])
+def test_what_waits_is_what_the_schedule_keeps_of_other_micro_batches(stacks, recompute, schedule, waiting):
+    """Each layer of four keeps its input; targets wait on the last device with GPipe, one more row a micro-batch."""
+    row = stacks.BATCH // 4 * stacks.ROW
+    found = devices(stacks, num_partitions=2, num_micro_batches=4, recompute=recompute, schedule=schedule)
+    rows = [device.waiting // row for device in found]
+    assert rows[0] == waiting[0]
+    assert rows[1] in (waiting[1], waiting[1] + 3)
+
+
+def test_equal_stages_are_compiled_once(stacks):
+    counting, twice = CountingCompiler(), CountingCompiler()
+    devices(stacks, counting, num_layers=3, num_partitions=3, num_micro_batches=2)
+    devices(stacks, twice, num_layers=5, num_partitions=5, num_micro_batches=2)
+    assert counting.num_programs == twice.num_programs
+
+
+def test_a_device_whose_program_is_refused_does_not_fit(stacks):
+    device, _ = devices(stacks, num_partitions=2, num_micro_batches=2)
+    assert device.refused and not device.fits and device.total <= device.limit
+
+
+@needs_compiler
+def test_the_compiler_pads_weights_and_finds_temporaries(stacks, compiler):
+    device, _ = devices(stacks, compiler, num_layers=2, num_partitions=2, num_micro_batches=2)
+    assert device.weights == 4 * (64 * 128 + 128)
+    assert device.fits and device.moment == '0B1 backward'
+    assert all(program.hbm <= device.total for _, program in device.programs)
+
+
+@needs_compiler
+def test_recomputation_survives_the_compiler_where_a_step_is_one_program(stacks, compiler):
+    """Without the barrier before it, the compiler would notice that it has computed the same before, and keep that."""
+    specs, found = tf.TensorSpec([2 * 2**11, stacks.WIDTH]), {}
+    for recompute in ('none', 'stage'):
+        pipe = stage_calls.unallocated_pipeline(stacks.body(
+            6, num_partitions=2, num_micro_batches=2, schedule='1f1b', recompute=recompute, partition_by=[3, 6]), specs)
+        found[recompute] = compiler.compile(tpu_hlo.lower(
+            stage_calls.step_function(pipe, loss), specs, (specs,), stage_calls.value_specs(pipe)))
+    inputs_of_layers = 2 * 1 * 2  # of 2 micro-batches in the first stage; the last stage recomputes nothing
+    assert found['stage'].num_products == found['none'].num_products + inputs_of_layers
+    assert found['stage'].temporaries < found['none'].temporaries

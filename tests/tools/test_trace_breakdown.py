@@ -1,0 +1,82 @@
+import dataclasses
+
+import pytest
+
+from lingpipe import schedules
+from lingpipe.schedules import simulation
+from lingpipe.schedules.step_times import RECOMPUTE, StepTimes
+from lingpipe.schedules.timeline import Span
+from lingpipe.tools.trace import trace_breakdown
+
+
+def step_of(name='gpipe', num_devices=2, num_micro_batches=4, seconds_of=lambda action: 1.0, update=(0.0, 0.0)):
+    schedule = schedules.make_schedule(name, num_devices, num_micro_batches)
+    actions = list(schedule.execution_order())
+    return simulation.replay(schedule, [{action: seconds_of(action) for action in actions}], update)
+
+
+def percentages(step):
+    return dataclasses.asdict(trace_breakdown.breakdown(step))
+
+
+def test_equal_stages_of_gpipe_leave_the_papers_bubble_and_nothing_else():
+    # (K - 1) / (M + K - 1), arXiv 1811.06965, section 2.3
+    assert percentages(step_of()) == pytest.approx(
+        {'compute': 80, 'recompute': 0, 'bubble': 20, 'imbalance': 0, 'transfer': 0, 'update': 0}, abs=1e-9)
+
+
+def test_unequal_stages_add_imbalance_to_the_bubble():
+    # device 0  FF........B..B     14 units, of which the devices work (4 + 12) / 2 = 8. Equal stages, of 2 an action, would
+    # device 1  .FFFFFFBBBBBB.     take (M + K - 1) * (2 + 2) = 12 and wait for 4: the bubble. The other 2 are imbalance.
+    parts = percentages(step_of(num_micro_batches=2, seconds_of=lambda action: 3.0 if action.stage else 1.0))
+    assert parts == pytest.approx(
+        {'compute': 800 / 14, 'recompute': 0, 'bubble': 400 / 14, 'imbalance': 200 / 14, 'transfer': 0, 'update': 0}, abs=1e-9)
+
+
+def test_waiting_that_no_action_explains_is_transfer():
+    step = step_of(num_micro_batches=1)
+    late = StepTimes(step.schedule, tuple(
+        span if span.device == 0 and span.action.kind == 'F' else span._replace(start=span.start + 1, end=span.end + 1)
+        for span in step.spans))
+    assert percentages(late) == pytest.approx(
+        {'compute': 40, 'recompute': 0, 'bubble': 40, 'imbalance': 0, 'transfer': 20, 'update': 0}, abs=1e-9)
+
+
+def test_what_follows_the_last_action_is_update():
+    assert percentages(step_of(update=(1.0, 1.5)))['update'] == pytest.approx(20)
+
+
+def test_recomputation_is_apart_from_computation():
+    schedule = schedules.make_schedule('gpipe', 1, 2)
+    kinds = ['F', 'F', RECOMPUTE, 'B', RECOMPUTE, 'B']
+    spans = tuple(Span(0, schedules.Action(kind, 0, moment % 2), moment, moment + 1) for moment, kind in enumerate(kinds))
+    parts = percentages(StepTimes(schedule, spans))
+    assert (parts['compute'], parts['recompute']) == pytest.approx((400 / 6, 200 / 6))
+
+
+@pytest.mark.parametrize('name', sorted(schedules.SCHEDULES.keys() - {'interleaved_1f1b'}))
+def test_percentages_add_up_to_100_and_none_is_negative(name):
+    def seconds_of(action):
+        return 0.5 + (7 * action.stage + 3 * action.micro_batch + ord(action.kind)) % 5
+
+    steps = [step_of(name, 3, 5, seconds_of, (0.2, 3.0)), step_of(name, 3, 5)]
+    mean = dataclasses.astuple(trace_breakdown.mean_breakdown(steps))
+    assert sum(mean) == pytest.approx(100)
+    assert min(mean) >= 0
+
+
+def test_mean_durations_are_taken_over_micro_batches_and_steps_of_a_stage():
+    steps = [step_of(seconds_of=lambda action, step=step: action.micro_batch + action.stage + step) for step in (1.0, 2.0)]
+    durations, = trace_breakdown.mean_durations(steps)
+    assert durations[schedules.Action('F', 0, 0)] == durations[schedules.Action('B', 0, 3)] == 3.0
+    assert durations[schedules.Action('F', 1, 2)] == 4.0
+
+
+def test_a_replica_that_waits_for_a_slower_one_is_imbalance():
+    # replica 0  FB......     8 units, of which the devices work (2 + 8) / 2 = 5. With equal replicas none would wait.
+    # replica 1  FFFBBBBB
+    schedule = schedules.make_schedule('gpipe', 1, 1)
+    step = simulation.replay(schedule, [{schedules.Action('F', 0, 0): seconds, schedules.Action('B', 0, 0): seconds + more}
+                                    for seconds, more in ((1.0, 0.0), (3.0, 2.0))])
+    assert percentages(step) == pytest.approx(
+        {'compute': 1000 / 16, 'recompute': 0, 'bubble': 0, 'imbalance': 600 / 16, 'transfer': 0, 'update': 0}, abs=1e-9)
