@@ -113,6 +113,11 @@ def test_private_modules_can_be_imported():
     assert not missing
 
 
+def test_private_modules_are_imported_in_one_place():
+    places = ', '.join(_uses(_imports).values()).split(', ')
+    assert {place.split(':')[0] for place in places} == {'lingpipe/private_api.py'}
+
+
 def _can_be_imported(module, name):
     try:
         return name is None or hasattr(importlib.import_module(module), name) or bool(importlib.import_module(f'{module}.{name}'))

@@ -8,9 +8,9 @@ import threading
 from typing import NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.distribute import values as distributed_values
 
 from lingpipe.devices import device_kinds
+from lingpipe.private_api import distributed_values
 
 METHODS = ('auto', 'add', 'nccl', 'ring', 'two_dimensional')
 MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10  # more of them would share keys, and with these their sums

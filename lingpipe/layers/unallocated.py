@@ -5,7 +5,8 @@ import random
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import global_state
+
+from lingpipe.private_api import global_state
 
 _QUEUE, _SCOPE = 'uninitialized_variables', 'stateless_scope'
 _PRIORITY_OF_FUNCTIONS = 50  # of what a tf.function does when a variable is made

@@ -7,7 +7,6 @@ import re
 
 import keras
 import tensorflow as tf
-from keras.src.optimizers import base_optimizer
 
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.optimizers import (
@@ -17,6 +16,7 @@ from lingpipe.optimizers import (
     method_origins,
     optimizer_variables,
 )
+from lingpipe.private_api import base_optimizer
 
 _PLAIN_TYPES = (type(None), bool, int, float, str, tuple, set, re.Pattern)
 

@@ -1,8 +1,8 @@
 """Which methods of an optimizer are its own, and which of them a place cannot run."""
 
 import keras
-from keras.src.backend.tensorflow import optimizer as tensorflow_optimizer
-from keras.src.optimizers import base_optimizer
+
+from lingpipe.private_api import base_optimizer, tensorflow_optimizer
 
 _OF_ALL = ('apply', 'apply_gradients', '_backend_apply_gradients', '_backend_update_step', '_clip_gradients')
 

@@ -1,9 +1,9 @@
 """A stock Keras optimizer as a function of tensors, for programs that hold the weights of several layers in one tensor."""
 
 import keras
-from keras.src.optimizers import base_optimizer
 
 from lingpipe.optimizers import method_origins, optimizer_variables
+from lingpipe.private_api import base_optimizer
 
 
 class PureOptimizer:

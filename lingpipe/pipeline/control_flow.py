@@ -6,7 +6,8 @@ import weakref
 
 import keras
 import tensorflow as tf
-from tensorflow.python.autograph.core import ag_ctx
+
+from lingpipe.private_api import ag_ctx
 
 _NOT_USERS = ('keras', 'lingpipe', 'tensorflow')
 _TRANSLATED = weakref.WeakSet()

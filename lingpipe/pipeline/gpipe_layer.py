@@ -7,7 +7,6 @@ import warnings
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import stateless_scope
 
 from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds, local_devices, variable_placement, variable_values
@@ -25,6 +24,7 @@ from lingpipe.pipeline import (
     stage,
     validation,
 )
+from lingpipe.private_api import stateless_scope
 
 _MANY_LOSSES = 10
 

@@ -9,9 +9,8 @@ import functools
 import weakref
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python import xla
-from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager import record
+
+from lingpipe.private_api import pywrap_tfe, record, xla
 
 
 def copy_operations(graph, operations, values):

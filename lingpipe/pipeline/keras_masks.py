@@ -2,7 +2,8 @@
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import masking
+
+from lingpipe.private_api import masking
 
 
 def put_on(inputs, mask):

@@ -4,11 +4,11 @@ import math
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import masking
 
 from lingpipe.optimizers import optimizer_variables
 from lingpipe.pipeline import batch_dimension, control_flow, layer_analysis, model_segments, model_units, partition
 from lingpipe.pipeline.layer_analysis import LayerAnalysis
+from lingpipe.private_api import masking
 
 move_variables = model_segments.move_variables
 

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
-from keras.src import backend
-from keras.src.backend.common import masking
-from keras.src.models.functional import Functional
 
 from lingpipe.pipeline import control_flow, subclassed_model
+from lingpipe.private_api import Functional, keras_backend, masking
 
 
 class Unit:
@@ -226,7 +224,7 @@ def _call_of(node, dtype):
         if is_layer:
             mode = {} if training is None else {'training': training}
             return keras.tree.flatten(operation(*args, **{**kwargs, **mode}))
-        with backend.AutocastScope(dtype):
+        with keras_backend.AutocastScope(dtype):
             return keras.tree.flatten(operation(*args, **kwargs))
 
     return call
@@ -234,7 +232,7 @@ def _call_of(node, dtype):
 
 def _dtype_inside(model, outside):
     """Returns what variables are cast to in a model's call but outside of its layers, given the same for what it stands in."""
-    if not model.autocast or not backend.is_float_dtype(model.compute_dtype):
+    if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
         return None
     return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype
 

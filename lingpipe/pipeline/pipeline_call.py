@@ -1,11 +1,11 @@
 """A pipeline whose loss lies outside of it: forward now, backward when a gradient tape asks."""
 
 import tensorflow as tf
-from tensorflow.python.saved_model import save_context
 
 from lingpipe import schedules
 from lingpipe.devices import device_kinds, variable_values
 from lingpipe.pipeline import boundary, losses, micro_batches, step_sums
+from lingpipe.private_api import save_context
 
 
 def call(pipe, inputs, training):

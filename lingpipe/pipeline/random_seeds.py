@@ -4,9 +4,9 @@ import functools
 import random
 
 import tensorflow as tf
-from keras.src.random import seed_generator
 
 from lingpipe.layers import unallocated
+from lingpipe.private_api import seed_generator
 
 # Folded in where no generator has a place of its own; call indices, which are folded in too, are smaller.
 _UNTRACKED = 2**31

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
-from keras.src import backend
-from tensorflow.python.ops import custom_gradient
 
 from lingpipe.pipeline import boundary, graph_pieces
+from lingpipe.private_api import custom_gradient, keras_backend
 
 
 @contextlib.contextmanager
@@ -206,7 +205,7 @@ class StageScope(keras.StatelessScope):
                 vars(norm).pop('_moments', None)
 
     def _borrow(self, variable):
-        with self._graph.as_default(), tf.control_dependencies(None), backend.AutocastScope(None):  # in which dtype is its own
+        with self._graph.as_default(), tf.control_dependencies(None), keras_backend.AutocastScope(None):  # in which dtype is its own
             placeholder = tf.compat.v1.placeholder(variable.dtype, variable.shape)
         self.borrowed[id(variable)] = (variable, placeholder)
         self.state_mapping[id(variable)] = placeholder

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
-from keras.src.models.functional import Functional
+
+from lingpipe.private_api import Functional
 
 
 class CallGraph(NamedTuple):

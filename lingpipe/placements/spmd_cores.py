@@ -1,10 +1,10 @@
 """Replicas of K cores of a TPU system each that all run one program on their slices: reading, writing and training them."""
 
 import tensorflow as tf
-from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from lingpipe.pipeline import losses
 from lingpipe.placements import tpu_replicas
+from lingpipe.private_api import xla_sharding
 from lingpipe.spmd import spmd_pipeline, spmd_step, spmd_variables
 from lingpipe.training import optimization
 

@@ -2,10 +2,9 @@
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python import xla
-from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from lingpipe.pipeline import layer_analysis
+from lingpipe.private_api import xla, xla_sharding
 
 
 def longest_run(layer_params, specs):

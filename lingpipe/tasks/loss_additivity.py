@@ -5,10 +5,9 @@ import enum
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src import backend
-from keras.src.losses import losses as keras_losses
 
 from lingpipe.pipeline import losses
+from lingpipe.private_api import keras_backend, keras_losses
 
 _ROWS = 5
 _CUTS = (0, 1, 3, 5)
@@ -121,7 +120,7 @@ def _specs(compile_loss, y_true, outputs, sample_weight):
     noting = losses.shallow_copy(compile_loss)
     noting._flat_losses = [part._replace(loss=note) for part in noting._flat_losses]
     noting._metrics = [None] * len(noting._flat_losses)
-    backend.compute_output_spec(noting, y_true, outputs, sample_weight)
+    keras_backend.compute_output_spec(noting, y_true, outputs, sample_weight)
     return found[:len(noting._flat_losses)]
 
 

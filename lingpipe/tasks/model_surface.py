@@ -2,9 +2,9 @@
 
 import keras
 import tensorflow as tf
-from keras.src.utils import tracking
 
 from lingpipe.pipeline import gpipe_layer, keras_pipeline, losses
+from lingpipe.private_api import tracking
 
 
 class ModelSurface(keras.Model):

@@ -6,12 +6,12 @@ import warnings
 
 import keras
 import tensorflow as tf
-from keras.src import backend
 
 from lingpipe.devices import variable_values
 from lingpipe.layers import unallocated
 from lingpipe.optimizers import device_placement, loss_scaling
 from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.private_api import keras_backend
 from lingpipe.tasks import compiled_loss, loss_additivity, model_surface
 
 _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics', 'get_metrics_result', 'reset_metrics',
@@ -201,7 +201,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     def _build_losses(self, *symbols):
         try:
-            backend.compute_output_spec(self._compile_loss, *symbols)
+            keras_backend.compute_output_spec(self._compile_loss, *symbols)
         except Exception as error:  # what NumPy computes has no symbols; on the whole batch it works, or fails in words of its own
             raise loss_additivity.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
