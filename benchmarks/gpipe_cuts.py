@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import app
 
 from lingpipe.layers import amoebanet
-from lingpipe.pipeline import layer_analysis
+from lingpipe.partition import layer_analysis
 
 _PARTITIONS = (2, 4, 8)
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 from lingpipe import schedules
 from lingpipe.devices import local_devices
 from lingpipe.layers import keras_params
-from lingpipe.pipeline import graph_pieces, layer_analysis
+from lingpipe.partition import layer_analysis
+from lingpipe.stages import graph_pieces
 
 
 class Source(keras.layers.Layer):

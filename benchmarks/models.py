@@ -10,7 +10,8 @@ import tensorflow as tf
 from absl import flags
 
 from lingpipe.layers import amoebanet
-from lingpipe.pipeline import gpipe_layer, micro_batches, stage
+from lingpipe.pipeline import gpipe_layer
+from lingpipe.stages import micro_batches, stage
 
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, 'Examples in a step; amoebanet: 256, decoder: 32.', lower_bound=1)
 _NUM_MICRO_BATCHES = flags.DEFINE_integer(

@@ -17,7 +17,7 @@ from absl import app, flags
 
 from lingpipe.devices import local_devices
 from lingpipe.layers import amoebanet, base_layer, keras_params
-from lingpipe.pipeline import layer_analysis, layer_memory, layer_profile, memory_model, partition
+from lingpipe.partition import exact_cut, layer_analysis, layer_memory, layer_profile, memory_model
 
 _NUM_PARTITIONS = flags.DEFINE_list('num_partitions', ['2', '3', '4', '8'], 'Numbers of partitions K.')
 _ROWS = flags.DEFINE_integer('rows', 16, 'Examples in a micro-batch.', lower_bound=1)
@@ -36,7 +36,7 @@ _FIXED_MILLISECONDS = [264, 95, 92, 88, 87, 86, 90, 85, 85, 7]
 
 def exact_ends(costs, num_partitions):
     """LingPipe's cut."""
-    return partition.balanced_partition_ends(costs, num_partitions)
+    return exact_cut.balanced_partition_ends(costs, num_partitions)
 
 
 def block_ends(costs, num_partitions):
@@ -157,7 +157,7 @@ def _cut_milliseconds(**arguments):
     costs, seconds = np.random.default_rng(0).random(2000), []
     for _ in range(5):
         start = time.perf_counter()
-        partition.balanced_partition_ends(costs, 64, **arguments)
+        exact_cut.balanced_partition_ends(costs, 64, **arguments)
         seconds.append(time.perf_counter() - start)
     return 1e3 * statistics.median(seconds)
 

@@ -18,7 +18,7 @@ import models
 
 from lingpipe import schedules
 from lingpipe.devices import local_devices
-from lingpipe.pipeline import layer_profile
+from lingpipe.partition import layer_profile
 from lingpipe.planner import accelerators, plans, resolution
 
 

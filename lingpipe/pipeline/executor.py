@@ -7,16 +7,8 @@ import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds
-from lingpipe.pipeline import (
-    boundary,
-    gradient_flow,
-    losses,
-    micro_batches,
-    stage_program,
-    stage_wiring,
-    step_state,
-    step_sums,
-)
+from lingpipe.pipeline import gradient_flow, stage_wiring, step_state
+from lingpipe.stages import boundary, losses, micro_batches, stage_program, step_sums
 
 ALL_KINDS = (schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)
 

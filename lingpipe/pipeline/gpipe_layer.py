@@ -11,20 +11,10 @@ import tensorflow as tf
 from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds, local_devices, variable_placement, variable_values
 from lingpipe.layers import base_layer, unallocated
-from lingpipe.pipeline import (
-    balancing,
-    keras_masks,
-    layer_analysis,
-    loss_pass,
-    losses,
-    micro_batches,
-    pipeline_call,
-    random_seeds,
-    replicas,
-    stage,
-    validation,
-)
+from lingpipe.partition import balancing, layer_analysis
+from lingpipe.pipeline import keras_masks, loss_pass, pipeline_call, replicas, validation
 from lingpipe.private_api import stateless_scope
+from lingpipe.stages import losses, micro_batches, random_seeds, stage
 
 _MANY_LOSSES = 10
 

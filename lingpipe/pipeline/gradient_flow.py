@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds, variable_placement
-from lingpipe.pipeline import step_sums
+from lingpipe.stages import step_sums
 
 
 class BoundaryGradients:

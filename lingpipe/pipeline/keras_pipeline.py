@@ -6,7 +6,10 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-from lingpipe.pipeline import balancing, control_flow, gpipe_layer, keras_model, random_seeds, stage
+from lingpipe.keras_graph import keras_model
+from lingpipe.partition import balancing
+from lingpipe.pipeline import gpipe_layer
+from lingpipe.stages import control_flow, random_seeds, stage
 
 
 class KerasPipeline(gpipe_layer.GPipeLayer):

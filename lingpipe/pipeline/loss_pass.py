@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds, variable_values
-from lingpipe.pipeline import gradient_flow, losses, micro_batches
+from lingpipe.pipeline import gradient_flow
+from lingpipe.stages import losses, micro_batches
 
 
 class ValueAndGrad(NamedTuple):

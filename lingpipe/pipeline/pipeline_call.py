@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.devices import device_kinds, variable_values
-from lingpipe.pipeline import boundary, losses, micro_batches, step_sums
 from lingpipe.private_api import save_context
+from lingpipe.stages import boundary, losses, micro_batches, step_sums
 
 
 def call(pipe, inputs, training):

@@ -3,7 +3,8 @@
 import itertools
 
 from lingpipe.devices import collectives, device_kinds, variable_placement, variable_values
-from lingpipe.pipeline import boundary, executor, micro_batches, step_state, step_sums
+from lingpipe.pipeline import executor, step_state
+from lingpipe.stages import boundary, micro_batches, step_sums
 
 
 class Replicas:

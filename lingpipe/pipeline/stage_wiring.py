@@ -4,7 +4,7 @@ import warnings
 
 import tensorflow as tf
 
-from lingpipe.pipeline import boundary, control_flow, micro_batches
+from lingpipe.stages import boundary, control_flow, micro_batches
 
 _NUM_ROWS = 24  # of a trace for its own sake: many numbers divide it
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from lingpipe import schedules, spelling
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.layers import base_layer
-from lingpipe.pipeline import partition
+from lingpipe.partition import exact_cut
 
 _CHOICES = {
     'recompute': ['none', 'stage', 'layer'],
@@ -48,7 +48,7 @@ def validate_gpipe_params(p, num_layers):
             f'num_partitions={p.num_partitions}{times} is more than the {num_layers} layers: each partition needs a layer. '
             f'Set num_partitions to {max(1, num_layers // p.num_virtual_stages)} or less.')
     if not isinstance(p.partition_by, str):
-        partition.validate_partition_ends(p.partition_by, num_layers, num_stages)
+        exact_cut.validate_partition_ends(p.partition_by, num_layers, num_stages)
     schedule = make_schedule(p)
     if schedule.splits_backward and p.recompute == 'layer':
         raise ValueError(

@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from lingpipe.pipeline import losses
 from lingpipe.placements import tpu_replicas
 from lingpipe.private_api import xla_sharding
 from lingpipe.spmd import spmd_pipeline, spmd_step, spmd_variables
+from lingpipe.stages import losses
 from lingpipe.training import optimization
 
 _HOST = 'CPU:0'

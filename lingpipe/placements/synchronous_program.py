@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from lingpipe.devices import variable_placement, variable_values
 from lingpipe.optimizers import device_functions
-from lingpipe.pipeline import batch_statistics
+from lingpipe.stages import batch_statistics
 
 
 class ShareSlots:

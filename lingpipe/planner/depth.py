@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lingpipe import schedules
-from lingpipe.pipeline import layer_memory, memory_model
+from lingpipe.partition import layer_memory, memory_model
 
 
 class Depth(NamedTuple):

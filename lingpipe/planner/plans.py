@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingpipe.pipeline import layer_memory, memory_model, partition_table
+from lingpipe.partition import layer_memory, memory_model, partition_table
 from lingpipe.schedules.simulation import StageCosts
 
 # The update reads weight, gradient and slots, and writes weight and slots.

@@ -6,8 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.pipeline import layer_analysis, layer_memory, layer_profile, validation
-from lingpipe.pipeline.layer_profile import LayerTime
+from lingpipe.partition import layer_analysis, layer_memory, layer_profile
+from lingpipe.partition.layer_profile import LayerTime
+from lingpipe.pipeline import validation
 from lingpipe.planner import accelerators, plans, search
 
 _FIELDS = ('num_partitions', 'num_micro_batches', 'recompute', 'num_replicas')

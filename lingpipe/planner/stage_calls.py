@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe.layers import unallocated
-from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.pipeline import gpipe_layer
+from lingpipe.stages import losses
 
 # Where methods of `StageProgram` take the sums of weight gradients so far; the new ones are their last result but one.
 _PLACE_OF_SUMS = {'backward': 2, 'backward_from_inputs': 2, 'backward_segment': 3, 'backward_weights': 1}

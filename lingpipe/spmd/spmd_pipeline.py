@@ -17,9 +17,10 @@ import functools
 
 import tensorflow as tf
 
-from lingpipe.pipeline import graph_pieces, layer_analysis, random_seeds, stage
+from lingpipe.partition import layer_analysis
 from lingpipe.spmd import stage_map
 from lingpipe.spmd.stage_map import StageMap, recomputing
+from lingpipe.stages import graph_pieces, random_seeds, stage
 
 _LEAST_SIZE_TO_CUT = 2**14
 

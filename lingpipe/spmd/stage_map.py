@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.pipeline import layer_analysis
+from lingpipe.partition import layer_analysis
 from lingpipe.private_api import xla, xla_sharding
 
 

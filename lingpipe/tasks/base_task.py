@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.layers import base_layer
-from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.pipeline import gpipe_layer
+from lingpipe.stages import losses
 
 
 class BaseTask:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.pipeline import boundary, control_flow, graph_pieces, losses, stage
+from lingpipe.stages import boundary, control_flow, graph_pieces, losses, stage
 from lingpipe.tasks import loss_additivity
 
 

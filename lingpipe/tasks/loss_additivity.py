@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.pipeline import losses
 from lingpipe.private_api import keras_backend, keras_losses
+from lingpipe.stages import losses
 
 _ROWS = 5
 _CUTS = (0, 1, 3, 5)

@@ -3,8 +3,9 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.pipeline import gpipe_layer, keras_pipeline, losses
+from lingpipe.pipeline import gpipe_layer, keras_pipeline
 from lingpipe.private_api import tracking
+from lingpipe.stages import losses
 
 
 class ModelSurface(keras.Model):

@@ -10,8 +10,9 @@ import tensorflow as tf
 from lingpipe.devices import variable_values
 from lingpipe.layers import unallocated
 from lingpipe.optimizers import device_placement, loss_scaling
-from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.private_api import keras_backend
+from lingpipe.stages import losses
 from lingpipe.tasks import compiled_loss, loss_additivity, model_surface
 
 _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics', 'get_metrics_result', 'reset_metrics',

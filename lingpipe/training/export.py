@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import base_layer
-from lingpipe.pipeline import layer_analysis
+from lingpipe.partition import layer_analysis
 from lingpipe.training import checkpoints, experiment
 from lingpipe.training import logdir as logdirs
 

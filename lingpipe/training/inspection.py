@@ -5,7 +5,8 @@ import re
 import tensorflow as tf
 
 from lingpipe import text_tables
-from lingpipe.pipeline import balancing, layer_analysis, validation
+from lingpipe.partition import balancing, layer_analysis
+from lingpipe.pipeline import validation
 
 _UNMEASURED = (
     "partition_by='time' measures the layers when a training starts. Nothing was measured here: the cut above is that of "

@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from lingpipe.pipeline import partition
+from lingpipe.partition import exact_cut
 
 _TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2', '--num_micro_batches=2']
 
@@ -41,7 +41,7 @@ def recorded(load_benchmark, monkeypatch):
 
 
 def _evenly_cut(num_blocks, configuration):
-    ends = partition.balanced_partition_ends([1] * (num_blocks + 2), configuration.num_partitions)
+    ends = exact_cut.balanced_partition_ends([1] * (num_blocks + 2), configuration.num_partitions)
     return types.SimpleNamespace(ends=ends)
 
 

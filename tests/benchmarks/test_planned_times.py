@@ -2,8 +2,9 @@
 
 import pytest
 
-from lingpipe.pipeline import graph_pieces, layer_profile
-from lingpipe.pipeline.layer_profile import LayerTime
+from lingpipe.partition import layer_profile
+from lingpipe.partition.layer_profile import LayerTime
+from lingpipe.stages import graph_pieces
 
 _TINY = ['--model=decoder', '--num_blocks=1', '--width=8', '--sequence_length=4', '--batch_size=4', '--num_steps=1',
          '--partitions=1,2', '--counts=2', '--schedules=1f1b', '--recompute=stage']

@@ -4,7 +4,7 @@ import gc
 import itertools
 import linecache
 
-from lingpipe.pipeline import keras_model
+from lingpipe.keras_graph import keras_model
 from tests.fuzz import comparison, program
 
 _numbers = itertools.count()

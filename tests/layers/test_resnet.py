@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lingpipe import GPipeLayer, optimizers
 from lingpipe.layers import resnet, unallocated
-from lingpipe.pipeline import layer_analysis
+from lingpipe.partition import layer_analysis
 
 
 def build(layers, shape):

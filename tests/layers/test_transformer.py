@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import lingpipe
 from lingpipe.layers import embeddings, transformer
-from lingpipe.pipeline import layer_analysis
+from lingpipe.partition import layer_analysis
 
 _SPEC = importlib.util.spec_from_file_location(
     'transformer_reference', pathlib.Path(__file__).with_name('transformer_reference.py'))

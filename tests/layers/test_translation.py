@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import lingpipe
 from lingpipe.layers import attention, embeddings, translation
-from lingpipe.pipeline import layer_analysis
+from lingpipe.partition import layer_analysis
 
 RNG = np.random.default_rng(0)
 BATCH = {'source': tf.constant(RNG.integers(1, 11, (4, 6)), tf.int32), 'target': tf.constant(RNG.integers(1, 11, (4, 5)), tf.int32)}

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import model_registry, optimizers
-from lingpipe.pipeline import layer_analysis
+from lingpipe.partition import layer_analysis
 from lingpipe.training import experiment, optimization, train_program
 from params import resnet50
 

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import model_registry
-from lingpipe.pipeline import layer_analysis
+from lingpipe.partition import layer_analysis
 from lingpipe.training import optimization
 from params import transformer_lm as experiments
 

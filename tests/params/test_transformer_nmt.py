@@ -2,7 +2,7 @@ import keras
 import pytest
 
 from lingpipe import model_registry
-from lingpipe.pipeline import layer_analysis
+from lingpipe.partition import layer_analysis
 from lingpipe.training import optimization
 from params import transformer_nmt as experiments
 

@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import balancing, gpipe_layer, layer_profile
-from lingpipe.pipeline.layer_profile import LayerTime
+from lingpipe.partition import balancing, layer_profile
+from lingpipe.partition.layer_profile import LayerTime
+from lingpipe.pipeline import gpipe_layer
+from tests.plain_stack import make_pipe
 
 # Each layer has 4 * 4 + 4 weights of 4 bytes; inputs, outputs and its one internal tensor (relu's) are of 4 sizes an example.
 LAYERS = [KerasParams(keras.layers.Dense, units=4, activation='relu') for _ in range(4)]
@@ -34,7 +36,7 @@ def names(pipe):
     return [len(part.layer_names) for part in pipe.partitions]
 
 
-def test_the_cut_by_time_balances_what_was_measured_on_the_first_device(make_pipe, measured):
+def test_the_cut_by_time_balances_what_was_measured_on_the_first_device(measured):
     pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=4, partition_by='time', profile_dir='somewhere',
                      devices=['CPU:3', 'CPU:5'])
     pipe(IMAGES)
@@ -46,7 +48,7 @@ def test_the_cut_by_time_balances_what_was_measured_on_the_first_device(make_pip
 
 @pytest.mark.parametrize('schedule, recompute, layers', [
     ('gpipe', 'stage', [4, 4]), ('1f1b', 'none', [4, 4]), ('1f1b', 'stage', [3, 4]), ('1f1b', 'layer', [4, 5])])
-def test_stages_that_recompute_less_get_more_layers(make_pipe, schedule, recompute, layers):
+def test_stages_that_recompute_less_get_more_layers(schedule, recompute, layers):
     """With 'stage' a layer costs 1 + 1 + 2 forward passes in 1F1B's first stage, 1 + 2 in the last: 3 * 4 = 4 * 3. With 'layer'
     it costs 1 + 2 + 2 and 1 + 1 + 2: 4 * 5 = 5 * 4.
     """
@@ -55,7 +57,7 @@ def test_stages_that_recompute_less_get_more_layers(make_pipe, schedule, recompu
     assert names(pipe) == layers
 
 
-def test_a_pipeline_cut_by_time_trains_as_any_other(make_pipe, assert_close, assert_gradients_close, tmp_path):
+def test_a_pipeline_cut_by_time_trains_as_any_other(assert_close, assert_gradients_close, tmp_path):
     expected = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2).value_and_grad(
         keras.losses.MeanSquaredError(), IMAGES, TARGETS)
     pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2, partition_by='time', profile_dir=str(tmp_path))
@@ -66,7 +68,7 @@ def test_a_pipeline_cut_by_time_trains_as_any_other(make_pipe, assert_close, ass
     assert len(json.loads((tmp_path / 'layer_times.json').read_text())) == 1  # the layers are equal
 
 
-def test_a_pipeline_may_be_cut_by_time_inside_a_function(make_pipe):
+def test_a_pipeline_may_be_cut_by_time_inside_a_function():
     pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2, partition_by='time')
     outputs = tf.function(pipe)(tf.constant(IMAGES))
     assert outputs.shape == [8, 4]
@@ -74,7 +76,7 @@ def test_a_pipeline_may_be_cut_by_time_inside_a_function(make_pipe):
 
 
 @pytest.mark.parametrize('num_slots, weights', [(0, 2), (1, 3), (2, 4), (None, 4)])
-def test_memory_counts_weights_gradient_sums_slots_and_activations(make_pipe, num_slots, weights):
+def test_memory_counts_weights_gradient_sums_slots_and_activations(num_slots, weights):
     pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=4, recompute='none', memory_limit=1e6,
                      num_optimizer_slots=num_slots)
     pipe(IMAGES)
@@ -84,7 +86,7 @@ def test_memory_counts_weights_gradient_sums_slots_and_activations(make_pipe, nu
     assert [part.memory for part in pipe.partitions] == [weights * 2 * WEIGHTS + live + at_work] * 2
 
 
-def test_the_cut_keeps_to_the_memory_limit(make_pipe, measured):
+def test_the_cut_keeps_to_the_memory_limit(measured):
     fields = {'num_partitions': 2, 'num_micro_batches': 4, 'partition_by': 'time', 'recompute': 'none', 'num_optimizer_slots': 0}
     pipe = make_pipe(LAYERS, memory_limit=1000, **fields)
     pipe(IMAGES)
@@ -94,7 +96,7 @@ def test_the_cut_keeps_to_the_memory_limit(make_pipe, measured):
         make_pipe(LAYERS, memory_limit=700, **fields)(IMAGES)
 
 
-def test_the_limit_holds_for_all_stages_of_a_device(make_pipe):
+def test_the_limit_holds_for_all_stages_of_a_device():
     fields = {'num_partitions': 2, 'num_virtual_stages': 2, 'num_micro_batches': 4, 'schedule': 'interleaved_1f1b'}
     pipe = make_pipe(LAYERS, memory_limit=1e6, **fields)
     pipe(IMAGES)
@@ -103,7 +105,7 @@ def test_the_limit_holds_for_all_stages_of_a_device(make_pipe):
         make_pipe(LAYERS, memory_limit=of_device - 1, **fields)(IMAGES)
 
 
-def test_a_written_cut_is_held_to_the_limit(make_pipe):
+def test_a_written_cut_is_held_to_the_limit():
     with pytest.raises(ValueError, match=r'partition_by=\[1, 4\] gives device 1 .* more than memory_limit=900 bytes'):
         make_pipe(LAYERS, num_partitions=2, partition_by=[1, 4], memory_limit=900)(IMAGES)
 
@@ -111,12 +113,12 @@ def test_a_written_cut_is_held_to_the_limit(make_pipe):
 @pytest.mark.parametrize('fields, message', [
     ({'partition_by': 'time'}, "partition_by='time' needs every size"),
     ({'memory_limit': 1e6}, 'memory_limit=1000000.0 needs every size')])
-def test_an_open_batch_size_is_refused_with_what_to_do(make_pipe, fields, message):
+def test_an_open_batch_size_is_refused_with_what_to_do(fields, message):
     with pytest.raises(ValueError, match=message + r'.*\(None, 4\).*Set batch_size to the rows of a training batch'):
         make_pipe(LAYERS, **fields).build((None, 4))
 
 
-def test_a_field_gives_the_batch_size_that_inputs_leave_open(make_pipe, measured):
+def test_a_field_gives_the_batch_size_that_inputs_leave_open(measured):
     fields = {'num_partitions': 2, 'num_micro_batches': 2, 'partition_by': 'time', 'memory_limit': 1e6}
     pipe, other = make_pipe(LAYERS, batch_size=6, **fields), make_pipe(LAYERS, **fields)
     pipe.build((None, 4))
@@ -124,7 +126,7 @@ def test_a_field_gives_the_batch_size_that_inputs_leave_open(make_pipe, measured
     assert pipe.partitions == other.partitions
 
 
-def test_nothing_is_measured_or_estimated_that_is_not_needed(make_pipe, measured):
+def test_nothing_is_measured_or_estimated_that_is_not_needed(measured):
     pipe = make_pipe(LAYERS, num_partitions=2)
     pipe.build((None, 4))
     assert not measured

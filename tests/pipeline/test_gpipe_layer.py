@@ -13,14 +13,14 @@ from tests.pipeline.small_stacks import (
     squared_error,
     vectors,
 )
+from tests.plain_stack import PlainStack, make_pipe
 
 layers = keras.layers
 
 
 @pytest.mark.parametrize('num_partitions, num_micro_batches, recompute', [
     (1, 4, 'none'), (3, 8, 'layer'), (4, 1, 'stage')])
-def test_training_equals_the_plain_layers(
-        num_partitions, num_micro_batches, recompute, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, recompute, assert_close, assert_gradients_close):
     x, y = images_and_labels()
     pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=num_micro_batches,
                      recompute=recompute, partition_by='params')
@@ -37,7 +37,7 @@ def test_training_equals_the_plain_layers(
         assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-def test_uneven_batches(make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_uneven_batches(assert_close, assert_gradients_close):
     x, y = images_and_labels(10)
     pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=4, recompute='layer')
     plain = PlainStack(pipe, x)
@@ -48,7 +48,7 @@ def test_uneven_batches(make_pipe, PlainStack, assert_close, assert_gradients_cl
     assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-def test_one_pipeline_takes_batches_of_any_size(make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_one_pipeline_takes_batches_of_any_size(assert_close, assert_gradients_close):
     pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=2)
     for num_rows in (4, 3, 1, 4):
         x, y = images_and_labels(num_rows)
@@ -61,8 +61,7 @@ def test_one_pipeline_takes_batches_of_any_size(make_pipe, PlainStack, assert_cl
 
 
 @pytest.mark.parametrize('num_partitions, num_rows', [(1, 4), (3, 3)])
-def test_evaluation_equals_the_plain_layers_and_changes_nothing(
-        num_partitions, num_rows, make_pipe, PlainStack, assert_close):
+def test_evaluation_equals_the_plain_layers_and_changes_nothing(num_partitions, num_rows, assert_close):
     x, y = images_and_labels(num_rows)
     pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=2)
     pipe.build(x.shape)
@@ -77,7 +76,7 @@ def test_evaluation_equals_the_plain_layers_and_changes_nothing(
     assert_close([weight.numpy() for weight in pipe.weights], before, tolerance=0)
 
 
-def test_evaluation_reads_the_values_that_it_is_told_to(make_pipe, PlainStack, assert_close):
+def test_evaluation_reads_the_values_that_it_is_told_to(assert_close):
     x, y = images_and_labels()
     pipe = make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=2)
     plain = PlainStack(pipe, x)
@@ -123,7 +122,7 @@ class Join(layers.Layer):
 
 
 @pytest.mark.parametrize('ends, recompute', [([5], 'stage'), ([1, 2, 3, 5], 'none'), ([1, 2, 4, 5], 'layer')])
-def test_a_nest_crosses_the_boundaries(ends, recompute, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_a_nest_crosses_the_boundaries(ends, recompute, assert_close, assert_gradients_close):
     x, y = vectors()
     stack = [KerasParams(Fork, units=4), KerasParams(Twist, units=6), KerasParams(Twist, units=2), KerasParams(Join), dense(3)]
     pipe = make_pipe(stack, num_partitions=len(ends), partition_by=ends, num_micro_batches=2, recompute=recompute)
@@ -134,7 +133,7 @@ def test_a_nest_crosses_the_boundaries(ends, recompute, make_pipe, PlainStack, a
 
 
 @pytest.mark.parametrize('num_partitions', [1, 3])
-def test_nests_at_both_ends(num_partitions, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_nests_at_both_ends(num_partitions, assert_close, assert_gradients_close):
     x, y = vectors()
     inputs, targets = (x, 2 * x), {'one': y, 'two': y[:, :1]}
 
@@ -152,7 +151,7 @@ def test_nests_at_both_ends(num_partitions, make_pipe, PlainStack, assert_close,
 
 
 @pytest.mark.parametrize('num_partitions', [1, 3])
-def test_integer_inputs(num_partitions, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_integer_inputs(num_partitions, assert_close, assert_gradients_close):
     tokens = np.random.default_rng(2).integers(0, 11, (8, 4))
     _, y = vectors()
     stack = [KerasParams(layers.Embedding, input_dim=11, output_dim=6), KerasParams(layers.LSTM, units=5), dense(3)]
@@ -172,7 +171,7 @@ class Search(layers.Layer):
 
 
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
-def test_loops_and_conditions_inside_a_stage(recompute, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_loops_and_conditions_inside_a_stage(recompute, assert_close, assert_gradients_close):
     x, y = vectors()
     pipe = make_pipe([dense(4), KerasParams(Search), dense(3)], num_partitions=2, num_micro_batches=2, recompute=recompute)
     expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 2)
@@ -181,7 +180,7 @@ def test_loops_and_conditions_inside_a_stage(recompute, make_pipe, PlainStack, a
     assert_gradients_close(out.gradients, expected[1])
 
 
-def test_frozen_layers_keep_their_weights_and_statistics(make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_frozen_layers_keep_their_weights_and_statistics(assert_close, assert_gradients_close):
     x, y = images_and_labels()
     stack = convolutional_layers()
     stack[0].trainable = stack[1].trainable = False
@@ -197,7 +196,7 @@ def test_frozen_layers_keep_their_weights_and_statistics(make_pipe, PlainStack, 
     np.testing.assert_array_equal(pipe.stack[1].moving_mean, np.zeros(4))
 
 
-def test_a_layer_may_be_frozen_and_thawed_between_steps(make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_a_layer_may_be_frozen_and_thawed_between_steps(assert_close, assert_gradients_close):
     x, y = images_and_labels()
     pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=2)
     plain = PlainStack(pipe, x)
@@ -212,7 +211,7 @@ def test_a_layer_may_be_frozen_and_thawed_between_steps(make_pipe, PlainStack, a
 
 
 @pytest.mark.parametrize('num_partitions, num_rows', [(1, 7), (3, 8)])
-def test_weight_regularisers_count_once_a_step(num_partitions, num_rows, make_pipe, assert_close):
+def test_weight_regularisers_count_once_a_step(num_partitions, num_rows, assert_close):
     x, y = vectors(num_rows)
     regularizer = KerasParams(keras.regularizers.L2, l2=0.5)
     stack = [dense(4, kernel_regularizer=regularizer), dense(4), dense(3, kernel_regularizer=regularizer)]
@@ -240,7 +239,7 @@ class Mixed(layers.Layer):
         return self.norm(inputs)
 
 
-def test_training_reaches_layers_inside_of_layers(make_pipe, PlainStack, assert_close):
+def test_training_reaches_layers_inside_of_layers(assert_close):
     x, y = vectors()
     pipe = make_pipe([dense(4), KerasParams(Mixed), dense(3)], num_partitions=2, num_micro_batches=2)
     plain = keras.Sequential(PlainStack(pipe, x).layers)
@@ -249,7 +248,7 @@ def test_training_reaches_layers_inside_of_layers(make_pipe, PlainStack, assert_
     assert np.any(pipe.stack[1].norm.moving_mean)
 
 
-def test_results_do_not_depend_on_the_number_of_micro_batches(make_pipe, assert_close, assert_gradients_close):
+def test_results_do_not_depend_on_the_number_of_micro_batches(assert_close, assert_gradients_close):
     x, y = vectors()
 
     def run(num_micro_batches):
@@ -263,7 +262,7 @@ def test_results_do_not_depend_on_the_number_of_micro_batches(make_pipe, assert_
         assert_gradients_close(out.gradients, expected.gradients)
 
 
-def test_state_updates_may_be_left_to_the_caller(make_pipe, assert_close):
+def test_state_updates_may_be_left_to_the_caller(assert_close):
     x, y = images_and_labels()
     pipe, other = [make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=2) for _ in range(2)]
     pipe.build(x.shape)
@@ -282,13 +281,13 @@ def test_state_updates_may_be_left_to_the_caller(make_pipe, assert_close):
     assert_close([weight.numpy() for weight in pipe.weights], [weight.numpy() for weight in other.weights])
 
 
-def test_state_updates_cannot_be_left_to_an_eager_caller(make_pipe):
+def test_state_updates_cannot_be_left_to_an_eager_caller():
     x, y = vectors()
     with pytest.raises(ValueError, match='assign_state=False works inside a tf.function only'):
         make_pipe([dense(3)]).value_and_grad(squared_error, x, y, assign_state=False)
 
 
-def test_the_number_of_the_step_may_be_a_python_integer_without_a_new_graph_for_each(make_pipe):
+def test_the_number_of_the_step_may_be_a_python_integer_without_a_new_graph_for_each():
     x, y = vectors()
     pipe, traces, counts = make_pipe([dense(3)]), [], []
 
@@ -302,7 +301,7 @@ def test_the_number_of_the_step_may_be_a_python_integer_without_a_new_graph_for_
     assert counts == counts[:1] * 3
 
 
-def test_a_function_of_the_users_own_does_not_translate_the_source_of_the_pipeline(make_pipe, monkeypatch):
+def test_a_function_of_the_users_own_does_not_translate_the_source_of_the_pipeline(monkeypatch):
     """Translation by AutoGraph, which `tf.function` does by itself, takes seconds and changes nothing."""
     (x, y), pipe, statuses = vectors(), make_pipe([dense(3)]), []
 
@@ -327,7 +326,7 @@ class Noise(layers.Layer):
 
 
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
-def test_backward_sees_the_random_numbers_of_forward(recompute, make_pipe, assert_close):
+def test_backward_sees_the_random_numbers_of_forward(recompute, assert_close):
     x, _ = vectors()
     pipe = make_pipe([KerasParams(layers.Activation, activation='linear'), KerasParams(Noise), KerasParams(Join)],
                      num_partitions=2, num_micro_batches=4, recompute=recompute)
@@ -353,7 +352,7 @@ class Talkative(layers.Layer):
 
 
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
-def test_prints_inside_a_stage_come_once_a_micro_batch_and_not_again_in_recomputation(recompute, make_pipe, tmp_path):
+def test_prints_inside_a_stage_come_once_a_micro_batch_and_not_again_in_recomputation(recompute, tmp_path):
     x, y = vectors()
     stack = [dense(3), *[KerasParams(Talkative, log=str(tmp_path / 'log'), name=name) for name in ('first', 'second')]]
     pipe = make_pipe(stack, num_partitions=3, num_micro_batches=4, recompute=recompute)
@@ -361,7 +360,7 @@ def test_prints_inside_a_stage_come_once_a_micro_batch_and_not_again_in_recomput
     assert sorted((tmp_path / 'log').read_text().split()) == ['first'] * 4 + ['second'] * 4
 
 
-def test_an_assertion_inside_a_stage_stops_the_step(make_pipe, tmp_path):
+def test_an_assertion_inside_a_stage_stops_the_step(tmp_path):
     x, y = vectors()
     stack = [dense(3), KerasParams(Talkative, log=str(tmp_path / 'log'), limit=-1e9), dense(3)]
     pipe = make_pipe(stack, num_partitions=3, num_micro_batches=2)
@@ -379,8 +378,7 @@ class Penalty(layers.Layer):
 
 @pytest.mark.parametrize('num_partitions, recompute, weighted', [
     (1, 'stage', True), (3, 'none', False), (3, 'layer', True)])
-def test_losses_of_layers_count_as_on_one_device(
-        num_partitions, recompute, weighted, make_pipe, assert_close, assert_gradients_close):
+def test_losses_of_layers_count_as_on_one_device(num_partitions, recompute, weighted, assert_close, assert_gradients_close):
     x, y = vectors()
     stack = [dense(4, name='first', activity_regularizer='l2'), KerasParams(Penalty, name='penalty'), dense(3, name='last')]
     pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2, recompute=recompute)
@@ -399,7 +397,7 @@ def test_losses_of_layers_count_as_on_one_device(
     assert_close(total / weight, loss)
 
 
-def test_losses_of_layers_do_not_disturb_gradients_in_evaluation_mode(make_pipe, assert_close):
+def test_losses_of_layers_do_not_disturb_gradients_in_evaluation_mode(assert_close):
     x = tf.constant(vectors()[0])
     pipe = make_pipe([KerasParams(Penalty), KerasParams(layers.Activation, activation='tanh')], num_partitions=2)
     with tf.GradientTape() as tape:
@@ -408,14 +406,14 @@ def test_losses_of_layers_do_not_disturb_gradients_in_evaluation_mode(make_pipe,
     assert_close(tape.gradient(outputs, x), 1.0 - tf.tanh(x + 1.0)**2)
 
 
-def test_losses_of_layers_need_a_loss_whose_weight_is_known_beforehand(make_pipe):
+def test_losses_of_layers_need_a_loss_whose_weight_is_known_beforehand():
     x, y = vectors()
     with pytest.raises(ValueError, match="adds a loss.*behind layer 'dense_1', depends on outputs.*Train a PipelineModel"):
         make_pipe([KerasParams(Penalty), dense(3)]).value_and_grad(
             lambda y, outputs: {'loss': (tf.reduce_sum(outputs), tf.reduce_sum(outputs))}, x, y)
 
 
-def test_a_mini_batch_in_which_nothing_counts_gives_no_gradient(make_pipe, assert_close, assert_gradients_close):
+def test_a_mini_batch_in_which_nothing_counts_gives_no_gradient(assert_close, assert_gradients_close):
     x, y = vectors()
     pipe = make_pipe([dense(4), dense(3)], num_partitions=2, num_micro_batches=2)
     out = pipe.value_and_grad(lambda y, outputs: {'loss': (tf.reduce_sum(outputs) * 0.0, 0.0)}, x, y)

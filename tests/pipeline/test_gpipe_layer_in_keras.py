@@ -8,6 +8,7 @@ import tensorflow as tf
 import lingpipe
 from lingpipe.layers.keras_params import KerasParams
 from tests.pipeline.small_stacks import dense, vectors
+from tests.plain_stack import PlainStack, make_pipe, micro_batch_rows
 
 layers = keras.layers
 
@@ -44,9 +45,7 @@ def plain_input_gradients(plain, x, y, rows):
 
 @pytest.mark.parametrize('num_partitions, num_rows, recompute, in_function', [
     (1, 8, 'none', True), (4, 8, 'stage', False), (3, 10, 'none', False), (2, 3, 'stage', True)])
-def test_gradients_under_a_tape_equal_the_plain_layers(
-        num_partitions, num_rows, recompute, in_function, make_pipe, PlainStack, assert_close, assert_gradients_close,
-        micro_batch_rows):
+def test_gradients_under_a_tape_equal_the_plain_layers(num_partitions, num_rows, recompute, in_function, assert_close, assert_gradients_close):
     x, y = vectors(num_rows)
     pipe = make_pipe(layers_with_norm(), num_partitions=num_partitions, num_micro_batches=4, recompute=recompute)
     plain = PlainStack(pipe, x)
@@ -58,7 +57,7 @@ def test_gradients_under_a_tape_equal_the_plain_layers(
     assert_gradients_close(gradients, [*expected, inputs])
 
 
-def test_a_call_in_training_updates_batch_norm_once(make_pipe, PlainStack, assert_close):
+def test_a_call_in_training_updates_batch_norm_once(assert_close):
     x, y = vectors()
     pipe = make_pipe(layers_with_norm(), num_partitions=3, num_micro_batches=4)
     plain = PlainStack(pipe, x)
@@ -68,7 +67,7 @@ def test_a_call_in_training_updates_batch_norm_once(make_pipe, PlainStack, asser
 
 
 @pytest.mark.parametrize('num_partitions', [1, 3])
-def test_gradients_of_integer_inputs_are_left_out(num_partitions, make_pipe, PlainStack, assert_gradients_close):
+def test_gradients_of_integer_inputs_are_left_out(num_partitions, assert_gradients_close):
     tokens, (_, y) = np.random.default_rng(2).integers(0, 11, (8, 4)), vectors()
     stack = [KerasParams(layers.Embedding, input_dim=11, output_dim=6), KerasParams(layers.GlobalAveragePooling1D), dense(3)]
     pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
@@ -88,7 +87,7 @@ class Halves(layers.Layer):
         return (*tf.split(inputs, 2, -1), tf.argmax(inputs, -1))
 
 
-def test_nests_and_integers_at_the_outputs(make_pipe, assert_close):
+def test_nests_and_integers_at_the_outputs(assert_close):
     x, _ = vectors(width=6)
     pipe = make_pipe([dense(4), KerasParams(Halves), KerasParams(Halves)], num_partitions=3, num_micro_batches=4)
     x = tf.constant(x)
@@ -101,7 +100,7 @@ def test_nests_and_integers_at_the_outputs(make_pipe, assert_close):
     assert_close(tape.gradient(loss, x), 2 * (x @ kernel) @ kernel.T)
 
 
-def test_one_tape_may_be_asked_more_than_once_in_a_function(make_pipe, assert_close):
+def test_one_tape_may_be_asked_more_than_once_in_a_function(assert_close):
     x, _ = vectors()
     pipe = make_pipe(layers_with_norm()[:1] + [dense(3)], num_partitions=2, num_micro_batches=2)
     pipe.build(x.shape)
@@ -127,7 +126,7 @@ def functional_model(pipe, width=5):
     return keras.Model(inputs, last(pipe(first(inputs))))
 
 
-def test_a_functional_model_knows_shapes_before_it_runs(make_pipe):
+def test_a_functional_model_knows_shapes_before_it_runs():
     model = functional_model(make_pipe(layers_with_norm(), num_partitions=2, num_micro_batches=4))
     assert model.output_shape == (None, 2)
     assert model.layers[2].output.shape == (None, 3)
@@ -154,7 +153,7 @@ def test_masks_go_in_and_out_of_eager_calls(is_wrapped, assert_close):
     assert_close(found[1], found[0])
 
 
-def test_a_call_that_no_tape_records_does_not_take_gradients_from_later_ones(make_pipe, assert_close):
+def test_a_call_that_no_tape_records_does_not_take_gradients_from_later_ones(assert_close):
     x, y = map(tf.constant, vectors(4))
     pipe = make_pipe([dense(6), dense(3)], num_partitions=2, num_micro_batches=2)
     found = []
@@ -167,7 +166,7 @@ def test_a_call_that_no_tape_records_does_not_take_gradients_from_later_ones(mak
     assert_close(found[0], found[1])
 
 
-def test_it_tells_shapes_to_a_wrapper(make_pipe):
+def test_it_tells_shapes_to_a_wrapper():
     pipe = make_pipe([dense(6), dense(3)], num_partitions=2, num_micro_batches=2)
     pipe.build((None, 5))
     assert layers.TimeDistributed(pipe)(np.ones([4, 2, 5], 'float32')).shape == (4, 2, 3)
@@ -175,7 +174,7 @@ def test_it_tells_shapes_to_a_wrapper(make_pipe):
         tf.function(lambda training: pipe(np.ones([4, 5], 'float32'), training=training))(tf.constant(True))
 
 
-def test_fit_equals_fit_of_the_plain_layers(make_pipe, PlainStack, assert_close):
+def test_fit_equals_fit_of_the_plain_layers(assert_close):
     """Without batch norm a step does not depend on the number of micro-batches: so the plain model may take whole batches."""
     x, _ = vectors(14)
     y = np.random.default_rng(3).normal(size=(14, 2)).astype('float32')
@@ -193,7 +192,7 @@ def test_fit_equals_fit_of_the_plain_layers(make_pipe, PlainStack, assert_close)
     assert_close(model.evaluate(x, y, verbose=0), plain.evaluate(x, y, verbose=0))
 
 
-def test_fit_trains_batch_norm_in_training_mode(make_pipe, PlainStack, assert_close):
+def test_fit_trains_batch_norm_in_training_mode(assert_close):
     """One micro-batch: then the moving averages are those of Keras."""
     x, y = vectors(12)
     pipe = make_pipe(layers_with_norm(), num_partitions=2, num_micro_batches=1)
@@ -206,8 +205,7 @@ def test_fit_trains_batch_norm_in_training_mode(make_pipe, PlainStack, assert_cl
 
 
 @pytest.mark.parametrize('recompute', ['none', 'layer'])
-def test_a_batch_of_unknown_size_may_be_smaller_than_the_number_of_micro_batches(
-        recompute, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_a_batch_of_unknown_size_may_be_smaller_than_the_number_of_micro_batches(recompute, assert_close, assert_gradients_close):
     x, y = vectors(10)
     pipe = make_pipe(layers_with_norm(), num_partitions=2, num_micro_batches=4, recompute=recompute)
     plain = PlainStack(pipe, x)
@@ -222,7 +220,7 @@ def test_a_batch_of_unknown_size_may_be_smaller_than_the_number_of_micro_batches
         assert_close([w.numpy() for w in pipe.stack[1].weights], [w.numpy() for w in plain.layers[1].weights])
 
 
-def test_weights_and_gradients_keep_the_order_of_the_layers(make_pipe):
+def test_weights_and_gradients_keep_the_order_of_the_layers():
     names = []
     for num_partitions in (1, 2, 4):
         pipe = make_pipe(layers_with_norm(), num_partitions=num_partitions)
@@ -234,8 +232,7 @@ def test_weights_and_gradients_keep_the_order_of_the_layers(make_pipe):
         'kernel', 'gamma', 'beta', 'moving_mean', 'moving_variance', 'kernel', 'bias']
 
 
-def test_mixed_precision_keeps_weights_and_gradients_in_float32(
-        make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_mixed_precision_keeps_weights_and_gradients_in_float32(assert_close, assert_gradients_close):
     x, y = vectors()
     def loss_fn(y, outputs):
         return mean_squared_error(y, tf.cast(outputs, tf.float32))

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
+from tests.plain_stack import make_pipe
 
 layers = keras.layers
 
@@ -32,7 +33,7 @@ def mean_cross_entropy(labels, logits):
 
 
 @pytest.fixture
-def pipe(make_pipe):
+def pipe():
     pipe = make_pipe(stack(), num_partitions=3, num_micro_batches=4, partition_by=[2, 4, 6], devices=['CPU:1', 'CPU:3', 'CPU:6'])
     pipe.build((None, 6, 6, 3))
     return pipe
@@ -112,7 +113,7 @@ def test_actions_of_a_device_wait_for_each_other_in_the_order_of_the_schedule(pi
         assert earlier in later.control_inputs or earlier in [tensor.op for tensor in later.inputs]
 
 
-def test_more_partitions_than_devices_share_them(make_pipe, assert_close, assert_gradients_close):
+def test_more_partitions_than_devices_share_them(assert_close, assert_gradients_close):
     pipes = [make_pipe(stack(), num_partitions=3, num_micro_batches=2, devices=devices)
              for devices in (None, ['CPU:2', 'CPU:2', 'CPU:5'], ['CPU:4'] * 3)]
     outs = [pipe.value_and_grad(mean_cross_entropy, IMAGES, LABELS) for pipe in pipes]

@@ -6,6 +6,7 @@ import tensorflow as tf
 from lingpipe.layers import amoebanet
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
+from tests.plain_stack import make_pipe
 
 layers = keras.layers
 
@@ -42,7 +43,7 @@ def trained(make_pipe, num_partitions, policy='mixed_bfloat16', **fields):
 
 @pytest.mark.parametrize('schedule, recompute, num_partitions', [
     ('1f1b', 'stage', 4), ('zb_h1', 'none', 2)])
-def test_bfloat16_gives_the_same_bits_for_every_number_of_partitions(schedule, recompute, num_partitions, make_pipe):
+def test_bfloat16_gives_the_same_bits_for_every_number_of_partitions(schedule, recompute, num_partitions):
     pipe, one = trained(make_pipe, 1, schedule=schedule, recompute=recompute)
     other_pipe, other = trained(make_pipe, num_partitions, schedule=schedule, recompute=recompute)
     tf.nest.map_structure(np.testing.assert_array_equal, (one.loss, one.outputs, one.gradients),
@@ -51,7 +52,7 @@ def test_bfloat16_gives_the_same_bits_for_every_number_of_partitions(schedule, r
         np.testing.assert_array_equal(variable.numpy(), same.numpy())
 
 
-def test_what_crosses_a_boundary_is_bfloat16_and_all_that_is_kept_is_float32(make_pipe):
+def test_what_crosses_a_boundary_is_bfloat16_and_all_that_is_kept_is_float32():
     pipe, out = trained(make_pipe, 3)
     boundaries = [pipe.analyses[end - 1].outputs.dtype for end in pipe._ends]
     assert boundaries == [tf.bfloat16] * 3 and out.outputs.dtype == tf.bfloat16
@@ -65,7 +66,7 @@ def test_what_crosses_a_boundary_is_bfloat16_and_all_that_is_kept_is_float32(mak
     assert sent == {tf.bfloat16}
 
 
-def test_bfloat16_agrees_with_float32_to_its_own_precision(make_pipe, assert_close):
+def test_bfloat16_agrees_with_float32_to_its_own_precision(assert_close):
     low, full = trained(make_pipe, 2)[1], trained(make_pipe, 2, 'float32')[1]
     assert_close(low.loss, full.loss, tolerance=2e-2)
     similarity = [np.sum(a * b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in
@@ -74,7 +75,7 @@ def test_bfloat16_agrees_with_float32_to_its_own_precision(make_pipe, assert_clo
     assert len(similarity) > 5 and min(similarity) > 0.99
 
 
-def test_a_layer_keeps_a_policy_of_its_own(make_pipe):
+def test_a_layer_keeps_a_policy_of_its_own():
     pipe = make_pipe([*stack()[:-1], stack()[-1].Set(dtype='float32')], dtype_policy='mixed_bfloat16')
     assert [layer.compute_dtype for layer in pipe.stack] == ['bfloat16'] * 6 + ['float32']
     assert pipe(images_and_labels()[0]).dtype == tf.float32
@@ -90,12 +91,12 @@ def test_the_policy_reaches_layers_inside_layers():
     assert keras.config.dtype_policy().name == 'float32'
 
 
-def test_a_saved_pipeline_keeps_its_policy(make_pipe):
+def test_a_saved_pipeline_keeps_its_policy():
     config = keras.saving.serialize_keras_object(make_pipe(stack(), dtype_policy='mixed_bfloat16'))
     assert keras.saving.deserialize_keras_object(config).stack[0].compute_dtype == 'bfloat16'
 
 
-def test_a_scaled_loss_leaves_the_gradients_as_they_are(make_pipe, assert_close, assert_gradients_close):
+def test_a_scaled_loss_leaves_the_gradients_as_they_are(assert_close, assert_gradients_close):
     pipe, plain = trained(make_pipe, 3, 'float32')
     x, y = images_and_labels()
     scaled = pipe.value_and_grad(cross_entropy, x, y, loss_scale=1024.0)
@@ -103,7 +104,7 @@ def test_a_scaled_loss_leaves_the_gradients_as_they_are(make_pipe, assert_close,
     assert_gradients_close(scaled.gradients, plain.gradients)
 
 
-def test_small_gradients_survive_float16_only_with_a_scaled_loss(make_pipe):
+def test_small_gradients_survive_float16_only_with_a_scaled_loss():
     pipe = make_pipe([KerasParams(layers.Dense, units=4), KerasParams(layers.Dense, units=1)], num_partitions=2,
                      dtype_policy='mixed_float16')
     x = np.ones([2, 3], 'float32')

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lingpipe.layers import amoebanet, drop_path
 from lingpipe.layers.keras_params import KerasParams
+from tests.plain_stack import make_pipe
 
 layers = keras.layers
 ONES = np.ones((8, 200), np.float32)
@@ -32,14 +33,14 @@ def are_independent(one, other, rate=0.5):
     return abs(np.mean(one == other) - expected) < 5 * np.sqrt(expected * (1 - expected) / one.size)
 
 
-def test_drop_out_drops_its_share_and_keeps_the_expected_value(make_pipe):
+def test_drop_out_drops_its_share_and_keeps_the_expected_value():
     pipe = make_pipe([drop_out(0.2)], num_micro_batches=2)
     outputs = pipe(ONES, training=True).numpy()
     assert np.mean(outputs == 0) == pytest.approx(0.2, abs=5 * 0.4 / 40)
     np.testing.assert_allclose(outputs[outputs != 0], 1.25, rtol=1e-6)
 
 
-def test_masks_of_steps_and_micro_batches_and_layers_are_independent(make_pipe):
+def test_masks_of_steps_and_micro_batches_and_layers_are_independent():
     single = make_pipe([drop_out()], num_micro_batches=2)
     first, second = masks(single, step=0), masks(single, step=1)
     assert are_independent(first, second)
@@ -48,7 +49,7 @@ def test_masks_of_steps_and_micro_batches_and_layers_are_independent(make_pipe):
     assert abs(doubled.mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / doubled.size)
 
 
-def test_masks_of_one_step_are_the_same_again(make_pipe):
+def test_masks_of_one_step_are_the_same_again():
     pipe = make_pipe([drop_out()], num_micro_batches=2)
     first = masks(pipe, step=3)
     masks(pipe, step=4)
@@ -58,7 +59,7 @@ def test_masks_of_one_step_are_the_same_again(make_pipe):
     assert are_independent(masks(other_seed, step=3), first)
 
 
-def test_steps_count_by_themselves_where_no_number_is_given(make_pipe):
+def test_steps_count_by_themselves_where_no_number_is_given():
     counted, given = [make_pipe([drop_out()], num_micro_batches=2) for _ in range(2)]
     for step in range(3):
         np.testing.assert_array_equal(masks(counted, step=None), masks(given, step=step))
@@ -66,7 +67,7 @@ def test_steps_count_by_themselves_where_no_number_is_given(make_pipe):
         np.asarray(counted(ONES, training=True) != 0), np.asarray(counted(ONES, training=True) != 0))
 
 
-def test_evaluation_drops_nothing_and_does_not_count(make_pipe):
+def test_evaluation_drops_nothing_and_does_not_count():
     pipe, other = [make_pipe([drop_out()], num_micro_batches=2) for _ in range(2)]
     np.testing.assert_array_equal(pipe(ONES, training=False), ONES)
     assert pipe.evaluate(total, ONES, ONES)['loss'][0] == ONES.size
@@ -74,7 +75,7 @@ def test_evaluation_drops_nothing_and_does_not_count(make_pipe):
 
 
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
-def test_backward_uses_the_masks_of_forward(recompute, make_pipe):
+def test_backward_uses_the_masks_of_forward(recompute):
     pipe = make_pipe([drop_out(), drop_out(), drop_out()], num_partitions=3, num_micro_batches=2, recompute=recompute)
     x = tf.constant(ONES)
     with tf.GradientTape() as tape:
@@ -100,7 +101,7 @@ def train(make_pipe, stack, loss, x, y, **fields):
 
 
 @pytest.mark.parametrize('num_micro_batches, others', [(1, [(8, 'stage')]), (2, [(1, 'stage'), (2, 'none'), (3, 'layer')])])
-def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batches, others, make_pipe, assert_close):
+def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batches, others, assert_close):
     random = np.random.default_rng(0)
     x, y = random.normal(size=(8, 10)).astype('float32'), random.normal(size=(8, 4)).astype('float32')
 
@@ -113,7 +114,7 @@ def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batch
         assert_close(run(num_partitions, recompute), expected)
 
 
-def test_layers_with_a_schedule_see_the_step(make_pipe):
+def test_layers_with_a_schedule_see_the_step():
     pipe = make_pipe(
         [drop_path.DropPath.Params().Set(final_keep_prob=0.5, num_training_steps=100)], num_partitions=1, num_micro_batches=2)
     x = np.ones((400, 2), np.float32)
@@ -138,7 +139,7 @@ def double_precision():
     keras.config.set_dtype_policy(policy)
 
 
-def test_amoebanet_does_not_depend_on_partitions_or_recomputation(double_precision, make_pipe, assert_close):
+def test_amoebanet_does_not_depend_on_partitions_or_recomputation(double_precision, assert_close):
     random = np.random.default_rng(0)
     images, labels = random.normal(size=(4, 32, 32, 3)), random.integers(0, 5, 4)
     network = amoebanet.amoebanet_layers(

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
 from tests.pipeline.small_stacks import cross_entropy, images_and_labels
+from tests.plain_stack import PlainStack, make_pipe
 
 layers = keras.layers
 OWN_ORDER = [['0F0', '0F1', '0B1', '0B0'], ['1F1', '1F0', '1B1', '1B0']]
@@ -29,8 +30,7 @@ def eight_layers():
     ('interleaved_1f1b', 'layer', {'num_partitions': 2, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
     ('interleaved_1f1b', 'stage', {'num_partitions': 1, 'num_micro_batches': 3, 'num_virtual_stages': 3}),
     (OWN_ORDER, 'layer', {'num_partitions': 2, 'num_micro_batches': 2})])
-def test_training_equals_the_plain_layers(
-        schedule, fields, recompute, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_training_equals_the_plain_layers(schedule, fields, recompute, assert_close, assert_gradients_close):
     x, y = images_and_labels()
     pipe = make_pipe(eight_layers(), schedule=schedule, recompute=recompute, partition_by='params', **fields)
     plain = PlainStack(pipe, x)
@@ -43,8 +43,7 @@ def test_training_equals_the_plain_layers(
 
 @pytest.mark.parametrize('schedule, num_virtual_stages, num_rows', [
     ('zb_h1', 1, 7), ('interleaved_1f1b', 2, 2)])
-def test_batches_of_other_sizes_equal_the_plain_layers(
-        schedule, num_virtual_stages, num_rows, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_batches_of_other_sizes_equal_the_plain_layers(schedule, num_virtual_stages, num_rows, assert_close, assert_gradients_close):
     x, y = images_and_labels(num_rows)
     pipe = make_pipe(eight_layers(), schedule=schedule, num_virtual_stages=num_virtual_stages, num_partitions=2,
                      num_micro_batches=4)
@@ -57,8 +56,7 @@ def test_batches_of_other_sizes_equal_the_plain_layers(
 
 
 @pytest.mark.parametrize('schedule, num_virtual_stages', [('zb_h1', 1), ('interleaved_1f1b', 2)])
-def test_a_called_pipeline_equals_the_plain_layers_under_a_tape(
-        schedule, num_virtual_stages, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_a_called_pipeline_equals_the_plain_layers_under_a_tape(schedule, num_virtual_stages, assert_close, assert_gradients_close):
     x, y = images_and_labels()
     pipe = make_pipe(eight_layers(), schedule=schedule, num_virtual_stages=num_virtual_stages, num_partitions=2,
                      num_micro_batches=2)
@@ -71,7 +69,7 @@ def test_a_called_pipeline_equals_the_plain_layers_under_a_tape(
     assert_gradients_close(gradients, expected)
 
 
-def test_virtual_stages_take_turns_on_their_devices(make_pipe):
+def test_virtual_stages_take_turns_on_their_devices():
     x, _ = images_and_labels()
     pipe = make_pipe(eight_layers(), schedule='interleaved_1f1b', num_virtual_stages=2, num_partitions=3, num_micro_batches=3)
     pipe.build(x.shape)
@@ -92,7 +90,7 @@ def matrix_multiplications(graph):
     return {kind: count for kind, count in counts.items() if count}
 
 
-def test_a_split_backward_pass_does_no_work_twice(make_pipe):
+def test_a_split_backward_pass_does_no_work_twice():
     x = tf.random.stateless_normal([8, 6], [0, 1])
     y = tf.random.stateless_normal([8, 6], [0, 2])
     counts = {}
@@ -107,7 +105,7 @@ def test_a_split_backward_pass_does_no_work_twice(make_pipe):
         "nobody waits for input gradients of the first partition: both halves of its backward pass are one 'W'")
 
 
-def test_layers_are_recomputed_one_at_a_time(make_pipe):
+def test_layers_are_recomputed_one_at_a_time():
     x = tf.random.stateless_normal([8, 6], [0, 1])
     y = tf.random.stateless_normal([8, 6], [0, 2])
     pipe = make_pipe([KerasParams(layers.Dense, units=6, activation='gelu', name=f'dense_{i}') for i in range(6)],

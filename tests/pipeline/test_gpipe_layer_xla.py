@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import stage_program
+from lingpipe.stages import stage_program
+from tests.plain_stack import PlainStack, make_pipe
 
 
 def dense_layers():
@@ -24,8 +25,7 @@ def squared_error(y_true, y):
 
 @pytest.mark.parametrize('schedule, recompute', [
     ('gpipe', 'layer'), ('1f1b', 'none'), ('zb_h1', 'stage')])
-def test_compiled_partitions_equal_the_plain_layers(
-        schedule, recompute, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_compiled_partitions_equal_the_plain_layers(schedule, recompute, assert_close, assert_gradients_close):
     x, y = batch(32)
     layers = [KerasParams(keras.layers.BatchNormalization, name='norm'), *dense_layers()]
     pipe = make_pipe(
@@ -38,8 +38,7 @@ def test_compiled_partitions_equal_the_plain_layers(
     assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-def test_compiled_partitions_take_a_batch_that_the_micro_batches_do_not_divide(
-        make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_compiled_partitions_take_a_batch_that_the_micro_batches_do_not_divide(assert_close, assert_gradients_close):
     x, y = batch(7)
     pipe = make_pipe(dense_layers(), num_partitions=2, num_micro_batches=4, jit_compile=True)
     loss, gradients, _ = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 4)
@@ -49,7 +48,7 @@ def test_compiled_partitions_take_a_batch_that_the_micro_batches_do_not_divide(
 
 
 @pytest.mark.parametrize('recompute', ['none', 'layer'])  # a loop's lists from program to program; sizes known to XLA alone
-def test_loops_train_where_xla_compiles_what_it_can(recompute, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_loops_train_where_xla_compiles_what_it_can(recompute, assert_close, assert_gradients_close):
     x, y = np.random.default_rng(0).normal(size=(2, 7, 3, 2)).astype('float32')
     layers = [KerasParams(keras.layers.LSTM, units=2, return_sequences=True, name=name) for name in 'ab']
     pipe = make_pipe(layers, num_partitions=2, num_micro_batches=2, schedule='1f1b', recompute=recompute, jit_compile=True)
@@ -59,12 +58,12 @@ def test_loops_train_where_xla_compiles_what_it_can(recompute, make_pipe, PlainS
     assert_gradients_close(out.gradients, gradients)
 
 
-def test_every_function_of_a_stage_is_marked_for_xla(make_pipe):
+def test_every_function_of_a_stage_is_marked_for_xla():
     calls = compiled_calls(make_pipe, jit_compile=True)
     assert all(calls) and len(calls) == 2 * 2 * 2
 
 
-def test_without_jit_compile_nothing_is_marked_for_xla(make_pipe):
+def test_without_jit_compile_nothing_is_marked_for_xla():
     calls = compiled_calls(make_pipe, jit_compile=False)
     assert not any(calls) and len(calls) == 2 * 2 * 2 + 2  # recomputations are calls of their own
 
@@ -89,15 +88,14 @@ def function_name(call):
     return call.get_attr('f').name
 
 
-def test_a_compiled_stage_recomputes_inside_of_its_backward_function_from_what_entered_it(make_pipe):
+def test_a_compiled_stage_recomputes_inside_of_its_backward_function_from_what_entered_it():
     _, calls = stage_calls(make_pipe(dense_layers(), num_partitions=2, num_micro_batches=2, jit_compile=True))
     inputs, weights, targets, gradients = 1, 2 * 2, 1, 1
     sizes = sorted(len(call.inputs) for call in calls if 'backward_from_inputs' in function_name(call))
     assert sizes == [inputs + 2 * weights + gradients, inputs + 2 * weights + gradients + targets]
 
 
-def test_residuals_that_are_too_many_for_a_tpu_are_recomputed_right_after_the_forward_action_too(
-        make_pipe, PlainStack, assert_close, assert_gradients_close, monkeypatch):
+def test_residuals_that_are_too_many_for_a_tpu_are_recomputed_right_after_the_forward_action_too(assert_close, assert_gradients_close, monkeypatch):
     monkeypatch.setattr(stage_program, 'MOST_TPU_PARAMETERS', 10)
     pipe = make_pipe(dense_layers(), num_partitions=2, num_micro_batches=2, jit_compile=True)
     _, calls = stage_calls(pipe)
@@ -110,7 +108,7 @@ def test_residuals_that_are_too_many_for_a_tpu_are_recomputed_right_after_the_fo
 
 
 @pytest.mark.parametrize('recompute', ['stage', 'layer'])
-def test_in_a_step_compiled_as_one_program_recomputation_stands_behind_a_barrier(recompute, make_pipe):
+def test_in_a_step_compiled_as_one_program_recomputation_stands_behind_a_barrier(recompute):
     kept, recomputed = whole_program(make_pipe, 'none'), whole_program(make_pipe, recompute)
     assert count('dot', recomputed) > count('dot', kept)
     assert count('opt-barrier', recomputed) and not count('opt-barrier', kept)

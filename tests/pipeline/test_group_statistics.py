@@ -6,6 +6,7 @@ from lingpipe.devices import collectives
 from lingpipe.layers import batch_normalization
 from lingpipe.layers.keras_params import KerasParams
 from tests.pipeline.small_stacks import cross_entropy, dense, images_and_labels
+from tests.plain_stack import PlainStack, make_pipe
 
 layers = keras.layers
 
@@ -29,9 +30,7 @@ def rows_of_groups(num_rows, num_replicas, num_micro_batches, group_size):
 
 @pytest.mark.parametrize('num_replicas, num_partitions, group_size, num_micro_batches, schedule, recompute', [
     (4, 1, 2, 2, 'gpipe', 'layer'), (4, 2, 4, 1, '1f1b', 'stage'), (2, 3, 8, 2, 'zb_h1', 'none')])
-def test_statistics_and_gradients_are_those_of_the_union_of_the_groups_micro_batches(
-        num_replicas, num_partitions, group_size, num_micro_batches, schedule, recompute, make_pipe, PlainStack,
-        assert_close, assert_gradients_close):
+def test_statistics_and_gradients_are_those_of_the_union_of_the_groups_micro_batches(num_replicas, num_partitions, group_size, num_micro_batches, schedule, recompute, assert_close, assert_gradients_close):
     x, y = images_and_labels(16)
     pipe = make_pipe(stack(group_size), num_replicas=num_replicas, num_partitions=num_partitions,
                      num_micro_batches=num_micro_batches, schedule=schedule, recompute=recompute, partition_by='params')
@@ -45,21 +44,21 @@ def test_statistics_and_gradients_are_those_of_the_union_of_the_groups_micro_bat
     assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-def test_groups_that_do_not_come_out_even_are_refused(make_pipe):
+def test_groups_that_do_not_come_out_even_are_refused():
     x, y = images_and_labels(12)
     pipe = make_pipe(stack(2), num_replicas=3)
     with pytest.raises(ValueError, match='group_size=2 does not divide num_replicas=3'):
         pipe.value_and_grad(cross_entropy, x, y)
 
 
-def test_replicas_with_other_numbers_of_micro_batches_are_refused_before_one_waits_for_ever(make_pipe):
+def test_replicas_with_other_numbers_of_micro_batches_are_refused_before_one_waits_for_ever():
     x, y = images_and_labels(3)
     pipe = make_pipe(stack(2), num_replicas=2, num_micro_batches=2)
     with pytest.raises(ValueError, match="some replicas 1 and others 2 micro-batches, but layers such as 'norm_0'"):
         pipe.value_and_grad(cross_entropy, x, y)
 
 
-def test_more_micro_batches_than_sums_can_be_told_apart_are_refused(make_pipe, monkeypatch):
+def test_more_micro_batches_than_sums_can_be_told_apart_are_refused(monkeypatch):
     monkeypatch.setattr(collectives, 'MOST_MICRO_BATCHES', 3)
     x, y = images_and_labels(8)
     for group_size in (1, 2):
@@ -71,7 +70,7 @@ def test_more_micro_batches_than_sums_can_be_told_apart_are_refused(make_pipe, m
             pipe.value_and_grad(cross_entropy, x, y)
 
 
-def test_functions_that_xla_compiles_are_refused(make_pipe):
+def test_functions_that_xla_compiles_are_refused():
     x, y = images_and_labels(16)
     pipe = make_pipe(stack(2), num_replicas=2, jit_compile=True)
     with pytest.raises(ValueError, match='Set jit_compile=False, or group_size=1'):

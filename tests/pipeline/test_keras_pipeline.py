@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.pipeline import gpipe_layer, layer_profile
+from lingpipe.partition import layer_profile
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.tasks import pipeline_model
 
 layers = keras.layers

@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from lingpipe import GPipeLayer
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import losses
+from lingpipe.stages import losses
+from tests.plain_stack import make_pipe
 
 WIDTH = 3
 
@@ -35,8 +36,7 @@ def as_lingvo_does(y_true, outputs):
     squared_errors,
     keras.losses.MeanSquaredError(),
     keras.losses.mean_squared_error], ids=['scalar', 'by_example', 'by_value', 'keras_object', 'keras_function'])
-def test_the_loss_is_the_mean_over_the_mini_batch_whatever_the_form_of_the_function(
-        loss_fn, num_rows, num_micro_batches, make_pipe, assert_close):
+def test_the_loss_is_the_mean_over_the_mini_batch_whatever_the_form_of_the_function(loss_fn, num_rows, num_micro_batches, assert_close):
     x, y = batch(num_rows)
     pipe = make_pipe([KerasParams(keras.layers.Dense, units=WIDTH)], num_micro_batches=num_micro_batches)
     out = pipe.value_and_grad(loss_fn, x, y)
@@ -49,7 +49,7 @@ def test_the_loss_is_the_mean_over_the_mini_batch_whatever_the_form_of_the_funct
 
 
 @pytest.mark.parametrize('num_partitions, num_micro_batches', [(1, 1), (2, 3), (2, 8)])
-def test_means_with_weights_are_means_over_the_mini_batch(num_partitions, num_micro_batches, make_pipe, assert_close):
+def test_means_with_weights_are_means_over_the_mini_batch(num_partitions, num_micro_batches, assert_close):
     x, y = batch(8)
     y[3] = -1.0  # with eight micro-batches nothing counts in this one
     dense = KerasParams(keras.layers.Dense, units=WIDTH, use_bias=False)

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
 from tests.pipeline import small_stacks
+from tests.plain_stack import PlainStack, make_pipe
 
 
 def layers():
@@ -18,7 +19,7 @@ def operation_types(function_def):
 
 
 @pytest.mark.parametrize('schedule', ['gpipe', '1f1b', 'zb_h1'])
-def test_the_pass_with_the_gradient_of_a_max_pooling_repeats_the_pooling(make_pipe, schedule):
+def test_the_pass_with_the_gradient_of_a_max_pooling_repeats_the_pooling(schedule):
     images, labels = small_stacks.images_and_labels()
     pipe = make_pipe(layers(), num_partitions=1, num_micro_batches=2, schedule=schedule, recompute='none')
     pipe.build(images.shape)
@@ -34,8 +35,7 @@ def test_the_pass_with_the_gradient_of_a_max_pooling_repeats_the_pooling(make_pi
 
 
 @pytest.mark.parametrize('schedule', ['gpipe', '1f1b', 'zb_h1'])
-def test_gradients_through_a_max_pooling_equal_plain_keras(
-        make_pipe, PlainStack, assert_close, assert_gradients_close, schedule):
+def test_gradients_through_a_max_pooling_equal_plain_keras(assert_close, assert_gradients_close, schedule):
     images, labels = small_stacks.images_and_labels()
     pipe = make_pipe(layers(), num_partitions=2, num_micro_batches=2, schedule=schedule, recompute='none')
     loss, gradients, _ = PlainStack(pipe, images).value_and_grad(small_stacks.cross_entropy, images, labels, 2)

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
+from tests.plain_stack import make_pipe
 
 layers = keras.layers
 
@@ -139,7 +140,7 @@ def hold_meetings_fixture(monkeypatch):
     (value_and_grad, 'stage', 'none'), (value_and_grad, 'none', 'none'), (value_and_grad, 'stage', 'print'),
     (value_and_grad, 'stage', 'assert'), (value_and_grad, 'none', 'random'), (call_under_a_tape, 'stage', 'print'),
     (steps_in_a_loop, 'stage', 'print')])
-def test_two_devices_work_at_the_same_time(run, recompute, side_effect, make_pipe, hold_meetings):
+def test_two_devices_work_at_the_same_time(run, recompute, side_effect, hold_meetings):
     pipe = make_pipe(attending_stack(side_effect), num_partitions=2, partition_by=[2, 4],
                      num_micro_batches=NUM_MICRO_BATCHES, recompute=recompute)
     meetings = hold_meetings(ahead={'F': 0, 'B': 1})
@@ -147,7 +148,7 @@ def test_two_devices_work_at_the_same_time(run, recompute, side_effect, make_pip
     assert meetings.num_met == {'F': 2 * (NUM_MICRO_BATCHES - 1), 'B': 2 * (NUM_MICRO_BATCHES - 1)}
 
 
-def test_one_device_runs_one_action_at_a_time_in_the_order_of_the_schedule(make_pipe, hold_meetings):
+def test_one_device_runs_one_action_at_a_time_in_the_order_of_the_schedule(hold_meetings):
     pipe = make_pipe(attending_stack(), num_partitions=2, partition_by=[2, 4], num_micro_batches=NUM_MICRO_BATCHES)
     meetings = hold_meetings(ahead={})
     pipe.value_and_grad(squared_error, X, Y)

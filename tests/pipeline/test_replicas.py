@@ -13,14 +13,14 @@ from tests.pipeline.small_stacks import (
     squared_error,
     vectors,
 )
+from tests.plain_stack import PlainStack, make_pipe
 
 layers = keras.layers
 
 
 @pytest.mark.parametrize('num_replicas, num_partitions, schedule, recompute', [
     (2, 2, 'gpipe', 'layer'), (4, 1, '1f1b', 'stage'), (2, 3, 'zb_h1', 'none')])
-def test_training_equals_the_plain_layers_on_all_micro_batches(
-        num_replicas, num_partitions, schedule, recompute, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_training_equals_the_plain_layers_on_all_micro_batches(num_replicas, num_partitions, schedule, recompute, assert_close, assert_gradients_close):
     x, y = images_and_labels(16)
     pipe = make_pipe(convolutional_layers(), num_replicas=num_replicas, num_partitions=num_partitions, num_micro_batches=2,
                      schedule=schedule, recompute=recompute, partition_by='params')
@@ -38,8 +38,7 @@ def test_training_equals_the_plain_layers_on_all_micro_batches(
 
 
 @pytest.mark.parametrize('num_rows', [13, 1])
-def test_batches_that_the_micro_batches_do_not_divide(
-        num_rows, make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_batches_that_the_micro_batches_do_not_divide(num_rows, assert_close, assert_gradients_close):
     x, y = images_and_labels(num_rows)
     pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
     plain = PlainStack(pipe, x)
@@ -50,7 +49,7 @@ def test_batches_that_the_micro_batches_do_not_divide(
     assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-def test_batches_whose_size_is_not_known_before(make_pipe, PlainStack, assert_close, assert_gradients_close):
+def test_batches_whose_size_is_not_known_before(assert_close, assert_gradients_close):
     pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
     x, y = images_and_labels(6)
     plain = PlainStack(pipe, x)
@@ -74,8 +73,7 @@ def noisy_layers():
 
 
 @pytest.mark.parametrize('num_replicas, num_partitions', [(2, 2), (4, 1)])
-def test_replicas_draw_the_numbers_of_one_pipeline_with_as_many_micro_batches(
-        num_replicas, num_partitions, make_pipe, assert_close, assert_gradients_close):
+def test_replicas_draw_the_numbers_of_one_pipeline_with_as_many_micro_batches(num_replicas, num_partitions, assert_close, assert_gradients_close):
     x, y = vectors(16)
     one = make_pipe(noisy_layers(), num_micro_batches=2 * num_replicas)
     several = make_pipe(noisy_layers(), num_micro_batches=2, num_replicas=num_replicas, num_partitions=num_partitions)
@@ -86,7 +84,7 @@ def test_replicas_draw_the_numbers_of_one_pipeline_with_as_many_micro_batches(
 
 
 @pytest.mark.parametrize('training', [True, False])
-def test_a_call_under_a_tape_equals_one_pipeline(training, make_pipe, assert_close):
+def test_a_call_under_a_tape_equals_one_pipeline(training, assert_close):
     x, y = vectors(16)
     results = []
     for fields in ({'num_micro_batches': 4}, {'num_micro_batches': 2, 'num_replicas': 2, 'num_partitions': 2}):
@@ -101,7 +99,7 @@ def test_a_call_under_a_tape_equals_one_pipeline(training, make_pipe, assert_clo
     assert_close(*results)
 
 
-def test_evaluation_equals_the_plain_layers(make_pipe, PlainStack, assert_close):
+def test_evaluation_equals_the_plain_layers(assert_close):
     x, y = images_and_labels(10)
     pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
     plain = PlainStack(pipe, x)
@@ -125,7 +123,7 @@ def test_any_keras_model_can_have_replicas(assert_close, assert_gradients_close)
     assert_gradients_close(out.gradients, expected)
 
 
-def test_weights_are_spread_over_the_devices_of_their_stage(make_pipe):
+def test_weights_are_spread_over_the_devices_of_their_stage():
     x, y = vectors(16)
     pipe = make_pipe([dense(8, name=f'dense_{index}') for index in range(8)], num_replicas=2, num_partitions=2)
     pipe.build(x.shape)
@@ -137,7 +135,7 @@ def test_weights_are_spread_over_the_devices_of_their_stage(make_pipe):
     assert max(num_bytes[0], num_bytes[2]) <= 0.6 * (num_bytes[0] + num_bytes[2])
 
 
-def test_stages_of_all_replicas_compute_on_devices_of_their_own(make_pipe):
+def test_stages_of_all_replicas_compute_on_devices_of_their_own():
     x, y = vectors(16)
     pipe = make_pipe([dense(3, name=f'dense_{index}') for index in range(4)], num_replicas=2, num_partitions=2,
                      num_micro_batches=2)
@@ -149,7 +147,7 @@ def test_stages_of_all_replicas_compute_on_devices_of_their_own(make_pipe):
     assert sorted(places) == [('0', '0')] * 2 + [('0', '2')] * 2 + [('1', '1')] * 2 + [('1', '3')] * 2
 
 
-def test_the_sums_of_a_stage_do_not_wait_for_the_backward_pass_of_stages_before_it(make_pipe):
+def test_the_sums_of_a_stage_do_not_wait_for_the_backward_pass_of_stages_before_it():
     x, y = vectors(16)
     pipe = make_pipe([dense(3, name=f'dense_{index}') for index in range(4)], num_replicas=2, num_partitions=2,
                      num_micro_batches=2, gradient_sum='add')

@@ -4,8 +4,9 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.pipeline import layer_memory
+from lingpipe.partition import layer_memory
 from lingpipe.planner import accelerators, resolution
+from tests.planner import stacks
 
 
 def test_sizes_between_those_that_were_traced_are_what_a_trace_gives():
@@ -20,7 +21,7 @@ def test_sizes_between_those_that_were_traced_are_what_a_trace_gives():
             np.testing.assert_allclose(found[-2:], memory[-2:], rtol=0.05)  # fullest moments are not quite on a line
 
 
-def test_equal_layers_are_looked_at_once(stacks, monkeypatch):
+def test_equal_layers_are_looked_at_once(monkeypatch):
     traced = []
     trace = tf.function
     monkeypatch.setattr(tf, 'function', lambda *args, **kwargs: traced.append(1) or trace(*args, **kwargs))
@@ -29,7 +30,7 @@ def test_equal_layers_are_looked_at_once(stacks, monkeypatch):
     assert len(stack) == 500 and len(traced) == 2  # once for operations, once for memory
 
 
-def test_a_large_product_is_bound_by_arithmetic_and_a_small_one_by_memory(stacks):
+def test_a_large_product_is_bound_by_arithmetic_and_a_small_one_by_memory():
     fast_memory = accelerators.Accelerator('x', 0, 1e9, 1e9, 1e15, 1e9)
     slow_memory = accelerators.Accelerator('x', 0, 1e15, 1e15, 1e3, 1e9)
     stack = stacks.setting().stack

@@ -4,9 +4,10 @@ from PIL import Image
 
 from lingpipe import schedules
 from lingpipe.planner import picture, plans
+from tests.planner import stacks
 
 
-def test_each_device_is_a_bar_of_its_memory_in_the_colours_of_its_kinds(stacks):
+def test_each_device_is_a_bar_of_its_memory_in_the_colours_of_its_kinds():
     found = plans.make_plan(stacks.setting(), schedules.make_schedule('gpipe', 2, 4), 'none')
     image = Image.open(io.BytesIO(picture.png(found, 'title'))).convert('RGB')
     counts = {colour: count for count, colour in image.getcolors(2**16)}

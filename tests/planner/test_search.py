@@ -2,21 +2,22 @@ import pytest
 
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.planner import accelerators, resolution, search
+from tests.planner import stacks
 
 AUTO = {'num_partitions': 'auto', 'num_micro_batches': 'auto', 'recompute': 'auto'}
 IDEAL = accelerators.Accelerator('ideal', 0, 1e9, 1e9, 1e18, 1e18)
 
 
-def found(stacks, fields, most_partitions, **kwargs):
+def found(fields, most_partitions, **kwargs):
     return resolution.find_plan(stacks.setting(accelerator=IDEAL, **kwargs), stacks.body(**fields), most_partitions)
 
 
-def test_without_a_limit_all_devices_and_the_smallest_micro_batches_are_taken_and_nothing_is_recomputed(stacks):
-    best = found(stacks, AUTO, 4)
+def test_without_a_limit_all_devices_and_the_smallest_micro_batches_are_taken_and_nothing_is_recomputed():
+    best = found(AUTO, 4)
     assert (best.schedule.num_devices, best.schedule.num_micro_batches, best.recompute) == (4, 32, 'none')
 
 
-def test_the_fastest_of_all_plans_that_fit_is_taken(stacks):
+def test_the_fastest_of_all_plans_that_fit_is_taken():
     setting, p = stacks.setting(accelerator=IDEAL, memory_limit=3 * 10**5), stacks.body(**AUTO)
     candidates = list(search.all_plans(setting, p, search.choices(p, 8, stacks.BATCH, 4)))
     assert 0 < sum(plan.fits for plan in candidates) < len(candidates)
@@ -24,55 +25,55 @@ def test_the_fastest_of_all_plans_that_fit_is_taken(stacks):
     assert best.fits and best.step_time <= 1.01 * min(plan.step_time for plan in candidates if plan.fits)
 
 
-def test_numbers_that_are_given_stay(stacks):
-    best = found(stacks, {**AUTO, 'num_partitions': 2, 'recompute': 'stage'}, None)
+def test_numbers_that_are_given_stay():
+    best = found({**AUTO, 'num_partitions': 2, 'recompute': 'stage'}, None)
     assert (best.schedule.num_devices, best.recompute) == (2, 'stage')
 
 
-def test_without_a_number_of_devices_the_fewest_that_fit_are_taken(stacks):
+def test_without_a_number_of_devices_the_fewest_that_fit_are_taken():
     def needed(num_partitions):
-        return max(found(stacks, {'num_partitions': num_partitions, 'num_micro_batches': 4}, None).device_bytes)
+        return max(found({'num_partitions': num_partitions, 'num_micro_batches': 4}, None).device_bytes)
 
-    best = found(stacks, {'num_partitions': 'auto', 'num_micro_batches': 4}, None, memory_limit=needed(4))
+    best = found({'num_partitions': 'auto', 'num_micro_batches': 4}, None, memory_limit=needed(4))
     assert best.fits and best.schedule.num_devices == 4
 
 
-def test_where_nothing_fits_the_plan_that_needs_least_is_shown(stacks):
-    least = found(stacks, AUTO, 4, memory_limit=1000)
+def test_where_nothing_fits_the_plan_that_needs_least_is_shown():
+    least = found(AUTO, 4, memory_limit=1000)
     assert not least.fits and least.schedule.num_devices == 4 and least.recompute != 'none'
 
 
-def test_what_a_plan_chose_is_what_a_pipeline_takes(stacks):
+def test_what_a_plan_chose_is_what_a_pipeline_takes():
     p = stacks.body(**AUTO)
-    chosen = resolution.resolved(p, found(stacks, AUTO, 2))
+    chosen = resolution.resolved(p, found(AUTO, 2))
     assert not resolution.is_open(chosen) and resolution.is_open(p)
     pipe = chosen.Instantiate()
     pipe.build_from_specs(stacks.specs())
     assert [len(part.layer_names) for part in pipe.partitions] == [4, 4]
 
 
-def test_a_cut_that_memory_asked_for_is_the_one_that_the_pipeline_makes(stacks):
+def test_a_cut_that_memory_asked_for_is_the_one_that_the_pipeline_makes():
     fields = {'schedule': '1f1b', 'num_partitions': 2, 'num_micro_batches': 4}
-    free = found(stacks, fields, None)
-    limited = found(stacks, fields, None, memory_limit=max(free.device_bytes) - 1)
+    free = found(fields, None)
+    limited = found(fields, None, memory_limit=max(free.device_bytes) - 1)
     pipe = resolution.resolved(stacks.body(**fields), limited).Instantiate()
     pipe.build_from_specs(stacks.specs())
     assert [len(part.layer_names) for part in pipe.partitions] == [4, 4] != [len(part.layer_names) for part in free.partitions]
 
 
-def test_gpipe_layer_itself_refuses_auto(stacks):
+def test_gpipe_layer_itself_refuses_auto():
     for field in AUTO:
         with pytest.raises(ValueError, match=rf"{field}='auto' is not resolved by GPipeLayer itself: .*lingpipe.plan\(params\)"):
             gpipe_layer.GPipeLayer(stacks.body(**{field: 'auto'}))
 
 
-def test_wrong_fields_are_refused_though_others_are_auto(stacks):
+def test_wrong_fields_are_refused_though_others_are_auto():
     with pytest.raises(ValueError, match='num_micro_batches=0 is not possible'):
         resolution.validate(stacks.body(num_partitions='auto', num_micro_batches=0))
     resolution.validate(stacks.body(**AUTO))
 
 
-def test_an_order_of_ones_own_that_goes_with_no_number_is_refused(stacks):
+def test_an_order_of_ones_own_that_goes_with_no_number_is_refused():
     order = [['0F0', '0B0'], ['1F0', '1B0']]
     with pytest.raises(ValueError, match="does not go with any of the numbers .* 'auto' tries"):
-        found(stacks, {'schedule': order, 'num_partitions': 'auto', 'num_micro_batches': 4}, 8)
+        found({'schedule': order, 'num_partitions': 'auto', 'num_micro_batches': 4}, 8)

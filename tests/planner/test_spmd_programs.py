@@ -12,8 +12,9 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers import transformer
-from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
+from lingpipe.stages import losses
 from lingpipe.tools.tpu_compile import tpu_compiler, tpu_hlo
 
 pytestmark = pytest.mark.skipif(

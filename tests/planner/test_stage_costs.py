@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from lingpipe import schedules
-from lingpipe.pipeline.layer_profile import LayerTime
+from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.planner import accelerators, plans
 
 PART = SimpleNamespace(gradients=10, slots=5)

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from lingpipe.layers import transformer
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import layer_analysis
+from lingpipe.partition import layer_analysis
 from lingpipe.spmd import stage_map
 
 

@@ -7,8 +7,9 @@ import tensorflow as tf
 
 from lingpipe.layers import transformer
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, stage_map
+from lingpipe.stages import losses
 
 BATCH_SIZE, LENGTH, VOCAB_SIZE, SEED, STEP = 8, 6, 16, 3, 5
 

@@ -13,8 +13,9 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step
+from lingpipe.stages import losses
 from lingpipe.tools.tpu_compile import tpu_hlo
 
 pytestmark = pytest.mark.skipif(

@@ -4,8 +4,9 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import gpipe_layer, losses
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
+from lingpipe.stages import losses
 
 BATCH_SIZE, UNITS = 8, 4
 

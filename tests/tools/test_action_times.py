@@ -12,6 +12,7 @@ from lingpipe import schedules
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.schedules import step_times
 from lingpipe.tools.trace import action_times
+from tests.plain_stack import make_pipe
 
 X = np.linspace(-1, 1, 24 * 4, dtype=np.float32).reshape(24, 4)
 
@@ -57,7 +58,7 @@ def record(pipe, observe=True):
 
 @pytest.fixture(scope='module', params=[
     ('gpipe', 1, 'layer'), ('interleaved_1f1b', 2, 'stage'), ('zb_h1', 1, 'none')], ids=lambda case: '-'.join(map(str, case)))
-def recorded(request, make_pipe):
+def recorded(request):
     """A pipeline, its gradients, and the `StepTimes` of a step."""
     schedule, num_virtual_stages, recompute = request.param
     made = make_pipe(
@@ -103,7 +104,7 @@ def test_recomputations_are_spans_where_activations_are_not_at_hand(recorded):
     assert found == {action._replace(kind=step_times.RECOMPUTE) for action in expected}
 
 
-def test_devices_work_at_the_same_time_while_they_are_recorded(make_pipe):
+def test_devices_work_at_the_same_time_while_they_are_recorded():
     num_micro_batches = 6
     stack = [KerasParams(keras.layers.Dense, units=4), KerasParams(Slow)] * 2
     pipe = make_pipe(stack, num_partitions=2, partition_by=[2, 4], num_micro_batches=num_micro_batches)
@@ -120,7 +121,7 @@ def _overlap(one, other):
 
 
 @pytest.mark.parametrize('schedule, num_virtual_stages', [('zb_h1', 1), ('interleaved_1f1b', 2)])
-def test_every_replica_is_recorded_on_devices_of_its_own(schedule, num_virtual_stages, make_pipe):
+def test_every_replica_is_recorded_on_devices_of_its_own(schedule, num_virtual_stages):
     pipe = make_pipe([KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 4, num_replicas=2, num_partitions=2,
                      num_micro_batches=2, schedule=schedule, num_virtual_stages=num_virtual_stages)
     pipe.build((None, 4))
@@ -133,7 +134,7 @@ def test_every_replica_is_recorded_on_devices_of_its_own(schedule, num_virtual_s
     assert {span.device for span in computing} == set(range(4))
 
 
-def test_without_an_observer_nothing_in_the_graph_reads_the_clock(make_pipe):
+def test_without_an_observer_nothing_in_the_graph_reads_the_clock():
     pipe = make_pipe([KerasParams(keras.layers.Dense, units=4)] * 2, num_partitions=2, num_micro_batches=2)
     pipe.build((None, 4))
     assert 'Timestamp' in _operations(record(pipe)[2])

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from lingpipe.planner import stage_calls
 from lingpipe.tools.tpu_compile import compiled_stages, tpu_compiler, tpu_hlo
+from tests.planner import stacks
 
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
@@ -31,53 +32,53 @@ def loss(targets, outputs):
     return {'loss': (tf.reduce_mean(tf.square(outputs - targets[0])), tf.cast(tf.shape(outputs)[0], tf.float32))}
 
 
-def calls(stacks, num_layers=8, **fields):
+def calls(num_layers=8, **fields):
     pipe = stage_calls.unallocated_pipeline(stacks.body(num_layers, **fields), stacks.specs())
     return stage_calls.step_calls(pipe, stacks.specs(), (stacks.specs(),), loss)
 
 
-def devices(stacks, compiler=None, **fields):
-    return compiled_stages.compile_stages(calls(stacks, **fields), 2, compiler or CountingCompiler(), 'v5e:2x2')
+def devices(compiler=None, **fields):
+    return compiled_stages.compile_stages(calls(**fields), 2, compiler or CountingCompiler(), 'v5e:2x2')
 
 
-def test_weights_slots_and_sums_are_counted_by_device(stacks):
-    for device in devices(stacks, num_partitions=2, num_micro_batches=4):
+def test_weights_slots_and_sums_are_counted_by_device():
+    for device in devices(num_partitions=2, num_micro_batches=4):
         assert (device.weights, device.slots, device.gradients) == tuple(4 * stacks.WEIGHTS * times for times in (1, 2, 1))
 
 
 @pytest.mark.parametrize('recompute, schedule, waiting', [
     ('none', 'gpipe', (3 * 4, 3 * 4)), ('none', '1f1b', (4, 0)), ('stage', 'gpipe', (3, 3)), ('stage', '1f1b', (1, 0))])
-def test_what_waits_is_what_the_schedule_keeps_of_other_micro_batches(stacks, recompute, schedule, waiting):
+def test_what_waits_is_what_the_schedule_keeps_of_other_micro_batches(recompute, schedule, waiting):
     """Each layer of four keeps its input; targets wait on the last device with GPipe, one more row a micro-batch."""
     row = stacks.BATCH // 4 * stacks.ROW
-    found = devices(stacks, num_partitions=2, num_micro_batches=4, recompute=recompute, schedule=schedule)
+    found = devices(num_partitions=2, num_micro_batches=4, recompute=recompute, schedule=schedule)
     rows = [device.waiting // row for device in found]
     assert rows[0] == waiting[0]
     assert rows[1] in (waiting[1], waiting[1] + 3)
 
 
-def test_equal_stages_are_compiled_once(stacks):
+def test_equal_stages_are_compiled_once():
     counting, twice = CountingCompiler(), CountingCompiler()
-    devices(stacks, counting, num_layers=3, num_partitions=3, num_micro_batches=2)
-    devices(stacks, twice, num_layers=5, num_partitions=5, num_micro_batches=2)
+    devices(counting, num_layers=3, num_partitions=3, num_micro_batches=2)
+    devices(twice, num_layers=5, num_partitions=5, num_micro_batches=2)
     assert counting.num_programs == twice.num_programs
 
 
-def test_a_device_whose_program_is_refused_does_not_fit(stacks):
-    device, _ = devices(stacks, num_partitions=2, num_micro_batches=2)
+def test_a_device_whose_program_is_refused_does_not_fit():
+    device, _ = devices(num_partitions=2, num_micro_batches=2)
     assert device.refused and not device.fits and device.total <= device.limit
 
 
 @needs_compiler
-def test_the_compiler_pads_weights_and_finds_temporaries(stacks, compiler):
-    device, _ = devices(stacks, compiler, num_layers=2, num_partitions=2, num_micro_batches=2)
+def test_the_compiler_pads_weights_and_finds_temporaries(compiler):
+    device, _ = devices(compiler, num_layers=2, num_partitions=2, num_micro_batches=2)
     assert device.weights == 4 * (64 * 128 + 128)
     assert device.fits and device.moment == '0B1 backward'
     assert all(program.hbm <= device.total for _, program in device.programs)
 
 
 @needs_compiler
-def test_recomputation_survives_the_compiler_where_a_step_is_one_program(stacks, compiler):
+def test_recomputation_survives_the_compiler_where_a_step_is_one_program(compiler):
     """Without the barrier before it, the compiler would notice that it has computed the same before, and keep that."""
     specs, found = tf.TensorSpec([2 * 2**11, stacks.WIDTH]), {}
     for recompute in ('none', 'stage'):

@@ -5,7 +5,7 @@ import signal
 import pytest
 import tensorflow as tf
 
-from lingpipe.pipeline import stage_program
+from lingpipe.stages import stage_program
 from lingpipe.tools.tpu_compile import tpu_compiler, tpu_hlo
 
 needs_compiler = pytest.mark.skipif(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.pipeline import layer_profile
+from lingpipe.partition import layer_profile
 from lingpipe.training import experiment, inspection
 
 SPEC = tf.TensorSpec([32, 8, 8, 1])

@@ -6,10 +6,11 @@ import tensorflow as tf
 
 from lingpipe import text_tables
 from lingpipe.layers import unallocated
-from lingpipe.pipeline import layer_analysis, losses
+from lingpipe.partition import layer_analysis
 from lingpipe.placements import tpu_routes, tpu_system
 from lingpipe.planner import stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
+from lingpipe.stages import losses
 from lingpipe.tools.tpu_compile import compiled_stages, tpu_compiler, tpu_hlo
 from lingpipe.training import experiment, optimization
 

@@ -1,0 +1,310 @@
+"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, skips and nested models included."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from lingpipe.keras_graph import batch_dimension, model_segments, model_units
+from lingpipe.optimizers import optimizer_variables
+from lingpipe.partition import exact_cut, layer_analysis
+from lingpipe.partition.layer_analysis import LayerAnalysis
+from lingpipe.private_api import masking
+from lingpipe.stages import control_flow
+
+move_variables = model_segments.move_variables
+
+
+def hand_out_logits(units, outputs, values):
+    """Has units hand out the logits of a model's outputs too.
+
+    An output that is rounded to 0 or 1 has lost what a cross-entropy needs. Keras hangs the logits on the tensor, from which they
+    would fall on its way out of a partition.
+
+    Args:
+        units: list of `model_units.Unit`s.
+        outputs: list of the numbers of the values that the model returns.
+        values: dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or None;
+            it gets those of the logits.
+
+    Returns:
+        The list of units, and the dictionary from places among the outputs to the numbers of their logits.
+    """
+    found, logits = [], {}
+    for unit in units:
+        places = {place: unit.outputs.index(number) for place, number in enumerate(outputs) if number in unit.outputs}
+        given = [values[number] for number in unit.inputs]
+        if places and set(places.values()) <= _positions(unit, given, True) & _positions(unit, given, False):
+            numbers = {place: max(values) + 1 + index for index, place in enumerate(places)}
+            values.update((number, values[outputs[place]]) for place, number in numbers.items())
+            unit = unit.with_logits(list(places.values()), list(numbers.values()))
+            logits.update(numbers)
+        found.append(unit)
+    return found, logits
+
+
+def _positions(unit, inputs, training):
+    """Returns the places among a unit's outputs of those that have logits of their own shape and type."""
+    variables, found = [variable for layer in unit.layers for variable in layer.variables], set()
+
+    def run(inputs, values):
+        for tensor, mask in inputs:
+            masking.set_keras_mask(tensor, mask)
+        with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
+            results = unit([tensor for tensor, _ in inputs], training=training)
+        found.update(place for place, tensor in enumerate(results) if _has_logits(tensor))
+
+    try:
+        control_flow.until_traced(
+            tf.function(run, autograph=False).get_concrete_function,
+            inputs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
+    except (TypeError, control_flow.UntranslatableError):
+        return set()  # for sizes that the model leaves open
+    return found
+
+
+def _has_logits(tensor):
+    logits = getattr(tensor, '_keras_logits', None)
+    return logits is not None and logits.graph is tensor.graph and logits.dtype == tensor.dtype and logits.shape == tensor.shape
+
+
+class ModelGraph:
+    """A model flattened into units: one a layer call, in the order in which Keras runs them.
+
+    Args:
+        model: built `keras.Sequential` or Functional `keras.Model`; models nested in it are flattened too, subclassed
+            ones stay whole.
+
+    Raises:
+        ValueError: when the model cannot be cut; the message names the layer that forbids it.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self._functional, self.units, self._outputs = model_units.flatten_model(model)
+        self._logits = {}  # place of an output in what the model returns: number of its logits
+        self._first_units = {}
+        for index, unit in enumerate(self.units):
+            for variable in (variable for layer in unit.layers for variable in layer.variables):
+                self._first_units.setdefault(id(variable), index)
+
+    @property
+    def input_structure(self):
+        """Nest of `tf.TensorSpec` of what the model takes."""
+        return keras.tree.map_structure(_spec_of, self._functional.input)
+
+    @property
+    def output_structure(self):
+        """Nest of `tf.TensorSpec` of what the model returns: as Keras does, a list of one tensor is the tensor itself."""
+        structure = self._functional.output
+        if isinstance(structure, (list, tuple)) and len(structure) == 1:
+            structure = structure[0]
+        return keras.tree.map_structure(_spec_of, structure)
+
+    @property
+    def trainable_variables(self):
+        """The model's trainable variables, in the model's order; those that no unit uses among them."""
+        return self.model.trainable_variables
+
+    def first_unit(self, variable):
+        """Returns the index of the first unit that uses a variable."""
+        return self._first_units[id(variable)]
+
+    def refuse_micro_batches(self):
+        """Raises ValueError where micro-batches would change what the model computes; the message names the layer."""
+        batch_dimension.refuse_lost_batches(self, self._outputs)
+
+    def flatten_inputs(self, inputs):
+        """Turns what a user would give to the model into a flat list of tensors, cast and reshaped as the model does.
+
+        Args:
+            inputs: tensor or nest of tensors `[batch, ...]` that the model accepts.
+
+        Returns:
+            List of tensors, one an input.
+
+        Raises:
+            ValueError: when the model does not accept them.
+        """
+        # pylint: disable=protected-access
+        self._functional._assert_input_compatibility(inputs)
+        return self._functional._standardize_inputs(inputs)
+
+    def pack_outputs(self, outputs):
+        """Turns the last stage's list of tensors into the nest that the model returns."""
+        outputs, logits = outputs[:len(self._outputs)], outputs[len(self._outputs):]
+        for place, tensor in zip(self._logits, logits):
+            outputs[place]._keras_logits = tensor  # where Keras's cross-entropies look for them
+        return keras.tree.pack_sequence_as(self.output_structure, outputs)
+
+    def stages(self, ends):
+        """Cuts the model.
+
+        Args:
+            ends: list of ascending end indices, the last of which is the number of units.
+
+        Returns:
+            List of `StageParts`, one an end.
+
+        Raises:
+            ValueError: when the indices do not cut the units into non-empty runs.
+        """
+        ends = exact_cut.validate_partition_ends(ends, len(self.units), len(ends))
+        return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends)
+
+    def move_variables(self, stage_parts, devices):
+        """Moves the variables of each stage to its device, in place, with what the model's optimizer keeps for them.
+
+        Keras traces the model's functions again.
+
+        Args:
+            stage_parts: list of `StageParts` of this model.
+            devices: list of device names, one a stage.
+        """
+        move_variables(stage_parts, devices)
+        for layer in self.model._flatten_layers():  # pylint: disable=protected-access
+            if isinstance(layer, keras.Model):
+                layer.train_function = layer.test_function = layer.predict_function = None
+                if getattr(layer, 'optimizer', None) is not None:
+                    optimizer_variables.move_slots(layer.optimizer)
+
+    def analyses(self, input_specs=None):
+        """Counts what each unit computes and keeps, from shapes, without running it or copying a weight.
+
+        Args:
+            input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs whose sizes it leaves open; the batch
+                dimension is taken as one example. None: the model's own; open sizes count as 1.
+
+        Returns:
+            List of `LayerAnalysis`, one a unit. A shared layer's parameters count at its first unit. Units that are equal
+            but for their weights are traced once.
+        """
+        specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
+        flops, values = self._trace_one_example(specs)
+        self._leave_out({number for number, (spec, _) in values.items() if spec is None})
+        if not self._logits:
+            self.units, self._logits = hand_out_logits(self.units, self._outputs, values)
+        return [
+            LayerAnalysis(
+                unit.name, type(unit.layer).__name__, *map(_num_values, self.own_weights(index)), flops[index],
+                [values[number][0] for number in unit.outputs])
+            for index, unit in enumerate(self.units)]
+
+    def value_specs(self, input_specs):
+        """Returns what passes between units, for inputs of every size known.
+
+        Args:
+            input_specs: nest of `tf.TensorSpec` that the model accepts.
+
+        Returns:
+            Dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or None.
+        """
+        return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
+
+    def own_weights(self, index):
+        """Returns the lists of trainable and other weights that come in with a unit, states of seed generators aside."""
+        layers = self.units[index].layers
+        trainable = {id(variable) for layer in layers for variable in layer.trainable_variables}
+        own = [weight for layer in layers for weight in layer.weights if self._first_units[id(weight)] == index]
+        return tuple([weight for weight in own if (id(weight) in trainable) == wanted] for wanted in (True, False))
+
+    def describe_unit(self, unit):
+        """Returns a text that is the same for units that compute the same but for their weights; None where none is known."""
+        return _describe(unit)
+
+    def _trace_one_example(self, specs):
+        try:
+            return self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
+        except ValueError as error:
+            sizes = {size for size in (symbol.shape[0] for symbol in self._functional.inputs if symbol.shape) if size is not None}
+            if not sizes - {1}:
+                raise
+            raise ValueError(
+                f'Model {self.model.name!r} takes batches of {max(sizes)} examples only, which cannot be cut into micro-batches. Leave '
+                'out the batch_size of its keras.Input, and reshape with -1 for the number of examples.') from error
+
+    def _trace(self, specs):
+        """Returns the list of the `Flops` of all units, and what `value_specs` does."""
+        values, known, flops = {number: (spec, None) for number, spec in enumerate(specs)}, {}, []
+        for unit in self.units:
+            found, outputs = _trace_once(known, unit, [values[number] for number in unit.inputs])
+            values.update(zip(unit.outputs, outputs))
+            flops.append(found)
+        return flops, values
+
+    def _leave_out(self, absent):
+        """Layers may return None where their symbolic outputs promise tensors, which goes from layer to layer within Keras."""
+        makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
+        if makers:
+            raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it out of the '
+                             "model's outputs.")
+        self.units = [unit.without(absent) for unit in self.units]
+
+
+def _spec_of(tensor):
+    return None if tensor is None else tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _trace_once(known, unit, inputs):
+    description = _describe(unit)
+    if description is None:
+        return _trace_or_guess(unit, inputs)
+    key = (description, str(inputs))
+    if key not in known:
+        known[key] = _trace_or_guess(unit, inputs)
+    return known[key]
+
+
+def _trace_or_guess(unit, inputs):
+    """A layer whose Python asks for sizes that the model leaves open is taken as one product with its weights."""
+    try:
+        return control_flow.until_traced(_trace, unit, inputs)
+    except (TypeError, control_flow.UntranslatableError):
+        if all(spec is None or spec.shape.is_fully_defined() for spec, _ in inputs):
+            raise
+        weights = [weight for layer in unit.layers for weight in layer.trainable_variables]
+        outputs = [(tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), None) for spec in unit.specs]
+        return layer_analysis.Flops(2 * _num_values(weights), 0), outputs
+
+
+def _num_values(weights):
+    return sum(math.prod(weight.shape) for weight in weights)
+
+
+def _describe(unit):
+    """A layer may not tell what it is, and need not: its `get_config` may fail in any way."""
+    try:
+        config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
+    except Exception:
+        return None
+    shapes = [(variable.shape, variable.dtype) for layer in unit.layers for variable in layer.variables]
+    return str((type(unit.layer), config, shapes, unit.specs))
+
+
+def _trace(unit, inputs):
+    """Returns the `Flops` of a unit and, for each output, its spec and that of its Keras mask.
+
+    Args:
+        unit: `Unit`.
+        inputs: list of pairs of the `tf.TensorSpec` of an input and that of its mask, or None.
+    """
+    variables = [variable for layer in unit.layers for variable in layer.variables]
+
+    def run(inputs, values):
+        for tensor, mask in inputs:
+            masking.set_keras_mask(tensor, mask)
+        with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
+            outputs = unit([tensor for tensor, _ in inputs], training=True)
+        _require_dense(unit, outputs)
+        return [(tensor, masking.get_keras_mask(tensor)) for tensor in outputs]
+
+    concrete = tf.function(run, autograph=False).get_concrete_function(
+        inputs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
+    outputs = tf.nest.map_structure(_spec_of, concrete.structured_outputs)
+    return layer_analysis.count_flops(concrete.graph), outputs
+
+
+def _require_dense(unit, outputs):
+    if not all(tensor is None or isinstance(tensor, tf.Tensor) for tensor in outputs):
+        raise ValueError(f'Layer {unit.name!r} makes {[type(tensor).__name__ for tensor in outputs]}, but only dense tensors '
+                         'go from partition to partition. Give the layer sparse=False or ragged=False.')

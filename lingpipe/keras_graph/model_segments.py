@@ -1,0 +1,150 @@
+"""A flattened model cut into stages: what each computes, and which tensors it takes from which other stage."""
+
+from typing import NamedTuple
+
+from lingpipe.devices import variable_placement
+from lingpipe.stages import random_seeds
+
+
+class Segment:
+    """One unit between two lists of live tensors, so that the segments of a stage compose by plain composition.
+
+    Args:
+        unit: `Unit`.
+        before: list of the numbers of the values that it is given.
+        after: list of the numbers of the values that it hands on, from those given and those that the unit makes.
+    """
+
+    def __init__(self, unit, before, after):
+        self.unit = unit
+        places = {value: place for place, value in enumerate([*before, *unit.outputs])}
+        self._arguments = [places[value] for value in unit.inputs]
+        self._results = [places[value] for value in after]
+
+    @property
+    def name(self):
+        return self.unit.name
+
+    @property
+    def layers(self):
+        return self.unit.layers
+
+    @property
+    def call_index(self):
+        return self.unit.call_index
+
+    @property
+    def position(self):
+        return self.unit.position
+
+    def __call__(self, values, training):
+        """Runs the unit.
+
+        Args:
+            values: list of tensors; those that are handed on are handed on as they are, with the Keras masks on them.
+            training: Python boolean.
+
+        Returns:
+            List of tensors.
+        """
+        made = self.unit([values[place] for place in self._arguments], training)
+        self._require_as_in_training(made, training)
+        values = [*values, *made]
+        return [values[place] for place in self._results]
+
+    def _require_as_in_training(self, made, training):
+        """What is None was found when the model was cut, in training mode."""
+        if self.layers and (len(made) != len(self.unit.outputs) or any(value is None for value in made)):
+            raise ValueError(
+                f'Layer {self.name!r} returns None for other outputs with training={training} than when the model was cut. Let it '
+                'return tensors there, of zeros if need be.')
+
+
+class StageParts(NamedTuple):
+    """One stage of a cut model.
+
+    Attributes:
+        segments: list of `Segment`.
+        sources: list of pairs (producer, position), one an entry of the first segment's input: output `position` of stage
+            `producer`, or of the model's flat inputs where `producer` is -1.
+        num_outputs: number of tensors that the last segment returns; the last stage returns the model's flat outputs.
+    """
+
+    segments: list
+    sources: list
+    num_outputs: int
+
+    @property
+    def layers(self):
+        """List of the Keras layers of the stage, each once."""
+        layers = [layer for segment in self.segments for layer in segment.layers]
+        return list({id(layer): layer for layer in layers}.values())
+
+
+def cut(units, outputs, ends):
+    """Cuts a list of units into stages; what skips stages goes straight from its producer to its consumers::
+
+        units     a  b | c  d | e  f         sources of stage 2: (1, 0) from d, (0, 1) from a
+                  +------------> e
+
+    Args:
+        units: list of `Unit`.
+        outputs: list of the numbers of the values that the model returns.
+        ends: list of K ascending end indices, the last of which is the number of units.
+
+    Returns:
+        List of K `StageParts`.
+    """
+    runs = [units[start:end] for start, end in zip([0, *ends[:-1]], ends)]
+    owners = {value: index for index, run in enumerate(runs) for unit in run for value in unit.outputs}
+    reads = [_unique(value for unit in run for value in unit.inputs) for run in runs]
+    reads[-1] = _unique([*reads[-1], *outputs])
+    taken = [[value for value in read if owners.get(value) != index] for index, read in enumerate(reads)]
+    wanted = {value for values in taken for value in values}
+    handed = [[value for unit in run for value in unit.outputs if value in wanted] for run in runs[:-1]] + [outputs]
+    return [StageParts(_segments(run, before, after),
+                       [_source(value, owners, handed) for value in before], len(after))
+            for run, before, after in zip(runs, taken, handed)]
+
+
+def move_variables(stage_parts, devices):
+    """Moves the variables of each stage to its device, in place: the model and its pipeline stay one set of weights.
+
+    A variable of several stages goes to the first of them; the states of seed generators stay where they are. Functions
+    that were traced before still read the old copies and have to be traced anew.
+
+    Args:
+        stage_parts: list of `StageParts`.
+        devices: list of device names, one a stage.
+    """
+    places = {}
+    for parts, device in zip(stage_parts, devices):
+        stay = {id(state) for state in random_seeds.seed_generator_states(parts.layers)}
+        for variable in (variable for layer in parts.layers for variable in layer.variables):
+            if id(variable) not in stay:
+                places.setdefault(id(variable), (variable, device))
+    for variable, device in places.values():
+        variable_placement.move(variable, device)
+
+
+def _segments(run, before, after):
+    """Carries from unit to unit only what a later unit of the run, or another stage, still needs."""
+    last_reader = dict.fromkeys(after, len(run))
+    for place, unit in enumerate(run):
+        for value in unit.inputs:
+            last_reader[value] = max(place, last_reader.get(value, 0))
+    segments, live = [], before
+    for place, unit in enumerate(run[:-1]):
+        kept = [value for value in [*live, *unit.outputs] if last_reader.get(value, -1) > place]
+        segments.append(Segment(unit, live, kept))
+        live = kept
+    return [*segments, Segment(run[-1], live, after)]
+
+
+def _source(value, owners, handed):
+    owner = owners.get(value, -1)
+    return (owner, value if owner < 0 else handed[owner].index(value))
+
+
+def _unique(values):
+    return list(dict.fromkeys(values))

@@ -1,0 +1,286 @@
+"""A Keras model flattened into a list of layer calls, in the model's own order."""
+
+import collections
+import functools
+import inspect
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lingpipe.keras_graph import subclassed_model
+from lingpipe.private_api import Functional, keras_backend, masking
+from lingpipe.stages import control_flow
+
+
+class Unit:
+    """One call of one layer: the smallest thing that a cut moves.
+
+    Args:
+        name: unique name: path through nested models, and for later calls of a shared layer their number, 'encoder/dense:1'.
+        position: place among the units of the model.
+        layer: Keras layer, or Keras operation such as an addition.
+        call_index: how many calls of the same layer come before.
+        function: function `(list of tensors, training) -> list of tensors`.
+        inputs: list of the numbers of the values that it reads.
+        outputs: list of the numbers of the values that it makes.
+        specs: list of `tf.TensorSpec`, one an output; sizes that the model leaves open are None.
+    """
+
+    def __init__(self, name, position, layer, call_index, function, inputs, outputs, specs):
+        self.name = name
+        self.position = position
+        self.layer = layer
+        self.call_index = call_index
+        self.inputs = inputs
+        self.outputs = outputs
+        self.specs = specs
+        self._function = function
+
+    @property
+    def layers(self):
+        """List of the Keras layers whose variables the unit uses."""
+        return [self.layer] if isinstance(self.layer, keras.layers.Layer) else []
+
+    def __call__(self, values, training):
+        return control_flow.run(self.layer, functools.partial(self._function, values, training))
+
+    def with_logits(self, positions, numbers):
+        """Returns the unit as it is where it also hands out what some outputs are the softmax or sigmoid of.
+
+        Args:
+            positions: list of places among the outputs.
+            numbers: list of the numbers of the logits, as values, one a place.
+        """
+        def function(values, training):
+            results = self._function(values, training)
+            return [*results, *(results[position]._keras_logits for position in positions)]
+
+        specs = [*self.specs, *(self.specs[position] for position in positions)]
+        return Unit(self.name, self.position, self.layer, self.call_index, function, self.inputs, [*self.outputs, *numbers], specs)
+
+    def without(self, absent):
+        """Returns the unit as it is where some values, given by their numbers, are None: it neither takes nor hands out these."""
+        if absent.isdisjoint([*self.inputs, *self.outputs]):
+            return self
+
+        def function(values, training):
+            present = iter(values)
+            results = self._function([None if number in absent else next(present) for number in self.inputs], training)
+            return [result for number, result in zip(self.outputs, results) if number not in absent or result is not None]
+
+        inputs = [number for number in self.inputs if number not in absent]
+        made = [(number, spec) for number, spec in zip(self.outputs, self.specs) if number not in absent]
+        outputs, specs = [list(column) for column in zip(*made)] or ([], [])
+        return Unit(self.name, self.position, self.layer, self.call_index, function, inputs, outputs, specs)
+
+
+class FlatModel(NamedTuple):
+    """A model as a list of units over numbered values, of which the first are the model's inputs.
+
+    Attributes:
+        functional: the graph of layer calls that Keras holds for the model.
+        units: list of `Unit`, each after those that it reads from.
+        outputs: list of the numbers of the values that the model returns, flat.
+    """
+
+    functional: Any
+    units: list
+    outputs: list
+
+
+def flatten_model(model):
+    """Lists the layer calls of a model; those of nested models take the place of these, where a model is nothing but its calls.
+
+    Args:
+        model: built `keras.Sequential` or Functional `keras.Model`.
+
+    Returns:
+        `FlatModel`.
+
+    Raises:
+        ValueError: when the model or one of its layers cannot be cut.
+    """
+    functional = _require_functional(model)
+    flattening = _Flattening(len(functional.inputs))
+    outputs = flattening.inline(functional, list(range(len(functional.inputs))), '', _dtype_inside(model, None))
+    if not flattening.units:
+        raise ValueError(f'Model {model.name!r} computes nothing between its inputs and outputs. Add layers to it.')
+    return FlatModel(functional, flattening.units, outputs)
+
+
+def flat_inputs(functional, inputs):
+    """Returns, in the order of `functional.inputs`, the leaves of a nest that the model accepts."""
+    if isinstance(inputs, dict) and not isinstance(functional.input, dict):
+        return [inputs[tensor.name] for tensor in functional.inputs]
+    return keras.tree.flatten(inputs)
+
+
+class _Flattening:
+    """Collects units; the same layer may come by several times, alone and inside nested models.
+
+    Args:
+        num_inputs: number of values that exist before the first unit.
+    """
+
+    def __init__(self, num_inputs):
+        self.units = []
+        self._num_values = num_inputs
+        self._num_calls = collections.Counter()
+
+    def inline(self, functional, inputs, path, dtype):
+        """Adds the units of a model.
+
+        Args:
+            functional: the graph of the model.
+            inputs: list of the numbers of the values that it reads.
+            path: what stands before the names of its layers.
+            dtype: the type that Keras casts variables to which operations between its layers read, or None.
+
+        Returns:
+            List of the numbers of its outputs.
+        """
+        values = dict(zip(map(id, functional.inputs), inputs))
+        for node in subclassed_model.calls(functional):
+            name, nested = path + node.operation.name, _nested(node)
+            if nested is not None:
+                results = self._enter(nested, values, f'{name}/', _dtype_inside(node.operation, dtype))
+            else:
+                arguments = [values[id(tensor)] for tensor in node.input_tensors]
+                results = self._add(name, node.operation, _call_of(node, dtype), arguments, node.outputs)
+            values.update(zip(map(id, node.outputs), results))
+        return [values[id(tensor)] for tensor in functional.outputs]
+
+    def _enter(self, nested, values, path, dtype):
+        inputs, expected = [values[id(tensor)] for tensor in nested.inputs], nested.functional.inputs
+        masks = [values[id(mask)] for mask in nested.masks if mask is not None]
+        if masks or any(_kind(outer) != _kind(inner) for outer, inner in zip(nested.inputs, expected)):
+            function = _entry_of(nested.functional, [mask is not None for mask in nested.masks])
+            inputs = self._add(f'{path}inputs', NestedInputs(nested.functional), function, inputs + masks, expected)
+        return self.inline(nested.functional, inputs, path, dtype)
+
+    def _add(self, name, layer, function, inputs, symbols):
+        _refuse_unbuilt(name, layer)
+        _refuse_stateful(name, layer)
+        call_index = self._num_calls[layer]
+        self._num_calls[layer] += 1
+        outputs = list(range(self._num_values, self._num_values + len(symbols)))
+        self._num_values += len(symbols)
+        specs = [tf.TensorSpec(symbol.shape, symbol.dtype) for symbol in symbols]
+        name = f'{name}:{call_index}' if call_index else name
+        self.units.append(Unit(name, len(self.units), layer, call_index, function, inputs, outputs, specs))
+        return outputs
+
+
+class NestedInputs(NamedTuple):
+    """Stands in for a layer where a nested model's inputs are cast, reshaped or masked, as Keras does on entering it."""
+
+    functional: Any
+
+
+class _Nested(NamedTuple):
+    """A call of a model whose layers can take its place: its graph, the symbolic inputs, and as many masks or Nones."""
+
+    functional: Any
+    inputs: list
+    masks: list
+
+
+def _nested(node):
+    """Returns the `_Nested` of a call; None where it is not of a model, or is given more than inputs and masks.
+
+    Keras lets the outermost `training` win over one in the call, so that one is not looked at.
+    """
+    functional = _functional_of(node.operation)
+    if functional is None:
+        graph = subclassed_model.graph_of_call(node) if isinstance(node.operation, keras.Model) else None
+        return None if graph is None else _Nested(graph.functional, graph.inputs, [None] * len(graph.inputs))
+    bound = inspect.signature(node.operation.call).bind(*node.arguments.args, **node.arguments.kwargs).arguments
+    inputs = flat_inputs(functional, bound.pop('inputs'))
+    mask = bound.pop('mask', None)
+    masks = [None] * len(inputs) if mask is None else keras.tree.flatten(mask)
+    leaves = [*inputs, *(mask for mask in masks if mask is not None)]
+    if set(bound) - {'training'} or not all(isinstance(leaf, keras.KerasTensor) for leaf in leaves):
+        return None
+    return _Nested(functional, inputs, masks)
+
+
+def _functional_of(model):
+    """Returns the graph of a model that is nothing but its graph, else None."""
+    if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call:
+        functional = model._functional  # pylint: disable=protected-access
+    elif isinstance(model, Functional) and type(model).call is Functional.call:
+        functional = model
+    else:
+        return None
+    return None if model.supports_masking or model.activity_regularizer is not None else functional
+
+
+def _call_of(node, dtype):
+    operation, arguments = node.operation, node.arguments
+    is_layer = isinstance(operation, keras.layers.Layer)
+
+    def call(values, training):
+        args, kwargs = arguments.fill_in(dict(zip(map(id, arguments.keras_tensors), values)))
+        if is_layer:
+            mode = {} if training is None else {'training': training}
+            return keras.tree.flatten(operation(*args, **{**kwargs, **mode}))
+        with keras_backend.AutocastScope(dtype):
+            return keras.tree.flatten(operation(*args, **kwargs))
+
+    return call
+
+
+def _dtype_inside(model, outside):
+    """Returns what variables are cast to in a model's call but outside of its layers, given the same for what it stands in."""
+    if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
+        return None
+    return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype
+
+
+def _entry_of(functional, is_masked):
+    def enter(values, training):
+        del training
+        inputs, masks = values[:len(is_masked)], iter(values[len(is_masked):])
+        # pylint: disable-next=protected-access
+        inputs = functional._adjust_input_rank(functional._convert_inputs_to_tensors(inputs))
+        for tensor, masked in zip(inputs, is_masked):
+            if masked:
+                masking.set_keras_mask(tensor, next(masks))
+        return inputs
+
+    return enter
+
+
+def _kind(tensor):
+    return tensor.dtype, len(tensor.shape)
+
+
+def _require_functional(model):
+    advice = 'Write it as a keras.Sequential or Functional model, or give its layers to GPipeLayer.Params() as a list.'
+    if not isinstance(model, keras.Model):
+        raise ValueError(f'model is a {type(model).__name__}, not a keras.Model. {advice}')
+    functional = _functional_of(model)
+    if functional is not None:
+        return functional
+    if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call and not model.built:
+        raise ValueError(f'Sequential model {model.name!r} is not built, so the shapes between its layers are unknown. '
+                         'Begin it with keras.Input(shape), or call model.build(input_shape) first.')
+    if isinstance(model, (keras.Sequential, Functional)):
+        raise ValueError(f'Model {model.name!r} of class {type(model).__name__} is more than a graph of layers: it has its '
+                         f'own call, compute_mask or activity regularizer, or nested inputs to a Sequential. {advice}')
+    raise ValueError(
+        f'Model {model.name!r} of class {type(model).__name__} is subclassed: only its call method knows how its layers are joined. '
+        'Call it on symbols, of which it is seen: inputs = keras.Input(shape, dtype=dtype); keras.Model(inputs, model(inputs)).')
+
+
+def _refuse_unbuilt(name, layer):
+    if not getattr(layer, 'built', True):
+        raise ValueError(f'Layer {name!r} has no weights yet. Call the model once on a batch before it is cut.')
+
+
+def _refuse_stateful(name, layer):
+    layers = layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []  # pylint: disable=protected-access
+    if any(getattr(sublayer, 'stateful', False) for sublayer in layers):
+        raise ValueError(f'Layer {name!r} is stateful: row by row it goes on where the last batch ended, which micro-batches '
+                         'tear apart. Set stateful=False, and make its state an input and an output of the model.')

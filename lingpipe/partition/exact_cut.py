@@ -1,0 +1,166 @@
+"""Cutting a sequence of layers into contiguous partitions whose costs are as equal as can be.
+
+The cut is exact: no contiguous cut has a smaller maximum, and among those that share the maximum none has a smaller sum of
+squares. (GPipe's paper, section 2.1, asks for a small variance and gives no algorithm; Lingvo's one-pass histogram may
+leave the first partition empty.)
+"""
+
+import numpy as np
+
+from lingpipe.partition import memory_model
+
+
+def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=None, num_devices=None):
+    """Finds the cut that minimises the cost of the most expensive partition.
+
+    A single layer that costs more than the others together, such as an embedding or a softmax, gets a partition of its own
+    and the rest is balanced as if it were not there. Where cuts are equally good, later partitions get more layers.
+
+    Several stages on a device are balanced stage by stage, which is what a schedule waits for, and the limit then holds for
+    the sum of the stages of a device. That sum is not part of the search: where it passes the limit, the stages are cut
+    again with ever less memory for each, and the first cut that fits is taken. A better one may exist.
+
+    Args:
+        costs: sequence of L non-negative numbers, one a layer; or one such row for each partition, where a layer costs no more
+            in a later partition, as where 1F1B's last stage recomputes nothing.
+        num_partitions: K, the number of partitions, between 1 and L; K V with V stages on each device.
+        memory: bytes that layers need: a sequence of L numbers, one a layer, which add up; or a function
+            `(partitions, starts, ends) -> bytes` of three integer arrays, which needs no less for a longer run of layers
+            and no more in a later partition, as `memory_model.MemoryModel` does. None only without `memory_limit`.
+        memory_limit: bytes of one device, which no partition may pass; None: no limit.
+        num_devices: K where devices hold several stages, stage s on device s % K; None: each partition has its own.
+
+    Returns:
+        List of ascending end indices, the last of which is L; partition k holds layers `ends[k - 1]` to `ends[k] - 1`.
+
+    Raises:
+        ValueError: when there are fewer layers than partitions, or none of the cuts keeps to the limit.
+    """
+    costs = np.asarray(costs, np.float64)
+    num_layers = costs.shape[-1]
+    if not 1 <= num_partitions <= num_layers:
+        raise ValueError(
+            f'num_partitions={num_partitions} is not possible with {num_layers} layers: each partition needs a layer. '
+            f'Choose num_partitions between 1 and {num_layers}.')
+    costs = np.broadcast_to(costs, [num_partitions, num_layers])
+    if memory_limit is None:
+        return _balanced(costs, np.zeros(costs.shape, int))
+    budget = memory_model.MemoryBudget(memory, memory_limit, num_layers, num_partitions, num_devices or num_partitions)
+    closest = None
+    for stage_limit in budget.stage_limits():
+        ends = _balanced(costs, budget.first_starts(stage_limit))
+        if ends is None:
+            break
+        if budget.fits(ends):
+            return ends
+        closest = ends
+    raise ValueError(budget.explain(closest))
+
+
+def _balanced(costs, first_starts):
+    """Returns the best cut in which partition k, where it ends at e, starts at `first_starts[k, e - 1]` or later; else None.
+
+    Args:
+        costs: array `[K, L]`.
+        first_starts: array `[K, L]` of integers.
+    """
+    prefixes = _prefix_sums(costs)
+    ends = _cut(prefixes, first_starts, np.maximum, lambda part: part)
+    if ends is None:
+        return None
+    limit = (1 + 1e-12) * max(prefix[end] - prefix[start] for prefix, start, end in zip(prefixes, [0, *ends], ends))
+    light_starts = [np.searchsorted(prefix, prefix[1:] - limit) for prefix in prefixes]
+    return _cut(_prefix_sums(_as_integers(costs)), np.maximum(first_starts, light_starts), np.add, np.square)
+
+
+def _prefix_sums(costs):
+    return np.pad(np.cumsum(costs, axis=1), [[0, 0], [1, 0]])
+
+
+def _as_integers(costs):
+    """Costs in 2^31 parts of their sum: squares of such are exact, so that rounding settles no tie."""
+    return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
+
+
+def _cut(prefixes, first_starts, combine, part_cost):
+    """Dynamic programme over (number of partitions, end): `best` joins the costs of the parts up to each possible end."""
+    num_layers = first_starts.shape[1]
+    possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
+    for prefix, earliest in zip(prefixes, first_starts):
+        ends = np.arange(1, num_layers + 1)
+        first, last = np.searchsorted(possible, earliest), np.searchsorted(possible, ends) - 1
+        ends, first, last = (values[first <= last] for values in (ends, first, last))
+
+        def totals(rows, columns, prefix=prefix, ends=ends, possible=possible, best=best):
+            return combine(best[columns], part_cost(prefix[ends[rows]] - prefix[possible[columns]]))
+
+        choice = _least_columns(first, last, totals)
+        starts.append(dict(zip(ends.tolist(), possible[choice].tolist())))
+        best, possible = totals(np.arange(len(ends)), choice), ends
+    return _read_back(starts, num_layers)
+
+
+def _least_columns(first, last, totals):
+    """Returns, for each row, the first of the columns `first` to `last` with the least total.
+
+    The rows are solved from the middle of the sequence outwards::
+
+        row    0  1  2  3  4  5  6        the best column of a row lies between those of the rows around it (the totals are
+        round  3  2  3  1  3  2  3        a totally monotone matrix), so that a round looks at each column about once
+
+    Args:
+        first: array of column indices that does not descend.
+        last: the same; `first <= last`.
+        totals: function of arrays of rows and columns.
+    """
+    choice = np.zeros(len(first), int)
+    step = 1 << len(first).bit_length()
+    while step := step // 2:
+        rows = np.arange(step - 1, len(first), 2 * step)
+        low, high = first[rows], last[rows]
+        low[1:] = np.maximum(low[1:], choice[rows[1:] - step])
+        bounded = rows + step < len(first)
+        high[bounded] = np.minimum(high[bounded], choice[rows[bounded] + step])
+        choice[rows] = _least_of_runs(rows, low, high, totals)
+    return choice
+
+
+def _least_of_runs(rows, low, high, totals):
+    counts = high - low + 1
+    offsets = np.cumsum(counts) - counts
+    columns = np.arange(counts.sum()) + np.repeat(low - offsets, counts)
+    values = totals(np.repeat(rows, counts), columns)
+    least = np.repeat(np.minimum.reduceat(values, offsets), counts)
+    return np.minimum.reduceat(np.where(values == least, columns, np.iinfo(columns.dtype).max), offsets)
+
+
+def _read_back(starts, num_layers):
+    ends = [num_layers]
+    for start_of in reversed(starts):
+        if ends[-1] not in start_of:
+            return None
+        ends.append(start_of[ends[-1]])
+    return ends[-2::-1]
+
+
+def validate_partition_ends(ends, num_layers, num_partitions):
+    """Checks end indices that a user has written down, as Lingvo's `splits` are.
+
+    Args:
+        ends: list of end indices.
+        num_layers: L, the number of layers.
+        num_partitions: K, the number of partitions.
+
+    Returns:
+        `ends` as a list of integers.
+
+    Raises:
+        ValueError: when the indices do not cut L layers into K non-empty partitions.
+    """
+    ends = list(ends)
+    ascending = all(isinstance(end, int) for end in ends) and all(a < b for a, b in zip([0] + ends, ends))
+    if len(ends) != num_partitions or not ascending or ends[-1] != num_layers:
+        raise ValueError(
+            f'partition_by={ends} does not cut {num_layers} layers into num_partitions={num_partitions} partitions: '
+            f'it must hold {num_partitions} ascending end indices, the last of which is {num_layers}.')
+    return ends

@@ -1,0 +1,258 @@
+"""What each layer of a stack will be, before anything is allocated: shapes, parameters, floating-point operations, and its functions."""
+
+import math
+import re
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lingpipe.layers import base_layer, unallocated
+from lingpipe.stages import control_flow, stage
+
+_FREE = frozenset([
+    'Const', 'Placeholder', 'Identity', 'IdentityN', 'NoOp', 'Reshape', 'ExpandDims', 'Squeeze', 'Shape', 'Pack',
+    'Unpack', 'StridedSlice', 'Slice', 'ConcatV2', 'Split', 'SplitV', 'Transpose', 'Cast', 'StopGradient',
+    'BroadcastTo', 'Tile', 'Pad', 'PadV2', 'GatherV2', 'ReadVariableOp', 'Fill', 'ZerosLike', 'OnesLike'])
+
+
+def forward(layer, inputs, values):
+    """Calls a built layer, reading and changing none of its variables.
+
+    Args:
+        layer: Keras layer.
+        inputs: nest of tensors `[batch, ...]`.
+        values: list of tensors, in the order of `layer.variables`.
+
+    Returns:
+        Nest of tensors `[batch, ...]`.
+    """
+    with keras.StatelessScope(state_mapping=list(zip(layer.variables, values)), initialize_variables=False):
+        return stage.call_layers([layer], inputs, training=True)
+
+
+def forward_and_backward(layer, inputs, values, output_gradients):
+    """Calls a built layer and computes the gradients of its floating-point inputs and its weights.
+
+    Args:
+        layer: Keras layer.
+        inputs: nest of tensors `[batch, ...]`.
+        values: list of tensors, in the order of `layer.variables`.
+        output_gradients: function from the floating-point outputs to the list of their gradients.
+
+    Returns:
+        Nest of outputs, and the list of gradients, of the inputs first, then of the trainable variables.
+    """
+    trainable = {id(variable) for variable in layer.trainable_variables}
+    weights = [value for variable, value in zip(layer.variables, values) if id(variable) in trainable]
+    sources = floats(inputs) + weights
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(sources)
+        outputs = forward(layer, inputs, values)
+        differentiated = floats(outputs)
+    gradients = tape.gradient(
+        differentiated, sources, output_gradients(differentiated), unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    return outputs, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def floats(nest):
+    """Returns the floating-point tensors, or specs, of a nest as a list."""
+    return [tensor for tensor in tf.nest.flatten(nest) if tensor.dtype.is_floating]
+
+
+class Flops(NamedTuple):
+    """Floating-point operations of a graph: `contractions` (two a multiply-add) and `elementwise` (one an output value)."""
+
+    contractions: int
+    elementwise: int
+
+    @property
+    def total(self):
+        return self.contractions + self.elementwise
+
+
+def count_flops(graph):
+    """Counts what one execution of a traced function computes.
+
+    Args:
+        graph: `tf.Graph` with static shapes, such as the `graph` of a concrete function. The bodies of loops count once.
+
+    Returns:
+        `Flops`.
+    """
+    contractions = elementwise = 0
+    for operation in graph.get_operations():
+        if operation.type in _CONTRACTIONS:
+            contractions += 2 * _CONTRACTIONS[operation.type](operation)
+        elif operation.type not in _FREE and operation.inputs and operation.outputs and _is_float(operation.outputs[0]):
+            elementwise += _size(operation.outputs[0])
+        for body in _called_graphs(operation, graph):
+            inner = count_flops(body)
+            contractions, elementwise = contractions + inner.contractions, elementwise + inner.elementwise
+    return Flops(contractions, elementwise)
+
+
+def _is_float(tensor):
+    return tensor.dtype.is_floating
+
+
+def _size(tensor):
+    return math.prod(dimension or 1 for dimension in tensor.shape.as_list()) if tensor.shape.rank is not None else 0
+
+
+def _matrix_product(operation):
+    transposed = operation.get_attr('transpose_a' if operation.type == 'MatMul' else 'adj_x')
+    return _size(operation.outputs[0]) * (operation.inputs[0].shape[-2 if transposed else -1] or 1)
+
+
+def _convolution(operation):
+    kernel = operation.inputs[1].shape.as_list()
+    return _size(operation.outputs[0]) * math.prod(kernel[:-1])
+
+
+def _depthwise_convolution(operation):
+    return _size(operation.outputs[0]) * math.prod(operation.inputs[1].shape.as_list()[:2])
+
+
+def _einsum(operation):
+    """Product of the sizes of all labels; the dimensions that '...' stands for are numbered from the right."""
+    terms = operation.get_attr('equation').decode().split('->')[0].split(',')
+    sizes = {}
+    for term, tensor in zip(terms, operation.inputs):
+        head, _, tail = term.partition('...')
+        labels = [*head, *range(tensor.shape.rank - len(head) - len(tail), 0, -1), *tail]
+        for label, size in zip(labels, tensor.shape.as_list()):
+            sizes[label] = max(size or 1, sizes.get(label, 1))
+    return math.prod(sizes.values()) if len(terms) > 1 else 0
+
+
+_CONTRACTIONS = {
+    'MatMul': _matrix_product,
+    'BatchMatMul': _matrix_product,
+    'BatchMatMulV2': _matrix_product,
+    'BatchMatMulV3': _matrix_product,
+    'Conv2D': _convolution,
+    'Conv3D': _convolution,
+    'DepthwiseConv2dNative': _depthwise_convolution,
+    'Einsum': _einsum,
+}
+
+
+def _called_graphs(operation, graph):
+    names = [value.func.name for value in operation.node_def.attr.values() if value.HasField('func')]
+    functions = (graph._get_function(name) for name in names)  # pylint: disable=protected-access
+    return [function.graph for function in functions if getattr(function, 'graph', None) is not None]
+
+
+class LayerAnalysis(NamedTuple):
+    """One layer of a stack.
+
+    Attributes:
+        name: name of the layer.
+        kind: class of the layer.
+        num_parameters: number of trainable parameters.
+        num_state: number of other values that the layer keeps, such as moving averages.
+        flops: `Flops` of the forward pass of one example.
+        outputs: nest of `tf.TensorSpec` with a batch of one example.
+    """
+
+    name: str
+    kind: str
+    num_parameters: int
+    num_state: int
+    flops: Flops
+    outputs: Any
+
+
+def analyse_layers(layer_params, input_specs):
+    """Analyses a stack of layers without allocating any weight.
+
+    Args:
+        layer_params: list of InstantiableParams of Keras layers.
+        input_specs: nest of `tf.TensorSpec` of the input; the batch dimension is taken as one example.
+
+    Returns:
+        List of `LayerAnalysis`. Layers with equal params and inputs are analysed once.
+    """
+    specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), input_specs)
+    known, analyses = {}, []
+    for params in layer_params:
+        name = params.name
+        key = identity(params), str(specs)
+        if key not in known:
+            known[key] = _analyse(params, specs)
+        analyses.append(known[key]._replace(name=name))
+        specs = analyses[-1].outputs
+    return analyses
+
+
+def identity(params):
+    """Returns the text of a layer's params, in which equal layers are equal whatever their names."""
+    return params.Copy().Set(name=None).ToText()
+
+
+def named_layer_params(layer_params, dtype_policy=None):
+    """Returns copies of layer params in which every layer has a name of its own, the same for any number of partitions.
+
+    Args:
+        layer_params: list of InstantiableParams of Keras layers.
+        dtype_policy: name of the policy of layers that name none; None leaves it open.
+
+    Raises:
+        ValueError: when two layers were given one name.
+    """
+    named = []
+    for index, params in enumerate(layer_params):
+        default = f'{_snake_case(params.cls.__name__)}_{index}'
+        if 'name' not in params:
+            raise ValueError(
+                f'layers[{index}], a {params.cls.__name__}, takes no argument name, which checkpoints need. Give its '
+                'constructor **kwargs, and pass them on in super().__init__(**kwargs).')
+        named.append(base_layer.with_policy(params, dtype_policy).Set(name=params.name or default))
+    names = [params.name for params in named]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ValueError(f'layers has more than one layer named {doubled}: checkpoints need a name for each. Rename one.')
+    return named
+
+
+def build_layer(layer, input_specs):
+    """Creates a layer's weights for inputs of the given nest of `tf.TensorSpec`, batch size left open.
+
+    A layer without `build`, or with one that leaves layers inside of it to their first call, is called on symbols.
+    """
+    shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), input_specs)
+    builds_itself = type(layer).build is not keras.layers.Layer.build
+    if builds_itself and not layer.built:
+        layer.build(shapes)
+    if not builds_itself or not all(sublayer.built for sublayer in layer._flatten_layers(include_self=False)):
+        layer(tf.nest.map_structure(lambda spec: keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name), input_specs))
+
+
+def _snake_case(name):
+    return re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', name).lower()
+
+
+def _analyse(params, specs):
+    with unallocated.unallocated_variables():
+        layer = params.Instantiate()
+        build_layer(layer, specs)
+        variables = layer.variables
+
+        def trace(inputs, values):
+            with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
+                return stage.call_layers([layer], inputs, training=True)
+
+        concrete = control_flow.until_traced(
+            tf.function(trace, autograph=False).get_concrete_function,
+            specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
+    trainable = {id(variable) for variable in layer.trainable_variables}
+    borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # they count at another layer
+    sizes = [(id(variable) in trainable, math.prod(variable.shape)) for variable in layer.weights
+             if id(variable) not in borrowed]
+    return LayerAnalysis(
+        name=layer.name, kind=type(layer).__name__,
+        num_parameters=sum(size for is_trainable, size in sizes if is_trainable),
+        num_state=sum(size for is_trainable, size in sizes if not is_trainable),
+        flops=count_flops(concrete.graph),
+        outputs=tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs))

@@ -1,0 +1,253 @@
+"""What the layers of a model keep and need for one micro-batch, found by tracing them; nothing is allocated."""
+
+import collections
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lingpipe.layers import unallocated
+from lingpipe.partition import layer_analysis, liveness
+from lingpipe.partition.liveness import size
+from lingpipe.schedules import actions
+from lingpipe.stages import control_flow, graph_pieces
+
+
+class LayerMemory(NamedTuple):
+    """Sizes in bytes of what one layer has, and of what it handles for one micro-batch.
+
+    A tensor that several layers receive or read counts once in a partition: at the first of them there. What an earlier layer
+    has counted already is told apart as repeated.
+
+    Attributes:
+        weights: its trainable variables.
+        state: its other variables, such as moving averages.
+        inputs: what enters a partition that begins with it.
+        internals: what it computes for its backward pass to read, besides its outputs.
+        outputs: its outputs, those aside that are its inputs.
+        read_inputs: those of `inputs` that backward passes read, or what one operation makes of them.
+        read_outputs: those of its outputs that its own backward pass reads.
+        repeated_inputs: those of `inputs` that enter an earlier layer too.
+        repeated_reads: those of `read_inputs` that an earlier layer keeps.
+        backward: the most that its backward pass takes at once, besides what was kept; gradients of outputs, inputs and weights
+            among it.
+        recomputed: the same where only its inputs were kept, so that it runs forward first.
+    """
+
+    weights: int
+    state: int
+    inputs: int
+    internals: int
+    outputs: int
+    read_inputs: int = 0
+    read_outputs: int = 0
+    repeated_inputs: int = 0
+    repeated_reads: int = 0
+    backward: int = 0
+    recomputed: int = 0
+
+
+class Passage(NamedTuple):
+    """The tensors that pass through one layer.
+
+    Attributes:
+        inputs: list of the bytes of its inputs.
+        read_inputs: what its backward pass reads of its inputs: tuples (position, what one operation made of the input, or None
+            for the input itself, bytes).
+        read_outputs: positions of the outputs that its backward pass reads.
+        sources: for each output, the position of the input that it is, or None where it was computed.
+    """
+
+    inputs: list
+    read_inputs: list
+    read_outputs: list
+    sources: list
+
+
+def live_micro_batches(schedule):
+    """Counts the micro-batches whose activations a schedule makes each stage keep at once.
+
+    Args:
+        schedule: `Schedule`. Where it splits the backward pass, activations count until W, though W needs only a part.
+
+    Returns:
+        List of integers, one a stage.
+    """
+    done = actions.WEIGHT if schedule.splits_backward else actions.BACKWARD
+    live, most = collections.Counter(), [1] * schedule.num_stages
+    for action in (action for device in schedule.device_actions for action in device):
+        live[action.stage] += (action.kind == actions.FORWARD) - (action.kind == done)
+        most[action.stage] = max(most[action.stage], live[action.stage])
+    return most
+
+
+def layer_memories(layer_params, input_specs):
+    """Measures the tensors of a stack of layers without allocating any.
+
+    Args:
+        layer_params: list of InstantiableParams of Keras layers.
+        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
+
+    Returns:
+        List of `LayerMemory`. Layers with equal params and inputs are traced once.
+    """
+    known, memories, passages, specs = {}, [], [], input_specs
+    for params in layer_params:
+        key = layer_analysis.identity(params), str(specs)
+        if key not in known:
+            with unallocated.unallocated_variables():
+                layer = params.Instantiate()
+                layer_analysis.build_layer(layer, specs)
+                known[key] = measure(layer, specs)
+        memory, passage, specs = known[key]
+        memories.append(memory)
+        passages.append(passage)
+    names = [[(index, place) for place in range(len(passage.inputs))] for index, passage in enumerate(passages)]
+    return count_once(memories, passages, names, [*names[1:], [(len(names), place) for place in range(len(passages[-1].sources))]])
+
+
+def count_once(memories, passages, inputs, outputs):
+    """Tells apart what earlier layers have counted already.
+
+    Args:
+        memories: list of L `LayerMemory`.
+        passages: list of L `Passage`.
+        inputs: for each layer, the list of the names of the values that it receives.
+        outputs: for each layer, the list of the names of the values that it hands on.
+
+    Returns:
+        List of `LayerMemory`.
+    """
+    buffers, sizes, made, first_kept, walks = {}, {}, {}, {}, []
+    for index, (passage, received, handed_on) in enumerate(zip(passages, inputs, outputs)):
+        entering = [buffers.setdefault(name, name) for name in received]
+        leaving = [name if source is None else entering[source] for name, source in zip(handed_on, passage.sources)]
+        buffers.update(zip(handed_on, leaving))
+        sizes.update(zip(entering, passage.inputs))
+        kept = {(entering[place], made_of_it) if made_of_it else entering[place]: num_bytes
+                for place, made_of_it, num_bytes in passage.read_inputs}
+        sizes.update(kept)
+        read = set(kept)
+        for name in read | {leaving[place] for place in passage.read_outputs}:
+            first_kept.setdefault(name, index)
+        for name in leaving:
+            made.setdefault(name, -1 if name in sizes else index)
+        walks.append((set(entering), read))
+    return _told_apart(memories, sizes, made, first_kept, walks)
+
+
+def _told_apart(memories, sizes, made, first_kept, walks):
+    """Walks backwards: what is still to be received or read, and was there before a layer, has to enter with it."""
+    entering, read_later, results = set(), set(), []
+    for index, (memory, (received, read)) in reversed(list(enumerate(zip(memories, walks)))):
+        entering = {name for name in entering | received if made.get(name, -1) < index}
+        repeated = {name for name in entering if made.get(name, -1) < index - 1} if index else set()
+        repeated_reads = {name for name in read_later | read if first_kept[name] < index}
+        results.append(memory._replace(**{field: sum(map(sizes.get, names)) for field, names in (
+            ('inputs', entering), ('repeated_inputs', repeated), ('read_inputs', read | repeated_reads),
+            ('repeated_reads', repeated_reads))}))
+        read_later = repeated_reads
+    return results[::-1]
+
+
+def measure(layer, specs):
+    """Traces a layer forward and backward.
+
+    Args:
+        layer: built layer; its variables need not be allocated.
+        specs: nest of `tf.TensorSpec` of its inputs.
+
+    Returns:
+        `LayerMemory` of the layer as if it were alone, its `Passage`, and the nest of the specs of its outputs.
+    """
+    variables = layer.variables
+    trainable = {id(variable) for variable in layer.trainable_variables}
+    given, results = [], {}
+
+    def output_gradients(outputs):
+        given.extend(tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in outputs)
+        return given
+
+    def trace(inputs, values):
+        results['outputs'], results['gradients'] = layer_analysis.forward_and_backward(
+            layer, inputs, values, output_gradients)
+
+    graph = control_flow.until_traced(
+        tf.function(trace, autograph=False).get_concrete_function,
+        specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
+    traced = _Traced(graph, len(tf.nest.flatten(specs)), tf.nest.flatten(results['outputs']), given, results['gradients'])
+    memory = traced.memory()._replace(
+        weights=size(variable for variable in variables if id(variable) in trainable),
+        state=size(variable for variable in layer.weights if id(variable) not in trainable))
+    return memory, traced.passage(), tf.nest.map_structure(
+        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results['outputs'])
+
+
+class _Traced:
+    """The graph of a layer's forward and backward pass.
+
+    Args:
+        graph: `FuncGraph`, the first arguments of which are the layer's inputs.
+        num_inputs: how many these are.
+        outputs: list of the layer's outputs.
+        given: list of placeholders for their gradients.
+        gradients: list of the gradients of inputs and weights.
+    """
+
+    def __init__(self, graph, num_inputs, outputs, given, gradients):
+        self._graph, self._given, self._gradients = graph, given, gradients
+        self._inputs, self._output_bytes = graph.inputs[:num_inputs], size(outputs)
+        self._backward = graph_pieces.descendants(graph, given)
+        self._needed = graph_pieces.ancestors(gradients)
+        self._forward = [operation for operation in graph.get_operations() if operation not in self._backward]
+        self._backward |= graph_pieces.repeated_pools(self._backward)
+        self._buffers = liveness.Buffers(self._forward)
+        self._sources = [self._buffers[tensor] for tensor in outputs]
+        self._read = self._read_by_backward()
+
+    def memory(self):
+        """Returns the `LayerMemory`, without weights and state."""
+        return LayerMemory(
+            weights=0, state=0, inputs=size(self._inputs), outputs=self._output_bytes,
+            internals=_size(self._read - self._own_outputs() - {ref for ref, *_ in self._read_of_inputs()}),
+            read_inputs=sum(num_bytes for *_, num_bytes in self._read_of_inputs()),
+            read_outputs=_size(self._own_outputs() & self._read),
+            backward=self._fullest_moment(self._needed & self._backward),
+            recomputed=self._fullest_moment(self._needed))
+
+    def passage(self):
+        """Returns the `Passage`."""
+        places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
+        own = self._own_outputs() & self._read
+        return Passage(
+            [size([tensor]) for tensor in self._inputs], [row[1:] for row in self._read_of_inputs()],
+            [place for place, ref in enumerate(self._sources) if ref in own], [places.get(ref) for ref in self._sources])
+
+    def _own_outputs(self):
+        return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
+
+    def _read_of_inputs(self):
+        """Returns tuples (reference, position of the input, what one operation made of it or None, bytes)."""
+        places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
+        rows = [(ref, places[ref], None, _size([ref])) for ref in self._read & set(places)]
+        for ref in self._read - set(places) - self._own_outputs():
+            operation = ref.deref().op
+            if len(operation.inputs) == 1 and not operation.op_def.is_stateful and self._buffers[operation.inputs[0]] in places:
+                rows.append((ref, places[self._buffers[operation.inputs[0]]], liveness.what(operation), _size([ref])))
+        return rows
+
+    def _fullest_moment(self, operations):
+        """Gradients of the outputs are arguments: they stay until all is done."""
+        stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
+        ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
+        return size(self._given) + liveness.fullest_moment(ordered, self._gradients)
+
+    def _read_by_backward(self):
+        """Returns the references of all that the backward pass reads and that was there before it, weights aside."""
+        forward = graph_pieces.descendants(self._graph, self._graph.inputs) - self._backward
+        read = {self._buffers[tensor] for operation in self._needed & self._backward for tensor in operation.inputs
+                if tensor.op in forward}
+        return read - {tensor.ref() for tensor in self._graph.inputs[len(self._inputs):]}
+
+
+def _size(references):
+    return size(reference.deref() for reference in references)

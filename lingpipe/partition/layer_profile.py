@@ -1,0 +1,282 @@
+"""How long each layer of a stack takes on a device, forward and backward, measured one layer at a time."""
+
+import concurrent.futures
+import contextlib
+import functools
+import gc
+import json
+import math
+import random
+import statistics
+import time
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from lingpipe.partition import layer_analysis
+from lingpipe.stages import control_flow
+
+_FILE_NAME = 'layer_times.json'
+_LEAST_RUNS = 5
+_LEAST_SECONDS = 0.1
+_SEED = 1
+
+
+class Key(NamedTuple):
+    """What the time of a layer depends on, all as text.
+
+    Attributes:
+        layer: its params without its name.
+        inputs: specs of its inputs.
+        device: kind of device.
+        dtype_policy: Keras's global dtype policy.
+        tensorflow: version of TensorFlow.
+    """
+
+    layer: str
+    inputs: str
+    device: str
+    dtype_policy: str
+    tensorflow: str
+
+
+def read_times(folder):
+    """Reads what was measured before.
+
+    Args:
+        folder: path, on this machine or wherever TensorFlow can read.
+
+    Returns:
+        Dictionary from `Key` to the three numbers of a `LayerTime`; empty where there is no file, or a damaged one.
+    """
+    path = tf.io.gfile.join(folder, _FILE_NAME)
+    try:
+        if not tf.io.gfile.exists(path):
+            return {}
+        with tf.io.gfile.GFile(path) as stream:
+            return {Key(**entry['key']): _stored_seconds(entry['seconds']) for entry in json.load(stream)}
+    except (ValueError, TypeError, KeyError, AttributeError, tf.errors.OpError) as error:
+        logging.warning('%s is damaged (%s: %s): the layers are measured again.', path, type(error).__name__, error)
+        return {}
+
+
+def write_times(folder, times):
+    """Replaces the file at once. A disk that cannot be written to costs a warning, no training.
+
+    Args:
+        folder: path; made where it is not there.
+        times: dictionary from `Key` to the three numbers of a `LayerTime`.
+    """
+    path = tf.io.gfile.join(folder, _FILE_NAME)
+    entries = [{'key': key._asdict(), 'seconds': list(seconds)} for key, seconds in sorted(times.items())]
+    try:
+        tf.io.gfile.makedirs(folder)
+        with tf.io.gfile.GFile(f'{path}.new', 'w') as stream:
+            stream.write(json.dumps(entries, indent=1) + '\n')
+        tf.io.gfile.rename(f'{path}.new', path, overwrite=True)
+    except tf.errors.OpError as error:
+        logging.warning('%s could not be written (%s): the next start will measure the layers again.', path, error.message)
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.remove(f'{path}.new')
+
+
+def _stored_seconds(values):
+    forward, backward, recomputed = seconds = tuple(map(float, values))
+    if not (all(map(math.isfinite, seconds)) and min(forward, backward, recomputed) >= 0):
+        raise ValueError(f'{values} are no times')
+    return seconds
+
+
+class LayerTime(NamedTuple):
+    """What one layer takes for one micro-batch.
+
+    Attributes:
+        forward_seconds: time of the forward pass.
+        backward_seconds: time of the backward pass from stored activations, by inputs and weights, and of adding its weight
+            gradients to those of the micro-batches before.
+        recomputed_seconds: what the backward pass takes longer from the layer's inputs alone: no more than a forward pass,
+            since only what it reads is computed again, such as all but the last product of a decoder block.
+    """
+
+    forward_seconds: float
+    backward_seconds: float
+    recomputed_seconds: float
+
+    @property
+    def seconds(self):
+        """Time where nothing is computed again."""
+        return self.forward_seconds + self.backward_seconds
+
+
+class Job(NamedTuple):
+    """A layer to measure.
+
+    Attributes:
+        make_layer: function that returns the layer with its weights; called on the device.
+        inputs: nest of `tf.TensorSpec` of what it is called with.
+        outputs: nest of `tf.TensorSpec` of what it returns.
+    """
+
+    make_layer: Any
+    inputs: Any
+    outputs: Any
+
+
+def profile_layers(layer_params, input_specs, device, cache_dir=None, analyses=None):
+    """Measures every layer of a stack on a device: the median of five runs or more.
+
+    Layers with equal params and inputs are measured once. No more than one layer's weights are allocated at a time, and what
+    is allocated afterwards gets the same initial weights as without a profile. The other devices should be idle meanwhile.
+
+    Args:
+        layer_params: list of InstantiableParams of Keras layers.
+        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
+        device: name of the device, a CPU or GPU.
+        cache_dir: folder for the times, such as the log directory, also on gs://; with equal layers, inputs, kind of device,
+            dtype policy and TensorFlow version nothing is measured again. None: measure anew, keep nothing.
+        analyses: what `layer_analysis.analyse_layers` returned for the same stack; None: analyse it here.
+
+    Returns:
+        List of `LayerTime`, one a layer.
+    """
+    analyses = analyses or layer_analysis.analyse_layers(layer_params, input_specs)
+    rows = tf.nest.flatten(input_specs)[0].shape[0]
+    specs = [input_specs, *[_with_rows(layer.outputs, rows) for layer in analyses]]
+    keys = [key(layer_analysis.identity(params), inputs, device) for params, inputs in zip(layer_params, specs)]
+    jobs = [Job(functools.partial(_make_layer, params, inputs), inputs, outputs)
+            for params, inputs, outputs in zip(layer_params, specs, specs[1:])]
+    return measure(keys, jobs, device, cache_dir)
+
+
+def measure(keys, jobs, device, cache_dir=None):
+    """Measures what is not known yet.
+
+    Args:
+        keys: list of `layer_profile.Key`, one a layer; equal layers have equal keys.
+        jobs: list of `Job`, one a layer.
+        device: name of the device.
+        cache_dir: as in `profile_layers`.
+
+    Returns:
+        List of `LayerTime`, one a key.
+    """
+    known = {key: LayerTime(*times) for key, times in read_times(cache_dir).items()} if cache_dir else {}
+    num_known = len(known)
+    for key, job in zip(keys, jobs):
+        if key not in known:
+            known[key] = _in_new_thread(_profile, job, device)
+            gc.collect()  # A traced function and its layer refer to each other: nothing else would free the weights now.
+    if cache_dir and len(known) > num_known:
+        write_times(cache_dir, known)
+    return [known[key] for key in keys]
+
+
+def key(layer, inputs, device):
+    """Returns the `layer_profile.Key` of a layer.
+
+    Args:
+        layer: text that says all about the layer but its name.
+        inputs: nest of `tf.TensorSpec`.
+        device: name of the device.
+    """
+    return Key(
+        layer=layer, inputs=str(inputs), device=_device_kind(device), dtype_policy=keras.config.dtype_policy().name,
+        tensorflow=tf.__version__)
+
+
+def _with_rows(specs, rows):
+    return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), specs)
+
+
+def _device_kind(device):
+    """Returns 'CPU', or the model of a GPU such as 'NVIDIA A100-SXM4-40GB'."""
+    kind = tf.DeviceSpec.from_string(device).device_type or 'CPU'
+    details = [tf.config.experimental.get_device_details(found) for found in tf.config.list_physical_devices(kind)]
+    return next((found['device_name'] for found in details if 'device_name' in found), kind)
+
+
+def _in_new_thread(function, *arguments):
+    """Calls a function where no graph, gradient tape or Keras scope of the caller reaches; only its dtype policy does."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        thread.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
+        return thread.submit(function, *arguments).result()
+
+
+def _make_layer(params, inputs):
+    layer = params.Instantiate()
+    layer_analysis.build_layer(layer, inputs)
+    return layer
+
+
+def _profile(job, device):
+    """Makes a layer, times it and lets go of it."""
+    with tf.device(device), _python_random_state_kept():
+        layer = job.make_layer()
+        values = [tf.identity(variable.value.read_value()) for variable in layer.variables]
+        sums = [tf.zeros(variable.shape, variable.dtype) for variable in layer.trainable_variables]
+        arguments = [tf.nest.map_structure(_example, job.inputs), values,
+                     [_example(spec) for spec in layer_analysis.floats(job.outputs)], sums]
+
+        def forward(inputs, values, gradients, sums):
+            return layer_analysis.forward(layer, inputs, values)
+
+        def both(inputs, values, gradients, sums):
+            outputs, found = layer_analysis.forward_and_backward(layer, inputs, values, lambda outputs: gradients)
+            by_inputs = found[:len(found) - len(sums)]
+            return outputs, by_inputs, [total + gradient for total, gradient in zip(sums, found[len(by_inputs):])]
+
+        def backward_from_inputs(*arguments):
+            return both(*arguments)[1:]
+
+        seconds = _median_seconds([_as_call(function, arguments) for function in (forward, both, backward_from_inputs)])
+    return _layer_time(*seconds)
+
+
+def _layer_time(forward, both, backward_from_inputs):
+    """Keeps the parts of noisy times within their bounds."""
+    backward = max(both - forward, 0.0)
+    return LayerTime(forward, backward, min(max(backward_from_inputs - backward, 0.0), forward))
+
+
+def _as_call(function, arguments):
+    """Returns a function without arguments that calls a traced one as a pipeline does, with little work for Python."""
+    traced = control_flow.until_traced(tf.function(function, autograph=False).get_concrete_function, *arguments)
+    tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
+    return lambda: tf.raw_ops.PartitionedCall(args=tensors, Tout=[output.dtype for output in traced.outputs], f=traced)
+
+
+def _median_seconds(calls):
+    """Times calls in turn, so that what else happens on the machine meets all of them; short ones more often."""
+    for call in calls:
+        call()
+    runs, start = [], time.perf_counter()
+    while len(runs) < _LEAST_RUNS or time.perf_counter() - start < _LEAST_SECONDS:
+        runs.append([_seconds(call) for call in calls])
+    return [statistics.median(seconds) for seconds in zip(*runs)]
+
+
+def _seconds(call):
+    tf.test.experimental.sync_devices()
+    start = time.perf_counter()
+    call()
+    tf.test.experimental.sync_devices()
+    return time.perf_counter() - start
+
+
+def _example(spec):
+    """Random numbers; zeros for integers, which are valid as indices of anything; True for masks."""
+    if spec.dtype.is_floating:
+        return tf.cast(tf.random.stateless_normal(spec.shape, [_SEED, 0]), spec.dtype)
+    return tf.ones(spec.shape, spec.dtype) if spec.dtype.is_bool else tf.zeros(spec.shape, spec.dtype)
+
+
+@contextlib.contextmanager
+def _python_random_state_kept():
+    """Leaves Python's random state as it was: Keras draws the seeds of initial weights from it."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)

@@ -1,0 +1,214 @@
+"""The memory of a partition at the fullest moment of its work.
+
+That moment lies in a backward pass, at some layer i::
+
+    layers of the partition                 0 ... i-1            i                            i+1 ...
+    weights, slots, old gradient sums       yes                  yes                          yes
+    kept by the micro-batch at work
+      recompute='none', 'stage'             yes                  yes                          yes: arguments of the backward
+                                                                                              function, held until it ends
+      recompute='layer'                     inputs               inputs                       no
+    the layer at work                                            its backward pass, after
+                                                                 its forward one with 'layer'
+    new gradient sums                                            among it                     yes, but not with 'layer'
+    kept by other micro-batches             by schedule and recomputation
+
+All of it is counted from traced graphs, see `layer_memory`.
+"""
+
+import math
+
+import numpy as np
+
+from lingpipe.partition.layer_memory import LayerMemory
+
+_NUM_STAGE_LIMITS = 9
+
+
+class MemoryBudget:
+    """The memory of each device, and what runs of layers need of it.
+
+    Args:
+        memory: bytes that each of L layers needs, or a function `(partitions, starts, ends) -> bytes` of integer arrays.
+        limit: bytes of one device.
+        num_layers: L.
+        num_partitions: number of partitions.
+        num_devices: number of devices, K; partition s is on device s % K.
+    """
+
+    def __init__(self, memory, limit, num_layers, num_partitions, num_devices):
+        self._needs = memory if callable(memory) else sum_of_layers(memory)
+        self._limit = limit
+        self._num_layers, self._num_partitions, self._num_devices = num_layers, num_partitions, num_devices
+
+    def stage_limits(self):
+        """Returns what to allow each stage, the most first; with V stages on a device down to a V-th of its memory."""
+        num_stages = math.ceil(self._num_partitions / self._num_devices)
+        return [self._limit] if num_stages == 1 else np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS)
+
+    def first_starts(self, limit):
+        """Finds how far back each partition may reach.
+
+        Args:
+            limit: bytes of a partition.
+
+        Returns:
+            Array `[partitions, L]`: partition k, where it ends at e, starts at `[k, e - 1]` or later; e itself where not even
+            layer e - 1 alone fits.
+        """
+        partitions = np.arange(self._num_partitions)[:, np.newaxis]
+        ends = np.broadcast_to(np.arange(1, self._num_layers + 1), [self._num_partitions, self._num_layers])
+        low, high = np.zeros_like(ends), ends.copy()
+        while np.any(low < high):
+            middle = np.minimum((low + high) // 2, ends - 1)
+            fits = self._needs(partitions, middle, ends) <= limit
+            high, low = np.where(fits & (low < high), middle, high), np.where(fits | (low == high), low, middle + 1)
+        return low
+
+    def fits(self, ends):
+        """Says whether the stages of each device keep to its limit together."""
+        return max(self._device_bytes(ends)) <= self._limit
+
+    def require(self, ends):
+        """Raises ValueError when end indices that a user has written down do not keep to the limit."""
+        used = self._device_bytes(ends)
+        if max(used) > self._limit:
+            device = int(np.argmax(used))
+            raise ValueError(
+                f'partition_by={list(ends)} gives device {device} {_text(used[device])} to hold, more than '
+                f"memory_limit={_text(self._limit)}. Set partition_by='time' or 'flops' to have a cut found, or raise memory_limit.")
+
+    def explain(self, closest=None):
+        """Says why no cut was found, in numbers, and what to do.
+
+        Args:
+            closest: end indices of stages that keep to the limit one by one, but not together with others of their device;
+                None where no contiguous cut keeps to it.
+        """
+        reason, change = self._devices_too_full(closest) if closest else self._layers_too_large()
+        return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} {change} '
+                'Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
+
+    def _device_bytes(self, ends):
+        used = np.zeros(self._num_devices)
+        for stage, (start, end) in enumerate(zip([0, *ends], ends)):
+            used[stage % self._num_devices] += self._bytes(stage, start, end)
+        return used
+
+    def _bytes(self, partition, start, end):
+        return float(self._needs(*np.array([[partition], [start], [end]]))[0])
+
+    def _layers_too_large(self):
+        """Fills one partition after the other up to the limit; partitions beyond the last need no more than the last."""
+        ends, last = [0], self._num_partitions - 1
+        while ends[-1] < self._num_layers:
+            number, start = min(len(ends) - 1, last), ends[-1]
+            rest = np.arange(start + 1, self._num_layers + 1)
+            fits = self._needs(np.full_like(rest, number), np.full_like(rest, start), rest) <= self._limit
+            if not fits[0]:
+                return self._layer_too_large(number, start)
+            ends.append(int(rest[fits][-1]))
+        needed = len(ends) - 1
+        held = ends[min(self._num_partitions, needed)]
+        return (f'filled up to it, these hold {held} of {self._num_layers} layers, and all layers need at least {needed} '
+                'partitions.', f'Set num_partitions={needed} or more, or raise memory_limit.')
+
+    def _layer_too_large(self, number, layer):
+        needed = _text(self._bytes(number, layer, layer + 1))
+        return (f'layers[{layer}] alone needs {needed} in partition {number}.',
+                f'Raise memory_limit to {needed} at least, or split this layer into smaller ones.')
+
+    def _devices_too_full(self, ends):
+        used = self._device_bytes(ends)
+        device, total = int(np.argmax(used)), float(used.sum())
+        stages = list(range(device, len(ends), self._num_devices))
+        needed = math.ceil(total / self._limit)
+        remedy = (f'Use at least {needed} devices' if needed > self._num_devices else
+                  f'Together the {self._num_devices} devices need {_text(total)}. Use fewer stages on each device, more devices')
+        return (f'its stages balanced, device {device} needs {_text(used[device])} for its stages {stages}.',
+                f'{remedy}, or raise memory_limit.')
+
+
+def sum_of_layers(layer_bytes):
+    """Returns the memory function of layers whose bytes simply add up.
+
+    Args:
+        layer_bytes: sequence of L numbers.
+    """
+    prefix = np.concatenate([[0], np.cumsum(np.asarray(layer_bytes))])
+    return lambda partitions, starts, ends: prefix[ends] - prefix[starts]
+
+
+def _text(num_bytes):
+    return f'{math.ceil(num_bytes):,} bytes'
+
+
+class MemoryModel:
+    """Bytes that any run of layers needs as a partition, as `partition.balanced_partition_ends` asks for them.
+
+    A run counts no less than its last layers alone would, even where it has smaller inputs to keep: then a longer run never
+    needs less, which the search for the best cut relies on.
+
+    Args:
+        memories: list of `LayerMemory`.
+        live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
+            `live_micro_batches` finds them. Where a later partition keeps more, an earlier one counts as many.
+        recompute: 'none', 'stage' or 'layer'.
+        num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam, one more for
+            moving averages of the weights.
+    """
+
+    def __init__(self, memories, live_micro_batches, recompute, num_slots):
+        columns = LayerMemory(*np.array(memories, np.int64).T)
+        live = np.maximum.accumulate(np.array(live_micro_batches)[::-1])[::-1, np.newaxis]
+        kept = columns.read_inputs - columns.repeated_reads + columns.internals + columns.read_outputs
+        lasting = 2 * columns.weights + np.ceil(num_slots * columns.weights).astype(np.int64) + columns.state
+        if recompute == 'layer':
+            passing, at_work, new_sums = columns.inputs - columns.repeated_inputs, columns.recomputed, 0 * columns.weights
+            entering = (live - 1) * columns.inputs + columns.repeated_inputs
+        else:
+            passing, at_work, new_sums = 0 * kept, columns.backward, columns.weights
+            copies = live if recompute == 'none' else 1
+            lasting = lasting + copies * kept
+            entering = copies * columns.repeated_reads + (live - copies) * columns.inputs
+        self._lasting = _prefix_sums(lasting + 0 * live)
+        self._passing, self._new_sums = _prefix_sums(passing), _prefix_sums(new_sums)
+        self._fullest_start = RangeMaximum(entering - self._lasting[:, :-1] - self._passing[:-1])
+        self._fullest_layer = RangeMaximum((self._passing[1:] + at_work - self._new_sums[1:])[np.newaxis])
+
+    def __call__(self, partitions, starts, ends):
+        """Returns the bytes of partitions that hold layers `start` to `end - 1`.
+
+        Args:
+            partitions: array of indices of partitions.
+            starts: array of indices of their first layers.
+            ends: array of indices that follow their last layers, greater than `starts`.
+        """
+        return (self._lasting[partitions, ends] + self._fullest_start(partitions, starts, ends)
+                + self._fullest_layer(0, starts, ends) + self._new_sums[ends])
+
+
+class RangeMaximum:
+    """The largest of `values[row, start:end]` for whole arrays of rows, starts and ends.
+
+    Level j of the table holds the maximum of the 2^j values from each place on; two such runs cover any range.
+
+    Args:
+        values: array `[rows, columns]`.
+    """
+
+    def __init__(self, values):
+        self._table = [values]
+        while (width := 2 ** len(self._table)) <= values.shape[1]:
+            level = self._table[-1].copy()
+            level[:, :-width // 2] = np.maximum(level[:, :-width // 2], level[:, width // 2:])
+            self._table.append(level)
+        self._table = np.stack(self._table)
+
+    def __call__(self, rows, starts, ends):
+        levels = np.frexp(ends - starts)[1] - 1
+        return np.maximum(self._table[levels, rows, starts], self._table[levels, rows, ends - (1 << levels)])
+
+
+def _prefix_sums(values):
+    return np.concatenate([np.zeros_like(values[..., :1]), np.cumsum(values, axis=-1)], axis=-1)

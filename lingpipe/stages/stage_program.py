@@ -1,0 +1,373 @@
+"""The functions of one stage for one set of shapes: forward, recompute, and backward in its several forms."""
+
+import functools
+
+import tensorflow as tf
+
+from lingpipe.devices import device_kinds
+from lingpipe.stages import graph_pieces, loss_growth, losses, stage_trace
+
+_REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
+# What the compiler of libtpu 0.0.51 lets programs for TPU v2 and v3 have; v4 and v5e take more.
+MOST_TPU_PARAMETERS = 3294
+
+
+def _once_a_flow(method):
+    """Keeps what a method finds for each `StageFlow`."""
+    @functools.wraps(method)
+    def found(self, flow):
+        key = (method.__name__, flow)
+        if key not in self._found:
+            self._found[key] = method(self, flow)
+        return self._found[key]
+
+    return found
+
+
+class StageProgram:
+    """Forward and backward of one stage, cut from one traced graph.
+
+    ::
+
+        forward               inputs, variables, targets           -> outputs, statistics, state, metrics (, what is kept)
+        recompute             inputs, variables                    -> residuals, or what passes between the segments
+        backward              residuals, gradients, sums           -> input gradients, sums + weight gradients
+        backward_from_inputs  inputs, variables, gradients, sums   -> input gradients, sums + weight gradients
+        backward_inputs       residuals, gradients                 -> input gradients, bridge
+        backward_weights      residuals, gradients, bridge, sums   -> sums + weight gradients
+        backward_segment      what enters the segment, gradients of what leaves it, sums
+                                                                   -> gradients of what enters, sums + weight gradients
+
+    A backward function computes what the step wants of it, a `gradient_flow.StageFlow`: not the gradients of frozen weights, nor
+    of inputs that no trained weight led to. Residuals are what the forward pass computes and the backward pass reads; the bridge is what the first half of a split
+    backward pass computes and the second half reads. Tensors of the graph that were computed before go from function to
+    function in a dictionary `known` from `tensor.ref()` to value. Sums of weight gradients over micro-batches travel through
+    the backward function: never more than one copy is held.
+
+    Args:
+        stage: the `Stage`.
+        specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its targets,
+            () where there is no loss.
+        structure: `Structure` of the inputs.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
+        training: Python boolean.
+        by_layer: whether `backward_segment` is wanted.
+    """
+
+    def __init__(self, stage, specs, structure, loss, training, by_layer):
+        self._name = f'stage_{stage.index}'
+        self._stage = stage
+        specs = {
+            'inputs': specs[0], 'targets': specs[1],
+            'values': stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
+            'position': tf.TensorSpec([6], tf.int64)}
+        traces = []
+        function = tf.function(  # gradients of loops come out otherwise where XLA is to compile them
+            stage_trace.trace_function(stage, structure, loss, training, by_layer, traces), autograph=False,
+            jit_compile=stage.jit_compile)
+        self._graph = function.get_concrete_function(**specs).graph
+        self.trace = traces[0]
+        self._arguments = _arguments(self._graph, specs)
+        self._pieces, self._found = {}, {}
+
+    @property
+    def graph(self):
+        """The graph that everything was traced into."""
+        return self._graph
+
+    @property
+    def hidden_variables(self):
+        """List of the stage's Keras variables that layers read past `values`: as variables, to which no gradient goes."""
+        captured = {id(outer) for outer, _ in self._graph.captures}
+        return [variable for part in self._stage.variables() for variable in part
+                if id(getattr(variable.value, 'handle', None)) in captured]  # one that is not allocated has none
+
+    def feed(self, arguments):
+        """Returns what is known before the stage runs.
+
+        Args:
+            arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `values` (a `Variables`) and
+                `position`, what `micro_batches.Positions` gives; and `statistics`, `borrowed` and `factors`, those of
+                `Trace.given_statistics`, `Trace.borrowed` and `Trace.given_factors`.
+        """
+        known = {inner.ref(): outer for name, tensors in self._arguments.items()
+                 for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}
+        known.update({inner.ref(): outer for (_, inner), outer in zip(self.trace.borrowed, arguments['borrowed'])})
+        known.update({inner.ref(): outer for inner, outer in zip(self.trace.given_factors, arguments['factors'])})
+        return {**known, self.trace.given_statistics.ref(): arguments['statistics']}
+
+    def forward(self, known, kept, flow=None):
+        """Lays out the forward action in the current graph.
+
+        Args:
+            known: what `feed` returned.
+            kept: 'residuals', 'between' or 'nothing': what the backward action will find computed.
+            flow: `StageFlow` of the backward action; None: there is none.
+
+        Returns:
+            Dictionary with the tensors of `Trace.forward`, what is known of the graph now, and the call operation.
+        """
+        results, tensors = self.trace.forward, []
+        if flow:
+            tensors = self._unrepeatable(flow) + {
+                'residuals': self._residuals, 'between': self._between, 'nothing': lambda flow: []}[kept](flow)
+        computed, operation = self._call(
+            ('forward', kept, flow), known, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
+        found = tf.nest.map_structure(lambda tensor: computed[tensor.ref()], results)
+        return found, {**known, **_select(computed, tensors)}, operation
+
+    def recompute(self, known, what, flow):
+        """Lays out what the forward action did not keep: 'residuals', or what passes 'between' the segments.
+
+        Returns:
+            What is known now, and the call operation, None where nothing was missing.
+        """
+        wanted = self._residuals(flow) if what == 'residuals' else self._between(flow)
+        missing = [tensor for tensor in wanted if tensor.ref() not in known]
+        computed, operation = self._call(
+            ('recompute', what, len(missing), flow), known, missing, feeds=[ref.deref() for ref in known])
+        return {**known, **_select(computed, missing)}, operation
+
+    def backward(self, known, gradients, sums, flow):
+        """Lays out the backward action in the current graph.
+
+        Args:
+            known: what is known; all residuals among it.
+            gradients: list of the gradients of the differentiable outputs, or of the loss, then of the added losses.
+            sums: list of the sums of weight gradients over the micro-batches so far, one a weight of `flow`.
+            flow: `StageFlow`, what to compute.
+
+        Returns:
+            List of the gradients of the inputs of `flow`, the list of the new sums (for weights whose gradients are
+            `step_sums.Rows`, those of this micro-batch), and the call operation.
+        """
+        return self._whole_backward('backward', known, gradients, sums, flow, self._residuals(flow))
+
+    def backward_from_inputs(self, known, gradients, sums, flow):
+        """Lays out recomputation and the backward action as one function, inside of which residuals come and go.
+
+        Args and Returns are those of `backward`, but for residuals, of which none need be known.
+        """
+        return self._whole_backward('backward_from_inputs', known, gradients, sums, flow, self._unrepeatable(flow))
+
+    def _whole_backward(self, name, known, gradients, sums, flow, feeds):
+        inputs, new_sums = self._wanted(flow)
+        computed, operation = self._call(
+            (name, flow), self._give(known, gradients, sums, flow), inputs + tf.nest.flatten(new_sums), feeds)
+        return _list(computed, inputs), _list(computed, new_sums), operation
+
+    def backward_inputs(self, known, gradients, flow):
+        """Lays out the first half of a split backward action: what the stage before waits for.
+
+        Returns:
+            List of the gradients of the inputs of `flow`, what is known now, and the call operation.
+        """
+        inputs, _ = self._wanted(flow)
+        known = self._give(known, gradients, [], flow)
+        if not inputs:
+            return [], known, None
+        bridge = self._bridge(flow)
+        computed, operation = self._call(('backward_inputs', flow), known, inputs + bridge, feeds=self._residuals(flow))
+        return _list(computed, inputs), {**known, **_select(computed, bridge)}, operation
+
+    def backward_weights(self, known, sums, flow):
+        """Lays out the second half, from what `backward_inputs` left.
+
+        Returns:
+            The list of the new sums, and the call operation.
+        """
+        _, new_sums = self._wanted(flow)
+        bridge = [tensor for tensor in self._bridge(flow) if tensor.ref() in known]
+        computed, operation = self._call(
+            ('backward_weights', bool(bridge), flow), {**known, **self._sums(sums, flow)}, tf.nest.flatten(new_sums),
+            feeds=self._residuals(flow) + bridge)
+        return _list(computed, new_sums), operation
+
+    def backward_segment(self, index, known, gradients, sums, flow):
+        """Lays out the backward pass of one segment, which recomputes what lies inside it.
+
+        Args:
+            index: index of the segment.
+            known: what is known; all that passes between the segments among it.
+            gradients: gradients of the differentiable values that leave the segment; then, as everywhere, of added losses.
+            sums: list of the sums of weight gradients, one a weight of `flow`; those of this segment's weights are replaced.
+            flow: `StageFlow` of the stage.
+
+        Returns:
+            List of the gradients of what enters the segment, the list of sums, and the call operation.
+        """
+        trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self.num_added_losses:]
+        is_last, outer = index == len(trace.between), len(gradients) - len(added)
+        given = trace.given_gradients[:outer] if is_last else trace.between_gradients[index]
+        wanted = trace.between_gradients[index - 1] if index > self.first_segment(flow) else self._wanted(flow)[0]
+        own = {place: trace.segment_sums[index][position] for place, position in enumerate(flow.weights)
+               if position in trace.segment_sums[index]}
+        known = {**known, **{inner.ref(): outer for inner, outer in zip([*given, *added], gradients)}, **self._sums(sums, flow)}
+        computed, operation = self._call(
+            ('backward_segment', index, flow), known, [*wanted, *tf.nest.flatten(own)],
+            feeds=[*self._between(flow), *given, *self._unrepeatable(flow)])
+        new = _list(computed, own)
+        return _list(computed, wanted), [new.get(place, value) for place, value in enumerate(sums)], operation
+
+    def keeps_rows(self, position):
+        """Whether the gradient of a weight, one of `Trace.weights`, is `step_sums.Rows`, which are not added up."""
+        return self.trace.given_sums[position] is None
+
+    def first_segment(self, flow):
+        """Returns the index of the first segment whose backward pass is wanted."""
+        if flow.inputs:
+            return 0
+        return min((index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(flow.weights)), default=0)
+
+    def total_weight(self, targets):
+        """Lays out the weight of a micro-batch's loss, without running the stage.
+
+        Args:
+            targets: nest of tensors.
+
+        Raises:
+            WeightUnknownError: when the weight depends on more than the targets.
+        """
+        weight = self.trace.forward['metrics']['loss'][1]
+        feeds = {inner.ref(): outer for inner, outer in zip(self._arguments['targets'], tf.nest.flatten(targets))}
+        needed = graph_pieces.ancestors([weight], stops=frozenset(feeds))
+        others = {tensor.op for tensor in self._all_arguments() if tensor.ref() not in feeds}
+        if needed & others:
+            raise losses.WeightUnknownError(
+                f'A layer adds a loss (add_loss or an activity regularizer), and the weight of the main loss, behind layer '
+                f'{self._stage.layers[-1].name!r}, depends on outputs, as by a Keras mask: the two cannot be brought together inside of '
+                'the pipeline. Train a PipelineModel, which computes such losses on the whole batch, or call the pipeline as a layer.')
+        return self._call('total_weight', feeds, [weight])[0][weight.ref()]
+
+    def has_residuals(self, known, flow):
+        """Whether all residuals are known."""
+        return all(tensor.ref() in known for tensor in self._residuals(flow))
+
+    def num_backward_arguments(self, flow):
+        """The most tensors that the backward function may take, residuals among them."""
+        trace = self.trace
+        return len([*self._all_arguments(), *self._residuals(flow), *trace.given_gradients, *self._given_sums])
+
+    @property
+    def num_segments(self):
+        """Number of segments that `backward_segment` knows."""
+        return len(self.trace.between) + 1
+
+    @property
+    def num_added_losses(self):
+        """1 if layers of the stage add losses, whose sum has a gradient of its own, else 0."""
+        return 1 if self.trace.forward['losses'] else 0
+
+    def added_sums(self, other):
+        """Says which losses that layers added are sums over rows.
+
+        Args:
+            other: `StageProgram` of the stage that was traced with twice as many rows.
+
+        Returns:
+            What `loss_growth.are_sums` does.
+        """
+        return loss_growth.are_sums(self._graph, other._graph, self.trace.added_losses, self._arguments['inputs'])
+
+    def _call(self, key, known, outputs, feeds=(), side_effects=()):
+        if key not in self._pieces:
+            given = [*self._all_arguments(), *self.trace.given_gradients, *self._given_sums]
+            feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in known]
+            name = key if isinstance(key, str) else key[0]
+            self._pieces[key] = graph_pieces.GraphPiece(
+                self._graph, feeds, outputs, side_effects, f'{self._name}_{name}', self._stage.jit_compile,
+                repeats=name in _REPEATING, inline=device_kinds.is_logical_core(self._stage.device))
+        return self._pieces[key](known)
+
+    def _wanted(self, flow):
+        """Returns the lists of input gradients and of new sums."""
+        return ([self.trace.input_gradients[position] for position in flow.inputs],
+                [self.trace.sums[position] for position in flow.weights])
+
+    def _give(self, known, gradients, sums, flow):
+        return {**known, **{inner.ref(): outer for inner, outer in zip(self.trace.given_gradients, gradients)},
+                **self._sums(sums, flow)}
+
+    def _sums(self, sums, flow):
+        return {self.trace.given_sums[position].ref(): outer for position, outer in zip(flow.weights, sums)
+                if not self.keeps_rows(position)}
+
+    @property
+    def _given_sums(self):
+        return [placeholder for placeholder in self.trace.given_sums if placeholder is not None]
+
+    def _all_arguments(self):
+        return [tensor for tensors in self._arguments.values() for tensor in tensors] + [
+            self.trace.given_statistics, *self.trace.given_factors, *[placeholder for _, placeholder in self.trace.borrowed]]
+
+    @functools.cached_property
+    def _backward_operations(self):
+        later = graph_pieces.descendants(self._graph, self.trace.given_gradients + self._given_sums)
+        return later | graph_pieces.repeated_pools(later)
+
+    @functools.cached_property
+    def _side_effects(self):
+        later = self._backward_operations
+        return [operation for operation in self._graph.get_operations()
+                if operation.op_def.is_stateful and operation not in later]
+
+    @_once_a_flow
+    def _backward_ancestors(self, flow):
+        inputs, sums = self._wanted(flow)
+        return graph_pieces.ancestors(inputs + tf.nest.flatten(sums))
+
+    @_once_a_flow
+    def _residuals(self, flow):
+        """What the forward pass computes from its arguments and the backward pass reads."""
+        later = self._backward_operations
+        return self._frontier(later & self._backward_ancestors(flow), later, flow)
+
+    @_once_a_flow
+    def _bridge(self, flow):
+        """What the way to the input gradients computes and the way to the weight gradients alone reads."""
+        later, (inputs, sums) = self._backward_operations, self._wanted(flow)
+        first = graph_pieces.ancestors(inputs) & later
+        second = (graph_pieces.ancestors(tf.nest.flatten(sums)) & later) - first
+        return [tensor for tensor in self._read_by(second) if tensor.op in first and tensor.op.inputs]
+
+    @_once_a_flow
+    def _between(self, flow):
+        """What passes between the segments and is computed: no argument, and nothing twice."""
+        fed = {tensor.ref() for tensor in self._all_arguments()}
+        tensors = tf.nest.flatten(self.trace.between) + self._unrepeatable(flow)
+        return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in fed}.values())
+
+    @_once_a_flow
+    def _unrepeatable(self, flow):
+        """What the backward pass needs and might come out differently a second time, such as tf.random.uniform's numbers."""
+        operations = self._backward_ancestors(flow) - self._backward_operations
+        return [tensor for operation in self._graph.get_operations() if operation in operations
+                for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
+
+    def _frontier(self, operations, excluded, flow):
+        """Tensors that `operations` read, that depend on the arguments, and that are made by none of `excluded`."""
+        fed = {tensor.ref() for tensor in self._all_arguments()}
+        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable(flow))
+        return [tensor for tensor in self._read_by(operations)
+                if tensor.op not in excluded and tensor.op in from_arguments and tensor.ref() not in fed]
+
+    def _read_by(self, operations):
+        ordered = [operation for operation in self._graph.get_operations() if operation in operations]
+        return list({tensor.ref(): tensor for operation in ordered for tensor in operation.inputs}.values())
+
+
+def _select(computed, tensors):
+    return {tensor.ref(): computed[tensor.ref()] for tensor in tensors}
+
+
+def _list(computed, nest):
+    return tf.nest.map_structure(lambda tensor: computed[tensor.ref()], nest)
+
+
+def _arguments(graph, specs):
+    """Names the function's input tensors by the parameter they belong to."""
+    tensors, arguments = list(graph.inputs), {}
+    for name, nest in specs.items():
+        count = len(tf.nest.flatten(nest))
+        arguments[name], tensors = tensors[:count], tensors[count:]
+    return arguments

@@ -1,0 +1,229 @@
+"""What layers read and assign while a stage is traced: Keras variables as tensors, none of which is touched."""
+
+import collections
+import contextlib
+import functools
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lingpipe.private_api import custom_gradient, keras_backend
+from lingpipe.stages import boundary, graph_pieces
+
+
+@contextlib.contextmanager
+def refusing_hidden_weights(scope):
+    """Refuses what TensorFlow finds no gradient for while layers run on tensors in the place of variables.
+
+    It gives the gradient function of a `tf.custom_gradient` the variables that the function has read. Here these are tensors, of
+    which it knows the arguments only.
+
+    Args:
+        scope: the `stage_scope.StageScope` of the layers that run inside of the `with` block.
+
+    Raises:
+        ValueError: a layer calls such a function, and it reads a weight.
+    """
+    decorator = custom_gradient._graph_mode_decorator
+
+    def checked(function, args, kwargs):
+        @functools.wraps(function)
+        def run(*arguments):
+            results, gradient = function(*arguments)
+            _require_arguments(scope, results, arguments)
+            return results, gradient
+
+        return decorator(run, args, kwargs)
+
+    custom_gradient._graph_mode_decorator = checked
+    try:
+        yield
+    finally:
+        custom_gradient._graph_mode_decorator = decorator
+
+
+def _require_arguments(scope, results, arguments):
+    stops = frozenset(tensor.ref() for tensor in tf.nest.flatten(arguments) if tf.is_tensor(tensor))
+    results = [tensor for tensor in tf.nest.flatten(results) if tf.is_tensor(tensor) and tensor.ref() not in stops]
+    if not results:
+        return
+    inner = {id(outer): inner for outer, inner in getattr(results[0].graph, 'captures', [])}
+    needed = graph_pieces.ancestors(results, stops=stops)
+    hidden = [version.variable.path for version in scope.versions
+              if inner.get(id(version.value), version.value).op in needed and version.value.ref() not in stops]
+    if hidden:
+        raise ValueError(
+            f'A layer computes {results[0].name!r} by tf.recompute_grad, keras.remat or tf.custom_gradient, and the function reads '
+            f'{hidden[:3]}, to which TensorFlow would hand no gradient inside a partition. Give it the weight as an argument; or leave '
+            "it out, and have the pipeline recompute by recompute='layer'.")
+
+
+class NormCall(NamedTuple):
+    """One call of a batch norm that normalised with statistics of its own inputs.
+
+    Attributes:
+        norm: the `keras.layers.BatchNormalization`.
+        mean: tensor `[channels]`.
+        variance: tensor `[channels]`.
+        count: tensor `[channels]`, over how many values these were taken: those that the mask leaves.
+    """
+
+    norm: Any
+    mean: tf.Tensor
+    variance: tf.Tensor
+    count: tf.Tensor
+
+
+class Version(NamedTuple):
+    """A value of a trainable variable that layers read: the one it had, and one more after each assignment.
+
+    Attributes:
+        variable: Keras variable.
+        value: tensor, whose gradient is a part of the variable's.
+        segment: index of the segment that reads it; -1: any may.
+    """
+
+    variable: Any
+    value: tf.Tensor
+    segment: int
+
+
+class StageScope(keras.StatelessScope):
+    """Answers for Keras variables while layers run on one micro-batch.
+
+    ::
+
+        a layer reads    a variable of the stage    its tensor
+                         a seed generator           numbers that depend on seed, step, micro-batch and segment
+                         any other variable         a placeholder, which the caller of the stage feeds
+        a layer assigns  moving averages, from the  nothing yet: they wait for the end of the mini-batch
+                         moments of a batch norm
+                         anything else              what is read from now on, through which no gradient goes
+
+    Assigned values stop gradients as they do in Keras, where a variable stands between the two.
+
+    Args:
+        variables: `Variables` of the stage.
+        values: the same as tensors.
+        seeds: `random_seeds.Seeds` of the micro-batch.
+        watch: function of a tensor, called with every version of a trainable variable.
+
+    Attributes:
+        borrowed: dictionary from the id of a variable that the stage does not have to the pair of variable and placeholder.
+        versions: list of `Version`s.
+        norm_calls: list of `NormCall`s, in the order of the calls.
+        added_losses: list of the losses that layers added. (From `losses` Keras takes out those of a layer that is called again.)
+    """
+
+    def __init__(self, variables, values, seeds, watch):
+        super().__init__(zip(variables.weights + variables.state, values.weights + values.state), collect_losses=True,
+                         initialize_variables=False)
+        self._graph, self._seeds, self._watch = tf.compat.v1.get_default_graph(), seeds, watch
+        self._segment = -1
+        self._assigned, self._deferred = {}, collections.Counter()
+        self._trainable = {id(variable): variable for variable in variables.weights}
+        self.borrowed, self.versions, self.norm_calls, self.added_losses = {}, [], [], []
+        for variable in variables.weights:
+            self._add_version(variable)
+
+    @property
+    def assigned(self):
+        """Triples (variable, new value, value before) of all that was assigned, seed generators and what waits aside."""
+        return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
+
+    def enter(self, segment, index, separate):
+        """Begins a segment.
+
+        Args:
+            segment: the segment, which has `layers`, `call_index` and `position`.
+            index: its number in the stage.
+            separate: whether its gradients are wanted apart from those of other segments.
+        """
+        self._segment = index if separate else -1
+        self._seeds.enter(segment, self.state_mapping)
+        for variable in list(self._trainable.values()) if separate else []:
+            self.state_mapping[id(variable)] = tf.stop_gradient(self.state_mapping[id(variable)])
+            self._add_version(variable)
+
+    def get_current_value(self, variable):
+        if id(variable) not in self.state_mapping:
+            if self._seeds.is_generator(variable):
+                self.state_mapping[id(variable)] = self._seeds.untracked(variable)
+            else:
+                self._borrow(variable)
+        return self.state_mapping[id(variable)]
+
+    def add_loss(self, loss):
+        super().add_loss(loss)
+        self.added_losses.append(loss)
+
+    def add_update(self, update):
+        variable, value = update
+        if self._deferred[id(variable)]:
+            self._deferred[id(variable)] -= 1
+            return
+        self.require_reachable(value, f'assigns {variable.path!r}', 'Assign it after the loop or branch')
+        if not self._seeds.is_generator(variable):
+            self._assigned.setdefault(id(variable), (variable, self.get_current_value(variable)))
+        self.state_mapping[id(variable)] = tf.stop_gradient(value)
+        self._add_version(variable)
+
+    def require_reachable(self, tensor, what, advice):
+        """Raises ValueError where a tensor of a loop or branch would have to leave it by another way than its results.
+
+        Args:
+            tensor: the tensor.
+            what: what the layer does, for the message.
+            advice: what to do about it.
+        """
+        if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
+            raise ValueError(
+                f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a partition '
+                f'cannot carry it. {advice}, or leave the function undecorated.')
+
+    @contextlib.contextmanager
+    def recording(self, norms):
+        """Notes the moments of batch norms inside the `with` block.
+
+        Args:
+            norms: list of `keras.layers.BatchNormalization`s.
+        """
+        def record(norm, inputs, mask):
+            mean, variance = type(norm)._moments(norm, inputs, mask)
+            self.require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
+            self.norm_calls.append(NormCall(norm, mean, variance, _count(inputs, mask, norm)))
+            self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
+            return mean, variance
+
+        try:
+            for norm in norms:
+                vars(norm)['_moments'] = lambda inputs, mask, norm=norm: record(norm, inputs, mask)
+            yield
+        finally:
+            for norm in norms:
+                vars(norm).pop('_moments', None)
+
+    def _borrow(self, variable):
+        with self._graph.as_default(), tf.control_dependencies(None), keras_backend.AutocastScope(None):  # in which dtype is its own
+            placeholder = tf.compat.v1.placeholder(variable.dtype, variable.shape)
+        self.borrowed[id(variable)] = (variable, placeholder)
+        self.state_mapping[id(variable)] = placeholder
+        if variable.trainable:
+            self._trainable[id(variable)] = variable
+        self._add_version(variable)
+
+    def _add_version(self, variable):
+        if id(variable) in self._trainable and boundary.is_differentiable(variable.dtype):
+            self.versions.append(Version(variable, self.state_mapping[id(variable)], self._segment))
+            self._watch(self.state_mapping[id(variable)])
+
+
+def _count(inputs, mask, norm):
+    """Returns over how many values each channel's mean goes, `[channels]`."""
+    if mask is not None:
+        weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))
+        return tf.reduce_sum(weights, norm._reduction_axes)
+    sizes = tf.shape(inputs, tf.int64)
+    count = tf.reduce_prod(tf.gather(sizes, norm._reduction_axes))
+    return tf.fill([inputs.shape[norm.axis]], tf.cast(count, 'float32'))

@@ -1,0 +1,174 @@
+"""One trace of a stage: forward and backward together, as tensors of one graph."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lingpipe.devices import collectives
+from lingpipe.stages import batch_statistics, boundary, step_sums
+
+
+class Trace(NamedTuple):
+    """The tensors of a traced stage.
+
+    ::
+
+        inputs ─> segment 0 ─> between[0] ─> segment 1 ─> outputs ─> loss          forward
+           │                      │                          │
+        input gradients  <─ gradients between[0]  <─  given gradients              backward, and sums + weight gradients
+
+    Attributes:
+        outputs: `Boundary`.
+        output_structure: `Structure` of the outputs.
+        forward: dictionary with `outputs`, `statistics`, `assigned` (list of new values), `metrics` and `losses` (a list with
+            the sum of the losses that layers added, each times its factor, and the number of rows, or an empty one).
+        added_losses: list of scalars, the losses that layers added.
+        given_factors: list with the placeholder for what each of `added_losses` is multiplied by; empty where there are none.
+        statistics: the `BatchStatistics`.
+        given_statistics: placeholder for the statistics of the micro-batches so far.
+        borrowed: list of pairs (Keras variable, placeholder) of variables that layers read and the stage does not have.
+        assigned: list of Keras variables that layers assign.
+        between: list of `Boundary`s, what passes from each segment to the next.
+        given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss; one for the
+            added losses follows where there are any.
+        weights: list of the Keras variables that have a gradient.
+        given_sums: list of placeholders, one a weight, for the sums of weight gradients over the micro-batches so far; None for
+            a weight whose gradients are `step_sums.Rows`, which are not added up.
+        input_gradients: list of the gradients of the differentiable inputs, None where they have none.
+        between_gradients: for each entry of `between`, the gradients of its differentiable values.
+        sums: list of `given_sums` plus this micro-batch's weight gradients, or the `step_sums.Rows` of this micro-batch.
+        segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient that this
+            segment alone contributes; empty unless the backward pass is cut at every segment.
+    """
+
+    outputs: boundary.Boundary
+    output_structure: boundary.Structure
+    forward: dict
+    added_losses: list
+    given_factors: list
+    statistics: batch_statistics.BatchStatistics
+    given_statistics: tf.Tensor
+    borrowed: list
+    assigned: list
+    between: list
+    given_gradients: list
+    weights: list
+    given_sums: list
+    input_gradients: list
+    between_gradients: list
+    sums: list
+    segment_sums: list
+
+
+def trace_function(stage, structure, loss, training, by_layer, traces):
+    """Returns the function to trace; it appends its `Trace` to `traces`, since a return value would be a copy of tensors.
+
+    Args:
+        stage: the `Stage`.
+        structure: `Structure` of the inputs.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
+        training: Python boolean.
+        by_layer: whether gradients between the segments are wanted.
+        traces: list to append to.
+    """
+
+    def function(inputs, targets, values, position):
+        rows = _Rows(position[3], inputs)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(inputs.differentiable)
+            with collectives.working_for(stage.replica(position[4], position[5])):
+                call = stage.call(boundary.pack(inputs, structure), values, position[1],
+                                  stage.seeds(position[:2], position[2]), training, by_layer, tape.watch)
+            # Before the loss: a trace without it has them under the same names, by which `loss_growth` compares traces.
+            added = [tf.cast(tf.reduce_sum(loss), tf.float32) for loss in call.losses]
+            with call.scope:  # a loss may read weights too
+                metrics = {} if loss is None else loss(targets, call.outputs)
+            given_factors = [_placeholder(tf.TensorSpec([len(added)]))] if added else []
+            losses = rows.sums_of_added(added, *given_factors)
+            outputs = boundary.unpack(call.outputs)
+            differentiated = (outputs.differentiable if loss is None else [metrics['loss'][0]]) + losses[:1]
+        between = [boundary.unpack(nest) for nest in call.between] if by_layer else []
+        statistics = batch_statistics.BatchStatistics([norm_call.norm for norm_call in call.scope.norm_calls])
+        given_statistics = _placeholder(statistics.spec)
+        assigned = call.scope.assigned
+        forward = {
+            'outputs': outputs, 'metrics': metrics, 'losses': losses,
+            'statistics': statistics.merge(given_statistics, statistics.of_micro_batch(call.scope.norm_calls), rows.is_empty is not None),
+            'assigned': [rows.unless_empty(value, old) for _, value, old in assigned]}
+        traces.append(Trace(
+            outputs, boundary.structure_of(call.outputs), forward, added, given_factors, statistics, given_statistics,
+            list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
+            **_backward(tape, differentiated, inputs.differentiable, call.scope.versions, between, rows,
+                        len(stage.segments) if by_layer else 0, stage.keeps_rows)))
+
+    return function
+
+
+class _Rows:
+    """How many rows of the batch a micro-batch has: none is possible where sizes are found out at run time.
+
+    Args:
+        count: int64 scalar tensor.
+        inputs: `Boundary` of the stage's inputs.
+    """
+
+    def __init__(self, count, inputs):
+        self._count = count
+        known = inputs.values and inputs.values[0].shape.rank and inputs.values[0].shape[0]
+        self.is_empty = None if known else tf.equal(count, 0)
+
+    def unless_empty(self, value, otherwise):
+        """Returns `value`, or what counts where there are no rows, which batch norm and means answer with NaN."""
+        return value if self.is_empty is None else tf.where(self.is_empty, otherwise, value)
+
+    def gradient(self, gradient, is_dense):
+        """Returns the gradient of a weight as a tensor or as `step_sums.Rows`, 0 where there are no rows."""
+        if is_dense:
+            return self.unless_empty(tf.convert_to_tensor(gradient), tf.zeros([], gradient.dtype))
+        return step_sums.Rows(self.unless_empty(gradient.values, tf.zeros([], gradient.dtype)), gradient.indices)
+
+    def sums_of_added(self, losses, factors=None):
+        """Returns the sum and the weight of losses that layers added: the mean over the mini-batch goes by rows."""
+        if not losses:
+            return []
+        return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(losses), factors)), tf.cast(self._count, tf.float32)]
+
+
+def _backward(tape, differentiated, inputs, versions, between, rows, num_segments, keeps_rows):
+    given_gradients = [_placeholder(tensor) for tensor in differentiated]
+    groups = [inputs, [version.value for version in versions], *[point.differentiable for point in between]]
+    input_gradients, version_gradients, *between_gradients = tape.gradient(differentiated, groups, given_gradients)
+    found = [version._replace(value=gradient) for version, gradient in zip(versions, version_gradients) if gradient is not None]
+    dense = {id(version.variable) for version in found if not (keeps_rows and isinstance(version.value, tf.IndexedSlices))}
+    found = [version._replace(value=rows.gradient(version.value, id(version.variable) in dense)) for version in found]
+    weights = list({id(version.variable): version.variable for version in found}.values())
+    given_sums = [_placeholder(tf.TensorSpec(weight.shape, weight.dtype)) if id(weight) in dense else None for weight in weights]
+    return {
+        'given_gradients': given_gradients, 'weights': weights, 'given_sums': given_sums,
+        'input_gradients': list(map(_dense, input_gradients)),
+        'between_gradients': [
+            [tf.zeros_like(value) if gradient is None else _dense(gradient)
+             for value, gradient in zip(point.differentiable, gradients)] for point, gradients in zip(between, between_gradients)],
+        'sums': list(_sums(weights, given_sums, found).values()),
+        'segment_sums': [_sums(weights, given_sums, [version for version in found if version.segment == segment])
+                         for segment in range(num_segments)]}
+
+
+def _sums(weights, given_sums, versions):
+    """Returns the dictionary from position of a weight to its sum with the gradients of some versions, where there are any."""
+    sums = {}
+    for position, (weight, given) in enumerate(zip(weights, given_sums)):
+        parts = [version.value for version in versions if version.variable is weight]
+        if parts and given is None:
+            sums[position] = step_sums.join(parts)
+        elif parts:
+            sums[position] = tf.add_n([given, *parts]) if len(parts) > 1 else given + parts[0]
+    return sums
+
+
+def _placeholder(tensor):
+    return tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
+
+
+def _dense(gradient):
+    return None if gradient is None else tf.convert_to_tensor(gradient)

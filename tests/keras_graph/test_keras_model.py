@@ -1,0 +1,373 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from lingpipe.keras_graph import keras_model
+from lingpipe.partition import partition_table
+
+
+def run_stages(graph, ends, inputs, training):
+    """What an engine does with a cut model: every stage's segments in turn, fed from its sources."""
+    results = {-1: graph.flatten_inputs(inputs)}
+    for index, parts in enumerate(graph.stages(ends)):
+        values = [results[producer][position] for producer, position in parts.sources]
+        for segment in parts.segments:
+            values = segment(values, training)
+        assert len(values) == parts.num_outputs
+        results[index] = values
+    return graph.pack_outputs(results[len(ends) - 1])
+
+
+def even_ends(graph, num_stages):
+    return [len(graph.units) * (stage + 1) // num_stages for stage in range(num_stages)]
+
+
+def outcome(function, variables):
+    """Calls a function with no lasting effect; returns its outputs and what it would have made of the variables."""
+    with keras.StatelessScope():
+        return function(), [np.asarray(variable.value) for variable in variables]
+
+
+def assert_same(got, wanted):
+    keras.tree.assert_same_structure(got, wanted)
+    for one, other in zip(keras.tree.flatten(got), keras.tree.flatten(wanted)):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-6)
+
+
+def assert_stages_equal_model(model, inputs, num_stages=3):
+    graph = keras_model.ModelGraph(model)
+    for variable in graph.model.weights:  # batch norm statistics that are not 0 and 1
+        variable.assign(np.asarray(variable) + 0.01 * np.ones(variable.shape))
+    ends = even_ends(graph, num_stages)
+    for training in (False, True):
+        state = model.non_trainable_variables
+        wanted = outcome(lambda training=training: model(inputs, training=training), state)
+        got = outcome(lambda training=training: run_stages(graph, ends, inputs, training), state)
+        assert_same(got, wanted)
+    return graph
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    keras.utils.set_random_seed(1)
+
+
+def normal(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype('float32')
+
+
+def unet():
+    inputs = hidden = keras.Input((16, 16, 3))
+    skips = []
+    for filters in (4, 8):
+        hidden = layers.Conv2D(filters, 3, padding='same', activation='relu')(hidden)
+        hidden = layers.BatchNormalization()(hidden)
+        skips.append(hidden)
+        hidden = layers.MaxPooling2D()(hidden)
+    hidden = layers.Conv2D(16, 3, padding='same', activation='relu', name='bottom')(hidden)
+    for filters, skip in zip((8, 4), reversed(skips)):
+        hidden = layers.Conv2DTranspose(filters, 2, strides=2)(hidden)
+        hidden = layers.Concatenate()([hidden, skip])
+        hidden = layers.Conv2D(filters, 3, padding='same', activation='relu')(hidden)
+    return keras.Model(inputs, layers.Conv2D(2, 1)(hidden))
+
+
+def encoder(width=6):
+    inputs = keras.Input((width,))
+    hidden = layers.Dense(8, activation='tanh', name='inside')(inputs)
+    return keras.Model(inputs, layers.Dropout(0.5)(layers.BatchNormalization()(hidden)), name='encoder')
+
+
+class Doubled(keras.Model):
+    """A subclassed model, which only its call knows how to run."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = layers.Dense(4)
+
+    def call(self, inputs):
+        return 2 * self.dense(inputs)
+
+
+def test_sequential_model():
+    model = keras.Sequential([
+        keras.Input((6,)), layers.Dense(8, activation='relu'), layers.BatchNormalization(), layers.Dropout(0.5),
+        layers.Dense(8), layers.Dropout(0.3), layers.Dense(3)])
+    graph = assert_stages_equal_model(model, normal(4, 6))
+    assert [unit.name for unit in graph.units] == [layer.name for layer in model.layers]
+    assert all(parts.sources == [(index - 1, 0)] for index, parts in enumerate(graph.stages([2, 4, 6])))
+
+
+def test_sequential_model_built_late():
+    model = keras.Sequential([layers.Dense(8), layers.Dense(3)])
+    model.build((None, 6))
+    assert_stages_equal_model(model, normal(4, 6), num_stages=2)
+
+
+@pytest.mark.parametrize('num_stages', [1, 3, 7])
+def test_branches_operations_and_call_arguments(num_stages):
+    inputs = keras.Input((5, 8))
+    attended, scores = layers.MultiHeadAttention(2, 4)(
+        inputs, value=inputs * 2.0, use_causal_mask=True, return_attention_scores=True)
+    hidden = layers.LayerNormalization()(inputs + attended)
+    sequence, state = layers.GRU(8, return_state=True, return_sequences=True)(hidden)
+    decoded = layers.GRU(8)(hidden, initial_state=state)
+    model = keras.Model(inputs, {'scores': scores, 'rest': [keras.ops.mean(sequence, axis=1), (decoded,)]})
+    assert_stages_equal_model(model, normal(2, 5, 8), num_stages)
+
+
+def test_skips_go_straight_from_producer_to_consumer():
+    inputs = keras.Input((4,))
+    skip = layers.Dense(4, name='skip')(inputs)
+    hidden = layers.Dense(4, name='b')(skip)
+    hidden = layers.Dense(4, name='c')(hidden)
+    hidden = layers.Add(name='d')([hidden, skip])
+    model = keras.Model(inputs, [hidden, skip, inputs])
+    graph = assert_stages_equal_model(model, normal(2, 4), num_stages=4)
+    parts = graph.stages([1, 2, 3, 4])
+    assert [part.sources for part in parts] == [[(-1, 0)], [(0, 0)], [(1, 0)], [(2, 0), (0, 0), (-1, 0)]]
+    assert [part.num_outputs for part in parts] == [1, 1, 1, 3]
+
+
+def test_unet_with_skips_from_first_to_last_stage():
+    graph = assert_stages_equal_model(unet(), normal(2, 16, 16, 3), num_stages=4)
+    assert any(producer == 0 for producer, _ in graph.stages(even_ends(graph, 4))[-1].sources)
+
+
+def test_gradients_equal_those_of_the_model():
+    model, inputs = unet(), normal(2, 16, 16, 3)
+    graph, gradients = keras_model.ModelGraph(model), []
+    for function in (model, lambda inputs, training: run_stages(graph, even_ends(graph, 4), inputs, training)):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(function(inputs, training=False) ** 2)
+        gradients.append(tape.gradient(loss, graph.trainable_variables))
+    assert_same(*gradients)
+
+
+def test_a_segment_carries_only_what_is_still_needed():
+    inputs = keras.Input((4,))
+    hidden = inputs
+    for _ in range(4):
+        hidden = layers.Dense(4)(hidden)
+    model = keras.Model(inputs, layers.Add()([hidden, inputs]))
+    graph = keras_model.ModelGraph(model)
+    first, _ = graph.stages([3, 5])
+    values, tensor = [tf.ones([1, 4])], None
+    for segment in first.segments:
+        values = segment(values, False)
+        assert len(values) == 1  # the input itself goes from the user to the second stage, not through the first
+        assert values[0] is not tensor
+        tensor = values[0]
+
+
+def test_shared_layers_are_one_unit_a_call():
+    first, second, dense = keras.Input((6,)), keras.Input((6,)), layers.Dense(6, name='dense')
+    model = keras.Model([first, second], layers.Add()([dense(first), dense(dense(second))]))
+    graph = assert_stages_equal_model(model, [normal(2, 6), normal(2, 6)], num_stages=4)
+    calls = [(unit.name, unit.call_index) for unit in graph.units if unit.layer is dense]
+    assert calls == [('dense', 0), ('dense:1', 1), ('dense:2', 2)]
+    assert {graph.first_unit(variable) for variable in dense.variables} == {graph.units.index(
+        next(unit for unit in graph.units if unit.layer is dense))}
+    assert [analysis.num_parameters for analysis in graph.analyses()] == [42, 0, 0, 0]
+
+
+def test_nested_models_are_inlined_and_may_be_shared():
+    shared = encoder()
+    head = keras.Sequential([layers.Dense(5, activation='relu'), layers.Dense(2)], name='head')
+    left, right = keras.Input((6,)), keras.Input((6,))
+    joined = layers.Subtract()([shared(left), shared(right)])
+    outer = keras.Model([left, right], head(joined), name='pair')
+    first, second = keras.Input((6,)), keras.Input((6,))
+    model = keras.Model([first, second], layers.Activation('tanh', name='last')(outer([first, second])))
+    graph = assert_stages_equal_model(model, [normal(4, 6), normal(4, 6)])
+    names = [unit.name for unit in graph.units]
+    assert len(names) == len(set(names)) == 10
+    assert {'pair/encoder/inside', 'pair/encoder/inside:1', 'last'} < set(names)
+
+
+def test_nested_models_cast_and_reshape_their_inputs_as_keras_does():
+    nested = encoder(1)
+    inputs = keras.Input((), dtype='int32')
+    graph = assert_stages_equal_model(keras.Model(inputs, nested(inputs)), np.array([1, 2, 3], 'int32'), num_stages=2)
+    assert graph.units[0].name == 'encoder/inputs'
+    assert graph.units[0].layers == []
+
+
+def test_models_that_are_more_than_a_graph_stay_one_unit():
+    inputs = keras.Input((6,))
+    masking_model = encoder()
+    masking_model.supports_masking = True
+    model = keras.Model(inputs, layers.Dense(2, name='head')(masking_model(inputs)))
+    graph = assert_stages_equal_model(model, normal(4, 6), num_stages=2)
+    assert [unit.name for unit in graph.units] == ['encoder', 'head']
+
+
+def test_masks_enter_nested_models():
+    sequence = keras.Input((None, 8))
+    hidden = layers.LSTM(8, return_sequences=True, name='recurrent')(sequence)
+    nested = keras.Model(sequence, layers.GlobalAveragePooling1D()(hidden), name='reader')
+    tokens = keras.Input((None,), dtype='int32')
+    model = keras.Model(tokens, layers.Dense(2)(nested(layers.Embedding(20, 8, mask_zero=True)(tokens))))
+    graph = assert_stages_equal_model(model, np.array([[1, 2, 0, 0], [3, 4, 5, 0]]))
+    assert {'reader/inputs', 'reader/recurrent'} < {unit.name for unit in graph.units}
+
+
+def test_dictionaries_of_inputs_and_outputs():
+    tokens, image = keras.Input((5,), dtype='int32', name='tokens'), keras.Input((4, 4, 1), name='image')
+    text = layers.GlobalAveragePooling1D()(layers.Embedding(10, 6)(tokens))
+    joined = layers.Concatenate()([text, layers.Flatten()(layers.Conv2D(2, 3)(image))])
+    model = keras.Model({'tokens': tokens, 'image': image}, {'label': layers.Dense(3)(joined), 'joined': joined})
+    inputs = {'image': normal(2, 4, 4, 1), 'tokens': np.arange(10).reshape(2, 5)}
+    graph = assert_stages_equal_model(model, inputs)
+    assert graph.input_structure['tokens'] == tf.TensorSpec([None, 5], tf.int32)
+    assert graph.output_structure == {'label': tf.TensorSpec([None, 3]), 'joined': tf.TensorSpec([None, 14])}
+
+
+def test_inputs_by_name_for_a_model_with_a_list_of_inputs():
+    first, second = keras.Input((2,), name='first'), keras.Input((2,), name='second')
+    graph = keras_model.ModelGraph(keras.Model([first, second], layers.Subtract()([first, second])))
+    inputs = {'second': normal(3, 2), 'first': 2 * normal(3, 2)}
+    assert_same(run_stages(graph, [1], inputs, False), normal(3, 2))
+
+
+def test_inputs_of_a_wrong_shape_are_refused():
+    graph = keras_model.ModelGraph(encoder())
+    with pytest.raises(ValueError, match='expected shape='):
+        graph.flatten_inputs(normal(2, 5))
+
+
+@pytest.mark.parametrize('num_stages', [1, 2])
+def test_masks_ride_on_the_tensors_within_a_stage(num_stages):
+    tokens = keras.Input((None,), dtype='int32')
+    embedded = layers.Embedding(20, 8, mask_zero=True)(tokens)
+    summed = layers.LSTM(8, return_sequences=True, name='recurrent')(layers.Dropout(0.3)(embedded))
+    averaged = layers.GlobalAveragePooling1D()(summed)
+    model = keras.Model(tokens, layers.Dense(2)(averaged) + layers.LSTM(2)(embedded))
+    graph, batch = keras_model.ModelGraph(model), np.array([[1, 2, 0, 0], [3, 4, 5, 0]])
+    ends = [len(graph.units)] if num_stages == 1 else [[unit.name for unit in graph.units].index('recurrent') + 1, len(graph.units)]
+    for training in (False, True):
+        wanted = outcome(lambda training=training: model(batch, training=training), [])
+        assert_same(outcome(lambda training=training: run_stages(graph, ends, batch, training), []), wanted)
+    longer = np.concatenate([batch, np.zeros((2, 3), int)], axis=1)
+    assert_same(run_stages(graph, ends, longer, False), run_stages(graph, ends, batch, False))
+
+
+def test_a_frozen_batch_norm_behaves_as_in_keras():
+    base = encoder()
+    base.trainable = False
+    inputs = keras.Input((6,))
+    model = keras.Model(inputs, layers.Dense(3)(base(inputs, training=False)))
+    graph = assert_stages_equal_model(model, normal(4, 6), num_stages=2)
+    assert graph.trainable_variables == model.layers[-1].trainable_variables
+
+
+def test_a_keras_application_is_cut_into_even_stages():
+    model = keras.applications.MobileNetV2(weights=None, input_shape=(32, 32, 3), classes=7)
+    graph = assert_stages_equal_model(model, normal(2, 32, 32, 3), num_stages=4)
+    analyses = graph.analyses()
+    assert sum(analysis.num_parameters for analysis in analyses) == sum(
+        variable.shape.num_elements() for variable in model.trainable_variables)
+    ends = partition_table.partition_ends(analyses, 4, 'flops')
+    flops = [part.flops for part in partition_table.describe_partitions(analyses, ends, ['CPU:0'] * 4)]
+    assert max(flops) < 1.3 * sum(flops) / 4
+
+
+def test_variables_keep_the_order_of_the_model():
+    graph = keras_model.ModelGraph(unet())
+    assert list(map(id, graph.trainable_variables)) == list(map(id, graph.model.trainable_variables))
+    bottom = graph.model.get_layer('bottom')
+    assert graph.units[graph.first_unit(bottom.kernel)].layer is bottom
+
+
+def test_analyses_count_from_shapes():
+    inputs = keras.Input((None, 6))
+    hidden = layers.BatchNormalization()(layers.Dense(8, use_bias=False)(inputs))
+    dense, norm = keras_model.ModelGraph(keras.Model(inputs, hidden)).analyses(tf.TensorSpec([32, 10, 6]))
+    assert (dense.num_parameters, dense.num_state, dense.flops.contractions) == (48, 0, 2 * 10 * 6 * 8)
+    assert (norm.num_parameters, norm.num_state) == (16, 16)
+    assert dense.outputs == [tf.TensorSpec([1, 10, 8])]
+
+
+def test_resnet50_has_the_published_number_of_operations():
+    model = keras.applications.ResNet50(weights=None)
+    flops = sum(analysis.flops.contractions for analysis in keras_model.ModelGraph(model).analyses())
+    assert flops / 2 == pytest.approx(3.8e9, rel=0.03)  # multiply-adds, arXiv 1512.03385 table 1
+
+
+def test_moved_variables_stay_one_set_of_weights(tmp_path):
+    model = keras.Sequential([
+        keras.Input((6,)), layers.Dense(6, name='first'), layers.BatchNormalization(), layers.Dropout(0.5), layers.Dense(6)])
+    inputs, seed = normal(4, 6), model.layers[2].seed_generator.state
+    model.compile('sgd', 'mse')
+    wanted = model.predict(inputs, verbose=0)
+    graph = keras_model.ModelGraph(model)
+    parts, seed_device = graph.stages([1, 4]), seed.value.device
+    graph.move_variables(parts, ['CPU:1', 'CPU:2'])
+    devices = [variable.value.device[-5:] for variable in model.weights]
+    assert devices == ['CPU:1'] * 2 + ['CPU:2'] * 6
+    assert seed.value.device == seed_device
+    assert_same(model(inputs), tf.constant(wanted))
+    model.get_layer('first').kernel.assign(np.zeros((6, 6)))
+    changed = run_stages(graph, [1, 4], inputs, False)
+    assert not np.allclose(changed, wanted)
+    np.testing.assert_allclose(model.predict(inputs, verbose=0), changed, rtol=1e-5, atol=1e-6)
+    model.fit(inputs, inputs, verbose=0)
+    assert_same(run_stages(graph, [1, 4], inputs, False), model(inputs))
+    model.save(tmp_path / 'model.keras')
+    assert_same(keras.models.load_model(tmp_path / 'model.keras')(inputs), model(inputs))
+    assert_checkpoint_restores(model, tmp_path)
+
+
+def assert_checkpoint_restores(model, folder):
+    path = tf.train.Checkpoint(model=model).write(str(folder / 'checkpoint'))
+    wanted = [np.asarray(variable) for variable in model.weights]
+    for variable in model.weights:
+        variable.assign(np.ones(variable.shape))
+    tf.train.Checkpoint(model=model).read(path).assert_existing_objects_matched()
+    assert_same([np.asarray(variable) for variable in model.weights], wanted)
+
+
+def test_a_variable_of_two_stages_lives_on_the_first():
+    inputs, dense = keras.Input((6,)), layers.Dense(6)
+    graph = keras_model.ModelGraph(keras.Model(inputs, dense(layers.Activation('relu')(dense(inputs)))))
+    keras_model.move_variables(graph.stages([1, 2, 3]), ['CPU:3', 'CPU:4', 'CPU:5'])
+    assert {variable.value.device[-5:] for variable in dense.variables} == {'CPU:3'}
+
+
+@pytest.mark.parametrize(('make', 'message'), [
+    (lambda: layers.Dense(3), 'is a Dense, not a keras.Model'),
+    (lambda: Doubled(name='mine'), "'mine' of class Doubled is subclassed.*keras.Model.inputs, model.inputs"),
+    (lambda: keras.Sequential([layers.Dense(3)], name='late'), "'late' is not built.*keras.Input"),
+    (lambda: keras.Sequential([keras.Input((3,))], name='empty'), "'empty'"),
+])
+def test_models_that_cannot_be_cut_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        keras_model.ModelGraph(make())
+
+
+def test_a_functional_model_with_its_own_call_is_refused():
+    class Scaled(keras.Model):
+        def call(self, inputs, training=None, mask=None):
+            return 2 * super().call(inputs, training=training, mask=mask)
+
+    inputs = keras.Input((3,))
+    with pytest.raises(ValueError, match='Scaled is more than a graph of layers'):
+        keras_model.ModelGraph(Scaled(inputs, layers.Dense(3)(inputs)))
+
+
+def test_layers_that_cannot_be_cut_are_refused_by_name():
+    inputs = keras.Input((3,), dtype='int32')
+    sparse = layers.CategoryEncoding(4, 'one_hot', sparse=True, name='encoding')(inputs)
+    with pytest.raises(ValueError, match="'encoding' makes .'SparseTensor'"):
+        keras_model.ModelGraph(keras.Model(inputs, layers.Dense(3)(sparse))).analyses()
+    inputs = keras.Input(batch_shape=(4, 5, 6))
+    recurrent = layers.Bidirectional(layers.GRU(8, stateful=True), name='reader')(inputs)
+    with pytest.raises(ValueError, match="'reader' is stateful"):
+        keras_model.ModelGraph(keras.Model(inputs, recurrent))
+
+
+def test_ends_that_do_not_cut_the_units_are_refused():
+    with pytest.raises(ValueError, match='ascending end indices'):
+        keras_model.ModelGraph(encoder()).stages([2, 2, 3])

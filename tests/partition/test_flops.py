@@ -1,0 +1,158 @@
+import keras
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers import amoebanet, keras_params
+from lingpipe.partition import layer_analysis, partition_table
+
+layers = keras.layers
+
+
+def count(function, *shapes):
+    return layer_analysis.count_flops(tf.function(function).get_concrete_function(*map(tf.TensorSpec, shapes)).graph)
+
+
+def count_layer(layer, *shapes):
+    layer(*[tf.zeros(shape) for shape in shapes])
+    return count(layer, *shapes)
+
+
+def test_dense_takes_two_operations_a_weight_and_example():
+    result = count_layer(layers.Dense(7, activation='relu'), [3, 5])
+    assert result == layer_analysis.Flops(contractions=2 * 3 * 5 * 7, elementwise=2 * 3 * 7)  # bias and ReLU
+    assert result.total == 2 * 3 * 5 * 7 + 2 * 3 * 7
+
+
+@pytest.mark.parametrize('padding, strides, height, width', [
+    ('same', 1, 9, 8), ('same', 2, 5, 4), ('valid', 1, 7, 6), ('valid', 2, 4, 3)])
+def test_convolution(padding, strides, height, width):
+    layer = layers.Conv2D(6, 3, strides=strides, padding=padding, use_bias=False)
+    assert count_layer(layer, [2, 9, 8, 4]) == (2 * 2 * height * width * 6 * 3 * 3 * 4, 0)
+
+
+def test_grouped_convolution_reads_the_channels_of_its_group_only():
+    layer = layers.Conv2D(6, 3, groups=2, padding='same', use_bias=False)
+    assert count_layer(layer, [2, 9, 8, 4]).contractions == 2 * 2 * 9 * 8 * 6 * 3 * 3 * 2
+
+
+def test_three_dimensional_convolution():
+    layer = layers.Conv3D(6, 3, padding='valid', use_bias=False)
+    assert count_layer(layer, [2, 5, 6, 7, 4]) == (2 * 2 * 3 * 4 * 5 * 6 * 27 * 4, 0)
+
+
+def test_depthwise_convolution():
+    layer = layers.DepthwiseConv2D((3, 5), depth_multiplier=2, padding='same', use_bias=False)
+    assert count_layer(layer, [2, 9, 8, 4]) == (2 * 2 * 9 * 8 * 4 * 2 * 15, 0)
+
+
+def test_separable_convolution_is_a_depthwise_and_a_pointwise_one():
+    layer = layers.SeparableConv2D(6, 3, padding='same', use_bias=False)
+    assert count_layer(layer, [2, 9, 8, 4]).contractions == 2 * 2 * 9 * 8 * (4 * 9 + 4 * 6)
+
+
+def test_multi_head_attention():
+    """Projections of query, key and value and of the result; scores; weighted sum of the values."""
+    batch, length, width, heads, size = 2, 6, 8, 4, 3
+    result = count_layer(layers.MultiHeadAttention(heads, size), [batch, length, width], [batch, length, width])
+    projections = 4 * batch * length * width * heads * size
+    attention = 2 * batch * heads * length * length * size
+    assert result.contractions == 2 * (projections + attention)
+
+
+@pytest.mark.parametrize('transpose_a', [False, True])
+@pytest.mark.parametrize('transpose_b', [False, True])
+def test_matrix_products_by_any_transposition(transpose_a, transpose_b):
+    a, b = [5, 3] if transpose_a else [3, 5], [7, 5] if transpose_b else [5, 7]
+    assert count(lambda a, b: tf.matmul(a, b, transpose_a, transpose_b), a, b) == (2 * 3 * 5 * 7, 0)
+    assert count(lambda a, b: tf.matmul(a, b, transpose_a, transpose_b), [4, *a], [4, *b]) == (2 * 4 * 3 * 5 * 7, 0)
+
+
+@pytest.mark.parametrize('equation, a, b, multiply_adds', [
+    ('bij,bjk->bik', [2, 3, 4], [2, 4, 5], 2 * 3 * 4 * 5),
+    ('abc,cd->abd', [2, 3, 4], [4, 5], 2 * 3 * 4 * 5),
+    ('i,j->ij', [3], [4], 3 * 4),
+    ('bi,bi->b', [2, 3], [2, 3], 2 * 3),
+    ('...ij,jk->...ik', [2, 3, 4], [4, 5], 2 * 3 * 4 * 5),
+    ('...i,i...->...', [6, 2, 3], [3, 2], 6 * 2 * 3),
+    ('ij->i', [2, 3], None, 0)])
+def test_einsum(equation, a, b, multiply_adds):
+    shapes = [a] if b is None else [a, b]
+    assert count(lambda *tensors: tf.einsum(equation, *tensors), *shapes).contractions == 2 * multiply_adds
+
+
+def test_elementwise_operations_count_one_a_value_and_moving_data_is_free():
+    def function(x):
+        return tf.concat([tf.nn.relu(tf.transpose(tf.reshape(x, [6, 4]))), tf.exp(tf.ones([4, 6])) * 2.0], 0)
+
+    assert count(function, [2, 3, 4]).contractions == 0
+    assert count(lambda x: tf.transpose(tf.reshape(x, [6, 4])), [2, 3, 4]) == (0, 0)
+    assert count(lambda x: tf.nn.relu(x) * 2.0 + 1.0, [2, 3, 4]) == (0, 3 * 24)
+
+
+def test_functions_inside_count_and_loops_count_once():
+    def loop(x):
+        return tf.while_loop(lambda x, i: i < 10, lambda x, i: (tf.matmul(x, x), i + 1), (x, 0))[0]
+
+    assert count(tf.function(lambda x: tf.matmul(x, x)), [4, 4]).contractions == 2 * 4**3
+    assert count(loop, [4, 4]).contractions == 2 * 4**3
+
+
+def analyse(layer_params, image_size):
+    return layer_analysis.analyse_layers(layer_params, tf.TensorSpec([None, image_size, image_size, 3]))
+
+
+@pytest.fixture(scope='module')
+def amoebanet_analyses():
+    return analyse(amoebanet.amoebanet_layers(num_cells=18, reduction_size=256, use_auxiliary_head=False), 224)
+
+
+def test_multiply_adds_of_each_unit_of_amoebanet(amoebanet_analyses):
+    """Published layout of AmoebaNet-D (18, 256) at 224 x 224: 14.19 billion multiply-adds an image."""
+    billions = {unit.name: unit.flops.contractions / 2e9 for unit in amoebanet_analyses}
+    expected = {'stem': 0.0106, 'stem_cell_0': 0.0789, 'stem_cell_1': 0.1437, 'cell_0': 0.411, 'cell_1': 0.578,
+                'cell_2': 0.7065, 'reduction_0': 1.0372, 'cell_6': 0.5523, 'cell_7': 0.6551, 'cell_11': 0.7065,
+                'reduction_1': 1.0372, 'cell_12': 0.5523, 'cell_13': 0.6551, 'cell_17': 0.7065, 'head': 0.0041}
+    assert {name: billions[name] for name in expected} == pytest.approx(expected, abs=6e-5)
+    assert sum(billions.values()) == pytest.approx(14.194, abs=6e-4)
+
+
+def test_analysis_knows_parameters_state_and_shapes_without_allocating(amoebanet_analyses):
+    assert sum(unit.num_parameters for unit in amoebanet_analyses) == 121_915_113
+    assert amoebanet_analyses[2].outputs[0].shape == (1, 28, 28, 384)
+    assert amoebanet_analyses[-1].outputs.shape == (1, 1001)
+    stem = amoebanet_analyses[0]
+    assert (stem.kind, stem.num_parameters, stem.num_state) == ('AmoebaNetStem', 27 * 32 + 2 * 32, 2 * 32)
+
+
+@pytest.mark.parametrize('partition_by, attribute', [
+    ('flops', lambda unit: unit.flops.total), ('params', lambda unit: unit.num_parameters)])
+def test_partitions_balance_what_they_are_told_to(amoebanet_analyses, partition_by, attribute):
+    ends = partition_table.partition_ends(amoebanet_analyses, 4, partition_by)
+    costs = [attribute(unit) for unit in amoebanet_analyses]
+
+    def largest(ends):
+        return max(sum(costs[start:end]) for start, end in zip([0, *ends], ends))
+
+    neighbours = [[*ends[:i], ends[i] + step, *ends[i + 1:]] for i in range(3) for step in (-1, 1)]
+    assert all(largest(ends) <= largest(neighbour) for neighbour in neighbours)
+    assert len(ends) == 4 and ends[-1] == len(costs)
+
+
+def test_the_table_of_partitions_adds_up(amoebanet_analyses):
+    table = partition_table.describe_partitions(amoebanet_analyses, [3, 10, 24], ['a', 'b', 'c'])
+    assert [part.device for part in table] == ['a', 'b', 'c']
+    assert table[0].layer_names == ['stem', 'stem_cell_0', 'stem_cell_1']
+    assert sum(part.num_parameters for part in table) == 121_915_113
+    assert sum(part.flops for part in table) == sum(unit.flops.total for unit in amoebanet_analyses)
+
+
+def test_layers_without_a_name_are_named_by_class_and_position():
+    dense = keras_params.KerasParams(layers.Dense, units=2)
+    named = layer_analysis.named_layer_params([dense, dense.Copy().Set(name='logits'), dense])
+    assert [params.name for params in named] == ['dense_0', 'logits', 'dense_2']
+
+
+def test_two_layers_of_one_name_are_refused():
+    dense = keras_params.KerasParams(layers.Dense, units=2, name='twin')
+    with pytest.raises(ValueError, match=r"more than one layer named \['twin'\]"):
+        layer_analysis.named_layer_params([dense, dense])

@@ -1,0 +1,95 @@
+import keras
+import pytest
+import tensorflow as tf
+
+from lingpipe import schedules
+from lingpipe.layers import keras_params
+from lingpipe.partition import layer_memory
+
+layers = keras.layers
+
+
+def measure(constructor, spec, **arguments):
+    return layer_memory.layer_memories([keras_params.KerasParams(constructor, **arguments)], spec)[0]
+
+
+def test_a_dense_layer_with_relu_keeps_nothing_besides_its_input_and_output():
+    given, inputs, weights = 4 * 3 * 7, 4 * 3 * 5, 4 * (5 * 7 + 7)
+    memory = measure(layers.Dense, tf.TensorSpec([3, 5]), units=7, activation='relu')
+    assert memory[:7] == (weights, 0, inputs, 0, given, inputs, given)
+    assert memory.backward == given + given + inputs + weights  # relu's gradient is in a place of its own, and all others
+    assert memory.recomputed >= memory.backward
+
+
+def test_inputs_that_no_gradient_needs_are_not_read():
+    assert measure(layers.Activation, tf.TensorSpec([3, 5]), activation='relu').read_inputs == 0
+    assert measure(layers.MaxPooling1D, tf.TensorSpec([3, 6, 5])).read_inputs == 4 * 3 * 6 * 5
+
+
+def test_a_dense_layer_with_softplus_keeps_what_it_activates():
+    assert measure(layers.Dense, tf.TensorSpec([3, 5]), units=7, activation='softplus').internals == 4 * 3 * 7
+
+
+def test_drop_out_keeps_its_mask():
+    assert measure(layers.Dropout, tf.TensorSpec([3, 5]), rate=0.5).internals == 3 * 5
+
+
+def test_moving_averages_are_state():
+    memory = measure(layers.BatchNormalization, tf.TensorSpec([3, 5]))
+    assert (memory.weights, memory.state) == (4 * 2 * 5, 4 * 2 * 5)
+
+
+def test_an_embedding_of_integers():
+    memory = measure(layers.Embedding, tf.TensorSpec([3, 5], tf.int32), input_dim=11, output_dim=4)
+    assert (memory.weights, memory.inputs, memory.outputs) == (4 * 11 * 4, 4 * 3 * 5, 4 * 3 * 5 * 4)
+
+
+def test_reshaping_keeps_nothing():
+    assert measure(layers.Reshape, tf.TensorSpec([3, 6]), target_shape=(2, 3)).internals == 0
+
+
+def test_half_precision_counts_half():
+    memory = measure(layers.Dense, tf.TensorSpec([3, 5]), units=7, dtype='mixed_bfloat16')
+    assert (memory.weights, memory.outputs) == (4 * (5 * 7 + 7), 2 * 3 * 7)
+
+
+def test_layers_hand_their_shapes_on_and_equal_ones_are_alike():
+    dense = keras_params.KerasParams(layers.Dense, units=5)
+    pooled = keras_params.KerasParams(layers.GlobalAveragePooling1D)
+    stack = [dense.Copy().Set(name='a'), dense.Copy().Set(name='b'), pooled]
+    memories = layer_memory.layer_memories(stack, tf.TensorSpec([2, 3, 5]))
+    assert memories[0] == memories[1]
+    assert (memories[2].inputs, memories[2].outputs) == (4 * 2 * 3 * 5, 4 * 2 * 5)
+
+
+class Pair(layers.Layer):
+    """Hands on its second input unchanged, as AmoebaNet's cells do, beside the sum of the square roots of both.
+
+    Args:
+        **kwargs: those of every layer.
+    """
+
+    def call(self, inputs):
+        return inputs[1], tf.sqrt(tf.nn.relu(inputs[0])) + tf.nn.relu(inputs[1])
+
+
+def test_what_a_layer_hands_on_unchanged_and_what_the_next_makes_of_it_again_count_once():
+    size = 4 * 8
+    stack = [keras_params.KerasParams(Pair, name=name) for name in 'abc']
+    first, second, third = layer_memory.layer_memories(stack, (tf.TensorSpec([8]), tf.TensorSpec([8])))
+    assert (first.inputs, first.repeated_inputs, first.repeated_reads) == (2 * size, 0, 0)
+    assert second.inputs == third.inputs == 2 * size
+    assert second.repeated_inputs == third.repeated_inputs == size
+    assert second.repeated_reads == third.repeated_reads == size  # relu of what both have read
+    assert second.read_inputs == 2 * size
+
+
+@pytest.mark.parametrize('name, num_devices, num_micro_batches, num_virtual_stages, live', [
+    ('gpipe', 3, 5, 1, [5, 5, 5]),
+    ('1f1b', 4, 8, 1, [4, 3, 2, 1]),
+    ('1f1b', 4, 2, 1, [2, 2, 2, 1]),
+    ('zb_h1', 4, 8, 1, [4, 4, 4, 4]),
+    ('interleaved_1f1b', 2, 4, 2, [4, 3, 2, 1])])
+def test_micro_batches_that_a_schedule_keeps(name, num_devices, num_micro_batches, num_virtual_stages, live):
+    schedule = schedules.make_schedule(name, num_devices, num_micro_batches, num_virtual_stages)
+    assert layer_memory.live_micro_batches(schedule) == live

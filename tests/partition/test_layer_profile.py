@@ -1,0 +1,177 @@
+import gc
+import json
+import random
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers import keras_params
+from lingpipe.partition import layer_analysis, layer_profile
+from lingpipe.partition.layer_profile import LayerTime
+
+DEVICE = '/device:CPU:3'
+INPUTS = tf.TensorSpec([2, 4])
+
+
+def dense(units, name, **arguments):
+    return keras_params.KerasParams(keras.layers.Dense, units=units, name=name, **arguments)
+
+
+STACK = [dense(4, 'a'), dense(4, 'b'), dense(7, 'c'), dense(4, 'd')]
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Replaces the measurement by times that count up; holds the names of the layers measured."""
+    names = []
+
+    def measure(job, device):
+        names.append(job.make_layer().name)
+        return LayerTime(1.0 * len(names), 10.0 * len(names), 0.5 * len(names))
+
+    monkeypatch.setattr(layer_profile, '_profile', measure)
+    return names
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Runs what would be measured once; holds the list of results, (forward, both, backward from inputs) for each layer."""
+    results = []
+
+    def run(functions):
+        results.append([function() for function in functions])
+        return [1.0, 3.0, 2.75]
+
+    monkeypatch.setattr(layer_profile, '_median_seconds', run)
+    return results
+
+
+def test_every_layer_gets_its_time():
+    times = layer_profile.profile_layers(STACK, INPUTS, DEVICE)
+    assert len(times) == len(STACK)
+    assert all(time.forward_seconds >= time.recomputed_seconds >= 0 and time.backward_seconds >= 0 for time in times)
+    assert all(time.forward_seconds > 0 for time in times)
+    assert times[0] == times[1]
+
+
+def test_equal_layers_are_measured_once_and_layers_of_other_inputs_again(measured):
+    times = layer_profile.profile_layers(STACK, INPUTS, DEVICE)
+    assert measured == ['a', 'c', 'd']  # d is as a, on seven features
+    assert times == [LayerTime(1, 10, 0.5), LayerTime(1, 10, 0.5), LayerTime(2, 20, 1), LayerTime(3, 30, 1.5)]
+
+
+def test_forward_and_backward_run_on_the_device_and_on_whole_micro_batches(calls):
+    assert layer_profile.profile_layers([dense(3, 'a')], INPUTS, DEVICE) == [LayerTime(1.0, 2.0, 0.75)]
+    (forward, both, backward), = calls
+    assert [tensor.shape.as_list() for tensor in forward] == [[2, 3]]
+    assert [tensor.shape.as_list() for tensor in both] == [[2, 3], [2, 4], [4, 3], [3]]
+    assert [tensor.shape.as_list() for tensor in backward] == [[2, 4], [4, 3], [3]]
+    assert {tensor.device[-len(DEVICE):] for tensor in forward + both + backward} == {DEVICE}
+
+
+def test_of_a_backward_pass_from_inputs_only_what_it_adds_counts_and_noise_keeps_to_its_bounds():
+    assert layer_profile._layer_time(2.0, 5.0, 4.5) == LayerTime(2.0, 3.0, 1.5)
+    assert layer_profile._layer_time(2.0, 5.0, 2.5) == LayerTime(2.0, 3.0, 0.0)
+    assert layer_profile._layer_time(2.0, 5.0, 5.5) == LayerTime(2.0, 3.0, 2.0)
+    assert layer_profile._layer_time(2.0, 1.5, 1.0) == LayerTime(2.0, 0.0, 1.0)
+    assert LayerTime(2.0, 3.0, 1.5).seconds == 5.0
+
+
+def test_gradients_are_computed_even_inside_a_graph_or_under_a_tape(calls):
+    with tf.GradientTape(), tf.init_scope():
+        layer_profile.profile_layers([dense(3, 'a')], INPUTS, DEVICE)
+    tf.function(lambda: layer_profile.profile_layers([dense(3, 'b')], INPUTS, DEVICE) and None, autograph=False)()
+    assert len(calls) == 2
+    assert all(np.abs(tensor).max() > 0 for _, both, _ in calls for tensor in both[1:])
+
+
+def test_integers_index_an_embedding(calls):
+    embedding = keras_params.KerasParams(keras.layers.Embedding, input_dim=5, output_dim=2, name='embedding')
+    layer_profile.profile_layers([embedding], tf.TensorSpec([2, 3], tf.int32), DEVICE)
+    assert calls[0][1][1].shape == (5, 2)
+
+
+def test_the_dtype_policy_of_the_caller_holds(calls):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy('mixed_bfloat16')
+    try:
+        layer_profile.profile_layers([dense(3, 'a')], INPUTS, DEVICE)
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert calls[0][0][0].dtype == tf.bfloat16
+
+
+def test_weights_of_one_layer_at_a_time_exist(monkeypatch, calls):
+    alive, most = [], []
+    build_layer = layer_analysis.build_layer
+
+    def counting_build(layer, specs):
+        build_layer(layer, specs)
+        if isinstance(layer.kernel.value, tf.Variable):  # not while it is merely analysed
+            gc.collect()
+            alive.append(weakref.ref(layer.kernel.value))
+            most.append(sum(reference() is not None for reference in alive))
+
+    monkeypatch.setattr(layer_analysis, 'build_layer', counting_build)
+    layer_profile.profile_layers([dense(units, f'layer_{units}') for units in (3, 4, 5)], INPUTS, DEVICE)
+    gc.collect()
+    assert most == [1, 1, 1] and not any(reference() for reference in alive)
+
+
+def test_initial_weights_afterwards_are_the_same():
+    random.seed(5)
+    expected = random.getstate()
+    layer_profile.profile_layers([dense(3, 'a')], INPUTS, DEVICE)
+    assert random.getstate() == expected
+
+
+def test_a_second_start_measures_nothing(tmp_path, measured):
+    folder = str(tmp_path / 'new')
+    first = layer_profile.profile_layers(STACK, INPUTS, DEVICE, folder)
+    measured.clear()
+    assert layer_profile.profile_layers(STACK, INPUTS, DEVICE, folder) == first
+    assert layer_profile.profile_layers(STACK[:1], INPUTS, '/device:CPU:0', folder) == first[:1]
+    assert measured == []
+
+
+def test_new_layers_are_measured_and_kept_beside_the_others(tmp_path, measured):
+    layer_profile.profile_layers(STACK, INPUTS, DEVICE, str(tmp_path))
+    layer_profile.profile_layers([dense(9, 'new')], INPUTS, DEVICE, str(tmp_path))
+    layer_profile.profile_layers([*STACK, dense(4, 'e')], INPUTS, DEVICE, str(tmp_path))
+    assert measured == ['a', 'c', 'd', 'new']
+
+
+@pytest.mark.parametrize('change', ['rows', 'dtype policy', 'kind of device', 'version'])
+def test_other_circumstances_are_measured_again(tmp_path, measured, monkeypatch, change):
+    layer_profile.profile_layers(STACK[:1], INPUTS, DEVICE, str(tmp_path))
+    if change == 'dtype policy':
+        monkeypatch.setattr(keras.config, 'dtype_policy', lambda: keras.DTypePolicy('float64'))
+    if change == 'kind of device':
+        monkeypatch.setattr(tf.config.experimental, 'get_device_details', lambda device: {'device_name': 'another'})
+    if change == 'version':
+        monkeypatch.setattr(tf, '__version__', '0.0')
+    layer_profile.profile_layers(STACK[:1], tf.TensorSpec([3 if change == 'rows' else 2, 4]), DEVICE, str(tmp_path))
+    assert measured == ['a', 'a']
+
+
+@pytest.mark.parametrize('damage', [
+    lambda text: '', lambda text: text[:len(text) // 2], lambda text: '{}', lambda text: '[[]]', lambda text: '3',
+    lambda text: text.replace('"layer"', '"lair"'), lambda text: text.replace('10.0', '-1'),
+    lambda text: text.replace('10.0,\n', ''), lambda text: text.replace('10.0', 'NaN'), lambda text: text.replace('10.0', '"ten"')])
+def test_a_damaged_file_is_measured_and_written_again(tmp_path, measured, damage):
+    file = tmp_path / 'layer_times.json'
+    layer_profile.profile_layers([dense(4, 'a')], INPUTS, DEVICE, str(tmp_path))
+    assert '10.0' in file.read_text()
+    file.write_text(damage(file.read_text()))
+    layer_profile.profile_layers([dense(4, 'a')], INPUTS, DEVICE, str(tmp_path))
+    assert measured == ['a', 'a']
+    assert [entry['seconds'] for entry in json.loads(file.read_text())] == [[2, 20, 1]]
+    assert [path.name for path in tmp_path.iterdir()] == ['layer_times.json']
+
+
+def test_a_folder_that_cannot_be_written_to_costs_no_profile(tmp_path, measured):
+    (tmp_path / 'file').write_text('no folder')
+    assert layer_profile.profile_layers(STACK[:1], INPUTS, DEVICE, str(tmp_path / 'file')) == [LayerTime(1, 10, 0.5)]

@@ -1,0 +1,115 @@
+"""What a pipeline must compute: the same layers on one device, one micro-batch after the other, in plain Keras."""
+
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.pipeline import gpipe_layer
+from lingpipe.stages import micro_batches
+
+
+class PlainStack:
+    """The layers of a pipeline without the pipeline, with a copy of its weights.
+
+    Args:
+        pipe: a `GPipeLayer`; one that has no weights yet is built, without a graph for a call that nobody looks at.
+        inputs: nest of tensors `[batch, ...]` to build the layers with.
+    """
+
+    def __init__(self, pipe, inputs):
+        if not pipe.built:
+            pipe.build_from_specs(micro_batches.specs_of_tensors(inputs))
+        self.layers = [params.Instantiate() for params in pipe.params.layers]
+        self(inputs)
+        for layer, pipelined in zip(self.layers, pipe.stack):
+            for variable, source in zip(layer.weights, pipelined.weights):
+                variable.assign(source.numpy())
+        self._normalised = [(norm, []) for layer in self.layers for norm in layer._flatten_layers()
+                            if isinstance(norm, keras.layers.BatchNormalization)]
+        for norm, seen in self._normalised:
+            _record_inputs(norm, seen)
+
+    @property
+    def trainable_variables(self):
+        return [variable for layer in self.layers for variable in layer.trainable_variables]
+
+    @property
+    def weights(self):
+        return [variable for layer in self.layers for variable in layer.weights]
+
+    def __call__(self, inputs, training=False):
+        for layer in self.layers:
+            inputs = layer(inputs, training=training) if layer._call_has_training_arg else layer(inputs)
+        return inputs
+
+    def value_and_grad(self, loss_fn, x, y_true, num_micro_batches):
+        """Returns the loss, the gradients and the outputs; batch norm is updated once, from all micro-batches together.
+
+        Args:
+            loss_fn: function `(y_true, outputs)` that returns the mean over the examples.
+            x: nest of arrays `[batch, ...]`.
+            y_true: nest of arrays `[batch, ...]`.
+            num_micro_batches: M.
+        """
+        before = [(norm.moving_mean.numpy(), norm.moving_variance.numpy()) for norm, _ in self._normalised]
+        num_rows = len(tf.nest.flatten(x)[0])
+        loss, gradients, outputs = 0.0, [0.0] * len(self.trainable_variables), []
+        for rows in micro_batch_rows(num_rows, num_micro_batches):
+            inputs, targets = _take(rows, (x, y_true))
+            share = (rows.stop - rows.start) / num_rows
+            with tf.GradientTape() as tape:
+                outputs.append(self(inputs, training=True))
+                value = tf.reduce_mean(loss_fn(targets, outputs[-1])) * share
+            new = _gradient(tape, value, self.trainable_variables)
+            loss += value
+            gradients = [total + gradient for total, gradient in zip(gradients, new)]
+        self._update_once(before)
+        with tf.GradientTape() as tape:
+            regularization = tf.add_n([0.0, *[penalty for layer in self.layers for penalty in layer.losses]])
+        new = _gradient(tape, regularization, self.trainable_variables)
+        gradients = [total + gradient for total, gradient in zip(gradients, new)]
+        return loss + regularization, gradients, tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *outputs)
+
+    def _update_once(self, before):
+        for (norm, seen), (mean, variance) in zip(self._normalised, before):
+            if norm.trainable:
+                batch = np.concatenate([inputs.numpy() for inputs in seen])
+                axes = tuple(range(batch.ndim - 1))
+                norm.moving_mean.assign(norm.momentum * mean + (1 - norm.momentum) * batch.mean(axes))
+                norm.moving_variance.assign(norm.momentum * variance + (1 - norm.momentum) * batch.var(axes))
+            seen.clear()
+
+
+def _take(rows, nest):
+    return tf.nest.map_structure(lambda array: tf.constant(array[rows]), nest)
+
+
+def _gradient(tape, value, variables):
+    gradients = tape.gradient(value, [variable.value for variable in variables], unconnected_gradients='zero')
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def _record_inputs(norm, seen):
+    call = norm.call
+
+    @functools.wraps(call)
+    def recording_call(inputs, *args, **kwargs):
+        seen.append(inputs)
+        return call(inputs, *args, **kwargs)
+
+    norm.call = recording_call
+
+
+def micro_batch_rows(num_rows, num_micro_batches):
+    """Returns the rows of each micro-batch as slices."""
+    count = min(num_micro_batches, num_rows)
+    return [slice(num_rows * m // count, num_rows * (m + 1) // count) for m in range(count)]
+
+
+def make_pipe(layers, **fields):
+    """Returns a pipeline whose weights and random numbers are always the same."""
+    keras.utils.set_random_seed(0)
+    fields = {'name': 'pipe', 'random_seed': 7, **fields}
+    return gpipe_layer.GPipeLayer.Params().Set(layers=layers, **fields).Instantiate()

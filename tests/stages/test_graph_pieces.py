@@ -1,0 +1,152 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.stages import graph_pieces
+
+
+class Cut:
+    """Cuts a piece out of a traced function and runs it."""
+
+    def __init__(self, function, *specs):
+        """`function` returns (feeds, outputs), nests of tensors of its graph."""
+        found = {}
+
+        def trace(*arguments):
+            found['feeds'], found['outputs'] = function(*arguments)
+
+        self.graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
+        self._found = found
+        effects = [operation for operation in self.graph.get_operations() if operation.op_def.is_stateful]
+        self.piece = graph_pieces.GraphPiece(self.graph, found['feeds'], found['outputs'], effects)
+
+    def __call__(self, *values):
+        def run(values):
+            fed = {feed.ref(): value for feed, value in zip(self._found['feeds'], values)}
+            computed, _ = self.piece(fed)
+            return [computed[tensor.ref()] for tensor in self._found['outputs']]
+
+        self.caller = tf.function(run, autograph=False).get_concrete_function([tf.constant(value) for value in values])
+        return [result.numpy() for result in self.caller([tf.constant(value) for value in values])]
+
+
+SPEC = tf.TensorSpec([3])
+X = np.array([1.0, -2.0, 3.0], np.float32)
+
+
+def test_a_piece_computes_what_its_part_of_the_graph_computes():
+    def function(x):
+        middle = tf.sin(x)
+        return [middle], [middle * 2.0 + 1.0, tf.exp(middle)]
+
+    cut = Cut(function, SPEC)
+    doubled, exponential = cut(X)
+    np.testing.assert_allclose(doubled, X * 2 + 1)
+    np.testing.assert_allclose(exponential, np.exp(X), rtol=1e-6)
+
+
+def test_a_piece_takes_only_the_feeds_that_it_needs_and_hands_fed_outputs_through():
+    def function(x, y, z):
+        return [x, y, z], [x + 1.0, y]
+
+    cut = Cut(function, SPEC, SPEC, SPEC)
+    assert len(cut.piece.feeds) == 1 and len(cut.piece.outputs) == 1
+    np.testing.assert_array_equal(cut(X, 2 * X, 3 * X), [X + 1, 2 * X])
+
+
+def test_a_piece_with_nothing_to_compute_calls_nothing():
+    cut = Cut(lambda x: ([x], [x]), SPEC)
+    np.testing.assert_array_equal(cut(X), [X])
+    assert not [operation for operation in cut.caller.graph.get_operations() if 'PartitionedCall' in operation.type]
+
+
+def test_a_piece_goes_no_further_back_than_its_feeds():
+    def function(x):
+        costly = tf.linalg.matmul(x[:, None], x[None, :])
+        return [costly], [tf.reduce_sum(costly)]
+
+    cut = Cut(function, SPEC)
+    body = cut.piece._function.graph
+    assert 'MatMul' not in {operation.type for operation in body.get_operations()}
+    assert cut(np.ones([3, 3], np.float32)) == [9.0]
+
+
+def test_variables_and_tables_and_tensors_of_the_graph_come_along():
+    variable = tf.Variable([1.0, 2.0, 3.0])
+    large = tf.constant(np.arange(3000.0, dtype=np.float32))
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1]), tf.constant([10.0, 20.0])), -1.0)
+
+    def function(x):
+        keys = tf.constant([1, 0, 7])
+        return [x], [x * variable + table.lookup(keys) + large[-3:]]
+
+    cut = Cut(function, SPEC)
+    np.testing.assert_allclose(cut(X)[0], X * [1, 2, 3] + [20, 10, -1] + [2997, 2998, 2999])
+    variable.assign([0.0, 0.0, 0.0])
+    np.testing.assert_allclose(cut(X)[0], [20 + 2997, 10 + 2998, -1 + 2999])
+
+
+def test_loops_conditions_and_functions_inside_work():
+    triple = tf.function(lambda x: 3.0 * x)
+
+    def function(x):
+        looped = tf.while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, x * 2.0), (0, x))[1]
+        return [x], [tf.cond(tf.reduce_sum(x) > 0.0, lambda: triple(looped), lambda: -looped)]
+
+    cut = Cut(function, SPEC)
+    np.testing.assert_allclose(cut(X)[0], 48 * X)
+    np.testing.assert_allclose(cut(-X)[0], 16 * X)
+
+
+def test_side_effects_run_once_a_call(tmp_path):
+    log = tmp_path / 'log'
+
+    def function(x):
+        tf.print('x is', x[0], output_stream=f'file://{log}')
+        return [x], [x + 1.0]
+
+    Cut(function, SPEC)(X)
+    assert log.read_text() == 'x is 1\n'
+
+
+@pytest.mark.parametrize('is_awaited', [True, False])
+def test_an_assertion_inside_stops_the_program(is_awaited):
+    def function(x):
+        check = tf.debugging.assert_positive(x, message='not positive')
+        with tf.control_dependencies([check] if is_awaited else []):
+            return [x], [tf.identity(x) + 1.0]
+
+    cut = Cut(function, SPEC)
+    np.testing.assert_array_equal(cut(abs(X))[0], abs(X) + 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match='not positive'):
+        cut(X)
+
+
+def test_a_piece_is_called_by_a_stateless_operation_and_never_inlined():
+    def function(x):
+        tf.print(x, output_stream='file:///dev/null')
+        return [x], [x + 1.0]
+
+    cut = Cut(function, SPEC)
+    cut(X)
+    calls = [operation for operation in cut.caller.graph.get_operations() if 'PartitionedCall' in operation.type]
+    assert [operation.type for operation in calls] == ['PartitionedCall']
+    assert cut.piece._function.function_def.attr['_noinline'].b
+
+
+def test_ancestors_and_descendants():
+    with tf.Graph().as_default() as graph:
+        a = tf.compat.v1.placeholder(tf.float32, [], 'a')
+        b = tf.compat.v1.placeholder(tf.float32, [], 'b')
+        c = tf.add(a, b, 'c')
+        d = tf.square(c, 'd')
+        e = tf.exp(b, 'e')
+
+    def names(operations):
+        return {operation.name for operation in operations}
+
+    assert names(graph_pieces.ancestors([d])) == {'a', 'b', 'c', 'd'}
+    assert names(graph_pieces.ancestors([d], stops={c.ref()})) == {'d'}
+    assert names(graph_pieces.ancestors([c], [e.op])) == {'a', 'b', 'c', 'e'}
+    assert names(graph_pieces.descendants(graph, [a])) == {'a', 'c', 'd'}

@@ -1,0 +1,130 @@
+"""A loss that a layer adds counts as in the plain model, be it a sum over the rows of the batch or a mean."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import lingpipe
+from lingpipe.stages import loss_growth
+
+_SUMS = {
+    'sum': lambda x: ops.sum(ops.square(x)),
+    'divergence': lambda x: -0.5 * ops.sum(1 + x - ops.square(x) - ops.exp(x)),
+    'by_features': lambda x: ops.sum(x * x) / ops.cast(tf.shape(x)[1], 'float32'),
+    'half_squares': tf.nn.l2_loss,
+    'mean_times_rows': lambda x: ops.mean(x * x) * ops.cast(ops.shape(x)[0], 'float32'),
+    'mean_times_size': lambda x: ops.mean(x * x) * ops.cast(ops.size(x), 'float32'),
+    'trace': lambda x: ops.trace(ops.matmul(ops.transpose(x), x)),
+    'dropped_out': lambda x: ops.sum(tf.nn.experimental.stateless_dropout(x, 0.5, seed=[1, 2])),
+    'rows': lambda x: ops.sum(ops.broadcast_to(0.5, ops.shape(x))) * ops.max(x),
+    'dilated': lambda x: tf.reduce_sum(tf.nn.convolution(x[..., None], tf.ones([2, 1, 1]), padding='SAME', dilations=2)),
+    'stepwise': lambda x: ops.sum(tf.map_fn(lambda row: ops.tanh(row), x)),
+    'contraction': lambda x: ops.einsum('bi,bi->', x, x)}
+_OTHERS = {
+    'mean': lambda x: ops.mean(ops.square(x)),
+    'mean_of_sums': lambda x: ops.mean(ops.sum(ops.square(x), -1)),
+    'sum_by_rows': lambda x: ops.sum(ops.abs(x)) / ops.cast(ops.shape(x)[0], 'float32'),
+    'masked_mean': lambda x: ops.sum(ops.relu(x)) / (1e-6 + ops.sum(ops.cast(x > 0, 'float32'))),
+    'root': lambda x: ops.sqrt(ops.sum(ops.square(x))),
+    'decided': lambda x: ops.mean(tf.cond(ops.sum(x) > 0, lambda: x, lambda: -x)),
+    'largest': ops.max}
+
+
+@pytest.mark.parametrize('name', [*_SUMS, *_OTHERS])
+def test_sums_over_rows_are_known_from_other_losses(name):
+    traces = []
+    for num_rows in (6, 12):
+        with tf.Graph().as_default():
+            x = tf.compat.v1.placeholder(tf.float32, [num_rows, 3])
+            traces.append((x, {**_SUMS, **_OTHERS}[name](x)))
+    (x, loss), (_, other) = traces
+    assert loss_growth.are_sums(loss.graph, other.graph, [loss], [x]) == [name in _SUMS]
+
+
+class LossyLayer(keras.layers.Layer):
+    """Scales its inputs, and adds a sum over rows, a loss for each row, a mean, one of its weight alone, and a sum of a function."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=shape[-1:], initializer='ones')
+
+    @tf.function
+    def energy(self, outputs):
+        return ops.sum(outputs**4)
+
+    def call(self, inputs):
+        outputs = inputs * self.scale
+        losses = ops.sum(outputs**2), ops.mean(outputs**2, -1), ops.mean(outputs), ops.sum(self.scale**2), self.energy(outputs)
+        for loss in losses:
+            self.add_loss(0.1 * loss)
+        return outputs
+
+
+def _make():
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input([4])
+    hidden = LossyLayer()(keras.layers.Dense(3, activation='tanh')(inputs))
+    return keras.Model(inputs, LossyLayer()(keras.layers.Dense(2)(hidden)))
+
+
+@pytest.mark.filterwarnings('error:Layers add losses')
+@pytest.mark.parametrize('num_rows, num_replicas', [(8, 1), (7, 1), (8, 2)])
+def test_added_sums_and_means_count_as_in_keras(num_rows, num_replicas, assert_close):
+    random = np.random.default_rng(0)
+    x, y = (random.normal(size=[num_rows, size]).astype('float32') for size in (4, 2))
+
+    def error(y_true, outputs):
+        return tf.reduce_mean(tf.square(outputs - y_true))
+
+    model = _make()
+    with tf.GradientTape() as tape:
+        loss = error(y, model(x, training=True)) + sum(map(tf.reduce_sum, model.losses))
+    expected = loss, tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    pipe = lingpipe.GPipeLayer.from_keras(
+        _make(), num_partitions=2, num_micro_batches=4 // num_replicas, num_replicas=num_replicas, schedule='1f1b')
+    found = pipe.value_and_grad(error, x, y)
+    assert_close((found.loss, found.gradients), expected)
+    with tf.GradientTape() as tape:
+        loss = error(y, pipe(x, training=True)) + sum(pipe.losses)
+    assert_close((loss, tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])), expected)
+
+
+class OfTwoRows(keras.layers.Layer):
+    """Cannot do with other numbers of rows."""
+
+    def call(self, inputs):
+        self.add_loss(ops.mean(inputs))
+        return inputs + tf.zeros([2, 1])
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+
+class Hidden(OfTwoRows):
+    """Adds a loss that no operation of TensorFlow computes."""
+
+    def call(self, inputs):
+        self.add_loss(tf.stop_gradient(tf.ensure_shape(tf.numpy_function(np.sum, [inputs], tf.float32), [])))
+        return inputs
+
+
+def gradients(layer, num_micro_batches):
+    """Returns those of batches of two rows for each micro-batch."""
+    inputs = keras.Input([4])
+    pipe = lingpipe.GPipeLayer.from_keras(
+        keras.Model(inputs, layer()(keras.layers.Dense(4)(inputs))), num_partitions=1, num_micro_batches=num_micro_batches)
+    x = np.ones([2 * num_micro_batches, 4], 'float32')
+    return pipe.value_and_grad(keras.losses.MeanSquaredError(), x, x)
+
+
+@pytest.mark.parametrize('layer', [OfTwoRows, Hidden])
+def test_losses_that_cannot_be_told_apart_are_warned_of(layer):
+    with pytest.warns(UserWarning, match='taken for means'):
+        gradients(layer, num_micro_batches=2)
+
+
+@pytest.mark.parametrize('layer', [OfTwoRows, Hidden])
+@pytest.mark.filterwarnings('error:Layers add losses')
+def test_losses_of_one_micro_batch_need_not_be_told_apart(layer):
+    gradients(layer, num_micro_batches=1)

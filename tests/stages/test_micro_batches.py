@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.stages import micro_batches
+
+
+@pytest.mark.parametrize('num_rows, num_micro_batches, sizes', [
+    (8, 4, [2, 2, 2, 2]), (10, 4, [2, 3, 2, 3]), (7, 3, [2, 2, 3]), (5, 1, [5])])
+@pytest.mark.parametrize('is_static', [True, False])
+def test_micro_batches_are_consecutive_rows_of_nearly_equal_number(num_rows, num_micro_batches, sizes, is_static):
+    rows = np.arange(2.0 * num_rows, dtype=np.float32).reshape(num_rows, 2)
+    split = tf.function(
+        lambda batch: micro_batches.split(batch, num_micro_batches),
+        input_signature=[tf.TensorSpec([num_rows if is_static else None, 2])])
+    parts = split(rows)
+    assert [part.shape[0] for part in parts] == sizes
+    np.testing.assert_array_equal(micro_batches.join(parts), rows)
+
+
+def test_a_nest_is_cut_and_joined_as_one():
+    nest = {'images': tf.ones([6, 2]), 'labels': (tf.range(6), tf.range(6.0))}
+    parts = micro_batches.split(nest, 3)
+    np.testing.assert_array_equal(parts[1]['labels'][0], [2, 3])
+    tf.nest.map_structure(np.testing.assert_array_equal, micro_batches.join(parts), nest)
+
+
+@pytest.mark.parametrize('num_rows, expected', [(8, 4), (4, 4), (3, 3), (1, 1)])
+def test_a_small_batch_gives_one_micro_batch_a_row(num_rows, expected):
+    assert micro_batches.count((tf.ones([num_rows, 2]), tf.ones([num_rows])), 4) == expected
+
+
+@pytest.mark.parametrize('is_static', [True, False])
+def test_the_first_batch_with_fewer_rows_than_micro_batches_brings_one_warning(caplog, is_static):
+    def run(num_rows, steps, check):
+        @tf.function(input_signature=[tf.TensorSpec([num_rows if is_static else None, 2]), tf.TensorSpec([], tf.int32)])
+        def check_both(batch, step):
+            check.check({'none': None, 'batch': batch})
+            check.check_in_first_step(batch, step)
+
+        caplog.clear()
+        for step in steps:
+            check_both(tf.ones([num_rows, 2]), step)
+        return [message for message in caplog.messages if 'num_micro_batches' in message]
+
+    assert run(5, [0, 1], micro_batches.RowsCheck(4, 2)) == [
+        'num_replicas=2 times num_micro_batches=4 is more than the 5 rows of a batch, and those beyond have nothing to do. Set '
+        'num_micro_batches to 2 or less, or make batches larger.']
+    check = micro_batches.RowsCheck(4, 1)
+    assert run(4, [0], check) == run(3, [1], check) == []  # a last batch may be small
+
+
+def test_different_numbers_of_rows_are_refused():
+    with pytest.raises(ValueError, match=r'\[7, 8\] rows'):
+        micro_batches.count((tf.ones([8, 2]), tf.ones([7])), 4)
+
+
+def test_an_input_without_batch_dimension_is_refused():
+    with pytest.raises(ValueError, match='scalar'):
+        micro_batches.count((tf.ones([8, 2]), tf.ones([])), 4)
