@@ -99,7 +99,7 @@ def _export(params, unused_datasets, unused_placement):
 
 
 def _generate(params, unused_datasets, placement):
-    from lingpipe.tasks import generation, translation_model
+    from lingpipe.models import generation, translation_model
     from lingpipe.training import inference
     if issubclass(params.task.cls, translation_model.TranslationModel):
         inference.CheckpointTranslation(params, FLAGS.logdir, placement.devices).run(FLAGS.prompt, FLAGS.checkpoint)

@@ -17,10 +17,10 @@ import line_chart
 from absl import app, flags
 
 from lingpipe import base_model_params, optimizers
-from lingpipe.data import image_input
 from lingpipe.devices import local_devices
+from lingpipe.input import image_input
 from lingpipe.layers import keras_params, resnet
-from lingpipe.tasks import image_classifier
+from lingpipe.models import image_classifier
 
 _EXAMPLES = flags.DEFINE_list('examples', ['2', '4', '8'], 'Examples of a replica at a time.')
 _GROUP_SIZES = flags.DEFINE_list('group_sizes', ['1', '2', '4', '8'], 'Replicas that share the statistics of batch norm.')

@@ -22,7 +22,7 @@ import line_chart
 import photographs_dataset
 from absl import app, flags, logging
 
-from lingpipe.data import image_input
+from lingpipe.input import image_input
 
 _NUM_IMAGES = flags.DEFINE_integer('num_images', 512, 'Photographs in the data set.', lower_bound=1)
 _NUM_FILES = flags.DEFINE_integer('num_files', 8, 'TFRecord files that they are in.', lower_bound=1)

@@ -19,7 +19,7 @@ import numpy as np
 from absl import app, flags
 
 from lingpipe import model_registry
-from lingpipe.tasks import n_gram
+from lingpipe.models import n_gram
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _MODEL = 'params.transformer_lm'

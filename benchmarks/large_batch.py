@@ -16,10 +16,10 @@ import line_chart
 from absl import app, flags
 
 from lingpipe import base_model_params, optimizers
-from lingpipe.data import image_input
+from lingpipe.input import image_input
 from lingpipe.layers import keras_params, resnet
+from lingpipe.models import image_classifier
 from lingpipe.optimizers import large_batch_rates
-from lingpipe.tasks import image_classifier
 
 _BATCH_SIZES = flags.DEFINE_list('batch_sizes', ['32', '128', '512', '1437'], 'Examples in a mini-batch; 1,437 is all of them.')
 _SEEDS = flags.DEFINE_list('seeds', ['0', '1'], 'Values of train.random_seed, one training each.')

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import layers, model_registry
-from lingpipe.data import linear_input
+from lingpipe.input import linear_input
 from params import linear_regression
 
 _MANY_STEPS = 10**7

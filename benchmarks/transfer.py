@@ -14,8 +14,8 @@ import tempfile
 import common
 from absl import app, flags, logging
 
-from lingpipe.data import digits_dataset
 from lingpipe.devices import local_devices
+from lingpipe.input import digits_dataset
 from lingpipe.layers import amoebanet
 from lingpipe.training import trainer
 from params import amoebanet as experiments

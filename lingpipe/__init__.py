@@ -12,7 +12,7 @@ __version__ = '0.1.0'
 
 _HOMES = {
     'GPipeLayer': 'lingpipe.pipeline.gpipe_layer',
-    'PipelineModel': 'lingpipe.tasks.pipeline_model',
+    'PipelineModel': 'lingpipe.models.pipeline_model',
     'plan': 'lingpipe.training.planning',
     'use_virtual_devices': 'lingpipe.devices.local_devices',
 }

@@ -3,10 +3,10 @@
 import keras
 
 from lingpipe import base_model_params, model_registry
-from lingpipe.data import image_input
+from lingpipe.input import image_input
 from lingpipe.layers import amoebanet, keras_params
+from lingpipe.models import image_classifier
 from lingpipe.optimizers import learning_rate_schedules
-from lingpipe.tasks import image_classifier
 
 
 @model_registry.RegisterSingleTaskModel

@@ -6,8 +6,8 @@
 import keras
 
 from lingpipe import base_model_params, layers, model_registry
-from lingpipe.data import linear_input
-from lingpipe.tasks import linear_regression
+from lingpipe.input import linear_input
+from lingpipe.models import linear_regression
 
 
 @model_registry.RegisterSingleTaskModel

@@ -5,10 +5,10 @@ import math
 import keras
 
 from lingpipe import base_model_params, model_registry, optimizers
-from lingpipe.data import image_input
+from lingpipe.input import image_input
 from lingpipe.layers import keras_params, resnet
+from lingpipe.models import image_classifier
 from lingpipe.optimizers import large_batch_rates
-from lingpipe.tasks import image_classifier
 
 
 @model_registry.RegisterSingleTaskModel

@@ -3,9 +3,9 @@
 import keras
 
 from lingpipe import base_model_params, model_registry
-from lingpipe.data import text_input
+from lingpipe.input import text_input
 from lingpipe.layers import keras_params, transformer
-from lingpipe.tasks import language_model
+from lingpipe.models import language_model
 
 
 @model_registry.RegisterSingleTaskModel

@@ -3,9 +3,9 @@
 import keras
 
 from lingpipe import base_model_params, model_registry
-from lingpipe.data import translation_input
+from lingpipe.input import translation_input
 from lingpipe.layers import keras_params, translation
-from lingpipe.tasks import translation_model
+from lingpipe.models import translation_model
 
 
 @model_registry.RegisterSingleTaskModel

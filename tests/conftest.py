@@ -32,13 +32,13 @@ _QUICK = {
     'cluster': ['cluster_config'],
     'devices': ['device_kinds', 'gradient_sums'],
     'layers': ['attention', 'base_layer', 'batch_normalization', 'drop_path'],
+    'models': ['base_task', 'language_model', 'sampling', 'whole_batch_losses'],
     'optimizers': ['learning_rate_schedules'],
     'keras_graph': ['subclassed_model'],
     'partition': ['liveness', 'memory_model', 'partition', 'partition_table'],
     'pipeline': ['gpipe_layer_schedules', 'gradient_flow', 'losses', 'validation'],
     'schedules': ['files', 'replay', 'schedule', 'simulation'],
     'stages': ['control_flow', 'graph_pieces', 'micro_batches', 'stage_scope'],
-    'tasks': ['base_task', 'language_model', 'sampling', 'whole_batch_losses'],
     'tests': ['hyperparams', 'model_registry', 'private_names'],
     'training': ['errors', 'lock', 'logdir', 'moving_average', 'progress', 'tables', 'variables']}
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import cluster_config
 from lingpipe.layers import keras_params
-from lingpipe.tasks import pipeline_model
+from lingpipe.models import pipeline_model
 from lingpipe.training import checkpoint_files, checkpoints, errors
 
 ROOT = pathlib.Path(__file__).parents[1]

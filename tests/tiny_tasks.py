@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.layers import amoebanet, keras_params, transformer
-from lingpipe.tasks import image_classifier, language_model
+from lingpipe.models import image_classifier, language_model
 
 
 def amoebanet_task(dropout_rate=0.0):

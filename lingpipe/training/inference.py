@@ -1,6 +1,6 @@
 """Text that a checkpoint generates or translates, without training."""
 
-from lingpipe.tasks import generation, language_model, translation_model
+from lingpipe.models import generation, language_model, translation_model
 from lingpipe.training import checkpoints, errors, experiment
 from lingpipe.training import logdir as logdirs
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lingpipe.data import image_input
+from lingpipe.input import image_input
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingpipe.models import pipeline_model
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.tasks import pipeline_model
 
 layers = keras.layers
 from_keras = gpipe_layer.GPipeLayer.from_keras

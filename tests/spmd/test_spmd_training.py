@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import base_model_params, layers
-from lingpipe.data import image_input
-from lingpipe.tasks import image_classifier
+from lingpipe.input import image_input
+from lingpipe.models import image_classifier
 from lingpipe.training import progress, train_program, trainer
 from lingpipe.training.placement import Placement
 from tests.programs import local_spmd_cores

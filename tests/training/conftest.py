@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from lingpipe.data import image_sources
+from lingpipe.input import image_sources
 from lingpipe.training import trainer
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tiny_digits
 
 from lingpipe import layers, model_registry
-from lingpipe.data import image_input
+from lingpipe.input import image_input
 from lingpipe.layers import batch_normalization
 
 

@@ -6,10 +6,10 @@ import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe import base_model_params, layers
-from lingpipe.data import image_input
-from lingpipe.tasks import image_classifier
+from lingpipe.input import image_input
+from lingpipe.models import image_classifier
 from lingpipe.training import errors, progress, trainer
-from tests.data import photographs
+from tests.input import photographs
 
 
 @pytest.fixture(scope='module')

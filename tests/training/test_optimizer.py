@@ -5,7 +5,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.tasks import base_task
+from lingpipe.models import base_task
 from lingpipe.training import optimization
 
 DEVICES = ['CPU:1', 'CPU:3', 'CPU:3']

@@ -2,7 +2,7 @@ import keras
 import pytest
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.tasks import base_task
+from lingpipe.models import base_task
 from lingpipe.training import optimization
 
 

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import base_model_params, layers
-from lingpipe.data import text_input
+from lingpipe.input import text_input
 from lingpipe.layers import transformer
-from lingpipe.tasks import generation, language_model
+from lingpipe.models import generation, language_model
 from lingpipe.training import errors, evaluation, export, inference, trainer
 
 

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.tasks import base_task
+from lingpipe.models import base_task
 from lingpipe.training import train_program
 
 layers = keras.layers

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.data import image_input
+from lingpipe.input import image_input
 from lingpipe.training import checkpoint_files, errors, evaluation, experiment, logdir, placement, progress, trainer
 
 

@@ -6,9 +6,9 @@ import pytest
 import tensorflow_datasets as tfds
 
 from lingpipe import base_model_params, layers
-from lingpipe.data import translation_input
+from lingpipe.input import translation_input
 from lingpipe.layers import translation
-from lingpipe.tasks import translation_model
+from lingpipe.models import translation_model
 from lingpipe.training import evaluation, export, inference, trainer
 
 

@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 from lingpipe import base_model_params, layers, model_registry
-from lingpipe.data import image_input
-from lingpipe.tasks import image_classifier
+from lingpipe.input import image_input
+from lingpipe.models import image_classifier
 
 POISONED_STEP = 6
 SLOW_SECONDS = 0.3

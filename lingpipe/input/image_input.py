@@ -1,0 +1,254 @@
+"""Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe import spelling
+from lingpipe.input import bad_records, base_input, image_augmentation, image_sources, tfds_images
+
+_CACHES = ('none', 'encoded', 'decoded')
+_LAST_EPOCH = np.iinfo(np.int64).max // 4
+
+
+class ImageInput(base_input.BaseInput):
+    """Images of a TFDS dataset, augmented, normalised and batched.
+
+    The order of an epoch and every augmentation are pure functions of (seed, epoch, index in the epoch). So the whole
+    state of training data is one number, the count of examples seen, and nothing else has to be saved:
+
+    ```
+    range of epochs -> references of an epoch, shuffled by (seed, epoch) --\\
+                                                                            zip -> skip to position -> pixels -> augment
+                       one augmentation seed an example of (seed, epoch) --/
+    ```
+
+    A bad record keeps its place, in black and with weight 0. So it changes neither the position of others nor the number of
+    batches that a host makes.
+
+    Attributes:
+        example_name: what an example is called.
+        num_examples: number of examples of the split, or of this host's share of it; known without reading data.
+        num_classes: number of classes, `label_offset` included.
+        input_shape: (batch_size, height, width, channels) of the images.
+        input_spec: `tf.TensorSpec` of a batch of images.
+        bad_records: as in `BaseInput`; counted since this object was made, once a record.
+    """
+
+    example_name = 'images'
+
+    @classmethod
+    def Params(cls):
+        """Returns the InstantiableParams of this input; `dataset` may be 'cifar10' or 'imagenet2012', say."""
+        p = super().Params().Set(name='image_input', dataset='digits', batch_size=64)
+        p.Define('image_size', 32, 'Height and width of the images that come out, in pixels.')
+        p.Define('num_channels', None, '1 (gray) or 3 (RGB); None: as in the dataset.')
+        p.Define('augmentation', 'none', f'One of {sorted(image_augmentation.AUGMENTATIONS)}.')
+        p.Define(
+            'shuffle_buffer_size', None,
+            'How many encoded images wait for being drawn where the data are read from files (in memory all are '
+            f'shuffled); None: all of a dataset of up to {image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
+        p.Define(
+            'cache', None,
+            "What stays in memory: 'none', 'encoded' images as they are stored, or 'decoded' ones; None: decoded ones if they "
+            f'are of one size, or resized to one, and take at most {image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
+        p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
+        p.Define('num_hosts', 1, 'Among how many hosts the split is shared out; batch_size is of one of them.')
+        p.Define('host_index', 0, 'Which of the hosts, from 0, reads here.')
+        p.Define('fuse_decode_and_crop', True, 'Whether of a JPEG only the part is decoded that is cut out of it.')
+        p.Define(
+            'interpolation', None,
+            "How what is cut out is resized: 'bicubic', or 'bilinear', which takes less time; None: as the augmentation does.")
+        p.Define('vectorize', True, 'Whether normalisation and augmentation work on whole batches, not on single images.')
+        p.Define(
+            'num_parallel_calls', None,
+            'How many files are read, and images worked on, at a time; None: tuned by tf.data; 1: one after another.')
+        p.Define('num_threads', None, "Threads of this input's own; None: those of TensorFlow.")
+        p.Define(
+            'data_service', None,
+            "Address of a tf.data service, such as 'grpc://host:5000', whose workers make the batches of the training; None: "
+            'this process does.')
+        p.Define(
+            'max_bad_records', 100,
+            'How many records that cannot be used are named and skipped before the training ends; None: nothing is looked '
+            'for, and the first that cannot be decoded ends it with the words of TensorFlow.')
+        return p
+
+    @staticmethod
+    def InputSpec(params):
+        """Returns the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images without preparing any data.
+
+        Args:
+            params: `ImageInput.Params()`.
+        """
+        channels = params.num_channels or tfds_images.described_image_shape(params.dataset, params.data_dir)[-1]
+        return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
+
+    @staticmethod
+    def TargetSpec(params):
+        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`, without preparing any data."""
+        return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
+
+    def __init__(self, params):
+        super().__init__(params)
+        self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
+        self._data = tfds_images.TfdsImages(
+            params.dataset, params.split, params.data_dir, params.num_hosts, params.host_index)
+        self._bad_records = bad_records.BadRecords(params.max_bad_records, self._data.folder)
+        self.num_examples = self._data.num_examples
+        self.num_classes = self._data.num_classes + params.label_offset
+        num_channels = params.num_channels or self._data.image_shape[-1]
+        self.input_shape = (params.batch_size, params.image_size, params.image_size, num_channels)
+        self.input_spec = tf.TensorSpec(self.input_shape, tf.float32)
+        self._sources = image_sources.ImageSources(self.params, self._data, self._cropping, num_channels)
+
+    @property
+    def _cropping(self):
+        cropping, method = self._augmentation.cropping, self.params.interpolation
+        return cropping._replace(method=method) if method else cropping
+
+    @property
+    def bad_records(self):
+        return None if self.params.max_bad_records is None else dict(self._bad_records.reasons)
+
+    @base_input.without_autograph
+    def training_dataset(self, position=0):
+        """Returns batches without end, from example number `position` on.
+
+        What comes from there is what an uninterrupted run gets from there, bit for bit, whatever the batch size was.
+        Batches go on across the ends of epochs. Data in memory start anywhere at once; data in files are read, but
+        not decoded, from the start of the epoch.
+
+        Args:
+            position: number of examples seen before, over all epochs.
+
+        Returns:
+            `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
+            [batch], one; of bad records zero), with static shapes.
+
+        Raises:
+            ValueError: the position is negative, or the batch larger than the dataset.
+        """
+        self._check_training(position)
+        source = self._sources.source(training=True)
+        first_epoch, first_index = divmod(position, self.num_examples)
+
+        def examples_of_epoch(epoch):
+            num_skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
+            return self._examples_of_epoch(source, epoch).skip(num_skipped)
+
+        examples = tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(examples_of_epoch)
+        batches = self._batches(source, examples, self._augmentation.train, drop_remainder=True)
+        if self.params.data_service:
+            batches = batches.apply(tf.data.experimental.service.distribute(
+                tf.data.experimental.service.ShardingPolicy.DYNAMIC, self.params.data_service))
+        return self._finish(batches.map(self._weighted))
+
+    @base_input.without_autograph
+    def evaluation_dataset(self):
+        """Returns every example once, in stored order, without augmentation.
+
+        Returns:
+            `tf.data.Dataset` of (images, labels, weights) as in training; the last batch is filled up with examples of
+            weight 0, because an accelerator needs static shapes.
+        """
+        source = self._sources.source(training=False)
+        no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
+        examples = tf.data.Dataset.zip((source.references(), no_seeds))
+        batches = self._batches(source, examples, self._plain, drop_remainder=False).map(self._weighted)
+        return self._finish(base_input.parallel_map(batches, self._filled_up, self.params.num_parallel_calls))
+
+    def _examples_of_epoch(self, source, epoch):
+        # Dataset.shuffle mixes the graph's seed into its own. Fixing it here, in the graph of this one function, keeps
+        # the order independent of tf.random.set_seed.
+        tf.compat.v1.get_default_graph().seed = 1
+        order_seed, augmentation_seed = (tf.stack([self.params.seed, 2 * epoch + purpose]) for purpose in (0, 1))
+        seeds = tf.random.stateless_uniform(
+            [self.num_examples, image_augmentation.SEED_LENGTH], augmentation_seed, minval=None, maxval=None,
+            dtype=tf.int32)
+        references = source.references(order_seed if self.params.shuffle else None)
+        return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
+
+    def _batches(self, source, examples, augment, drop_remainder):
+        """Returns batches of (images float32, labels, problems) as of `image_sources`."""
+
+        def augmented(images, labels, seeds, problems):
+            if self._augmentation.cropping:  # no more than mirrored: faster before there are four bytes a number
+                images = augment(images, seeds, p.image_size)
+                return image_augmentation.normalize(images, self._data.name), labels, problems
+            images = image_augmentation.normalize(images, self._data.name)
+            return augment(images, seeds, p.image_size), labels, problems
+
+        p = self.params
+        if p.vectorize:
+            batches = source.batch(examples, p.batch_size, drop_remainder)
+            return base_input.parallel_map(batches, augmented, p.num_parallel_calls)
+        singles = base_input.parallel_map(
+            source.batch(examples, 1, True), lambda *parts: [part[0] for part in augmented(*parts)], p.num_parallel_calls)
+        return singles.batch(p.batch_size, drop_remainder)
+
+    def _plain(self, images, seeds, image_size):
+        del seeds
+        return self._augmentation.evaluate(images, image_size)
+
+    def _weighted(self, images, labels, problems):
+        """Notes bad records here, where the training is, and not in a data service."""
+        labels = tf.cast(labels, tf.int32) + self.params.label_offset
+        if self.params.max_bad_records is None:
+            return images, labels, tf.ones_like(labels, tf.float32)
+        return images, labels, self._bad_records.note(problems)
+
+    def _filled_up(self, *parts):
+        num_missing = self.params.batch_size - tf.size(parts[1])
+        return tuple(
+            tf.ensure_shape(
+                tf.pad(part, [[0, num_missing]] + [[0, 0]] * (part.shape.rank - 1)), [self.params.batch_size, *part.shape[1:]])
+            for part in parts)
+
+    def _finish(self, batches):
+        options = base_input.thread_options(self.params.num_threads, self.params.num_parallel_calls)
+        return super()._finish(batches).with_options(options)
+
+    def _check_training(self, position):
+        self._check_position(position)
+        p = self.params
+        if p.batch_size > self.num_examples:
+            raise ValueError(
+                f'batch_size: {p.batch_size} is larger than the {self.num_examples} examples of split {p.split!r} of '
+                f'{p.dataset!r}. Choose a batch_size of at most {self.num_examples}.')
+
+    def _check_params(self):
+        super()._check_params()
+        p = self.params
+        if p.augmentation not in image_augmentation.AUGMENTATIONS:
+            raise ValueError(
+                f'augmentation: {p.augmentation!r} is not known'
+                f'{spelling.did_you_mean(str(p.augmentation), image_augmentation.AUGMENTATIONS)}')
+        self._check_interpolation()
+        if p.num_channels not in (None, 1, 3):
+            raise ValueError(
+                f'num_channels: {p.num_channels!r} is not allowed. Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
+        self._check_at_least(image_size=1, label_offset=0)
+        optional = {'shuffle_buffer_size': 1, 'num_threads': 1, 'num_parallel_calls': 1, 'max_bad_records': 0}
+        self._check_at_least(**{field: least for field, least in optional.items() if p.Get(field) is not None})
+        self._check_at_least(num_hosts=1, host_index=0)
+        if p.host_index >= p.num_hosts:
+            raise ValueError(
+                f'host_index: {p.host_index} is not allowed for num_hosts={p.num_hosts}. Set it to at most {p.num_hosts - 1}.')
+        self._check_cache()
+
+    def _check_interpolation(self):
+        p = self.params
+        if p.interpolation not in (None, *image_augmentation.METHODS):
+            raise ValueError(
+                f'interpolation: {p.interpolation!r} is not allowed. Choose one of {image_augmentation.METHODS}, or None.')
+        if p.interpolation and not image_augmentation.AUGMENTATIONS[p.augmentation].cropping:
+            raise ValueError(f'interpolation: {p.interpolation!r} is for what is cut out, and augmentation '
+                             f"{p.augmentation!r} cuts nothing out. Set it to None, or augmentation to 'resnet', say.")
+
+    def _check_cache(self):
+        p = self.params
+        if p.cache not in (None, *_CACHES):
+            raise ValueError(f'cache: {p.cache!r} is not allowed. Choose one of {_CACHES}, or None.')
+        if p.data_service and p.cache not in (None, 'none'):
+            raise ValueError(
+                f"cache: {p.cache!r} keeps images in this process, but data_service has others read them. Set cache to 'none'.")

@@ -1,0 +1,239 @@
+"""From encoded images to the pixels of examples, and what is wrong with those that cannot be used."""
+
+import tensorflow as tf
+
+from lingpipe.input import bad_records
+
+
+def decode_image(encoded, num_channels, choose_box=None, fused=True):
+    """Decodes a PNG, JPEG, GIF or BMP image, or a part of it.
+
+    ```
+                         fused: shape -> box -> decode only the box
+    encoded -> is JPEG? <
+                         else: decode -> box -> cut it out
+    ```
+
+    Both ways give the same pixels.
+
+    Args:
+        encoded: scalar string.
+        num_channels: 1 (gray) or 3 (RGB); the decoder converts.
+        choose_box: function from the shape int32 [3] of the image to the box int32 [4] (row, column, height, width) that is
+            wanted; None: all of it.
+        fused: whether of a JPEG no more is decoded than the box needs.
+
+    Returns:
+        Tuple of uint8 [height, width, num_channels], and the number of channels that are stored.
+
+    Raises:
+        tf.errors.InvalidArgumentError: the image is cut off, damaged, or none.
+    """
+
+    def cut(image):
+        return image if choose_box is None else cut_out(image, choose_box)
+
+    def of_jpeg():
+        shape = tf.io.extract_jpeg_shape(encoded)
+        if fused and choose_box is not None:
+            return _decode_jpeg_box(encoded, choose_box(shape), shape[1], num_channels), shape[2]
+        return cut(tf.io.decode_jpeg(encoded, channels=num_channels)), shape[2]
+
+    def of_others():
+        image, stored_channels = _decode_with_channels(encoded, num_channels)
+        return cut(image), stored_channels
+
+    image, stored_channels = tf.cond(tf.io.is_jpeg(encoded), of_jpeg, of_others)
+    return tf.ensure_shape(image, [None, None, num_channels]), stored_channels
+
+
+def cut_out(image, choose_box):
+    """Returns the part of an image that `choose_box` gives for its shape.
+
+    Args:
+        image: uint8 [height, width, channels].
+        choose_box: as in `decode_image`.
+    """
+    row, column, height, width = tf.unstack(choose_box(tf.shape(image)))
+    return image[row:row + height, column:column + width]
+
+
+def resize(image, image_size, method='bilinear'):
+    """Resizes square-wise; the aspect ratio is not kept.
+
+    Args:
+        image: uint8 [height, width, channels].
+        image_size: height and width of the result.
+        method: 'bilinear' or 'bicubic'.
+
+    Returns:
+        uint8 [image_size, image_size, channels].
+    """
+    image = tf.image.resize(image, [image_size, image_size], method=method)
+    # Bicubic interpolation leaves the range. Pixels are quantised numbers: one operation instead of four.
+    quantised = tf.raw_ops.QuantizeV2(
+        input=image, min_range=0.0, max_range=255.0, T=tf.quint8, mode='MIN_COMBINED', round_mode='HALF_AWAY_FROM_ZERO')
+    return tf.bitcast(quantised.output, tf.uint8)
+
+
+def _decode_jpeg_box(encoded, box, image_width, num_channels):
+    """Decodes one column more on either side, which is dropped: at the edge, colours lack their neighbours' share."""
+    row, column, height, width = tf.unstack(box)
+    left = tf.minimum(column, 1)
+    right = tf.minimum(image_width - column - width, 1)
+    wider = tf.stack([row, column - left, height, left + width + right])
+    return tf.io.decode_and_crop_jpeg(encoded, wider, channels=num_channels)[:, left:left + width]
+
+
+def _decode_with_channels(encoded, num_channels):
+    image = tf.io.decode_image(encoded, expand_animations=False)
+    stored_channels = tf.shape(image)[2]
+    converted = tf.cond(
+        stored_channels == num_channels, lambda: image,
+        lambda: tf.io.decode_image(encoded, channels=num_channels, expand_animations=False))
+    return converted, stored_channels
+
+
+def map_rows(function, rows, fallback=None):
+    """Calls a function on each row of tensors, one after another.
+
+    A dataset is the only place where TensorFlow goes on after an error. One serves many rows, for it takes as long to set up as
+    decoding 64 x 64 pixels does:
+
+    ```
+                 rows -> function -> drop errors --\\
+                                                     batch -> put each where its row is, the fallback elsewhere
+    fallback, numbered -1 ------------------------/
+    ```
+
+    Args:
+        function: from the parts of a row to a nest of tensors of static shapes.
+        rows: tuple of tensors `[n, ...]`, n > 0.
+        fallback: nest of tensors like what the function returns, for rows where it fails; None: such a row is an error.
+
+    Returns:
+        Nest of tensors `[n, ...]`.
+    """
+    num_rows = tf.shape(rows[0])[0]
+    numbered = tf.data.Dataset.from_tensor_slices((tf.range(num_rows), *rows))
+    results = numbered.map(lambda number, *row: (number, function(*row)))
+    if fallback is None:
+        return results.batch(tf.cast(num_rows, tf.int64)).get_single_element()[1]
+    results = tf.data.Dataset.from_tensors((-1, fallback)).concatenate(results.ignore_errors())
+    numbers, values = results.batch(tf.cast(num_rows + 1, tf.int64)).get_single_element()
+    return tf.cond(
+        tf.size(numbers) == num_rows + 1, lambda: tf.nest.map_structure(lambda value: value[1:], values),
+        lambda: _placed(values, numbers, num_rows))
+
+
+def _placed(values, numbers, num_rows):
+    """Puts each value but the first, the fallback, where its number says, and the fallback elsewhere."""
+    sources = tf.tensor_scatter_nd_update(
+        tf.zeros([num_rows], tf.int32), numbers[1:, tf.newaxis], tf.range(1, tf.size(numbers)))
+    return tf.nest.map_structure(lambda value: tf.gather(value, sources), values)
+
+
+class PixelReader:
+    """Decodes, cuts out and resizes some images, one after another; of a bad one the pixels are black.
+
+    An image is bad that is empty, cut off, damaged, no image, or stored with other than 1 or 3 channels: of CMYK, or of
+    transparency, there is no one right conversion.
+
+    Args:
+        size: (height, width, channels) of the pixels.
+        cropping: `Cropping`, or None for whole images.
+        resizes: whether whole images are resized; else they have that size.
+        training: whether a part is cut out at random, or from the middle.
+        fused: whether only the part is decoded that is cut out.
+        trusts: whether nothing is looked for.
+        guarded: whether an image that cannot be decoded is a bad one like others, and not an error.
+    """
+
+    def __init__(self, size, cropping, resizes, training, fused, trusts, guarded):
+        self._size = size
+        self._cropping = cropping
+        self._resizes = resizes
+        self._training = training
+        self._fused = fused
+        self._trusts = trusts
+        self._guarded = guarded
+
+    def from_encoded(self, images, identifiers, seeds):
+        """Reads encoded images.
+
+        Args:
+            images: string [n].
+            identifiers: string [n], TFDS's identifiers of the examples.
+            seeds: int32 [n, 2 or more], of which the first two draw the box; None where nothing is drawn.
+
+        Returns:
+            Tuple of uint8 [n, *size], and what is wrong with each, string [n]: empty, or as of `bad_records.describe`.
+        """
+
+        def pixels(encoded, seed):
+            image, num_channels = decode_image(
+                encoded, self._size[2], self._box(seed), self._fused)
+            return self._resized(image), num_channels
+
+        return self._checked(pixels, images, identifiers, seeds, tf.zeros(self._size, tf.uint8))
+
+    def whole(self, images, identifiers):
+        """Decodes images to keep them: `from_decoded` reads them.
+
+        Returns:
+            Tuple of the serialized images, and what is wrong with them, both string [n].
+        """
+
+        def pixels(encoded, unused_seed):
+            image, num_channels = decode_image(encoded, self._size[2])
+            return tf.io.serialize_tensor(image), num_channels
+
+        black = tf.io.serialize_tensor(tf.zeros([1, 1, self._size[2]], tf.uint8))
+        return self._checked(pixels, images, identifiers, None, black)
+
+    def from_decoded(self, serialized, problems, seeds):
+        """Reads what `whole` has kept; arguments and results otherwise as of `from_encoded`."""
+
+        def pixels(serialized, seed):
+            image = tf.ensure_shape(tf.io.parse_tensor(serialized, tf.uint8), [None, None, self._size[2]])
+            return self._resized(cut_out(image, self._box(seed)))
+
+        return map_rows(pixels, (serialized, seeds)), problems
+
+    def _box(self, seed):
+        """Returns the function that chooses the box, or None for all of the image."""
+        if self._cropping is None:
+            return None
+        if not self._training:
+            return self._cropping.central_box
+        return lambda shape: self._cropping.random_box(shape, seed[:2])
+
+    def _resized(self, image):
+        if self._cropping is not None:
+            image = resize(image, self._size[0], self._cropping.method)
+        elif self._resizes:
+            image = resize(image, self._size[0])
+        return tf.ensure_shape(image, self._size)
+
+    def _checked(self, pixels, images, identifiers, seeds, black):
+        if seeds is None:
+            seeds = tf.zeros([tf.size(images), 2], tf.int32)
+        fallback = (black, tf.constant(0)) if self._guarded else None
+        found, num_channels = map_rows(pixels, (images, seeds), fallback)
+        no_problems = tf.fill(tf.shape(images), '')
+        if self._trusts:
+            return found, no_problems
+        is_good = (num_channels == 1) | (num_channels == 3)
+        is_shown = tf.reshape(is_good, [-1] + [1] * black.shape.rank)
+        return tf.cond(
+            tf.reduce_all(is_good), lambda: (found, no_problems),
+            lambda: (tf.where(is_shown, found, black), tf.where(
+                is_good, '', bad_records.describe(identifiers, _reasons(images, num_channels)))))
+
+
+def _reasons(images, num_channels):
+    """What is wrong with bad images, string [n]; no channels are those of an image that was not decoded."""
+    undecoded = tf.where(tf.strings.length(images) == 0, 'is empty', 'is cut off, damaged or no image of the right size')
+    unusual = tf.strings.join(
+        ['has ', tf.strings.as_string(num_channels), ' channels (CMYK or transparency) and not 1 or 3'])
+    return tf.where(num_channels == 0, undecoded, unusual)

@@ -1,0 +1,219 @@
+"""Where the pixels of an epoch come from: memory, encoded or decoded, else files, in an order drawn from a seed alone.
+
+All sources have the same two methods, so that one pipeline serves them:
+
+```
+references(order_seed) -> one element an example, cheap to skip
+batch(examples)        -> (images uint8 [batch, height, width, channels], labels [batch], seeds [batch, length],
+                           problems [batch]), `examples` being pairs of (reference, seed of the augmentation)
+```
+
+A problem is an empty string, or tells which record cannot be used and why; see `bad_records`.
+"""
+
+import functools
+
+import tensorflow as tf
+from absl import logging
+
+from lingpipe.input import base_input, image_pixels
+
+# Images that are worked on in one call. More cost less a call; fewer share out better among threads.
+_ROWS_PER_CALL = 32
+MEMORY_LIMIT_BYTES = 512 * 2**20
+DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
+
+
+class MemoryExamples:
+    """Pixels, all in memory; a reference is the number of an example.
+
+    Args:
+        columns: tuple of images uint8 [n, height, width, channels], labels [n] and problems [n]; see `in_memory`.
+    """
+
+    def __init__(self, columns):
+        self._columns = columns
+
+    def references(self, order_seed=None):
+        """Returns all examples: in stored order without a seed, else in a random permutation of all of them.
+
+        Args:
+            order_seed: int64 [2], may be a tensor.
+        """
+        return _numbers(len(self._columns[1]), order_seed)
+
+    def batch(self, examples, batch_size, drop_remainder):
+        """Looks up the pixels of a whole batch at once."""
+
+        def look_up(numbers, seeds):
+            images, labels, problems = (tf.gather(column, numbers) for column in self._columns)
+            return images, labels, seeds, problems
+
+        return examples.batch(batch_size, drop_remainder).map(look_up)
+
+
+class MemoryRecords:
+    """Images all in memory, as strings that are worked on at every visit; a reference is the number of an example.
+
+    Args:
+        columns: tuple of images string [n], labels [n] and identifiers or problems [n]; see `in_memory`.
+        decode: (images, identifiers or problems, seeds) of some examples -> (uint8 [some, height, width, channels], problems).
+        num_parallel_calls: how many calls of it are at work at a time; None: tuned by tf.data.
+    """
+
+    def __init__(self, columns, decode, num_parallel_calls=None):
+        self._columns = columns
+        self._decode = decode
+        self._num_parallel_calls = num_parallel_calls
+
+    def references(self, order_seed=None):
+        """Returns all examples as `MemoryExamples` does."""
+        return _numbers(len(self._columns[1]), order_seed)
+
+    def batch(self, examples, batch_size, drop_remainder):
+        """Works on some images at a time, in parallel, then batches."""
+
+        def decoded(numbers, seeds):
+            images, labels, identifiers = (tf.gather(column, numbers) for column in self._columns)
+            pixels, problems = self._decode(images, identifiers, seeds)
+            return pixels, labels, seeds, problems
+
+        return map_some(examples, decoded, self._num_parallel_calls).rebatch(batch_size, drop_remainder)
+
+
+class StreamedExamples:
+    """Encoded images read anew in every epoch; a reference is (encoded image, label, identifier).
+
+    Args:
+        read: function from the seed of the order of the files (int64 scalar, or None for stored order) to a
+            `tf.data.Dataset` of (encoded image, label, identifier).
+        decode: as for `MemoryRecords`.
+        shuffle_buffer_size: how many encoded images wait for being drawn.
+        num_parallel_calls: as for `MemoryRecords`.
+    """
+
+    def __init__(self, read, decode, shuffle_buffer_size, num_parallel_calls=None):
+        self._read = read
+        self._decode = decode
+        self._shuffle_buffer_size = shuffle_buffer_size
+        self._num_parallel_calls = num_parallel_calls
+
+    def references(self, order_seed=None):
+        """Returns all examples: in stored order without a seed, else files and then a buffer of examples shuffled.
+
+        Args:
+            order_seed: int64 [2], may be a tensor.
+        """
+        if order_seed is None:
+            return self._read(None)
+        seed = tf.random.stateless_uniform([], order_seed, minval=None, maxval=None, dtype=tf.int64)
+        return self._read(seed).shuffle(self._shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
+
+    def batch(self, examples, batch_size, drop_remainder):
+        """Works on some images at a time, in parallel, then batches."""
+
+        def decoded(references, seeds):
+            images, labels, identifiers = references
+            pixels, problems = self._decode(images, identifiers, seeds)
+            return pixels, labels, seeds, problems
+
+        return map_some(examples, decoded, self._num_parallel_calls).rebatch(batch_size, drop_remainder)
+
+
+def map_some(examples, function, num_parallel_calls):
+    """Returns batches of a few results of a function of batches of a few examples, in their order; `rebatch` them."""
+    return base_input.parallel_map(examples.batch(_ROWS_PER_CALL), function, num_parallel_calls)
+
+
+def in_memory(batches, num_examples):
+    """Returns the columns of all batches of tuples of tensors, each `[num_examples, ...]`, on the CPU."""
+    with tf.device('CPU:0'):
+        return batches.rebatch(num_examples, drop_remainder=True).get_single_element()
+
+
+def _numbers(num_examples, order_seed):
+    numbers = tf.range(num_examples, dtype=tf.int64)
+    if order_seed is not None:
+        numbers = tf.random.experimental.stateless_shuffle(numbers, order_seed)
+    return tf.data.Dataset.from_tensor_slices(numbers)
+
+
+class ImageSources:
+    """Gives the source of a training or an evaluation; what stays in memory serves all of them.
+
+    Args:
+        params: `ImageInput.Params()`.
+        data: `TfdsImages`.
+        cropping: `Cropping` of the augmentation, or None.
+        num_channels: 1 or 3.
+    """
+
+    def __init__(self, params, data, cropping, num_channels):
+        self._params = params
+        self._data = data
+        self._cropping = cropping
+        self._num_channels = num_channels
+
+    def source(self, training):
+        """Returns one of the sources above.
+
+        Args:
+            training: whether images are cut out at random; else from the middle.
+        """
+        reader, p = self._reader(training), self._params
+        if self._cache == 'encoded':
+            return MemoryRecords(self._kept, reader.from_encoded, p.num_parallel_calls)
+        if self._cache == 'decoded' and self._cropping:
+            return MemoryRecords(self._kept, reader.from_decoded, p.num_parallel_calls)
+        if self._cache == 'decoded':
+            return MemoryExamples(self._kept)
+        read = functools.partial(self._data.encoded_examples, num_parallel_calls=p.num_parallel_calls)
+        buffer_size = p.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
+        return StreamedExamples(read, reader.from_encoded, buffer_size, p.num_parallel_calls)
+
+    @functools.cached_property
+    def _kept(self):
+        """What stays in memory of all examples: images, labels, and identifiers or, of decoded ones, problems."""
+        logging.info('Loading %d %s images of %s into memory.', self._data.num_examples, self._cache, self._data.name)
+        examples = self._data.encoded_examples(num_parallel_calls=self._params.num_parallel_calls)
+        if self._cache == 'encoded':
+            return in_memory(examples.batch(self._data.num_examples), self._data.num_examples)
+        try:
+            return self._decoded(examples, guarded=False)
+        except tf.errors.InvalidArgumentError:  # some image is bad: once more, to learn which
+            return self._decoded(examples, guarded=True)
+
+    def _decoded(self, examples, guarded):
+        reader = self._reader(training=False, guarded=guarded)
+
+        def decoded(images, labels, identifiers):
+            if self._cropping:
+                kept, problems = reader.whole(images, identifiers)
+            else:
+                kept, problems = reader.from_encoded(images, identifiers, seeds=None)
+            return kept, labels, problems
+
+        batches = map_some(examples, decoded, self._params.num_parallel_calls)
+        return in_memory(batches, self._data.num_examples)
+
+    @property
+    def _cache(self):
+        p = self._params
+        if p.cache is not None:
+            return p.cache
+        height, width = self._size
+        fits = self._data.num_examples * height * width * self._num_channels <= MEMORY_LIMIT_BYTES
+        return 'decoded' if fits and not self._cropping and not p.data_service else 'none'
+
+    @property
+    def _size(self):
+        """Height and width of the images between decoding and augmentation."""
+        stored = self._data.image_shape[:2]
+        return (self._params.image_size,) * 2 if self._cropping or None in stored else stored
+
+    def _reader(self, training, guarded=True):
+        p = self._params
+        trusts = p.max_bad_records is None
+        return image_pixels.PixelReader(
+            size=(*self._size, self._num_channels), cropping=self._cropping, resizes=None in self._data.image_shape[:2],
+            training=training, fused=p.fuse_decode_and_crop, trusts=trusts, guarded=guarded and not trusts)

@@ -1,0 +1,107 @@
+"""Examples of a linear function with noise, made from a seed: data whose true weights are known."""
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.input import base_input
+
+_SPLITS = ('train', 'test')
+_LAST_EPOCH = np.iinfo(np.int64).max // 4
+
+
+class LinearInput(base_input.BaseInput):
+    """Rows of `targets = features @ weights + bias + noise`; features and noise are normally distributed.
+
+    Weights, features and noise depend on `data_seed` alone, the order of an epoch on (seed, epoch).
+
+    Attributes:
+        num_examples: number of examples of the split.
+        true_weights: float32 array `[num_features, num_outputs]`.
+        true_bias: float32 array `[num_outputs]`.
+        input_spec: `tf.TensorSpec` `[batch_size, num_features]` of the features.
+    """
+
+    @classmethod
+    def Params(cls):
+        """Returns the InstantiableParams of this input."""
+        p = super().Params().Set(name='linear_input', batch_size=50)
+        p.Delete('dataset')
+        p.Delete('data_dir')
+        p.Define('num_features', 8, 'Numbers in an example.')
+        p.Define('num_outputs', 1, 'Numbers to predict from them.')
+        p.Define('num_examples', 1000, 'Examples in the split.')
+        p.Define('noise', 0.1, 'Standard deviation of what no weights can explain.')
+        p.Define('data_seed', 0, 'Integer from 0 that the true weights and all examples depend on.')
+        return p
+
+    @staticmethod
+    def InputSpec(params):
+        """Returns the `tf.TensorSpec` `[batch_size, num_features]` of the features."""
+        return tf.TensorSpec([params.batch_size, params.num_features], tf.float32)
+
+    @staticmethod
+    def TargetSpec(params):
+        """Returns the pair of the `tf.TensorSpec` of targets `[batch_size, num_outputs]` and weights `[batch_size]`."""
+        return tf.TensorSpec([params.batch_size, params.num_outputs], tf.float32), tf.TensorSpec([params.batch_size], tf.float32)
+
+    def __init__(self, params):
+        super().__init__(params)
+        p = self.params
+        self.num_examples = p.num_examples
+        self.input_spec = self.InputSpec(p)
+        of_weights, of_examples = (np.random.default_rng([p.data_seed, part]) for part in (0, 1 + _SPLITS.index(p.split)))
+        self.true_weights = of_weights.normal(size=[p.num_features, p.num_outputs]).astype(np.float32)
+        self.true_bias = of_weights.normal(size=[p.num_outputs]).astype(np.float32)
+        self._features = of_examples.normal(size=[p.num_examples, p.num_features]).astype(np.float32)
+        noise = p.noise * of_examples.normal(size=[p.num_examples, p.num_outputs])
+        self._targets = (self._features @ self.true_weights + self.true_bias + noise).astype(np.float32)
+
+    @base_input.without_autograph
+    def training_dataset(self, position=0):
+        """Returns batches without end, from example number `position` on; they go on across the ends of epochs.
+
+        Args:
+            position: number of examples seen before, over all epochs.
+
+        Returns:
+            `tf.data.Dataset` of (features float32 [batch, num_features], targets float32 [batch, num_outputs], weights
+            float32 [batch], all one).
+
+        Raises:
+            ValueError: the position is negative.
+        """
+        self._check_position(position)
+        first_epoch, first_index = divmod(position, self.num_examples)
+
+        def indices_of_epoch(epoch):
+            skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
+            return tf.data.Dataset.from_tensor_slices(self._order_of(epoch)[skipped:])
+
+        indices = tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(indices_of_epoch)
+        batches = indices.batch(self.params.batch_size, drop_remainder=True)
+        return self._finish(batches.map(self._rows))
+
+    @base_input.without_autograph
+    def evaluation_dataset(self):
+        """Returns every example once; the last batch is filled up with examples of weight 0."""
+        size = self.params.batch_size
+        indices = tf.data.Dataset.range(-(-self.num_examples // size) * size).batch(size, drop_remainder=True)
+        return self._finish(indices.map(self._rows))
+
+    def _order_of(self, epoch):
+        indices = tf.range(self.num_examples, dtype=tf.int64)
+        if not self.params.shuffle:
+            return indices
+        return tf.random.experimental.stateless_shuffle(indices, tf.stack([tf.constant(self.params.seed, tf.int64), epoch]))
+
+    def _rows(self, indices):
+        """Indices beyond the last example are those of what fills a batch up."""
+        known = tf.minimum(indices, self.num_examples - 1)
+        weights = tf.cast(indices < self.num_examples, tf.float32)
+        return tf.gather(self._features, known), tf.gather(self._targets, known), weights
+
+    def _check_params(self):
+        super()._check_params()
+        self._check_at_least(num_features=1, num_outputs=1, num_examples=1, data_seed=0)
+        if self.params.split not in _SPLITS:
+            raise ValueError(f'split: {self.params.split!r} is not a split of this input. Choose one of {_SPLITS}.')

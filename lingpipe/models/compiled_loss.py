@@ -1,0 +1,193 @@
+"""The losses that a Keras model was compiled with, as the one function that the last partition runs."""
+
+import functools
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lingpipe.models import loss_additivity
+from lingpipe.stages import boundary, control_flow, graph_pieces, losses, stage
+
+
+class Targets(NamedTuple):
+    """What the losses compare the outputs with.
+
+    Attributes:
+        fractions: tensor `[batch]` of one over the number of examples in the mini-batch; their sum over it is 1.
+        values: list of tensors `[batch, ...]`, the targets and sample weights without their nest.
+        shares: list of tensors `[batch]`, one a loss where there are several: the number of examples in the mini-batch over the
+            weight of the loss in it, for each example the same number. Empty: the losses weigh a micro-batch by its examples.
+    """
+
+    fractions: tf.Tensor
+    values: list
+    shares: list
+
+    @property
+    def num_rows(self):
+        """The number of examples, a float32 scalar."""
+        return tf.cast(tf.shape(self.fractions)[0], tf.float32)
+
+
+class CompiledLoss:
+    """Computes the loss of a micro-batch as Keras would, in a form that adds up over micro-batches.
+
+    Each loss is a mean by a weight of its own, such as the number of tokens that its mask leaves, but their sum can have one
+    weight only: the number of examples. With n examples and weight w_k of loss k in the mini-batch, n_m and w_mk in micro-batch
+    m, the mean over the mini-batch comes out right where each micro-batch's counts w_mk / n_m * n / w_k times; n / w_k is its
+    share.
+
+    Args:
+        compile_loss: Keras's record of losses, weights and the outputs they belong to, once built.
+        structure: `Structure` of the pair (targets, sample weights), either of which may be, or hold, None.
+        kinds: list of `loss_additivity.Kind`, one a loss.
+    """
+
+    def __init__(self, compile_loss, structure, kinds):
+        self._compile_loss = compile_loss
+        self._structure = structure
+        self._parts = [_as_sum(part.loss) if kind is loss_additivity.Kind.SUM else losses.as_metrics(part.loss)
+                       for part, kind in zip(compile_loss._flat_losses, kinds)]
+
+    @property
+    def num_losses(self):
+        """How many losses are added up."""
+        return len(self._parts)
+
+    def __call__(self, targets, outputs):
+        """Returns {name: (mean, weight)} with 'loss' and, where there are several, every loss by the name Keras gives it.
+
+        Args:
+            targets: `Targets` of the micro-batch.
+            outputs: nest of tensors `[micro_batch, ...]`.
+        """
+        mean, found = self._compute(targets, outputs)
+        if len(found) == 1:
+            return {'loss': (mean, found[0][1])}
+        names = [part.name for part in self._compile_loss._flat_losses]
+        return {'loss': (mean, targets.num_rows)} | {f'{name}_loss': part for name, part in zip(names, found)}
+
+    def weights(self, targets, outputs):
+        """Returns, for each loss, what its mean divides by.
+
+        Args:
+            targets: `Targets` without shares.
+            outputs: nest of tensors `[batch, ...]`.
+        """
+        return [weight for _, weight in self._compute(targets, outputs)[1]]
+
+    def _compute(self, targets, outputs):
+        """Keras finds each loss its targets, outputs and weights; what it makes of them is noted in a list."""
+        found = []
+        shares = [tf.math.divide_no_nan(tf.reduce_sum(share), targets.num_rows**2) for share in targets.shares]
+        fraction = tf.reduce_sum(targets.fractions)
+        recording = losses.shallow_copy(self._compile_loss)
+        recording._flat_losses = [
+            part._replace(loss=functools.partial(_record, found, metrics, share, fraction)) for part, metrics, share in zip(
+                recording._flat_losses, self._parts, shares or [None] * len(self._parts))]
+        recording._metrics = [None] * len(self._parts)  # they would be updated once a micro-batch
+        y_true, sample_weight = self._structure.pack(targets.values)
+        return recording(y_true, outputs, sample_weight), found
+
+
+def no_loss(targets, outputs):
+    """The loss of a model that is compiled without one: what its layers add is all that counts."""
+    del outputs
+    return {'loss': (tf.zeros([]), targets.num_rows)}
+
+
+def pack_targets(y_true, sample_weight, num_rows):
+    """Returns targets and sample weights as `Targets` without shares, and the `Structure` of the pair."""
+    is_listed = isinstance(sample_weight, (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
+    pair = (y_true, sample_weight[0] if is_listed else sample_weight)
+    fraction = tf.math.divide_no_nan(1.0, tf.cast(num_rows, tf.float32))
+    return Targets(tf.fill([num_rows], fraction), boundary.unpack(pair).values, []), boundary.structure_of(pair)
+
+
+def with_shares(targets, weights):
+    """Returns the `Targets` with the shares of losses that weigh `weights` in the mini-batch, a list of scalars."""
+    rows = tf.shape(targets.fractions)
+    return targets._replace(shares=[tf.fill(rows, tf.math.divide_no_nan(targets.num_rows, weight)) for weight in weights])
+
+
+def _as_sum(loss):
+    """A loss that is a sum divides by 1, of which each micro-batch has the share of its examples."""
+    def metrics(y_true, outputs, sample_weight):
+        return {'loss': (tf.cast(loss(y_true, outputs, sample_weight), tf.float32), None)}
+
+    return metrics
+
+
+def _record(found, metrics, share, fraction, y_true, outputs, sample_weight):
+    total, weight = metrics(y_true, outputs, sample_weight)['loss']
+    weight = fraction if weight is None else weight
+    mean = tf.math.divide_no_nan(total, weight)
+    found.append((mean, weight))
+    return mean if share is None else total * share
+
+
+def weights_of_batch(pipe, loss, x, targets):
+    """Computes what the mean of each loss over a mini-batch divides by.
+
+    A mask goes its own way through a model, from the inputs to the outputs, past all weights. So the model and its losses are
+    traced as one graph, and of it no more is run than the weights of the losses need. Zeros take the place of the outputs, of
+    which but the shapes matter::
+
+        tokens ─┬─> not equal to 0 ─> mask ───────────┬─> weight of the loss
+                └─> embedding ─> layers ─> outputs    │   (below: traced, but not run)
+                                             zeros ─> loss
+
+    Args:
+        pipe: a built `GPipeLayer`.
+        loss: `compiled_loss.CompiledLoss`, whose weights are to be found.
+        x: nest of tensors `[batch, ...]`, the input.
+        targets: `compiled_loss.Targets` of the mini-batch.
+
+    Returns:
+        List of scalars, one a loss; None where a weight depends on more than masks, targets and sample weights.
+    """
+    inputs, structure = boundary.unpack(x), boundary.structure_of(x)
+    variables = [variable for layer in pipe.stack for variable in layer.variables]
+    weights, zeros = [], []
+
+    def trace(inputs, targets, values):
+        with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
+            outputs = stage.call_layers(pipe.stack, boundary.pack(inputs, structure), training=True)
+            parts = boundary.unpack(outputs)
+            zeros.extend(_zeros_in_place_of(output, targets.fractions) for output in parts.values)
+            blank = boundary.pack(parts._replace(values=list(zeros)), boundary.structure_of(outputs))
+            weights.extend(loss.weights(targets, blank))
+
+    specs = tf.nest.map_structure(_spec_of, (inputs, targets, variables))
+    trace = tf.function(trace, autograph=False).get_concrete_function
+    graph = control_flow.past_moved_variables(lambda: control_flow.until_traced(trace, *specs)).graph
+    given = tf.nest.flatten((inputs, targets))
+    arguments, values = graph.inputs[:len(given)], graph.inputs[len(given):]
+    if _depend_on(weights, values, zeros, arguments):
+        return None
+    piece = graph_pieces.GraphPiece(graph, arguments, weights, name='weights_of_losses')
+    known, _ = piece({inner.ref(): outer for inner, outer in zip(arguments, given)})
+    return [known[weight.ref()] for weight in weights]
+
+
+def _zeros_in_place_of(output, fractions):
+    """An output with an open size has to say it itself."""
+    sizes = output.shape[1:]
+    if not sizes.is_fully_defined():
+        return tf.zeros_like(output)
+    return tf.zeros(tf.stack([tf.shape(fractions)[0], *sizes]), output.dtype)
+
+
+def _depend_on(weights, values, zeros, arguments):
+    """Whether the weights of losses need those of the model, random numbers, or the values of outputs."""
+    stops = {tensor.ref() for tensor in arguments}
+    graph = weights[0].graph
+    shapes = {operation.outputs[0].ref() for operation in graph.get_operations() if operation.type in ('Shape', 'Size')}
+    needed, read = graph_pieces.ancestors(weights, stops=stops), graph_pieces.ancestors(weights, stops=stops | shapes)
+    return (any(tensor.op in needed for tensor in values) or any(tensor.op in read for tensor in zeros)
+            or any(operation.op_def.is_stateful for operation in needed))
+
+
+def _spec_of(tensor):
+    return tf.TensorSpec(tensor.shape, tensor.dtype)

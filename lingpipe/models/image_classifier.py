@@ -1,0 +1,39 @@
+"""Image classification with softmax cross-entropy."""
+
+import tensorflow as tf
+
+from lingpipe.models import base_task
+
+
+class ImageClassifier(base_task.BaseTask):
+    """Classifies images by a body that ends in logits `[batch, classes]`.
+
+    In training the body may return (logits, auxiliary logits), whose loss is added with a weight of its own.
+    """
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.eval.Set(best_metric='accuracy', best_is_largest=True)
+        p.Define('label_smoothing', 0.0, 'Probability spread evenly over all classes (arXiv 1512.00567, section 7).')
+        p.Define('auxiliary_loss_weight', 0.4, 'Weight of the loss of the auxiliary head, where there is one.')
+        return p
+
+    def loss(self, targets, outputs):
+        """Returns the metrics 'loss' and 'accuracy'; see `BaseTask.loss`."""
+        labels, weights = targets
+        logits, *auxiliary = tf.nest.flatten(outputs)
+        total = tf.reduce_sum(weights)
+        losses = self._cross_entropy(labels, logits)
+        for auxiliary_logits in auxiliary:
+            losses += self.params.auxiliary_loss_weight * self._cross_entropy(labels, auxiliary_logits)
+        correct = tf.cast(tf.argmax(logits, -1, labels.dtype) == labels, tf.float32)
+        return {
+            'loss': (tf.math.divide_no_nan(tf.reduce_sum(losses * weights), total), total),
+            'accuracy': (tf.math.divide_no_nan(tf.reduce_sum(correct * weights), total), total)}
+
+    def _cross_entropy(self, labels, logits):
+        logits = tf.cast(logits, tf.float32)
+        smoothing, num_classes = self.params.label_smoothing, logits.shape[-1]
+        probabilities = tf.one_hot(labels, num_classes, 1.0 - smoothing + smoothing / num_classes, smoothing / num_classes)
+        return tf.nn.softmax_cross_entropy_with_logits(probabilities, logits)

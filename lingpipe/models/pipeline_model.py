@@ -1,0 +1,307 @@
+"""A pipeline as a Keras model: compile, fit, evaluate, predict and save, with every schedule."""
+
+import functools
+import types
+import warnings
+
+import keras
+import tensorflow as tf
+
+from lingpipe.devices import variable_values
+from lingpipe.layers import unallocated
+from lingpipe.models import compiled_loss, loss_additivity, model_surface
+from lingpipe.optimizers import device_placement, loss_scaling
+from lingpipe.pipeline import gpipe_layer
+from lingpipe.private_api import keras_backend
+from lingpipe.stages import losses
+
+_STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics', 'get_metrics_result', 'reset_metrics',
+          'fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', 'make_train_function',
+          'make_test_function', 'make_predict_function')
+
+
+@keras.saving.register_keras_serializable(package='lingpipe')
+class PipelineModel(model_surface.ModelSurface):
+    """Trains a pipeline by Keras's own `fit`, with the results of `fit` on the plain model.
+
+    The loss is computed inside the last partition, so the schedule of the pipeline holds in training; called as a layer, a
+    pipeline always runs GPipe's. The optimizer that `compile` is given works on the device of each variable::
+
+        model = lingpipe.PipelineModel(pipe)
+        model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
+        model.fit(x, y, batch_size=64, epochs=3, validation_data=(x_test, y_test))
+
+    The loss that a subclass's `compute_loss` returns is computed on the whole batch, outside of the pipeline.
+
+    Args:
+        pipe: a `GPipeLayer`, made from Params or by `GPipeLayer.from_keras`.
+        **kwargs: `name` and other arguments of `keras.Model`; the name is that of the source model, if not given.
+    """
+
+    def __init__(self, pipe, **kwargs):
+        super().__init__(pipe, **kwargs)
+        self._kept = types.SimpleNamespace(losses={})
+
+    def compile(self, optimizer='rmsprop', loss=None, loss_weights=None, metrics=None, weighted_metrics=None, run_eagerly=False,
+                steps_per_execution=1, jit_compile='auto', auto_scale_loss=True):
+        """Configures training, as `keras.Model.compile` does.
+
+        Args:
+            optimizer: Keras optimizer; it is changed to work on the device of each variable, with the same results.
+            loss: loss, or list or dictionary of losses, one an output.
+            loss_weights: list or dictionary of numbers, one a loss.
+            metrics: list or dictionary of metrics.
+            weighted_metrics: list or dictionary of metrics that take sample weights.
+            run_eagerly: whether steps run eagerly, around the pipeline: what each partition computes is always traced.
+            steps_per_execution: number of batches that one call of a compiled function trains on.
+            jit_compile: whether XLA compiles the functions of each partition; 'auto': as the pipeline's own Params say.
+            auto_scale_loss: whether the loss is scaled where layers compute in float16.
+
+        Raises:
+            ValueError: an argument, or a method of the source model, cannot work with a pipeline.
+        """
+        self._refuse_overridden_steps()
+        if optimizer is not None:
+            optimizer = self._with_loss_scale(keras.optimizers.get(optimizer), auto_scale_loss)
+            device_placement.place(optimizer)
+        self._kept.losses.clear()
+        jit_compile = self.pipe.params.jit_compile if jit_compile == 'auto' else jit_compile
+        self.pipe.set_jit_compile(bool(jit_compile))  # an attribute that seems not to change is not set
+        super().compile(
+            optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, steps_per_execution, jit_compile, auto_scale_loss=False)
+
+    @property
+    def jit_compile(self):
+        """False: steps are never compiled as one program for one device; set to True, it has XLA compile each partition."""
+        return False
+
+    @jit_compile.setter
+    def jit_compile(self, value):
+        self.pipe.set_jit_compile(bool(value))
+
+    def make_predict_function(self, force=False):
+        """Refuses what a source overrides also where nothing is compiled; see `keras.Model.make_predict_function`."""
+        self._refuse_overridden_steps()
+        return super().make_predict_function(force)
+
+    def compile_from_config(self, config):
+        """Compiles a loaded model as it was when it was saved."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def __call__(self, inputs, *args, **kwargs):
+        self._build_for(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def call(self, inputs, training=None, mask=None):
+        """Runs the pipeline; see `GPipeLayer.call`."""
+        self.pipe._clear_losses()
+        outputs = self.pipe(inputs, training=training, mask=mask)
+        self.add_loss(self.pipe._get_own_losses())
+        return outputs
+
+    def train_step(self, data):
+        """Trains on one batch, with the loss inside the last partition where it adds up over micro-batches.
+
+        See `keras.Model.train_step`. A loss that does not, or an overridden `compute_loss`, is computed on the whole batch,
+        outside of the pipeline.
+        """
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        self._build_for(x)
+        self.pipe.rows_check.check_in_first_step(_first_tensor(x), loss_scaling.unscaled(self._built_optimizer())._iterations.value)
+        targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
+        try:
+            loss = self._loss_in_pipeline(x, y, sample_weight, structure)
+            if self._compile_loss is not None and loss.num_losses > 1:
+                targets = self._on_last_device(_traced(self._with_shares), loss, x, targets)
+            outputs = self._train_in_pipeline(loss, x, targets)
+        except loss_additivity.NotAdditive as reason:
+            outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
+        except losses.WeightUnknownError:
+            reason = 'A layer adds a loss, and the weight of the main loss depends on outputs'
+            outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
+        self._build_metrics(y, outputs)
+        return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
+
+    def test_step(self, data):
+        """Evaluates one batch; see `keras.Model.test_step`."""
+        if self._overrides('call'):
+            return super().test_step(data)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        self._build_for(x)
+        outputs, added_losses = self.pipe.outputs_and_added_losses(x)
+        self._build_metrics(y, outputs)
+        return self._on_last_device(self._evaluate, x, y, outputs, sample_weight, added_losses)
+
+    def _evaluate(self, x, y, outputs, sample_weight, added_losses):
+        self._clear_losses()
+        self.add_loss(added_losses)
+        loss = self._compute_loss(x, y, outputs, sample_weight, training=False)
+        self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
+        return self.compute_metrics(x, y, outputs, sample_weight)
+
+    def _build_metrics(self, y, outputs):
+        """Creates the variables of metrics outside of the function that is being traced, which would have to be traced again."""
+        metrics = self._compile_metrics
+        if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
+            with unallocated.outside_of_scopes():
+                self._on_last_device(metrics.build, y, outputs)
+
+    def _train_in_pipeline(self, loss, x, targets):
+        is_eager = tf.executing_eagerly()
+        before = self._values_to_restore() if is_eager else []
+        out = self.pipe.value_and_grad(
+            loss, x, targets, return_outputs=self._compile_metrics is not None or self._overrides('compute_metrics'),
+            assign_state=is_eager, loss_scale=loss_scaling.scale_of(self._built_optimizer()))
+        self._require_some_loss()
+        is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm)
+        self._update(out.gradients, is_finite, out.state_updates, before)
+        self._loss_tracker.update_state(out.loss, sample_weight=_num_rows(x))
+        num_known_rows = _first_tensor(x).shape[0]  # None: as Keras, by batches
+        for metric in self._compile_loss.metrics if self._compile_loss else []:
+            metric.update_state(out.metrics[metric.name], sample_weight=num_known_rows)
+        return out.outputs
+
+    def _train_on_whole_batch(self, x, y, sample_weight, reason):
+        self._warn_of_order(reason)
+        optimizer, variables = self._built_optimizer(), self.pipe.trainable_variables
+        before = self._values_to_restore()
+        scale = loss_scaling.scale_of(optimizer)
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            loss = self._on_last_device(self._compute_loss, x, y, outputs, sample_weight)
+            self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
+            scaled = loss if scale is None else loss * scale
+        gradients = tape.gradient(scaled, variables)
+        if scale is not None:
+            gradients = [None if gradient is None else gradient / scale for gradient in gradients]
+        is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None])
+        self._update(gradients, is_finite, [], before)
+        return outputs
+
+    def _loss_in_pipeline(self, x, y, sample_weight, structure):
+        """Returns the same function each time, since the pipeline keeps what it has traced by it.
+
+        Raises:
+            loss_additivity.NotAdditive: the loss can be computed on the whole batch only.
+        """
+        own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
+        if own:
+            raise loss_additivity.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
+        if self._compile_loss is None:
+            return compiled_loss.no_loss
+        if repr(structure) not in self._kept.losses:
+            symbols = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, self._symbolic_outputs(x), sample_weight))
+            with unallocated.outside_of_scopes():
+                if not self._compile_loss.built:
+                    self._build_losses(*symbols)
+                kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.variables)
+            self._kept.losses[repr(structure)] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
+        return self._kept.losses[repr(structure)]
+
+    def _build_losses(self, *symbols):
+        try:
+            keras_backend.compute_output_spec(self._compile_loss, *symbols)
+        except Exception as error:  # what NumPy computes has no symbols; on the whole batch it works, or fails in words of its own
+            raise loss_additivity.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
+
+    def _symbolic_outputs(self, x):
+        if any(leaf is None for leaf in keras.tree.flatten(x)):  # an optional input, of which Keras makes no symbols
+            return self.pipe.pack_outputs(self.outputs)
+        return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
+
+    def _with_shares(self, loss, x, targets):
+        """Several losses need their weights in the whole mini-batch, which the last partition sees one part of at a time."""
+        weights = compiled_loss.weights_of_batch(self.pipe, loss, x, targets)
+        if weights is None:
+            raise loss_additivity.NotAdditive('One of several losses is weighed by a mask that the model computes with its weights')
+        return compiled_loss.with_shares(targets, weights)
+
+    def _warn_of_order(self, reason):
+        schedule = self.pipe.params.schedule
+        if schedule != 'gpipe':
+            warnings.warn(f'{reason}, so it is computed on the whole batch, after all forward actions: the pipeline runs in the '
+                          f"order of GPipe, not in that of schedule={schedule!r}.", stacklevel=2)
+
+    def _overrides(self, name):
+        return getattr(type(self), name) is not getattr(PipelineModel, name)
+
+    def _require_some_loss(self):
+        adds_losses = any(stage.adds_losses for stage in self.pipe.stages)
+        if self._compile_loss is None and not adds_losses and not self.losses:
+            raise ValueError('The model has no loss, and no layer of it adds one. Give one to compile(loss=...).')
+
+    def _built_optimizer(self):
+        variables = self.pipe.trainable_variables
+        if variables and not self.optimizer.built:
+            with unallocated.outside_of_scopes():
+                self.optimizer.build(variables)
+        return self.optimizer
+
+    def _values_to_restore(self):
+        """Returns what a step that assigns state before it is known to be finite may have to take back, as `_update` wants it."""
+        if not loss_scaling.is_scaling(self._built_optimizer()):
+            return []
+        return [(variable, variable_values.read_variable(variable)) for variable in self.pipe.variables]
+
+    def _update(self, gradients, is_finite, state_updates, before):
+        """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little.
+
+        Args:
+            gradients: list of gradients, one a trainable variable.
+            is_finite: boolean scalar.
+            state_updates: list of pairs (variable, new value) that are still to be assigned.
+            before: list of pairs (variable, old value) of what was assigned already, where it may have to be restored.
+        """
+        variables, optimizer = self.pipe.trainable_variables, self.optimizer
+
+        def update():
+            variable_values.assign(state_updates)  # before weights that layers assign themselves get their update
+            if not variables:
+                warnings.warn('The model does not have any trainable weights.', stacklevel=2)
+            elif loss_scaling.is_scaling(optimizer):
+                optimizer.inner_optimizer.apply(gradients, variables)
+            else:
+                optimizer.apply_gradients(zip(gradients, variables))
+
+        if variables and loss_scaling.is_scaling(optimizer):
+            loss_scaling.update_if_finite(optimizer, is_finite, update, lambda: variable_values.assign(before))
+        else:
+            update()
+
+    def _on_last_device(self, function, *arguments):
+        with tf.device(self.pipe.stages[-1].device):
+            return function(*arguments)
+
+    def _refuse_overridden_steps(self):
+        own = [] if self.source is None else [
+            name for name in _STEPS if getattr(type(self.source), name) is not getattr(keras.Model, name)]
+        if own:
+            raise ValueError(
+                f'Model {self.source.name!r} of class {type(self.source).__name__} overrides {own}, which a PipelineModel does not '
+                'call. Override the same methods in a subclass of PipelineModel.')
+
+    def _with_loss_scale(self, optimizer, auto_scale_loss):
+        """Keras's own `compile` goes by the policy of the model; what counts is that of the layers."""
+        if auto_scale_loss and self.pipe.computes_in_float16 and not loss_scaling.is_scaling(optimizer):
+            return keras.optimizers.LossScaleOptimizer(optimizer)
+        return optimizer
+
+
+def _traced(function):
+    """A step that runs eagerly traces what needs a graph."""
+    if not tf.executing_eagerly():
+        return function
+    return functools.partial(gpipe_layer.traced, tf.function(function, autograph=False))
+
+
+def _num_rows(x):
+    return tf.shape(_first_tensor(x))[0]
+
+
+def _first_tensor(x):
+    return next(leaf for leaf in tf.nest.flatten(x) if leaf is not None)
+
+
+keras.saving.get_custom_objects()['PipelineModel'] = PipelineModel  # .h5 files name classes without their package

@@ -1,0 +1,151 @@
+"""Translation models: predicting every token of a target from its source and the tokens before it."""
+
+import keras
+import tensorflow as tf
+
+from lingpipe.devices import variable_values
+from lingpipe.layers import translation
+from lingpipe.models import base_task, beam_search, token_losses
+
+
+class Translator:
+    """Translates texts, one at a time, by a function that is compiled once.
+
+    Args:
+        task: `TranslationModel` whose body is built.
+        tokenizer: what makes tokens of a text and a text of tokens.
+        input_spec: `{'source', 'target'}`, `tf.TensorSpec` `[batch, length]`, for the greatest lengths.
+        read: function that gives the value to use for a Keras variable, such as its moving average.
+    """
+
+    def __init__(self, task, tokenizer, input_spec, read=variable_values.read_variable):
+        self._tokenizer, self._source_length = tokenizer, input_spec['source'].shape[1]
+        target_length = input_spec['target'].shape[1]
+        self._function = tf.function(
+            lambda source: task.translate(source, target_length, read=read)[0][0], autograph=False)
+
+    def __call__(self, text):
+        """Returns the translation of a text.
+
+        Raises:
+            ValueError: the text is empty, or longer than the model can read.
+        """
+        tokens = self._tokenizer.encode(tf.constant(text))
+        count = int(tf.size(tokens))
+        if not 0 < count <= self._source_length:
+            raise ValueError(f'The text to translate has {count} tokens: {text!r}. Give one of 1 to {self._source_length}, or '
+                             'train with a larger input.source_length.')
+        padding = tf.fill([self._source_length - count], tf.constant(self._tokenizer.end_id, tf.int32))
+        return self._tokenizer.decode(self._function(tf.concat([tokens, padding], 0)[tf.newaxis]).numpy())
+
+
+class TranslationModel(base_task.BaseTask):
+    """Trains a body as `layers.translation.transformer_nmt_layers` returns it, and translates by beam search."""
+
+    @classmethod
+    def Params(cls):
+        p = super().Params()
+        p.Define('label_smoothing', 0.0, 'Probability spread evenly over all tokens (arXiv 1512.00567, section 7).')
+        p.Define('end_id', 0, "Token that ends a target and comes before its first: the tokenizer's end_id.")
+        p.Define('beam_size', 4, 'Number of beginnings that beam search goes on with.')
+        p.Define('length_penalty', 0.6, 'See beam_search.beam_search; 0 prefers short translations.')
+        p.Define('sample_source', None, 'Text that is translated with every evaluation of a training; None: none.')
+        return p
+
+    def __init__(self, params):
+        super().__init__(params)
+        self._translator = None
+
+    def loss(self, targets, outputs):
+        """Computes the metrics of one micro-batch.
+
+        Args:
+            targets: tuple (labels, weights), each `[batch, length]`; tokens of weight 0 do not count.
+            outputs: logits `[batch, length, vocab_size]`.
+
+        Returns:
+            Dictionary from name to (mean, weight): 'loss', the smoothed cross-entropy in nats a token; 'log_perplexity', the
+            plain one; 'accuracy' of the next token.
+        """
+        labels, weights = targets
+        logits = tf.cast(outputs, tf.float32)
+        total, mean = tf.reduce_sum(weights), token_losses.weighted_mean
+        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        correct = tf.cast(tf.argmax(logits, -1, labels.dtype) == labels, tf.float32)
+        smoothed = token_losses.smoothed(nats, logits, self.params.label_smoothing)
+        return {'loss': (mean(smoothed, weights, total), total), 'log_perplexity': (mean(nats, weights, total), total),
+                'accuracy': (mean(correct, weights, total), total)}
+
+    def decoding_metrics(self, inputs, targets, read):
+        """Translates a batch with and without a beam; see `BaseTask.decoding_metrics`.
+
+        Returns:
+            'exact_match_greedy' and 'exact_match_beam': how many translations equal the labels, token for token.
+        """
+        labels, weights = targets
+        counts = tf.reduce_max(weights, 1)
+        metrics = {}
+        for name, beam_size in (('greedy', 1), ('beam', self.params.beam_size)):
+            tokens, _ = self.translate(inputs['source'], labels.shape[1], beam_size, read)
+            is_equal = tf.reduce_all((tokens == labels) | (weights == 0), 1)
+            metrics[f'exact_match_{name}'] = (
+                tf.reduce_sum(counts * tf.cast(is_equal, tf.float32)), tf.reduce_sum(counts))
+        return metrics
+
+    def sample(self, training_input, read):
+        """Translates `sample_source`; see `BaseTask.sample`."""
+        text = self.params.sample_source
+        if text is None:
+            return None
+        if self._translator is None:
+            self._translator = Translator(self, training_input.tokenizer, training_input.input_spec, read)
+        return f'{text} -> {self._translator(text)}'
+
+    def translate(self, source, max_length, beam_size=None, read=variable_values.read_variable):
+        """Translates; the encoder runs once, the decoder over what is there of the target for each further token.
+
+        Args:
+            source: tokens `[batch, source_length]`, padded.
+            max_length: number of tokens of the longest translation, with its end.
+            beam_size: number of beginnings that go on; None: `params.beam_size`.
+            read: function that gives the value to use for a Keras variable, such as its moving average.
+
+        Returns:
+            Tokens int32 `[batch, max_length]`, `end_id` after the end, and scores `[batch]`.
+        """
+        beam_size = beam_size or self.params.beam_size
+        batch_size = source.shape[0]
+        values = _Values(self.body, read)
+        begin = next(index for index, layer in enumerate(self.body.stack)
+                     if isinstance(layer, translation.TargetEmbedding))
+        target = tf.zeros([batch_size, max_length], tf.int32)  # the encoder hands it on
+        encoded = values.run(self.body.stack[:begin], {'source': source, 'target': target})
+        encoded = {name: tf.repeat(part, beam_size, axis=0) for name, part in encoded.items()}
+
+        def next_log_probs(tokens, position):
+            before = tf.pad(tokens[:, :, :-1], [[0, 0], [0, 0], [1, 0]], constant_values=self.params.end_id)
+            target = tf.reshape(before, [batch_size * beam_size, max_length])
+            logits = values.run(self.body.stack[begin:], {**encoded, 'target': target})[:, position]
+            return tf.reshape(tf.nn.log_softmax(logits), [batch_size, beam_size, logits.shape[-1]])
+
+        return beam_search.beam_search(
+            next_log_probs, batch_size, max_length, self.params.end_id, beam_size, self.params.length_penalty)
+
+
+class _Values:
+    """The layers of a built pipeline as plain functions, each on the device of its partition."""
+
+    def __init__(self, body, read):
+        self._device_of = {id(layer): stage.device for stage in body.stages for layer in stage.layers}
+        self._mapping = []
+        for variable in body.variables:
+            with tf.device(variable.value.device):
+                self._mapping.append((variable, read(variable)))
+
+    def run(self, stack, inputs):
+        """Calls layers one after the other in evaluation mode."""
+        with keras.StatelessScope(state_mapping=self._mapping, initialize_variables=False):
+            for layer in stack:
+                with tf.device(self._device_of[id(layer)]):
+                    inputs = layer(inputs, training=False)
+        return inputs

@@ -1,0 +1,107 @@
+"""Records that cannot be used are counted, named and skipped, up to a limit."""
+
+import logging
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.input import image_input
+from tests.input import photographs
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+    return photographs.prepare('bad_photographs', tmp_path_factory.mktemp('data'))
+
+
+@pytest.fixture(scope='module')
+def good_dir(tmp_path_factory):
+    return photographs.prepare('good_photographs', tmp_path_factory.mktemp('good'))
+
+
+def make_input(data_dir, **fields):
+    defaults = {'dataset': 'bad_photographs', 'augmentation': 'resnet', 'batch_size': 8, 'image_size': 24}
+    return image_input.ImageInput.Params().Set(data_dir=data_dir, **{**defaults, **fields}).Instantiate()
+
+
+def columns(batches):
+    return [np.concatenate(column) for column in zip(*batches.as_numpy_iterator())]
+
+
+def names_of_bad_records(data_dir):
+    """From the number of an example to the name of its record."""
+    stored = make_input(data_dir)._data.encoded_examples()
+    names = {int(label): identifier.decode() for _, label, identifier in stored.as_numpy_iterator()}
+    return {number: 'record {1} of {0}'.format(*names[number].split('__')) for number in photographs.BAD}
+
+
+@pytest.mark.parametrize('fields', [
+    {'cache': 'none', 'num_threads': 1, 'num_parallel_calls': 1, 'prefetch': 0, 'fuse_decode_and_crop': False},
+    {'cache': 'encoded', 'vectorize': False}, {'augmentation': 'crop_flip', 'cache': 'decoded'}], ids=str)
+def test_each_kind_of_bad_record_is_named_and_skipped(data_dir, fields):
+    photos = make_input(data_dir, **fields)
+    images, labels, weights = columns(photos.training_dataset().take(10))
+    for epoch in np.arange(80).reshape(2, 40):
+        assert sorted(labels[epoch]) == list(range(40))
+        assert set(labels[epoch][weights[epoch] == 0]) == set(photographs.BAD)
+    assert set(images[weights == 0].flat) <= {-1, 0}  # black, and the border of augmentation
+    assert all(np.ptp(image) > 0 for image in images[weights == 1])
+    names = names_of_bad_records(data_dir)
+    assert set(photos.bad_records) == set(names.values())
+    for number, (_, words) in photographs.BAD.items():
+        assert words in photos.bad_records[names[number]]
+
+
+def test_good_examples_are_what_they_are_without_bad_ones_beside_them(data_dir, good_dir):
+    found, expected = (columns(make_input(folder, dataset=name, shuffle=False).training_dataset().take(5))
+                       for folder, name in ((data_dir, 'bad_photographs'), (good_dir, 'good_photographs')))
+    is_good = found[2] == 1
+    for column, expected_column in zip(found, expected):
+        np.testing.assert_array_equal(column[is_good], expected_column[is_good])
+
+
+def test_evaluation_counts_no_bad_record(data_dir):
+    photos = make_input(data_dir, max_bad_records=6)
+    _, labels, weights = columns(photos.evaluation_dataset())
+    assert set(labels[weights == 1]) == set(range(40)) - set(photographs.BAD)
+    assert len(photos.bad_records) == len(photographs.BAD)
+
+
+def test_the_log_names_each_bad_record_once(data_dir, caplog):
+    with caplog.at_level(logging.WARNING, logger='absl'):
+        photos = make_input(data_dir)
+        columns(photos.training_dataset().take(15))
+    lines = [record.getMessage() for record in caplog.records if 'Skipped' in record.getMessage()]
+    assert len(lines) == 6
+    for name, reason in photos.bad_records.items():
+        assert any(f'Skipped {name}, which {reason}' in line for line in lines)
+    assert '6 of at most 100 bad records' in lines[-1]
+
+
+def test_one_more_than_is_allowed_ends_the_training(data_dir):
+    photos = make_input(data_dir, max_bad_records=5)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        columns(photos.training_dataset().take(10))
+    *_, last = photos.bad_records
+    for words in ('max_bad_records: 6 records of', data_dir, '5 are allowed', last, photos.bad_records[last]):
+        assert words in error.value.message
+
+
+def test_without_a_limit_nothing_is_looked_for(data_dir):
+    photos = make_input(data_dir, max_bad_records=None)
+    with pytest.raises(tf.errors.InvalidArgumentError, match='(?i)jpeg|image'):
+        columns(photos.training_dataset().take(10))
+    assert not photos.bad_records
+
+
+@pytest.mark.parametrize('part', [0, 0.5])
+def test_a_file_that_is_cut_off_ends_the_training(good_dir, tmp_path, part):
+    shutil.copytree(good_dir, tmp_path, dirs_exist_ok=True)
+    file = next(tmp_path.glob('**/*00002-of-00004'))
+    content = file.read_bytes()
+    file.write_bytes(content[:round(part * len(content))])
+    photos = make_input(str(tmp_path), dataset='good_photographs')
+    with pytest.raises(tf.errors.OpError, match='contained only 30 elements' if part == 0 else 'truncated record'):
+        columns(photos.training_dataset().take(5))

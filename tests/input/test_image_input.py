@@ -1,0 +1,303 @@
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from lingpipe.input import image_augmentation, image_input, tfds_images
+
+NUM_DIGITS = 1437
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+    return str(tmp_path_factory.mktemp('data'))
+
+
+class MixedSizes(tfds.core.GeneratorBasedBuilder):
+    """60 JPEG images, each of its own size and with its number as its label."""
+
+    VERSION = tfds.core.Version('1.0.0')
+    url_infos = None
+
+    def _info(self):
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({
+            'image': tfds.features.Image(shape=(None, None, 3), encoding_format='jpeg'),
+            'label': tfds.features.ClassLabel(num_classes=60),
+        }))
+
+    def _split_generators(self, dl_manager):
+        return {'train': self._generate_examples()}
+
+    def _generate_examples(self):
+        for i in range(60):
+            noise = np.random.default_rng(i).integers(0, 255, (20 + i, 80 - i, 3), dtype=np.uint8)
+            yield i, {'image': noise, 'label': i}
+
+
+@pytest.fixture(scope='module')
+def sharded_dir(tmp_path_factory):
+    """A directory with MixedSizes in four files."""
+    directory = tmp_path_factory.mktemp('sharded')
+    tfds.builder('mixed_sizes', data_dir=directory).download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=4))
+    return str(directory)
+
+
+def make_input(data_dir, **fields):
+    params = image_input.ImageInput.Params().Set(data_dir=data_dir, batch_size=50, augmentation='digits')
+    return params.Set(**fields).Instantiate()
+
+
+@functools.cache
+def shared_input(data_dir, **fields):
+    """Input that several tests ask for, as what it keeps in memory is loaded once."""
+    return make_input(data_dir, **fields)
+
+
+def make_sharded_input(sharded_dir, **fields):
+    defaults = {'dataset': 'mixed_sizes', 'augmentation': 'inception', 'batch_size': 7, 'image_size': 16}
+    return make_input(sharded_dir, **{**defaults, 'shuffle_buffer_size': 10, **fields})
+
+
+@functools.cache
+def evaluated(data_dir, cache):
+    """All examples of the test split, in batches."""
+    return list(make_input(data_dir, split='test', cache=cache).evaluation_dataset())
+
+
+def examples(dataset, count):
+    """The first `count` examples as (images, labels)."""
+    parts, seen = [], 0
+    for images, labels, _ in dataset:
+        parts.append((images.numpy(), labels.numpy()))
+        seen += len(labels)
+        if seen >= count:
+            break
+    images, labels = (np.concatenate(column)[:count] for column in zip(*parts))
+    return images, labels
+
+
+def assert_equal_examples(actual, expected):
+    np.testing.assert_array_equal(actual[1], expected[1])
+    np.testing.assert_array_equal(actual[0], expected[0])
+
+
+def write_metadata(dataset, data_dir, num_examples):
+    """Leaves in `data_dir` what tfds.testing.mock_data needs to know the number of examples."""
+    builder = tfds.builder(dataset, data_dir=data_dir)
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=builder.data_path, dataset_name=builder.name, split='train', filetype_suffix='tfrecord')
+    split = tfds.core.SplitInfo(name='train', shard_lengths=[num_examples], num_bytes=0, filename_template=template)
+    builder.info.set_splits(tfds.core.splits.SplitDict([split]))
+    builder.data_path.mkdir(parents=True)
+    builder.info.write_to_directory(builder.data_dir)
+
+
+def test_digits_are_prepared_and_described_without_reading_them(data_dir):
+    digits = make_input(data_dir, split='test', label_offset=1)
+    assert (digits.num_examples, digits.num_classes, digits.input_shape) == (360, 11, (50, 32, 32, 1))
+
+
+def test_batches_have_static_shapes(data_dir):
+    for dataset in (shared_input(data_dir).training_dataset(), shared_input(data_dir).evaluation_dataset()):
+        images, labels, weights = dataset.element_spec
+        assert (images.shape, images.dtype) == ((50, 32, 32, 1), tf.float32)
+        assert (labels.shape, labels.dtype) == ((50,), tf.int32)
+        assert (weights.shape, weights.dtype) == ((50,), tf.float32)
+
+
+def test_training_goes_on_bit_for_bit_from_any_position(data_dir):
+    whole = examples(shared_input(data_dir).training_dataset(), 3 * NUM_DIGITS)
+    resumed = make_input(data_dir, batch_size=37)
+    for position in (1, NUM_DIGITS - 20, NUM_DIGITS, 2 * NUM_DIGITS + 123):
+        rest = examples(resumed.training_dataset(position), 150)
+        assert_equal_examples(rest, [part[position:position + 150] for part in whole])
+
+
+@pytest.mark.parametrize('augmentation, positions', [('inception', (60,)), ('crop_flip', (59,))])
+def test_training_from_files_goes_on_bit_for_bit_from_any_position(sharded_dir, augmentation, positions):
+    fields = {'augmentation': augmentation, 'cache': 'none'}
+    whole = examples(make_sharded_input(sharded_dir, **fields).training_dataset(), 150)
+    resumed = make_sharded_input(sharded_dir, batch_size=4, **fields)
+    for position in positions:
+        rest = examples(resumed.training_dataset(position), 50)
+        assert_equal_examples(rest, [part[position:position + 50] for part in whole])
+
+
+@pytest.mark.parametrize('cache', ['decoded', 'none'])
+def test_the_seed_of_tensorflow_does_not_matter(sharded_dir, cache):
+    results = []
+    for seed in (1, 2):
+        tf.random.set_seed(seed)
+        mixed = make_sharded_input(sharded_dir, augmentation='crop_flip', cache=cache)
+        results.append(examples(mixed.training_dataset(), 60))
+    assert_equal_examples(*results)
+
+
+@pytest.fixture(scope='module')
+def plain_digits(data_dir):
+    """Input of the digits as they are stored, and two epochs of it as (images, labels)."""
+    plain = make_input(data_dir, augmentation='none', image_size=8)
+    return plain, examples(plain.training_dataset(), 2 * NUM_DIGITS)
+
+
+def test_every_epoch_shows_each_digit_once_in_a_new_order_and_jitter(plain_digits):
+    plain, (images, labels) = plain_digits
+    stored, stored_labels = examples(plain.evaluation_dataset(), NUM_DIGITS)
+    keys = [image.tobytes() for image in images]
+    expected = {image.tobytes(): label for image, label in zip(stored, stored_labels)}
+    assert set(keys[:NUM_DIGITS]) == set(keys[NUM_DIGITS:]) == set(expected)
+    assert [expected[key] for key in keys] == labels.tolist()
+    assert np.mean(np.equal(keys[:NUM_DIGITS], keys[NUM_DIGITS:])) < 0.01
+
+
+@pytest.mark.parametrize('cache', ['decoded', 'none'])
+def test_every_epoch_shows_each_image_once_across_batch_borders(sharded_dir, cache):
+    mixed = make_sharded_input(sharded_dir, augmentation='none', cache=cache)
+    _, labels = examples(mixed.training_dataset(), 180)
+    epochs = labels.reshape(3, 60)
+    assert all(sorted(epoch) == list(range(60)) for epoch in epochs)
+    assert all(np.mean(a == b) < 0.2 for a, b in itertools.combinations(epochs, 2))
+
+
+def test_files_come_in_a_new_order_in_every_epoch(sharded_dir):
+    """Without a buffer only the order of the files is left."""
+    mixed = make_sharded_input(sharded_dir, shuffle_buffer_size=1)
+    _, labels = examples(mixed.training_dataset(), 360)
+    assert len({tuple(epoch) for epoch in labels.reshape(6, 60)}) > 2
+
+
+@pytest.mark.parametrize('cache', ['decoded', 'none'])
+def test_without_shuffling_every_epoch_is_in_stored_order(sharded_dir, cache):
+    mixed = make_sharded_input(sharded_dir, augmentation='crop_flip', cache=cache, shuffle=False)
+    _, stored = examples(mixed.evaluation_dataset(), 60)
+    images, labels = examples(mixed.training_dataset(), 120)
+    np.testing.assert_array_equal(labels, np.tile(stored, 2))
+    assert not np.array_equal(images[:60], images[60:])
+
+
+def test_two_seeds_give_two_orders_and_two_jitters(data_dir):
+    shuffled, unshuffled = (
+        [make_input(data_dir, split='train[:200]', seed=seed, shuffle=shuffle).training_dataset() for seed in (0, 1)]
+        for shuffle in (True, False))
+    orders = [examples(dataset, 200)[1] for dataset in shuffled]
+    assert not np.array_equal(*orders)
+    (images, labels), (other_images, other_labels) = (examples(dataset, 200) for dataset in unshuffled)
+    np.testing.assert_array_equal(labels, other_labels)
+    assert np.all(np.any(images != other_images, axis=(1, 2, 3)))
+
+
+@pytest.mark.parametrize('cache', ['decoded', 'none'])
+def test_evaluation_fills_the_last_batch_with_examples_of_weight_zero(data_dir, cache):
+    batches = evaluated(data_dir, cache)
+    weights = np.concatenate([batch[2] for batch in batches])
+    assert len(batches) == 8
+    np.testing.assert_array_equal(weights, [1] * 360 + [0] * 40)
+    assert all(np.all(np.isfinite(images)) for images, _, _ in batches)
+
+
+def test_evaluation_shows_the_plain_enlarged_digits_each_time_the_same(data_dir):
+    digits = make_input(data_dir, split='test')
+    images, labels = examples(digits.evaluation_dataset(), 360)
+    stored, stored_labels = tfds.load(
+        'digits', split='test', data_dir=data_dir, batch_size=-1, as_supervised=True, download=False)
+    expected = tf.image.resize(image_augmentation.normalize(stored, 'digits'), [32, 32], method='bilinear')
+    np.testing.assert_allclose(images, expected, atol=1e-5)
+    np.testing.assert_array_equal(labels, stored_labels)
+    assert_equal_examples(examples(digits.evaluation_dataset(), 360), (images, labels))
+
+
+def test_training_digits_are_normalised(plain_digits):
+    _, (images, _) = plain_digits
+    assert abs(images.mean()) < 1e-3
+    assert abs(images.std() - 1) < 1e-3
+
+
+def test_memory_and_files_evaluate_alike(data_dir):
+    in_memory, streamed = (examples(evaluated(data_dir, cache), 360) for cache in ('decoded', 'none'))
+    assert_equal_examples(in_memory, streamed)
+
+
+def test_a_part_of_a_split_is_a_split(data_dir):
+    parts = [make_input(data_dir, split=split) for split in ('train[:90%]', 'train[90%:]')]
+    assert [part.num_examples for part in parts] == [1293, 144]
+    assert parts[1].training_dataset().element_spec[0].shape == (50, 32, 32, 1)
+
+
+def test_gray_images_come_as_rgb_if_asked_for(data_dir):
+    digits = make_input(data_dir, num_channels=3, batch_size=2)
+    images, _ = examples(digits.training_dataset(), 2)
+    assert images.shape == (2, 32, 32, 3)
+    np.testing.assert_array_equal(images[..., 0], images[..., 2])
+
+
+@pytest.mark.parametrize(('fields', 'num_classes'), [
+    ({'dataset': 'cifar10', 'augmentation': 'crop_flip_cutout', 'cache': 'none'}, 10),
+    ({'dataset': 'imagenet2012', 'augmentation': 'inception', 'image_size': 48, 'label_offset': 1}, 1001),
+    ({'dataset': 'imagenet2012', 'augmentation': 'none', 'image_size': 24}, 1000),
+])
+def test_published_datasets_run_through_the_same_pipeline(tmp_path, fields, num_classes):
+    write_metadata(fields['dataset'], tmp_path, num_examples=20)
+    with tfds.testing.mock_data(num_examples=20, data_dir=str(tmp_path)):
+        dataset = make_input(None, batch_size=8, **fields)
+        assert dataset.num_classes == num_classes
+        size = fields.get('image_size', 32)
+        images, labels = examples(dataset.training_dataset(), 24)
+        assert images.shape == (24, size, size, 3)
+        assert np.abs(images).max() < 3
+        resumed = examples(dataset.training_dataset(position=5), 8)
+        assert_equal_examples(resumed, (images[5:13], labels[5:13]))
+        assert sum(weights.numpy().sum() for _, _, weights in dataset.evaluation_dataset()) == 20
+
+
+@pytest.mark.parametrize(('fields', 'words'), [
+    ({'dataset': 'cifar11'}, ['cifar11', 'cifar10', 'GeneratorBasedBuilder']),
+    ({'split': 'tset'}, ['tset', 'test', 'train[:90%]']),
+    ({'augmentation': 'crop_flop'}, ['crop_flop', 'crop_flip']),
+    ({'batch_size': 0}, ['batch_size', '0', 'at least 1']),
+    ({'image_size': 2.5}, ['image_size', '2.5', 'integer']),
+    ({'num_channels': 2}, ['num_channels', '2', '1 (gray)']),
+    ({'seed': -1}, ['seed', '-1', 'at least 0']),
+    ({'cache': True}, ['cache', 'True', 'decoded']),
+])
+def test_wrong_fields_are_named_with_what_is_allowed(data_dir, fields, words):
+    with pytest.raises(ValueError) as error:
+        make_input(data_dir, **fields)
+    assert all(word in str(error.value) for word in words), error.value
+
+
+def test_a_batch_larger_than_the_dataset_cannot_train_but_evaluates(data_dir):
+    digits = make_input(data_dir, split='test', batch_size=400)
+    assert len(list(digits.evaluation_dataset())) == 1
+    with pytest.raises(ValueError, match='batch_size: 400 is larger than the 360 examples'):
+        digits.training_dataset()
+
+
+def test_a_negative_position_is_refused(data_dir):
+    with pytest.raises(ValueError, match='position: -1 is negative'):
+        shared_input(data_dir).training_dataset(-1)
+
+
+def test_data_that_cannot_be_prepared_are_asked_for_in_words(tmp_path, monkeypatch):
+    def no_network(self, **kwargs):
+        raise ConnectionError('Network is unreachable')
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, 'download_and_prepare', no_network)
+    with pytest.raises(RuntimeError) as error:
+        tfds_images.TfdsImages('cifar10', 'train', tmp_path)
+    for word in ('cifar10', str(tmp_path), 'Network is unreachable', 'data_dir', 'TFDS_DATA_DIR', 'tfds build'):
+        assert word in str(error.value)
+
+
+def test_datasets_without_classes_are_refused(tmp_path):
+    write_metadata('coco', tmp_path, num_examples=1)
+    with pytest.raises(ValueError, match="'coco' is no image classification, which needs 'image'.*; as features there are: "):
+        tfds_images.TfdsImages('coco', 'train', tmp_path)
+
+
+def test_targets_are_described_without_preparing_them(data_dir):
+    examples = shared_input(data_dir)
+    assert examples.training_dataset().element_spec[1:] == examples.TargetSpec(examples.params)

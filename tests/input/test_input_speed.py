@@ -1,0 +1,145 @@
+"""The fields of `ImageInput` that make it fast change nothing of what comes out."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.input import image_input
+from tests.input import photographs
+
+SLOW = {'num_parallel_calls': 1, 'prefetch': 0, 'fuse_decode_and_crop': False, 'vectorize': False, 'max_bad_records': None}
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+    return photographs.prepare('good_photographs', tmp_path_factory.mktemp('data'))
+
+
+def make_input(data_dir, **fields):
+    defaults = {'augmentation': 'resnet', 'batch_size': 6, 'image_size': 24, 'cache': 'none', 'shuffle_buffer_size': 10}
+    return image_input.ImageInput.Params().Set(
+        dataset='good_photographs', data_dir=data_dir, **{**defaults, **fields}).Instantiate()
+
+
+def columns(batches):
+    """All batches as (images, labels, weights)."""
+    return [np.concatenate(column) for column in zip(*batches.as_numpy_iterator())]
+
+
+@functools.cache
+def training_examples(data_dir, position=0, count=96, **fields):
+    """As a rule two epochs and a part of a third."""
+    return columns(make_input(data_dir, **fields).training_dataset(position).take(count // 6))
+
+
+def assert_equal_examples(actual, expected):
+    for left, right in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.fixture(scope='module')
+def slow_examples(data_dir):
+    """The examples of the plainest pipeline."""
+    return training_examples(data_dir, **SLOW)
+
+
+@pytest.mark.parametrize('fields', [
+    {'num_parallel_calls': 3, 'prefetch': None}, {'fuse_decode_and_crop': True}, {'vectorize': True}, {'max_bad_records': 0}], ids=str)
+def test_each_optimisation_gives_the_same_examples_in_the_same_order(data_dir, slow_examples, fields):
+    assert_equal_examples(training_examples(data_dir, **{**SLOW, **fields}), slow_examples)
+
+
+def test_all_optimisations_together_give_the_same_examples_and_interpolation_is_bicubic(data_dir, slow_examples):
+    assert_equal_examples(training_examples(data_dir, num_threads=2, interpolation='bicubic'), slow_examples)
+
+
+@pytest.mark.parametrize('augmentation', ['inception', 'none'])
+def test_what_is_kept_in_memory_does_not_matter_where_nothing_is_shuffled(data_dir, augmentation):
+    streamed, *kept = (training_examples(data_dir, augmentation=augmentation, cache=cache, shuffle=False)
+                       for cache in ('none', 'encoded', 'decoded'))
+    for found in kept:
+        assert_equal_examples(found, streamed)
+
+
+def test_bilinear_interpolation_looks_at_the_same_parts_and_changes_their_pixels_little(data_dir, slow_examples):
+    images, *rest = training_examples(data_dir, interpolation='bilinear')
+    assert_equal_examples(rest, slow_examples[1:])
+    assert 0 < np.abs(images - slow_examples[0]).mean() < 0.03  # of a range from -1 to 1
+
+
+@pytest.mark.parametrize('augmentation', ['resnet', 'crop_flip'])
+def test_encoded_and_decoded_images_in_memory_come_in_one_order(data_dir, augmentation):
+    encoded, decoded = (training_examples(data_dir, augmentation=augmentation, cache=cache) for cache in ('encoded', 'decoded'))
+    assert_equal_examples(decoded, encoded)
+    assert sorted(encoded[1][:40]) == list(range(40))
+
+
+@pytest.mark.parametrize('cache', ['none', 'encoded'])
+def test_training_goes_on_bit_for_bit_whatever_is_kept(data_dir, slow_examples, cache):
+    whole = slow_examples if cache == 'none' else training_examples(data_dir, augmentation='resnet', cache=cache)
+    rest = training_examples(data_dir, 45, 48, cache=cache, vectorize=cache == 'none')
+    assert_equal_examples(rest, [column[45:93] for column in whole])
+
+
+def test_evaluation_is_alike_in_every_way(data_dir):
+    slow, *fast = (columns(make_input(data_dir, **fields).evaluation_dataset())
+                   for fields in (SLOW, {'cache': 'none'}, {'cache': 'encoded'}, {'cache': 'decoded'}))
+    for found in fast:
+        assert_equal_examples(found, slow)
+    assert slow[2].sum() == 40 and len(slow[2]) == 42
+
+
+def test_hosts_share_the_data_exactly(data_dir):
+    hosts = [make_input(data_dir, num_hosts=3, host_index=index, batch_size=1, augmentation='none') for index in range(3)]
+    assert [host.num_examples for host in hosts] == [14, 13, 13]
+    shares = [columns(host.training_dataset().take(2 * host.num_examples))[1].reshape(2, -1) for host in hosts]
+    assert all(sorted(first) == sorted(second) for first, second in shares)
+    assert sorted(itertools.chain(*(first for first, _ in shares))) == list(range(40))
+
+
+def test_hosts_evaluate_each_example_once(data_dir):
+    labels, weights = [], []
+    for index in range(2):
+        _, *rest = columns(make_input(data_dir, num_hosts=2, host_index=index, cache='encoded').evaluation_dataset())
+        labels.extend(rest[0])
+        weights.extend(rest[1])
+    assert sorted(np.array(labels)[np.array(weights) == 1]) == list(range(40))
+
+
+def test_a_data_service_of_one_worker_makes_the_same_batches_and_goes_on_from_anywhere(data_dir, slow_examples):
+    dispatcher = tf.data.experimental.service.DispatchServer()
+    worker = tf.data.experimental.service.WorkerServer(
+        tf.data.experimental.service.WorkerConfig(dispatcher.target.split('://')[1]))
+    found = training_examples(data_dir, 4, 54, data_service=dispatcher.target)
+    assert_equal_examples(found, [column[4:58] for column in slow_examples])
+    del worker
+
+
+def test_the_pipeline_has_the_threads_it_asks_for(data_dir):
+    options = make_input(data_dir, num_threads=3, num_parallel_calls=1, prefetch=0).training_dataset().options()
+    assert options.threading.private_threadpool_size == 3
+    assert options.experimental_optimization.map_parallelization is False
+    assert options.experimental_optimization.apply_default_optimizations is False
+    assert options.deterministic
+
+
+@pytest.mark.parametrize(('fields', 'words'), [
+    ({'cache': 'all'}, ['cache', 'all', 'encoded']),
+    ({'num_hosts': 0}, ['num_hosts', '0', 'at least 1']),
+    ({'num_hosts': 41}, ['num_hosts', '41', 'at most 40']),
+    ({'num_hosts': 2, 'host_index': 2}, ['host_index', '2', 'at most 1']),
+    ({'host_index': -1}, ['host_index', '-1', 'at least 0']),
+    ({'num_parallel_calls': 0}, ['num_parallel_calls', '0', 'at least 1']),
+    ({'prefetch': -1}, ['prefetch', '-1', 'at least 0']),
+    ({'max_bad_records': -1}, ['max_bad_records', '-1', 'at least 0']),
+    ({'interpolation': 'area'}, ['interpolation', 'area', 'bicubic']),
+    ({'interpolation': 'bilinear', 'augmentation': 'none'}, ['interpolation', 'bilinear', 'none', 'cuts nothing out']),
+    ({'data_service': 'grpc://host:1', 'cache': 'encoded'}, ['cache', 'encoded', 'data_service']),
+])
+def test_wrong_fields_are_named_with_what_is_allowed(data_dir, fields, words):
+    with pytest.raises(ValueError) as error:
+        make_input(data_dir, **fields)
+    assert all(word in str(error.value) for word in words), error.value

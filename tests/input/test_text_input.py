@@ -1,0 +1,205 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from lingpipe.input import pydoc_topics_dataset, text_input, tokenization
+
+
+class Sentences(tfds.core.GeneratorBasedBuilder):
+    """200 sentences, each of its own length."""
+
+    VERSION = tfds.core.Version('1.0.0')
+    url_infos = None
+
+    def _info(self):
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({
+            'title': tfds.features.Text(), 'text': tfds.features.Text()}))
+
+    def _split_generators(self, dl_manager):
+        return {'train': self._generate_examples()}
+
+    def _generate_examples(self):
+        for i in range(200):
+            yield i, {'title': str(i), 'text': f'{i} ' + 'ab' * (i % 17)}
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+    directory = tmp_path_factory.mktemp('data')
+    tfds.builder('sentences', data_dir=directory).download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=3))
+    return str(directory)
+
+
+def make_input(data_dir, **fields):
+    params = text_input.TextInput.Params().Set(
+        data_dir=data_dir, dataset='sentences', batch_size=4, sequence_length=16)
+    return params.Set(**fields).Instantiate()
+
+
+def write_metadata(dataset, data_dir, num_examples):
+    """Leaves in `data_dir` what tfds.testing.mock_data needs to know the number of examples."""
+    builder = tfds.builder(dataset, data_dir=data_dir)
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=builder.data_path, dataset_name=builder.name, split='train', filetype_suffix='tfrecord')
+    split = tfds.core.SplitInfo(name='train', shard_lengths=[num_examples], num_bytes=0, filename_template=template)
+    builder.info.set_splits(tfds.core.splits.SplitDict([split]))
+    builder.data_path.mkdir(parents=True)
+    builder.info.write_to_directory(builder.data_dir)
+
+
+def sequences(dataset, count):
+    """The first `count` sequences as arrays of inputs and labels `[count, length]`."""
+    batches = [batch for batch, _ in zip(dataset, range(-(-count // 4)))]
+    return [np.concatenate([batch[part] for batch in batches])[:count] for part in (0, 1)]
+
+
+def documents(tokens):
+    return bytes(tokens.astype(np.uint8).tolist()).decode().split('\0')
+
+
+@pytest.mark.parametrize('cache', [True, False])
+def test_training_goes_on_where_it_stopped(data_dir, cache):
+    def text():
+        return make_input(data_dir, cache=cache, shuffle_buffer_size=20)
+
+    whole = sequences(text().training_dataset(), 400)  # more than two epochs
+    for position in (0, 12, 391):
+        resumed = sequences(text().training_dataset(position), 9)
+        for part, other in zip(resumed, whole):
+            np.testing.assert_array_equal(part, other[position:position + 9])
+
+
+@pytest.mark.parametrize('cache', [True, False])
+def test_every_label_is_the_input_of_the_next_position(data_dir, cache):
+    inputs, labels = sequences(make_input(data_dir, cache=cache).training_dataset(), 40)
+    np.testing.assert_array_equal(inputs[:, 1:], labels[:, :-1])
+    assert inputs.shape == (40, 16)
+    batch = next(iter(make_input(data_dir, cache=cache).training_dataset()))
+    assert [(part.dtype, part.shape) for part in batch] == [
+        (dtype, (4, 16)) for dtype in (tf.int32, tf.int32, tf.float32, tf.float32)]
+    assert tf.reduce_min(batch[2]) == tf.reduce_min(batch[3]) == 1
+
+
+def test_an_epoch_in_memory_shows_nearly_every_token_once_at_another_place_each_time(data_dir):
+    text = make_input(data_dir)
+    count = len(text.tokens) // 16
+    epochs = np.split(sequences(text.training_dataset(), 3 * count)[1], 3)
+    for epoch in epochs:
+        missing = np.bincount(text.tokens, minlength=256) - np.bincount(epoch.ravel(), minlength=256)
+        assert missing.min() >= 0 and missing.sum() == len(text.tokens) - 16 * count
+    assert not np.array_equal(epochs[0], epochs[1])
+    other = sequences(make_input(data_dir, seed=1).training_dataset(), count)[1]
+    assert not np.array_equal(epochs[0], other)
+
+
+def test_unshuffled_text_in_memory_and_from_files_is_the_same(data_dir):
+    count = len(make_input(data_dir).tokens) // 16
+    memory, files = (sequences(make_input(data_dir, shuffle=False, cache=cache).training_dataset(), count)[1]
+                     for cache in (True, False))
+    stored = make_input(data_dir).tokens
+    np.testing.assert_array_equal(files.ravel(), stored[:16 * count])
+    np.testing.assert_array_equal(memory.ravel(), stored[1:16 * count + 1])
+
+
+def test_documents_from_files_come_whole_in_another_order_in_every_epoch(data_dir):
+    text = make_input(data_dir, cache=False, shuffle_buffer_size=50)
+    tokens = text.tokens
+    _, labels = sequences(text.training_dataset(), 2 * len(tokens) // 16)
+    epochs = [documents(part) for part in np.split(labels.ravel()[:len(tokens) * 2 // 16 * 16], [len(tokens)])]
+    assert sorted(epochs[0]) == sorted(documents(tokens))
+    assert epochs[0] != documents(tokens) and epochs[0][:20] != epochs[1][:20]
+
+
+@pytest.mark.parametrize('context', [0, 5, 15])
+def test_evaluation_predicts_every_token_once(data_dir, context):
+    text = make_input(data_dir, evaluation_context=context)
+    inputs, labels, weights, _ = (np.concatenate(parts) for parts in zip(*text.evaluation_dataset()))
+    np.testing.assert_array_equal(labels[weights > 0], text.tokens)
+    np.testing.assert_array_equal(inputs[0], [0, *text.tokens[:15]])
+    seen_before = (np.arange(16) * np.ones_like(weights))[weights > 0]
+    assert seen_before[16:].min() == context
+
+
+@pytest.mark.parametrize(('length', 'context'), [(1, 0), (3, 1), (16, 0), (17, 3), (4, 2)])
+def test_a_text_of_any_length_is_cut_for_evaluation(length, context):
+    tokens = np.arange(1, 17)
+    rows, weights = tokenization.evaluation_sequences(tokens, length, context, 0)
+    np.testing.assert_array_equal(rows[:, 1:][weights > 0], tokens)
+    np.testing.assert_array_equal(rows[:, :-1][weights > 0], tokens - 1)
+
+
+def test_any_text_dataset_of_tfds_can_be_read(tmp_path):
+    write_metadata('lm1b', tmp_path, num_examples=30)
+    with tfds.testing.mock_data(num_examples=30, data_dir=str(tmp_path)):
+        text = text_input.TextInput.Params().Set(
+            dataset='lm1b', batch_size=4, sequence_length=16, cache=False).Instantiate()
+        inputs, labels = sequences(text.training_dataset(), 8)
+        assert sum(batch[2].numpy().sum() for batch in text.evaluation_dataset()) == len(text.tokens)
+        resumed = sequences(text.training_dataset(position=4), 4)
+    np.testing.assert_array_equal(resumed, [inputs[4:], labels[4:]])
+
+
+def test_a_text_feature_is_chosen(data_dir):
+    texts = text_input.TfdsText('sentences', 'train', data_dir, 'title').texts().as_numpy_iterator()
+    assert sorted(map(int, texts)) == list(range(200))
+    with pytest.raises(ValueError, match="text_feature: 'texts' is none of the texts of .*; there are: text, title. Set"):
+        text_input.TfdsText('sentences', 'train', data_dir, 'texts')
+
+
+def test_bytes_go_there_and_back():
+    tokenizer = tokenization.ByteTokenizer.Params().Instantiate()
+    tokens = tokenizer.encode(tf.constant('Größe λ'))
+    np.testing.assert_array_equal(tokens, list('Größe λ'.encode()))
+    assert tokenizer.decode([*tokens.numpy(), 0]) == 'Größe λ'
+    assert tokenizer.decode([0xc3]) == '\ufffd'
+    np.testing.assert_array_equal(tokenizer.num_bytes(tokens), np.ones(10))
+
+
+def test_the_topics_of_python_are_split_by_document_without_paragraphs_in_common(tmp_path):
+    splits = {split: make_input(str(tmp_path), dataset='pydoc_topics', split=split) for split in ('train', 'dev', 'test')}
+    texts = [documents(text.tokens)[:-1] for text in splits.values()]
+    train, dev, test = (
+        {' '.join(paragraph.split()) for text in part for paragraph in text.split('\n\n')} for part in texts)
+    assert not train & dev and not train & test and not dev & test
+    train_size, dev_size, test_size = (sum(map(len, part)) for part in texts)
+    assert train_size > 300_000 and dev_size > 10_000 and test_size > 10_000
+
+
+def test_documents_split_by_their_names_alone_and_what_training_holds_is_dropped():
+    texts = {f'topic_{i}': f'Only here: {i}.\n\nCommon\n   words.\n' for i in range(200)}
+    split = pydoc_topics_dataset.split_by_document(texts)
+    assert sorted(name for part in split.values() for name in part) == sorted(texts)
+    assert 10 < len(split['test']) < 40 and 1 < len(split['dev']) < 25
+    for name, text in (split['dev'] | split['test']).items():
+        assert text == f'Only here: {name.split("_")[1]}.\n'
+    fewer = {name: texts[name] for name in sorted(texts)[:150]}
+    for part, names in pydoc_topics_dataset.split_by_document(fewer).items():
+        assert set(names) == set(split[part]) & set(fewer)
+
+
+@pytest.mark.parametrize(('fields', 'words'), [
+    ({'batch_size': 0}, ['batch_size', '0', 'at least 1']),
+    ({'sequence_length': 2.5}, ['sequence_length', '2.5', 'integer']),
+    ({'evaluation_context': 16}, ['evaluation_context', '16', 'nothing to predict']),
+    ({'dataset': 'lm1c'}, ['lm1c', 'lm1b', 'GeneratorBasedBuilder']),
+    ({'dataset': 'mnist'}, ['mnist', 'image, label', 'Text']),
+    ({'split': 'tset'}, ['tset', 'train[:90%]']),
+])
+def test_wrong_fields_are_named_with_what_is_allowed(data_dir, fields, words):
+    with pytest.raises(ValueError) as error:
+        make_input(data_dir, **fields)
+    assert all(word in str(error.value) for word in words), error.value
+
+
+def test_a_text_shorter_than_a_sequence_and_a_negative_position_are_refused(data_dir):
+    with pytest.raises(ValueError, match='sequence_length: 100000 is more than the'):
+        make_input(data_dir, sequence_length=100_000).training_dataset()
+    with pytest.raises(ValueError, match='position: -1 is negative'):
+        make_input(data_dir).training_dataset(-1)
+
+
+def test_targets_are_described_without_preparing_them(data_dir):
+    examples = make_input(data_dir)
+    assert examples.training_dataset().element_spec[1:] == examples.TargetSpec(examples.params)

@@ -1,0 +1,163 @@
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from lingpipe.input import spoken_numbers_dataset, translation_input
+
+NUM_PAIRS = 100
+
+
+class Doubles(tfds.core.GeneratorBasedBuilder):
+    """Numbers and twice as many letters; every tenth pair is too long for the tests' lengths, one has an empty side."""
+
+    VERSION = tfds.core.Version('1.0.0')
+    url_infos = None
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.Translation(languages=('number', 'letters')),
+            supervised_keys=('number', 'letters'))
+
+    def _split_generators(self, dl_manager):
+        return {'train': self._generate_examples()}
+
+    def _generate_examples(self):
+        for i in range(NUM_PAIRS):
+            letters = '' if i == 1 else 'ab' * (20 if i % 10 == 0 else i % 3 + 1)
+            yield i, {'number': f'{i:03d}', 'letters': letters}
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+    directory = tmp_path_factory.mktemp('data')
+    tfds.builder('doubles', data_dir=directory).download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=2))
+    return str(directory)
+
+
+def make_input(data_dir, **fields):
+    params = translation_input.TranslationInput.Params().Set(
+        data_dir=data_dir, dataset='doubles', batch_size=4, source_length=5, target_length=8)
+    return params.Set(**fields).Instantiate()
+
+
+def sources(dataset, count):
+    batches = [batch for batch, _ in zip(dataset, range(-(-count // 4)))]
+    return [bytes(row[row > 0].tolist()).decode() for inputs, *_ in batches
+            for row in inputs['source'].numpy().astype(np.uint8)][:count]
+
+
+@pytest.mark.parametrize('cache', [True, False])
+def test_training_goes_on_where_it_stopped_with_another_order_in_every_epoch(data_dir, cache):
+    def pairs():
+        return make_input(data_dir, cache=cache, shuffle_buffer_size=30)
+
+    fitting = [f'{i:03d}' for i in range(NUM_PAIRS) if i % 10 and i != 1]
+    whole = sources(pairs().training_dataset(), 3 * len(fitting))
+    epochs = [whole[start:start + len(fitting)] for start in range(0, len(whole), len(fitting))]
+    assert [sorted(epoch) for epoch in epochs] == [fitting] * 3
+    assert len(set(map(tuple, epochs))) == 3
+    for position in (0, 7, len(fitting) + 1, 200):
+        assert sources(pairs().training_dataset(position), 9) == whole[position:position + 9]
+
+
+def test_a_target_is_shifted_ended_and_filled_up(data_dir):
+    inputs, labels, weights = next(iter(make_input(data_dir, shuffle=False).training_dataset()))
+    a, b = b'ab'
+    rows = {bytes(source[source > 0].tolist()).decode(): rest for source, *rest in zip(
+        inputs['source'].numpy().astype(np.uint8), inputs['target'].numpy(), labels.numpy(), weights.numpy())}
+    number, (target, label, weight) = next(iter(rows.items()))
+    length = 2 * (int(number) % 3 + 1)
+    letters = [a, b] * (length // 2)
+    assert label.tolist() == letters + [0] * (8 - length)
+    assert target.tolist() == [0] + letters + [0] * (7 - length)
+    assert weight.tolist() == [1] * (length + 1) + [0] * (7 - length)
+
+
+def test_an_evaluation_leaves_nothing_out_and_fills_up_with_weight_zero(data_dir):
+    batches = list(make_input(data_dir, batch_size=32).evaluation_dataset())
+    assert [batch[1].shape for batch in batches] == [(32, 8)] * 4
+    weights = np.concatenate([batch[2] for batch in batches])
+    sums = weights.sum(1)
+    assert (sums[:NUM_PAIRS] > 0).all() and not sums[NUM_PAIRS:].any()
+    assert sorted(set(sums[:NUM_PAIRS])) == [1, 3, 5, 7, 8]  # an empty target is its end; one that is cut has none
+
+
+def test_batches_are_as_the_input_spec_says(data_dir):
+    pairs = make_input(data_dir)
+    (inputs, labels, weights) = pairs.training_dataset().element_spec
+    assert inputs == pairs.input_spec == pairs.InputSpec(pairs.params)
+    assert (labels, weights) == (tf.TensorSpec([4, 8], tf.int32), tf.TensorSpec([4, 8], tf.float32))
+
+
+def test_any_translation_dataset_of_tfds_can_be_read(tmp_path):
+    builder = tfds.builder('wmt14_translate/de-en', data_dir=str(tmp_path))
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=builder.data_path, dataset_name=builder.name, split='train', filetype_suffix='tfrecord')
+    split = tfds.core.SplitInfo(name='train', shard_lengths=[20], num_bytes=0, filename_template=template)
+    builder.info.set_splits(tfds.core.splits.SplitDict([split]))
+    pathlib.Path(builder.data_path).mkdir(parents=True)
+    builder.info.write_to_directory(builder.data_dir)
+    with tfds.testing.mock_data(num_examples=20, data_dir=str(tmp_path)):
+        pairs = make_input(None, dataset='wmt14_translate/de-en', cache=False, source_length=40, target_length=40)
+        assert len(list(pairs.evaluation_dataset())) == 5
+        inputs, *_ = next(iter(pairs.training_dataset()))
+    assert inputs['source'].shape == inputs['target'].shape == (4, 40)
+
+
+@pytest.mark.parametrize(('chosen', 'languages'), [
+    ({}, ('number', 'letters')), ({'source_language': 'letters'}, ('letters', 'number')),
+    ({'target_language': 'number'}, ('letters', 'number'))])
+def test_languages_are_chosen_or_those_of_the_dataset_in_its_order(data_dir, chosen, languages):
+    assert translation_input.TfdsTranslations('doubles', 'train', data_dir, **chosen).languages == languages
+
+
+@pytest.mark.parametrize(('fields', 'words'), [
+    ({'batch_size': 0}, ['batch_size', '0', 'at least 1']),
+    ({'target_length': 1}, ['target_length', '1', 'at least 2']),
+    ({'dataset': 'mnist'}, ['mnist', 'image, label', 'Translation']),
+    ({'source_language': 'fr'}, ['source_language', "'fr'", "['number', 'letters']"]),
+    ({'source_language': 'number', 'target_language': 'number'}, ['both', "'number'"]),
+])
+def test_wrong_fields_are_named_with_what_is_allowed(data_dir, fields, words):
+    with pytest.raises(ValueError) as error:
+        make_input(data_dir, **fields)
+    assert all(word in str(error.value) for word in words), error.value
+
+
+def test_lengths_that_fit_no_pair_and_a_negative_position_are_refused(data_dir):
+    with pytest.raises(ValueError, match='source_length: 2 and target_length: 8 are too short for every pair'):
+        make_input(data_dir, source_length=2).training_dataset()
+    with pytest.raises(ValueError, match='position: -1 is negative'):
+        make_input(data_dir).training_dataset(-1)
+
+
+@pytest.mark.parametrize(('number', 'words'), [
+    (0, 'zero'), (13, 'thirteen'), (40, 'forty'), (99, 'ninety-nine'), (100, 'one hundred'),
+    (215, 'two hundred and fifteen'), (1000, 'one thousand'), (7012, 'seven thousand and twelve'),
+    (407_012, 'four hundred and seven thousand and twelve'),
+    (999_100, 'nine hundred and ninety-nine thousand one hundred')])
+def test_numbers_are_spoken(number, words):
+    assert spoken_numbers_dataset.spoken(number) == words
+
+
+def test_numbers_of_all_lengths_are_split_without_one_in_common():
+    splits = spoken_numbers_dataset.split_numbers()
+    train, test = map(set, splits.values())
+    with_zeros = {number for number in train | test if str(number).count('0') > 1}
+    assert not train & test and len(train | test) == 10 + 90 + 900 + 8252 + 12_707 + 16_000
+    assert len(with_zeros) == 9 + 252 + 4707 + 8000  # of three, four, five and six digits
+    assert 0.9 < len(test) / (len(train | test) / 32) < 1.1
+    assert {len(str(number)) for number in train} == set(range(1, 7))
+    spoken = [spoken_numbers_dataset.spoken(number) for number in [*splits['test'], 777_777]]
+    assert max(map(len, spoken)) <= 80
+    assert len(set(spoken)) == len(spoken) and all(re.fullmatch('[a-z -]+', text) for text in spoken)
+
+
+def test_targets_are_described_without_preparing_them(data_dir):
+    examples = make_input(data_dir)
+    assert examples.training_dataset().element_spec[1:] == examples.TargetSpec(examples.params)

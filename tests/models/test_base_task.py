@@ -1,0 +1,35 @@
+import keras
+import pytest
+import tensorflow as tf
+
+from lingpipe import layers
+from lingpipe.models import base_task
+
+
+class Regression(base_task.BaseTask):
+    """Mean squared error of one number, and its largest part."""
+
+    def loss(self, targets, outputs):
+        squares = tf.square(outputs[:, 0] - targets)
+        rows = tf.cast(tf.size(squares), tf.float32)
+        return {'loss': (tf.reduce_mean(squares), rows), 'worst': (tf.reduce_max(squares), rows)}
+
+
+def test_the_names_of_the_metrics_are_known_without_running_the_pipeline():
+    p = Regression.Params().Set(name='regression')
+    p.body.Set(layers=[layers.KerasParams(keras.layers.Dense, units=1)], num_micro_batches=2)
+    task = p.Instantiate()
+    task.body.build((None, 3))
+    assert task.metric_names(tf.TensorSpec([4], tf.float32)) == {'loss', 'worst'}
+
+
+def test_the_best_metric_of_a_task_is_one_that_every_task_has():
+    evaluation = Regression.Params().eval
+    assert (evaluation.best_metric, evaluation.best_is_largest) == ('loss', False)
+
+
+def test_a_task_without_a_loss_is_told_to_write_one():
+    p = base_task.BaseTask.Params().Set(name='task')
+    p.body.Set(layers=[layers.KerasParams(keras.layers.Dense, units=1)])
+    with pytest.raises(NotImplementedError, match='BaseTask defines no loss. Write its method loss'):
+        p.Instantiate().loss(None, None)

@@ -1,0 +1,77 @@
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe import layers
+from lingpipe.input import tokenization
+from lingpipe.models import language_model, n_gram
+
+RNG = np.random.default_rng(0)
+LABELS = tf.constant(RNG.integers(0, 5, (3, 4)), tf.int32)
+LOGITS = tf.constant(RNG.normal(size=(3, 4, 5)), tf.float32)
+ONES = tf.ones([3, 4])
+
+
+def make_task(**fields):
+    params = language_model.LanguageModel.Params().Set(name='task', **fields)
+    params.body.layers = [layers.KerasParams(keras.layers.Dense, units=5)]
+    return params.Instantiate()
+
+
+@pytest.mark.parametrize('smoothing', [0.0, 0.1, 0.5])
+def test_the_loss_is_that_of_keras(smoothing):
+    keras_loss = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=smoothing)
+    loss, weight = make_task(label_smoothing=smoothing).loss((LABELS, ONES, ONES), LOGITS)['loss']
+    np.testing.assert_allclose(loss, keras_loss(tf.one_hot(LABELS, 5), LOGITS), rtol=1e-6)
+    assert float(weight) == 12
+
+
+def test_padding_does_not_count():
+    weights = tf.constant([[1.0, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]])
+    metrics = make_task(label_smoothing=0.1).loss((LABELS, weights, ONES), LOGITS)
+    alone = make_task(label_smoothing=0.1).loss(
+        tuple(tf.concat([part[0], part[1, :2]], 0) for part in (LABELS, ONES, ONES)),
+        tf.concat([LOGITS[0], LOGITS[1, :2]], 0))
+    for name, (mean, weight) in metrics.items():
+        np.testing.assert_allclose([mean, weight], alone[name], rtol=1e-6)
+    nothing = make_task().loss((LABELS, tf.zeros([3, 4]), ONES), LOGITS)
+    assert {float(value) for pair in nothing.values() for value in pair} == {0.0}
+
+
+def test_bits_per_byte_are_of_the_plain_cross_entropy_and_know_how_long_a_token_is():
+    logits = tf.math.log([[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1]]])
+    targets = tf.constant([[0, 2]]), tf.ones([1, 2]), tf.constant([[1.0, 3.0]])
+    metrics = make_task(label_smoothing=0.3).loss(targets, logits)
+    bits, num_bytes = metrics['bits_per_byte']
+    np.testing.assert_allclose(bits, -(math.log2(0.5) + math.log2(0.1)) / 4, rtol=1e-6)
+    assert float(num_bytes) == 4
+    assert [float(value) for value in metrics['accuracy']] == [0.5, 2.0]
+
+
+def test_logits_of_half_precision_are_compared_in_single_precision():
+    logits = tf.cast(LOGITS, tf.bfloat16)
+    loss, _ = make_task().loss((LABELS, ONES, ONES), logits)['loss']
+    np.testing.assert_allclose(loss, make_task().loss((LABELS, ONES, ONES), tf.cast(logits, tf.float32))['loss'][0])
+
+
+class _Text:
+    """An input of given tokens, and its Params."""
+
+    def __init__(self, tokens):
+        self.tokens = np.array(tokens)
+        self.tokenizer = tokenization.ByteTokenizer.Params().Instantiate()
+
+    def Instantiate(self):
+        return self
+
+
+def test_an_n_gram_model_of_the_training_text_is_the_yardstick_where_one_is_asked_for():
+    training, test = _Text([65, 66, 67, 0] * 30), _Text([65, 66, 67, 0])
+    assert make_task().baselines(training, test) == {}
+    (name, bits), = make_task(n_gram_order=3).baselines(training, test).items()
+    assert name == '3-gram model bits_per_byte'
+    expected = n_gram.NGramModel(training.tokens, 3, 256).bits(np.array([0, 65, 66, 67, 0]))[1:].mean()
+    assert bits == pytest.approx(expected) and bits < 1

@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.models import generation
+
+LOGITS = tf.constant([[0.0, 2.0, 1.0, -1.0]])
+
+
+def frequencies(**fields):
+    chosen = generation.Sampling(**fields).choose(tf.tile(LOGITS, [20_000, 1]), tf.constant(0))
+    return np.bincount(chosen, minlength=4) / 20_000
+
+
+def test_tokens_come_as_often_as_the_softmax_of_the_tempered_logits_says():
+    expected = np.exp(LOGITS[0] / 0.7)
+    np.testing.assert_allclose(frequencies(temperature=0.7, top_k=0), expected / expected.sum(), atol=0.02)
+    np.testing.assert_allclose(frequencies(temperature=0.7, top_k=99), expected / expected.sum(), atol=0.02)
+
+
+def test_only_the_likeliest_have_a_chance():
+    expected = np.exp([-np.inf, 2.0, 1.0, -np.inf])
+    np.testing.assert_allclose(frequencies(temperature=1.0, top_k=2), expected / expected.sum(), atol=0.02)
+    np.testing.assert_array_equal(frequencies(temperature=5.0, top_k=1), [0, 1, 0, 0])
+
+
+def test_no_temperature_takes_the_likeliest():
+    np.testing.assert_array_equal(frequencies(temperature=0.0), [0, 1, 0, 0])
+
+
+def test_draws_differ_and_repeat():
+    logits = tf.zeros([1, 1000])
+    draws = [int(generation.Sampling(1.0, 0, seed).choose(logits, tf.constant(draw))[0])
+             for seed, draw in ((0, 0), (0, 1), (1, 0), (0, 0))]
+    assert draws[0] == draws[3] and len(set(draws)) == 3
+
+
+@pytest.mark.parametrize('fields', [{'temperature': -0.1}, {'temperature': float('nan')}, {'top_k': -1}, {'seed': -1}])
+def test_what_cannot_work_is_named(fields):
+    (name, _), = fields.items()
+    with pytest.raises(ValueError, match=f'{name}=.*Set it to'):
+        generation.Sampling(**fields).validate()

@@ -1,0 +1,104 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.layers import translation
+from lingpipe.models import language_model, translation_model
+
+RNG = np.random.default_rng(0)
+SOURCE = tf.constant(RNG.integers(1, 7, (4, 6)), tf.int32)
+LENGTH = 5
+
+
+@pytest.fixture(scope='module')
+def task():
+    """A task with weights that make it sure of what it says."""
+    keras.utils.set_random_seed(0)
+    params = translation_model.TranslationModel.Params().Set(name='task', beam_size=3)
+    params.body.Set(name='body', num_partitions=3, num_micro_batches=2, layers=translation.transformer_nmt_layers(
+        num_layers=1, vocab_size=7, model_dim=8, hidden_dim=16, num_heads=2))
+    made = params.Instantiate()
+    made.body.build_from_specs({'source': SOURCE, 'target': tf.zeros([4, LENGTH], tf.int32)})
+    for variable in made.body.trainable_variables:
+        variable.assign(variable + 0.3 * RNG.normal(size=variable.shape))
+    return made
+
+
+def logits_of(task, target):
+    before = np.pad(np.array(target), [[0, 0], [1, 0]])[:, :-1]
+    return task.body({'source': SOURCE, 'target': tf.constant(before, tf.int32)}).numpy()
+
+
+def greedy(task):
+    """Greedy decoding by the whole pipeline, once for each token."""
+    tokens, ended = np.zeros([4, LENGTH], np.int64), np.zeros(4, bool)
+    for place in range(LENGTH):
+        tokens[:, place] = np.where(ended, 0, logits_of(task, tokens)[:, place].argmax(-1))
+        ended |= tokens[:, place] == 0
+    return tokens
+
+
+def translate(task, **arguments):
+    return [part.numpy() for part in tf.function(
+        lambda: task.translate(SOURCE, LENGTH, **arguments), autograph=False)()]
+
+
+def test_the_loss_is_that_of_language_models(task):
+    labels, logits = tf.constant(RNG.integers(0, 7, (4, 5)), tf.int32), tf.constant(RNG.normal(size=(4, 5, 7)), tf.float32)
+    weights = tf.constant(RNG.integers(0, 2, (4, 5)), tf.float32)
+    ours = task.loss((labels, weights), logits)
+    theirs = language_model.LanguageModel.loss(_Smoothed(), (labels, weights, tf.ones([4, 5])), logits)
+    for name in ('loss', 'accuracy'):
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-6)
+    np.testing.assert_allclose(ours['log_perplexity'], ours['loss'], rtol=1e-6)
+
+
+class _Smoothed:
+    params = language_model.LanguageModel.Params()
+
+
+def test_with_a_beam_of_one_every_token_is_the_likeliest_after_those_before_it(task):
+    expected = greedy(task)
+    assert len({tuple(row) for row in expected.tolist()}) > 1
+    np.testing.assert_array_equal(translate(task, beam_size=1)[0], expected)
+
+
+def test_the_score_is_the_normalised_log_probability_that_the_pipeline_gives_to_the_translation(task):
+    tokens, scores = translate(task)
+    log_probs = tf.nn.log_softmax(logits_of(task, tokens)).numpy()
+    for row, of_row, score in zip(tokens, log_probs, scores):
+        length = min(LENGTH, np.count_nonzero(row) + 1)
+        total = sum(of_row[place, row[place]] for place in range(length))
+        assert score == pytest.approx(total / ((5 + length) / 6) ** 0.6, rel=1e-4)
+    assert (scores >= translate(task, beam_size=1)[1] - 1e-5).all()
+
+
+def test_exact_match_counts_whole_translations_of_rows_that_count(task):
+    labels = greedy(task)
+    weights = (np.cumsum(labels == 0, 1) - (labels == 0) == 0).astype(np.float32)
+    weights[3] = 0  # fills up the batch
+    labels[1, 0] = labels[1, 0] % 6 + 1  # wrong
+    targets = tf.constant(labels, tf.int32), tf.constant(weights)
+    metrics = task.decoding_metrics({'source': SOURCE}, targets, lambda variable: variable.value)
+    assert [float(value) for value in metrics['exact_match_greedy']] == [2.0, 3.0]
+    assert float(metrics['exact_match_beam'][1]) == 3.0
+
+
+def test_translations_are_made_with_the_values_that_are_read(task):
+    averages = {id(variable): tf.zeros(variable.shape) for variable in task.body.variables}
+    tokens, scores = translate(task, beam_size=1, read=lambda variable: averages[id(variable)])
+    assert not tokens.any()  # all tokens are equally likely, and the first of them is the end
+    np.testing.assert_allclose(scores, -np.log(7), rtol=1e-5)
+
+
+def test_partitions_do_not_change_translations(task):
+    params = task.params.Copy()
+    params.body.Set(num_partitions=1, random_seed=1)
+    one = params.Instantiate()
+    one.body.build_from_specs({'source': SOURCE, 'target': tf.zeros([4, LENGTH], tf.int32)})
+    for variable, other in zip(one.body.trainable_variables, task.body.trainable_variables, strict=True):
+        variable.assign(other)
+    assert len(one.body.partitions) == 1
+    for part, other in zip(translate(task), translate(one)):
+        np.testing.assert_allclose(part, other, rtol=1e-4)

@@ -1,0 +1,226 @@
+"""Losses of every kind in `fit`, inside the pipeline or on the whole batch, against plain Keras."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.src.trainers import compile_utils
+
+import lingpipe
+from lingpipe.models import loss_additivity
+
+layers, ops = keras.layers, keras.ops
+RANDOM = np.random.default_rng(0)
+X, Y = RANDOM.normal(size=(7, 5)).astype('float32'), RANDOM.uniform(size=(7, 3)).astype('float32')
+WEIGHTS = RANDOM.uniform(0.1, 1.0, size=7).astype('float32')
+mse = keras.losses.MeanSquaredError
+
+
+def scalar(y_true, outputs):
+    return ops.mean(ops.square(outputs - y_true))
+
+
+def total(y_true, outputs):
+    return 0.1 * ops.sum(ops.square(outputs - y_true))
+
+
+def mixed(y_true, outputs):
+    return ops.mean(ops.square(outputs - ops.mean(outputs, 0) - y_true), -1)
+
+
+class Rows(keras.losses.Loss):
+    def call(self, y_true, outputs):
+        return ops.mean(ops.abs(outputs - y_true), -1)
+
+
+def models(make_source=None, **fields):
+    keras.utils.set_random_seed(0)
+    plain = (make_source or make_model)()
+    source = (make_source or make_model)()
+    source.set_weights(plain.get_weights())
+    fields = {'num_partitions': 2, 'num_micro_batches': 2, **fields}
+    return plain, lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, **fields))
+
+
+def make_model():
+    return keras.Sequential([keras.Input([5]), layers.Dense(4, 'tanh'), layers.Dense(3, name='head')])
+
+
+def make_two_heads():
+    inputs = keras.Input([5])
+    return keras.Model(inputs, [layers.Dense(3)(inputs), layers.Dense(3)(layers.Dense(4, 'tanh')(inputs))])
+
+
+def train(model, loss, y=Y, sample_weight=None, **compiled):
+    model.compile(keras.optimizers.SGD(0.1), loss(model) if getattr(loss, 'makes', False) else loss, **compiled)
+    log = model.train_on_batch(X, y, sample_weight=sample_weight, return_dict=True)['loss']
+    return [log, *[weight.numpy() for weight in model.trainable_variables]]
+
+
+@pytest.mark.parametrize('loss, sample_weight', [
+    (mse(reduction='sum'), WEIGHTS), (mse(reduction='none'), WEIGHTS), (scalar, WEIGHTS), (total, None), (['mse'], None)])
+def test_a_loss_means_what_it_means_in_keras(loss, sample_weight, assert_close):
+    plain, pipelined = models()
+    assert_close(train(pipelined, loss, sample_weight=sample_weight), train(plain, loss, sample_weight=sample_weight))
+
+
+def test_sums_and_means_may_stand_side_by_side(assert_close):
+    loss, compiled = [mse(reduction='sum'), 'mse'], {'loss_weights': [0.3, 2.0]}
+    plain, pipelined = models(make_two_heads)
+    assert_close(train(pipelined, loss, [Y, Y], **compiled), train(plain, loss, [Y, Y], **compiled))
+
+
+def test_a_loss_that_reads_a_weight_has_its_gradient(assert_close):
+    def with_penalty(model):
+        kernel = model.trainable_variables[0]
+        return lambda y_true, outputs: ops.mean(ops.square(outputs - y_true)) + 0.1 * ops.sum(ops.square(kernel))
+
+    with_penalty.makes = True
+    plain, pipelined = models()
+    assert_close(train(pipelined, with_penalty), train(plain, with_penalty))
+
+
+def test_a_loss_that_reads_state_finds_it_changed(assert_close):
+    def with_mean(model):
+        mean = model.non_trainable_variables[0]
+        return lambda y_true, outputs: ops.mean(ops.square(outputs - y_true)) * ops.sum(ops.square(mean))
+
+    def with_norm():
+        return keras.Sequential([keras.Input([5]), layers.BatchNormalization(), layers.Dense(3)])
+
+    with_mean.makes = True
+    plain, pipelined = models(with_norm, num_micro_batches=1)
+    assert_close(train(pipelined, with_mean), train(plain, with_mean))
+
+
+def make_saturated_heads():
+    inputs = keras.Input([5])
+    early = layers.Dense(3, 'sigmoid', kernel_initializer=keras.initializers.Constant(40.0))(inputs)
+    late = layers.Dense(3)(layers.Dense(4, 'tanh')(inputs))
+    return keras.Model(inputs, [early, layers.Activation('softmax')(late * 90.0)])
+
+
+@pytest.mark.parametrize('loss', [['binary_crossentropy', 'categorical_crossentropy'], ['binary_crossentropy', mixed]])
+def test_cross_entropies_take_the_logits_of_outputs_that_are_rounded_to_0_or_1(loss, assert_close):
+    plain, pipelined = models(make_saturated_heads)
+    targets = [Y.round(), np.eye(3)[np.arange(7) % 3]]
+    for model in (plain, pipelined):
+        model.log = [train(model, loss, targets), model.test_on_batch(X, targets)]
+    assert_close(pipelined.log, plain.log)
+
+
+def subclass(model, methods):
+    base = type(model)
+    kind = type('Own', (methods, base), {})
+    return kind(model.pipe) if hasattr(model, 'pipe') else kind(model.inputs, model.outputs[0])
+
+
+class OwnLoss:
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return super().compute_loss(x, y, y_pred, sample_weight) + ops.sqrt(ops.mean(ops.square(y_pred)))
+
+
+class OwnStep:
+    def train_step(self, data):
+        x, y, _ = data
+        with tf.GradientTape() as tape:
+            loss = ops.mean(ops.abs(self(x, training=True) - y))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {'loss': loss}
+
+
+class OwnMetrics:
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return {**super().compute_metrics(x, y, y_pred, sample_weight), 'loss': ops.mean(y_pred)}
+
+
+class OwnCall:
+    def call(self, inputs, training=None, mask=None):
+        return 2.0 * super().call(inputs, training=training)
+
+
+@pytest.mark.parametrize('methods', [OwnLoss, OwnStep, OwnMetrics, OwnCall])
+def test_what_a_subclass_overrides_counts(methods, assert_close):
+    plain, pipelined = (subclass(model, methods) for model in models(make_functional))
+    assert_close(train(pipelined, 'mse'), train(plain, 'mse'))
+
+
+def make_functional():
+    inputs = keras.Input([5])
+    return keras.Model(inputs, layers.Dense(3)(layers.Dense(4, 'tanh')(inputs)))
+
+
+def test_what_the_source_overrides_is_refused_by_name():
+    source = subclass(make_functional(), OwnLoss)
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
+    with pytest.raises(ValueError, match=r"class Own overrides \['compute_loss'\].*subclass of PipelineModel"):
+        model.compile('sgd', 'mse')
+    with pytest.raises(ValueError, match='overrides'):
+        model.predict(X, verbose=0)
+
+
+def test_a_loss_on_the_whole_batch_says_that_the_schedule_does_not_hold():
+    _, pipelined = models(schedule='1f1b')
+    with pytest.warns(UserWarning, match="'mixed' of a batch is neither the mean nor the sum.*order of GPipe"):
+        train(pipelined, mixed)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        train(pipelined, scalar)
+
+
+def test_an_optional_input_that_is_missing_trains_as_in_keras(assert_close):
+    class Both(layers.Layer):
+        def call(self, pair):
+            return pair[0] if pair[1] is None else pair[0] + pair[1]
+
+        def compute_output_shape(self, input_shape):
+            return input_shape[0]
+
+    def make():
+        inputs = {'x': keras.Input([5], name='x'), 'more': keras.Input([5], name='more', optional=True)}
+        return keras.Model(inputs, layers.Dense(3)(layers.Dense(4)(Both()([inputs['x'], inputs['more']]))))
+
+    found = []
+    for model in models(make):
+        model.compile(keras.optimizers.SGD(0.1), 'mse')
+        found.append([model.fit({'x': X, 'more': None}, Y, verbose=0).history['loss'], *model.get_weights()])
+    assert_close(found[1], found[0])
+
+
+def test_layers_quantized_to_float8_are_not_trained():
+    _, pipelined = models()
+    pipelined.quantize('float8')
+    pipelined.compile('sgd', 'mse')
+    with pytest.raises(ValueError, match='quantized to float8.*Train the plain model'):
+        pipelined.train_on_batch(X, Y)
+
+
+def test_an_empty_batch_changes_nothing():
+    _, pipelined = models()
+    pipelined.compile('sgd', 'mse')
+    before = pipelined.get_weights()
+    assert pipelined.test_on_batch(X[:0], Y[:0]) == 0.0
+    assert pipelined.predict_on_batch(X[:0]).shape == (0, 3)
+    pipelined.train_on_batch(X[:0], Y[:0])
+    np.testing.assert_array_equal(pipelined.get_weights()[0], before[0])
+
+
+def found_kind(loss):
+    symbol = keras.KerasTensor([None, 3])
+    record = compile_utils.CompileLoss(loss)
+    record.build(symbol, symbol)
+    return loss_additivity.kinds_of(record, symbol, symbol, None, [])
+
+
+@pytest.mark.parametrize('loss, kind', [
+    (mse(), 'MEAN'), (mse(reduction='sum'), 'SUM'), (scalar, 'MEAN'), (total, 'SUM'), (Rows(), 'MEAN'), (Rows(reduction='sum'), 'SUM')])
+def test_the_kind_of_a_loss_is_found(loss, kind):
+    assert found_kind(loss) == [loss_additivity.Kind[kind]]
+
+
+@pytest.mark.parametrize('loss', [mixed, 'dice', 'tversky', 'circle', mse(reduction=None), lambda y_true, outputs: 1 / 0])
+def test_losses_that_do_not_add_up_are_known(loss):
+    with pytest.raises(loss_additivity.NotAdditive):
+        found_kind(loss)
