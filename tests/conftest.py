@@ -39,7 +39,7 @@ _QUICK = {
     'pipeline': ['gpipe_layer_schedules', 'gradient_flow', 'losses', 'validation'],
     'schedules': ['files', 'replay', 'schedule', 'simulation'],
     'stages': ['control_flow', 'graph_pieces', 'micro_batches', 'stage_scope'],
-    'tests': ['hyperparams', 'model_registry', 'private_names'],
+    'tests': ['hyperparams', 'model_registry', 'private_names', 'test_names'],
     'training': ['errors', 'lock', 'logdir', 'moving_average', 'progress', 'tables', 'variables']}
 
 

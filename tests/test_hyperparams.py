@@ -110,7 +110,8 @@ def test_delete_removes_fields_of_nested_params():
     assert p.layers[0].GetKeys() == ['cls', 'name']
 
 
-def test_freeze_forbids_every_change_but_leaves_nested_params_as_lingvo_does():
+def test_freeze_forbids_changes_except_of_nested_params():
+    """Lingvo does the same."""
     p = model_params()
     p.Freeze()
     changes = [lambda: p.Set(shape=1), lambda: setattr(p, 'shape', 1), lambda: p.Delete('shape'),
@@ -251,7 +252,7 @@ def test_visit_gives_paths_of_params_lists_dicts_and_records():
     assert [p.Get(key) for key in visited(p)] == ['b', 'c', Dense, 'dense', 10, 1, 2]
 
 
-def test_visit_enters_only_what_enter_fn_accepts_and_exits_what_it_entered():
+def test_visit_enters_what_enter_fn_accepts_and_exits_that_again():
     p, entered, left = model_params(), [], []
     keys = visited(p, enter_fn=lambda key, value: not entered.append(key) and isinstance(value, hyperparams.Params),
                    exit_fn=lambda key, value: left.append(key))

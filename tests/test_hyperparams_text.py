@@ -353,7 +353,7 @@ def test_an_override_of_a_string_is_at_most_a_string(attack):
     assert isinstance(p.value, str)
 
 
-def test_the_error_for_an_unknown_class_tells_how_to_allow_it():
+def test_the_error_for_an_unknown_class_says_how_to_allow_it():
     with pytest.raises(ValueError, match=r'value : type/.*/Dens names nothing .*RegisterType.* mean type/.*/Dense'):
         holding(None).FromText(f'value : type/{__name__}/Dens')
 

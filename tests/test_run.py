@@ -273,7 +273,7 @@ def test_a_wrong_use_is_answered_by_a_sentence_about_the_flags(outcomes, name):
     assert 'Traceback' not in err
 
 
-def test_too_little_memory_is_told_in_one_sentence_with_advice(outcomes):
+def test_too_little_memory_is_reported_in_one_sentence_with_advice(outcomes):
     code, _, err = outcomes['no memory']()
     assert code == 1 and 'Traceback' not in err
     assert re.search(
@@ -290,7 +290,7 @@ def test_the_reason_why_a_partition_failed_stands_above_the_sentence(outcomes):
     assert 'Raise task.body.num_micro_batches (now 2), ' in err[sentence:]
 
 
-def test_a_full_disk_is_told_in_one_sentence(outcomes):
+def test_a_full_disk_is_reported_in_one_sentence(outcomes):
     code, _, err = outcomes['full disk']()
     assert code == 1
     assert 'Traceback' not in err
@@ -300,7 +300,7 @@ def test_a_full_disk_is_told_in_one_sentence(outcomes):
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='finds the child as Linux tells it')
-def test_a_training_that_is_killed_goes_on_by_itself_to_its_end(outcomes):
+def test_a_killed_training_run_restarts_and_finishes_by_itself(outcomes):
     outcome = outcomes['killed']().restarted
     assert outcome.code == 0
     assert '[supervisor] The training was ended by SIGKILL; restart 1 of 1 in 1 s, from the ' in outcome.err
@@ -308,7 +308,8 @@ def test_a_training_that_is_killed_goes_on_by_itself_to_its_end(outcomes):
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='finds the child as Linux tells it')
-def test_a_second_training_in_one_folder_is_refused_until_the_first_has_ended_even_by_being_killed(outcomes):
+def test_a_folder_in_use_is_refused_until_its_training_run_ends(outcomes):
+    """That holds even where the run ends by being killed."""
     pid, refused, restarted = outcomes['killed']()
     assert refused.code == 1 and refused.out == ''
     assert f'\nError: --logdir=killed is in use by another training (process {pid} on ' in '\n' + refused.err
@@ -316,7 +317,7 @@ def test_a_second_training_in_one_folder_is_refused_until_the_first_has_ended_ev
     assert restarted.code == 0
 
 
-def test_a_first_training_writes_its_progress_and_nothing_else(outcomes):
+def test_a_first_training_run_writes_its_progress_and_nothing_else(outcomes):
     outcome = outcomes['first']()
     assert outcome.code == 0
     assert re.fullmatch(r'First step after .* s\n(step \d+/12, .* left\n)+step 12, Test: .* %\n', outcome.err)
@@ -367,7 +368,7 @@ def test_a_giant_is_inspected_without_being_allocated(outcomes):
     assert kibibytes < 2 * 2**20
 
 
-def test_an_interrupted_training_ends_well_and_says_how_to_go_on(outcomes):
+def test_an_interrupted_training_run_says_how_to_resume(outcomes):
     runs = outcomes['interrupted']()
     for number, outcome in ((signal.SIGTERM, runs.terminated), (signal.SIGINT, runs.interrupted)):
         step = stopped_at(outcome)
@@ -379,7 +380,7 @@ def test_an_interrupted_training_ends_well_and_says_how_to_go_on(outcomes):
     assert f'going on from step {stopped_at(runs.terminated)},' in runs.interrupted.out
 
 
-def test_an_interrupted_training_ends_with_the_weights_of_one_that_was_left_alone_bit_for_bit(outcomes, command_line):
+def test_interrupted_and_uninterrupted_runs_end_bit_for_bit_alike(outcomes, command_line):
     runs = outcomes['interrupted']()
     assert (runs.completed.code, runs.uninterrupted.code) == (0, 0)
     assert runs.completed.out.splitlines()[-1] == runs.uninterrupted.out.splitlines()[-1]
@@ -391,7 +392,8 @@ def test_an_interrupted_training_ends_with_the_weights_of_one_that_was_left_alon
     assert not [name for name in names if one.get_tensor(name).tobytes() != other.get_tensor(name).tobytes()]
 
 
-def test_a_run_writes_down_the_params_that_the_user_gave_and_nothing_that_this_machine_added(outcomes, command_line):
+def test_a_run_records_the_params_of_the_user_and_nothing_else(outcomes, command_line):
+    """What this machine added, such as devices, is left out."""
     outcomes['interrupted']()
     inspected, _ = outcomes['inspect_params']()
     written = (command_line.folder / 'uninterrupted/control/params.txt').read_text()

@@ -3,9 +3,9 @@
 import pytest
 
 
-def test_a_table_has_a_row_for_each_number_of_examples_and_a_column_for_each_group(
+def test_table_has_examples_as_rows_and_group_sizes_as_columns(
         short_resnet, load_benchmark, monkeypatch, tmp_path, capsys):
-    """Only one of the trainings takes place."""
+    """Only one of the training runs takes place."""
     picture = tmp_path / 'groups.png'
     benchmark = load_benchmark('batch_norm_groups', '--num_replicas=2', '--batch_size=160', '--examples=80', '--group_sizes=1,2', '--seeds=0',
                    '--epochs=1', '--filters=8', f'--picture={picture}')
@@ -21,7 +21,7 @@ def test_a_table_has_a_row_for_each_number_of_examples_and_a_column_for_each_gro
     assert picture.read_bytes().startswith(b'\x89PNG')
 
 
-def test_all_trainings_have_one_batch_and_differ_in_what_batch_norm_sees(load_benchmark):
+def test_training_runs_differ_only_in_what_batch_norm_sees(load_benchmark):
     benchmark = load_benchmark('batch_norm_groups')
     tasks = [benchmark.Experiment(examples, group_size, 0).Task() for examples, group_size in ((2, 1), (2, 8), (8, 1))]
     assert [task.body.num_replicas * task.body.num_micro_batches for task in tasks] == [32, 32, 8]

@@ -73,7 +73,7 @@ def test_step_time_compares_the_same_computation_in_every_row(run_main, table):
     assert all(float(row['seconds']) > 0 and float(row['peak MiB'] or 0) >= 0 for row in (whole, micro_batched, kept, recomputed))
 
 
-def test_amoebanet_is_measured_without_chance_and_with_a_loss_for_each_example(short_amoebanet, load_benchmark):
+def test_amoebanet_losses_are_deterministic_and_per_example(short_amoebanet, load_benchmark):
     models = load_benchmark('models', '--num_cells=2', '--reduction_size=8', '--batch_size=2', '--image_size=16')
     problem = models.problem()
     pipe = models.build_pipe(problem, num_partitions=2, num_micro_batches=1)
@@ -119,7 +119,7 @@ def test_mixed_precision_has_a_row_for_each_model_and_policy(run_main, table, fo
     assert 'accuracy' in rows[0]['final Test']
 
 
-def test_sync_vs_async_has_a_row_for_each_number_of_workers_and_one_with_a_slow_worker(load_forking, monkeypatch, capsys, tmp_path):
+def test_sync_vs_async_has_a_row_per_worker_count_and_a_slow_worker(load_forking, monkeypatch, capsys, tmp_path):
     picture = tmp_path / 'loss.png'
     benchmark = load_forking('sync_vs_async', '--modes=async', '--num_workers=1', '--seconds=0.5', '--pause_milliseconds=1',
                              f'--loss_picture={picture}')

@@ -60,7 +60,7 @@ def results(processes_are_forked, folder, load_benchmark, table, monkeypatch, tm
     return struck, soaked
 
 
-def test_a_fault_is_told_with_what_follows_it_and_the_weights_are_those_of_an_undisturbed_training(results):
+def test_table_shows_recovery_after_faults_with_unchanged_weights(results):
     struck, soaked = results
     assert [struck[name] for name in ('--cluster', 'fault', 'what the training does')] == ['pipeline', 'chief killed', 'goes on']
     assert 0 < float(struck['noticed after s']) < float(struck['steps go on after s'])
@@ -70,7 +70,7 @@ def test_a_fault_is_told_with_what_follows_it_and_the_weights_are_those_of_an_un
     assert soaked['weights'] == 'right: the same bits as an undisturbed training'
 
 
-def test_a_process_of_a_training_is_left_over_until_it_has_ended(load_benchmark):
+def test_processes_of_a_training_run_are_left_over_until_they_end(load_benchmark):
     struck_training = load_benchmark('struck_training')
     training = struck_training.StruckTraining('pipeline', 'unused')
     training._command = [sys.executable, '-S', '-c', 'print("here", flush=True); import time; time.sleep(300)']

@@ -40,7 +40,7 @@ def test_planned_shares_of_equal_partitions_are_those_of_the_drawing(load_benchm
         abs=1e-9)
 
 
-def test_what_sending_and_updating_take_is_shown_where_bandwidth_is_finite(load_benchmark):
+def test_finite_bandwidth_shows_time_for_transfers_and_updates(load_benchmark):
     gpipe_breakdown = load_benchmark('gpipe_breakdown')
     found = gpipe_breakdown.planned(_equal_layers(), 2, 4, accelerators.find('p100'), 'time')
     assert found.transfer > 0 and found.update > 0

@@ -43,7 +43,8 @@ def test_more_micro_batches_fill_the_bubble_of_two_partitions(found):
     assert found[2, 32] / found[2, 1] == pytest.approx(192 / 130)
 
 
-def test_rows_are_over_the_smallest_k_and_m_and_stand_beside_the_published_figures(gpipe_throughput):
+def test_throughput_is_relative_to_the_smallest_k_and_m(gpipe_throughput):
+    """The published figures stand beside it."""
     published = {'equal layers': {1: (1, 1.07, 1.3), 4: (1.7, 3.2, 4.8)}}
     rows = gpipe_throughput._rows(published, [_equal_layers(gpipe_throughput)], accelerators.find('v3'))
     assert [row[:4] for row in rows] == [['equal layers', 1, '1', '1.00'], ['equal layers', 4, '1.7', rows[1][3]]]

@@ -3,7 +3,7 @@
 import pytest
 
 
-def test_the_row_that_calibrates_is_met_and_its_utilisation_is_that_of_the_published_images_a_second(load_benchmark):
+def test_calibration_reproduces_its_row_and_published_throughput(load_benchmark):
     benchmark = load_benchmark('imagenet_scaling')
     row = benchmark.ROWS[1]
     share = benchmark.utilisation(row)

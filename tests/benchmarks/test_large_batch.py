@@ -8,7 +8,7 @@ from PIL import Image, ImageColor
 _TINY = ['--batch_sizes=40', '--seeds=0', '--epochs=1', '--filters=8']
 
 
-def test_a_row_holds_both_optimizers_and_a_training_that_broke_down_counts_as_chance(
+def test_a_row_has_both_optimizers_and_divergence_counts_as_chance(
         short_resnet, load_benchmark, tmp_path, capsys):
     picture = tmp_path / 'large_batch.png'
     load_benchmark('large_batch', *_TINY, '--sgd_rates=1e30', '--lars_rates=1', f'--picture={picture}').main([])
@@ -21,7 +21,7 @@ def test_a_row_holds_both_optimizers_and_a_training_that_broke_down_counts_as_ch
     assert picture.read_bytes().startswith(b'\x89PNG')
 
 
-def test_several_seeds_are_told_with_their_range(load_benchmark):
+def test_several_seeds_give_mean_and_range(load_benchmark):
     assert load_benchmark('digits_accuracy').mean_and_range([98.0, 99.0, 97.0]) == '98.00 (97.00 to 99.00)'
 
 

@@ -61,7 +61,7 @@ def compare(torch_process, run_benchmark):
     return functools.partial(run_benchmark, 'peers.step_time', *_TINY)
 
 
-def _made_up_steps(*unused):
+def _mocked_steps(*unused):
     yield {'loss': 1.5, 'num_micro_batches': 2}
     while True:
         yield 0.5
@@ -72,21 +72,21 @@ def one_pipeline_is_measured(torch_process, monkeypatch):
     """`test_benchmarks.py` measures the rows of `step_time.py`, which these are."""
     lingpipe_step = importlib.import_module('lingpipe_step')
     measured = lingpipe_step.pipeline_steps
-    monkeypatch.setattr(lingpipe_step, 'plain_steps', _made_up_steps)
+    monkeypatch.setattr(lingpipe_step, 'plain_steps', _mocked_steps)
     monkeypatch.setattr(lingpipe_step, 'pipeline_steps', lambda schedule, recompute: (
-        measured if recompute == 'none' else _made_up_steps)(schedule, recompute))
+        measured if recompute == 'none' else _mocked_steps)(schedule, recompute))
 
 
 @pytest.fixture
-def own_steps_are_made_up(torch_process, monkeypatch):
+def own_steps_are_mocked(torch_process, monkeypatch):
     """LingPipe's side is not measured."""
     lingpipe_step = importlib.import_module('lingpipe_step')
     for name in ('write_problem', 'plain_steps', 'pipeline_steps'):
-        monkeypatch.setattr(lingpipe_step, name, _made_up_steps)
+        monkeypatch.setattr(lingpipe_step, name, _mocked_steps)
 
 
-def test_without_pytorch_lingpipe_is_measured_alone_and_a_sentence_says_what_to_install(
-        own_steps_are_made_up, compare, table, fake_python):
+def test_without_pytorch_lingpipe_runs_alone_with_an_install_hint(
+        own_steps_are_mocked, compare, table, fake_python):
     python = fake_python(_NOTHING)
     text = compare(f'--torch_python={python}', '--recompute=none')
     assert [(row['configuration'], row['recompute']) for row in table(text)] == [

@@ -38,7 +38,7 @@ def _once(function):
     return call
 
 
-def test_the_benchmark_has_a_row_for_each_configuration_and_one_schedule_where_one_device_has_no_other(
+def test_one_row_per_configuration_and_one_schedule_on_one_device(
         run_benchmark, monkeypatch):
     monkeypatch.setattr(graph_pieces, '_graph_def', graph_pieces._graph_def)  # which a measured pipeline changes for good
     monkeypatch.setattr(layer_profile, 'profile_layers', _once(layer_profile.profile_layers))

@@ -115,7 +115,8 @@ def test_a_part_that_fails_by_itself_stops_the_cluster_with_its_code(start):
     assert code == 3 and '[launcher] worker 1 failed by itself: the cluster stops.' in out
 
 
-def test_a_worker_that_was_killed_is_left_to_the_chief_or_comes_back_at_its_own_address(start):
+def test_a_killed_worker_restarts_once_at_its_own_address(start):
+    """After its last restart it is left to the chief."""
     cluster = start('--workers=2', '--restart=1', arguments=['--chief0=5'])
     cluster.await_lines(r'^\[worker \d\] up', 2)
     for count in (2, None):
@@ -180,13 +181,13 @@ def test_the_cluster_has_a_network_of_its_own_unless_it_needs_another(start):
     (['--workers=2'], 'the command is missing'),
     (['--workers=0', '--', 'run.py'], 'give at least one worker'),
     (['--wrokers=2', '--', 'run.py'], 'unrecognized arguments: --wrokers=2')])
-def test_a_wrong_use_is_told(arguments, sentence, capsys):
+def test_wrong_arguments_are_reported(arguments, sentence, capsys):
     with pytest.raises(SystemExit):
         local_cluster.main(arguments)
     assert sentence in capsys.readouterr().err
 
 
-def test_jobs_that_a_mode_does_not_know_are_refused_before_anything_starts():
+def test_jobs_unknown_to_a_mode_are_refused_before_startup():
     with pytest.raises(ValueError, match="a job 'ps', which --cluster=pipeline does not know"):
         local_cluster.main(['--ps=1', '--no-isolated', '--', 'run.py', '--cluster=pipeline'])
 

@@ -55,7 +55,7 @@ def test_a_port_that_is_taken_is_named(start):
     assert f'Error: worker:0 cannot serve at port {port} (Address already in use). See which process holds it' in err
 
 
-def test_a_server_that_is_stopped_or_gone_is_told_from_one_that_answers(start):
+def test_stopped_and_killed_servers_are_found_silent(start):
     workers = [start('worker', index) for index in range(2)]
     for worker in workers:
         worker.stdout.readline()

@@ -70,7 +70,7 @@ def test_faults_that_a_restart_can_mend_are_followed_by_one(start, tmp_path, max
     assert len((tmp_path / 'starts').read_text().splitlines()) == starts
 
 
-def test_each_restart_is_told_in_a_line(start):
+def test_each_restart_is_reported_in_one_line(start):
     _, err = start(2, 'SIGKILL', 'checkpoint+75', '75').communicate(timeout=30)
     assert err.splitlines() == [
         '[supervisor] The training was ended by SIGKILL; restart 1 of 2 in 0.01 s, from the beginning.',
@@ -79,7 +79,7 @@ def test_each_restart_is_told_in_a_line(start):
         '[supervisor] The training ended with exit code 75; 2 restarts brought no new checkpoint, so it stays so.']
 
 
-def test_a_child_that_is_stopped_is_killed_and_started_again(start, tmp_path):
+def test_a_child_that_is_stopped_is_killed_and_restarted(start, tmp_path):
     _, err = start(1, 'beat+SIGSTOP', 'beat+0').communicate(timeout=60)
     assert err.splitlines() == [
         '[supervisor] The training gave no sign of life for 5 s and is killed.',

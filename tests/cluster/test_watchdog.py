@@ -23,7 +23,7 @@ def told_fixture():
     return Told()
 
 
-def test_a_call_that_takes_too_long_is_told_of_once(told):
+def test_a_call_that_takes_too_long_is_reported_once(told):
     with watchdog.Watchdog(.1, on_timeout=told, first_call_factor=1) as dog, dog.watch():
         assert told.event.wait(30)
         time.sleep(.3)
@@ -61,7 +61,7 @@ def test_no_limit_watches_nothing(told):
         assert not told.event.wait(.3)
 
 
-def test_a_process_whose_main_thread_hangs_ends_with_a_code_that_asks_for_a_restart():
+def test_a_process_that_hangs_exits_with_the_code_for_a_restart():
     program = ('import time; from lingpipe.cluster import watchdog\n'
                'with watchdog.Watchdog(.1, first_call_factor=1) as dog, dog.watch(): time.sleep(100)')
     outcome = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=60)

@@ -52,7 +52,8 @@ def test_a_server_lends_a_device_for_each_stage_until_it_is_stopped(start, tmp_p
     assert not (tmp_path / 'logs').exists()
 
 
-def test_workers_outlive_a_chief_with_wrong_params_and_a_trace_has_a_row_for_each_of_their_devices(start, tmp_path):
+def test_workers_outlive_a_chief_with_wrong_params_and_are_traced(start, tmp_path):
+    """The trace that the next chief writes has a row for each of their devices."""
     jobs = ['chief', 'worker', 'worker']
     workers = [start(jobs, f'worker:{number}', 'pipeline')[0] for number in range(2)]
     for worker in workers:

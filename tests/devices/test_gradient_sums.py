@@ -37,7 +37,7 @@ def test_the_last_addition_is_on_the_owner(method):
     assert [call.device[-1] for call in calls] == ['4', '1', '1', '5']
 
 
-def test_in_a_ring_each_device_adds_its_own_to_what_the_one_before_it_sent():
+def test_in_a_ring_each_device_adds_to_the_sum_of_the_previous():
     parts, _ = parts_and_sums(4)
     graph = sum_in_graph('ring', parts, ['/device:CPU:1'] * 4).graph
     calls = [operation.device[-1] for operation in graph.get_operations() if 'PartitionedCall' in operation.type]

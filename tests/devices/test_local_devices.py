@@ -49,7 +49,7 @@ def test_accelerators_come_before_the_cpu_unless_a_kind_is_asked_for(machine, co
     assert local_devices.stage_devices(2, kind) == [f'/device:{name}' for name in expected]
 
 
-def test_stages_share_devices_where_there_are_too_few_and_a_warning_says_so(machine, caplog):
+def test_stages_share_too_few_devices_with_a_warning(machine, caplog):
     machine(CPU=2)
     with caplog.at_level(logging.WARNING, 'absl'):
         assert local_devices.stage_devices(5) == [f'/device:CPU:{index}' for index in (0, 1, 0, 1, 0)]

@@ -16,7 +16,7 @@ def test_sums_have_no_timeout_which_would_leave_sleeping_threads_behind():
     assert operation.get_attr('timeout_seconds') == 0
 
 
-def test_more_groups_than_can_be_told_apart_are_refused():
+def test_too_many_groups_are_refused():
     with collectives.working_for(collectives.Replica(2050, 1, tf.constant(0, tf.int64), tf.constant(0, tf.int64), False)):
         with pytest.raises(ValueError, match='makes 1025 groups, and 1024 are the most .* Set group_size to 3 or more'):
             collectives.sum_over_group(tf.ones([1]), 2)

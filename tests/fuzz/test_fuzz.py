@@ -55,7 +55,7 @@ def simple_program(**run):
         run={'way': 'value_and_grad', 'predicts': False, **run})
 
 
-def test_an_outcome_tells_what_is_wrong(monkeypatch):
+def test_an_outcome_names_its_kind_and_reason(monkeypatch):
     drawn = simple_program(num_steps=1)
     assert trial.outcome_of(drawn).kind == comparison.EQUAL
     refused = trial.outcome_of(drawn._replace(fields={**drawn.fields, 'num_partitions': 9}))

@@ -80,7 +80,7 @@ def test_the_log_names_each_bad_record_once(data_dir, caplog):
     assert '6 of at most 100 bad records' in lines[-1]
 
 
-def test_one_more_than_is_allowed_ends_the_training(data_dir):
+def test_one_more_than_is_allowed_ends_the_training_run(data_dir):
     photos = make_input(data_dir, max_bad_records=5)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         columns(photos.training_dataset().take(10))
@@ -97,7 +97,7 @@ def test_without_a_limit_nothing_is_looked_for(data_dir):
 
 
 @pytest.mark.parametrize('part', [0, 0.5])
-def test_a_file_that_is_cut_off_ends_the_training(good_dir, tmp_path, part):
+def test_a_truncated_file_ends_the_training_run(good_dir, tmp_path, part):
     shutil.copytree(good_dir, tmp_path, dirs_exist_ok=True)
     file = next(tmp_path.glob('**/*00002-of-00004'))
     content = file.read_bytes()

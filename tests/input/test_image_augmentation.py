@@ -104,7 +104,7 @@ def test_an_image_depends_on_its_own_seed_only(name):
     assert not np.array_equal(together, train(tf.constant(images), random_seeds(6, seed=1), 16))
 
 
-def test_normalised_images_of_unknown_datasets_lie_between_minus_one_and_one():
+def test_unknown_datasets_are_normalised_between_minus_one_and_one():
     images = tf.constant([0, 51, 255], tf.uint8)[tf.newaxis, tf.newaxis, :, tf.newaxis]
     normalized = image_augmentation.normalize(images, 'imagenet2012')
     np.testing.assert_allclose(normalized[0, 0, :, 0], [-1, -0.6, 1], atol=1e-6)

@@ -31,7 +31,7 @@ def test_parts_of_what_is_no_jpeg_are_exact(fused):
 
 
 @pytest.mark.parametrize('file_format', ['JPEG', 'PNG', 'BMP', 'GIF'])
-def test_the_stored_channels_are_told_and_converted(file_format):
+def test_stored_channels_are_counted_and_converted(file_format):
     image = photographs.photograph()
     encoded = photographs.encoded(image, file_format)
     colour, stored = image_pixels.decode_image(encoded, 3)
@@ -51,7 +51,7 @@ def test_gray_and_colour_become_each_other(file_format):
 
 
 @pytest.mark.parametrize(('file_format', 'mode', 'channels'), [('JPEG', 'CMYK', 4), ('PNG', 'RGBA', 4), ('PNG', 'LA', 2)])
-def test_other_numbers_of_channels_are_told(file_format, mode, channels):
+def test_cmyk_and_alpha_channels_are_counted(file_format, mode, channels):
     encoded = photographs.encoded(photographs.photograph(), file_format, mode)
     assert int(image_pixels.decode_image(encoded, 3)[1]) == channels
 

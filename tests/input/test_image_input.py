@@ -109,7 +109,7 @@ def test_batches_have_static_shapes(data_dir):
         assert (weights.shape, weights.dtype) == ((50,), tf.float32)
 
 
-def test_training_goes_on_bit_for_bit_from_any_position(data_dir):
+def test_training_resumes_bit_for_bit_from_any_position(data_dir):
     whole = examples(shared_input(data_dir).training_dataset(), 3 * NUM_DIGITS)
     resumed = make_input(data_dir, batch_size=37)
     for position in (1, NUM_DIGITS - 20, NUM_DIGITS, 2 * NUM_DIGITS + 123):
@@ -118,7 +118,7 @@ def test_training_goes_on_bit_for_bit_from_any_position(data_dir):
 
 
 @pytest.mark.parametrize('augmentation, positions', [('inception', (60,)), ('crop_flip', (59,))])
-def test_training_from_files_goes_on_bit_for_bit_from_any_position(sharded_dir, augmentation, positions):
+def test_training_from_files_resumes_bit_for_bit_from_any_position(sharded_dir, augmentation, positions):
     fields = {'augmentation': augmentation, 'cache': 'none'}
     whole = examples(make_sharded_input(sharded_dir, **fields).training_dataset(), 150)
     resumed = make_sharded_input(sharded_dir, batch_size=4, **fields)

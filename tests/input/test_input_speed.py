@@ -52,7 +52,8 @@ def test_each_optimisation_gives_the_same_examples_in_the_same_order(data_dir, s
     assert_equal_examples(training_examples(data_dir, **{**SLOW, **fields}), slow_examples)
 
 
-def test_all_optimisations_together_give_the_same_examples_and_interpolation_is_bicubic(data_dir, slow_examples):
+def test_all_optimisations_together_give_the_same_examples(data_dir, slow_examples):
+    """Interpolation is bicubic by default."""
     assert_equal_examples(training_examples(data_dir, num_threads=2, interpolation='bicubic'), slow_examples)
 
 
@@ -64,7 +65,8 @@ def test_what_is_kept_in_memory_does_not_matter_where_nothing_is_shuffled(data_d
         assert_equal_examples(found, streamed)
 
 
-def test_bilinear_interpolation_looks_at_the_same_parts_and_changes_their_pixels_little(data_dir, slow_examples):
+def test_bilinear_interpolation_changes_pixels_only_slightly(data_dir, slow_examples):
+    """It looks at the same parts of the images."""
     images, *rest = training_examples(data_dir, interpolation='bilinear')
     assert_equal_examples(rest, slow_examples[1:])
     assert 0 < np.abs(images - slow_examples[0]).mean() < 0.03  # of a range from -1 to 1
@@ -78,7 +80,7 @@ def test_encoded_and_decoded_images_in_memory_come_in_one_order(data_dir, augmen
 
 
 @pytest.mark.parametrize('cache', ['none', 'encoded'])
-def test_training_goes_on_bit_for_bit_whatever_is_kept(data_dir, slow_examples, cache):
+def test_training_resumes_bit_for_bit_whatever_is_cached(data_dir, slow_examples, cache):
     whole = slow_examples if cache == 'none' else training_examples(data_dir, augmentation='resnet', cache=cache)
     rest = training_examples(data_dir, 45, 48, cache=cache, vectorize=cache == 'none')
     assert_equal_examples(rest, [column[45:93] for column in whole])
@@ -109,7 +111,7 @@ def test_hosts_evaluate_each_example_once(data_dir):
     assert sorted(np.array(labels)[np.array(weights) == 1]) == list(range(40))
 
 
-def test_a_data_service_of_one_worker_makes_the_same_batches_and_goes_on_from_anywhere(data_dir, slow_examples):
+def test_a_data_service_gives_the_same_batches_from_any_position(data_dir, slow_examples):
     dispatcher = tf.data.experimental.service.DispatchServer()
     worker = tf.data.experimental.service.WorkerServer(
         tf.data.experimental.service.WorkerConfig(dispatcher.target.split('://')[1]))

@@ -12,7 +12,7 @@ def rows(dataset, count):
     return np.concatenate([features for features, _, _ in dataset.take(count).as_numpy_iterator()])
 
 
-def test_least_squares_find_the_true_weights_and_bias_where_there_is_no_noise():
+def test_noiseless_least_squares_find_the_true_weights_and_bias():
     data = make_input(noise=0.0, num_outputs=2, num_features=3)
     features, targets, _ = next(data.evaluation_dataset().batch(2).as_numpy_iterator())
     features, targets = features.reshape(8, 3), targets.reshape(8, 2)
@@ -33,7 +33,7 @@ def test_every_epoch_has_every_example_once_in_an_order_of_its_own():
     assert (rows(make_input(seed=2).training_dataset(), 5)[:10] != first).any()
 
 
-def test_training_goes_on_from_any_position_as_if_never_stopped():
+def test_training_resumes_from_any_position_as_if_never_stopped():
     data = make_input()
     np.testing.assert_array_equal(rows(data.training_dataset(position=13), 3), rows(data.training_dataset(), 7)[13:25])
 

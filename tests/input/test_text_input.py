@@ -60,7 +60,7 @@ def documents(tokens):
 
 
 @pytest.mark.parametrize('cache', [True, False])
-def test_training_goes_on_where_it_stopped(data_dir, cache):
+def test_training_resumes_where_it_stopped(data_dir, cache):
     def text():
         return make_input(data_dir, cache=cache, shuffle_buffer_size=20)
 
@@ -82,7 +82,8 @@ def test_every_label_is_the_input_of_the_next_position(data_dir, cache):
     assert tf.reduce_min(batch[2]) == tf.reduce_min(batch[3]) == 1
 
 
-def test_an_epoch_in_memory_shows_nearly_every_token_once_at_another_place_each_time(data_dir):
+def test_an_epoch_in_memory_shows_each_token_once_at_a_new_place(data_dir):
+    """Only the tokens that fill no whole sequence are left out."""
     text = make_input(data_dir)
     count = len(text.tokens) // 16
     epochs = np.split(sequences(text.training_dataset(), 3 * count)[1], 3)
@@ -157,7 +158,7 @@ def test_bytes_go_there_and_back():
     np.testing.assert_array_equal(tokenizer.num_bytes(tokens), np.ones(10))
 
 
-def test_the_topics_of_python_are_split_by_document_without_paragraphs_in_common(tmp_path):
+def test_pydoc_topics_splits_share_no_paragraph(tmp_path):
     splits = {split: make_input(str(tmp_path), dataset='pydoc_topics', split=split) for split in ('train', 'dev', 'test')}
     texts = [documents(text.tokens)[:-1] for text in splits.values()]
     train, dev, test = (
@@ -167,7 +168,7 @@ def test_the_topics_of_python_are_split_by_document_without_paragraphs_in_common
     assert train_size > 300_000 and dev_size > 10_000 and test_size > 10_000
 
 
-def test_documents_split_by_their_names_alone_and_what_training_holds_is_dropped():
+def test_documents_split_by_name_and_drop_training_paragraphs():
     texts = {f'topic_{i}': f'Only here: {i}.\n\nCommon\n   words.\n' for i in range(200)}
     split = pydoc_topics_dataset.split_by_document(texts)
     assert sorted(name for part in split.values() for name in part) == sorted(texts)
@@ -193,7 +194,7 @@ def test_wrong_fields_are_named_with_what_is_allowed(data_dir, fields, words):
     assert all(word in str(error.value) for word in words), error.value
 
 
-def test_a_text_shorter_than_a_sequence_and_a_negative_position_are_refused(data_dir):
+def test_a_short_text_and_a_negative_position_are_refused(data_dir):
     with pytest.raises(ValueError, match='sequence_length: 100000 is more than the'):
         make_input(data_dir, sequence_length=100_000).training_dataset()
     with pytest.raises(ValueError, match='position: -1 is negative'):

@@ -52,7 +52,7 @@ def sources(dataset, count):
 
 
 @pytest.mark.parametrize('cache', [True, False])
-def test_training_goes_on_where_it_stopped_with_another_order_in_every_epoch(data_dir, cache):
+def test_training_resumes_with_another_order_in_every_epoch(data_dir, cache):
     def pairs():
         return make_input(data_dir, cache=cache, shuffle_buffer_size=30)
 

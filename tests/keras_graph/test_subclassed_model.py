@@ -89,6 +89,6 @@ def test_a_model_with_a_branch_on_a_tensor_or_a_mask_stays_whole():
         assert [unit.name for unit in keras_model.ModelGraph(wrapped(model)).units] == ['before', 'own']
 
 
-def test_too_many_partitions_for_a_model_that_stays_whole_are_refused_by_its_name():
+def test_too_many_partitions_for_a_whole_model_are_refused_by_name():
     with pytest.raises(ValueError, match="Model 'own' stays whole.*num_partitions=3.*into layers"):
         gpipe_layer.GPipeLayer.from_keras(wrapped(Own('counts', name='own')), num_partitions=3)

@@ -104,7 +104,7 @@ def test_pool_projects_differing_channels_without_relu():
     np.testing.assert_allclose(layer(x), expected, atol=1e-5)
 
 
-def test_none_is_the_identity_until_strides_or_channels_call_for_a_convolution():
+def test_none_is_the_identity_unless_shapes_require_a_convolution():
     x = random_images((2, 5, 5, 4))
     np.testing.assert_array_equal(make_operation('none', x.shape, filters=4)(x), x)
     for fields in ({'filters': 4, 'strides': 2}, {'filters': 6}):

@@ -220,7 +220,7 @@ def holder():
 
 
 @pytest.mark.parametrize(('name', 'cls'), training_objects())
-def test_a_text_introduces_optimizers_schedules_and_losses_by_their_public_names(name, cls):
+def test_training_objects_are_read_from_text_by_public_names(name, cls):
     text = holder().Set(value=KerasParams(cls)).ToText()
     assert f'value.cls : type/{name}\n' in text
     assert holder().FromText(text).value == KerasParams(cls)

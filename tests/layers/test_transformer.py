@@ -191,7 +191,7 @@ def test_sizes_that_are_missing_or_wrong_are_refused(params):
         params.Instantiate()
 
 
-def test_with_bfloat16_vectors_travel_in_half_precision_and_logits_come_in_single():
+def test_mixed_bfloat16_passes_bfloat16_vectors_and_float32_logits():
     for kind in transformer.POSITIONS:
         layers = [p.Set(dtype_policy='mixed_bfloat16') for p in small_layers(1, positions=kind, max_length=5, atten_dropout_prob=0.1)]
         outputs = [TOKENS]

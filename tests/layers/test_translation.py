@@ -105,7 +105,7 @@ def test_gradients_are_those_of_the_plain_layers(pipe):
         np.testing.assert_allclose(gradient, tf.convert_to_tensor(other), atol=1e-6)
 
 
-def test_what_crosses_between_partitions_of_the_encoder_are_vectors_of_the_source_and_integers_of_the_target():
+def test_encoder_partitions_pass_source_vectors_and_target_tokens():
     layers = layer_analysis.analyse_layers(
         layer_analysis.named_layer_params(small_layers()), {name: tf.TensorSpec(part.shape, tf.int32) for name, part in BATCH.items()})
     specs = {layer.name: {name: (spec.dtype.name, spec.shape[1:].as_list()) for name, spec in layer.outputs.items()}
@@ -134,7 +134,7 @@ def test_logits_keep_within_bounds():
     np.testing.assert_allclose(logits, free.clip(-0.5, 0.5), atol=1e-6)
 
 
-def test_in_bfloat16_vectors_travel_in_half_precision_and_masks_stay_what_they_are():
+def test_mixed_bfloat16_passes_bfloat16_vectors_and_boolean_masks():
     layers = [p.Set(dtype_policy='mixed_bfloat16') for p in small_layers()]
     outputs = run([p.Instantiate() for p in layers[:-1]], BATCH)
     assert {name: part.dtype.name for name, part in outputs.items()} == {

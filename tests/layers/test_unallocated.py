@@ -30,7 +30,7 @@ def test_layers_built_afterwards_are_allocated_as_ever():
         pass  # when such a scope closes, Keras allocates all that waits for it
 
 
-def test_random_numbers_go_on_as_if_nothing_had_been_built():
+def test_random_numbers_continue_as_if_nothing_had_been_built():
     random.seed(1)
     expected = [random.random() for _ in range(2)]
     random.seed(1)

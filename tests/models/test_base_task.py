@@ -28,7 +28,7 @@ def test_the_best_metric_of_a_task_is_one_that_every_task_has():
     assert (evaluation.best_metric, evaluation.best_is_largest) == ('loss', False)
 
 
-def test_a_task_without_a_loss_is_told_to_write_one():
+def test_a_task_without_a_loss_asks_for_one():
     p = base_task.BaseTask.Params().Set(name='task')
     p.body.Set(layers=[layers.KerasParams(keras.layers.Dense, units=1)])
     with pytest.raises(NotImplementedError, match='BaseTask defines no loss. Write its method loss'):

@@ -58,7 +58,8 @@ def test_logits_with_a_cache_are_those_of_the_whole_sequence(fields):
         assert all(variable.device.endswith(stage.device) for variable in tf.nest.flatten(caches)), stage.device
 
 
-def test_greedy_generation_takes_the_largest_logit_of_the_whole_sequence_at_every_position(body):
+def test_greedy_generation_takes_the_largest_logit_at_every_position(body):
+    """The logits are those of one call on the whole sequence."""
     sequence = PROMPT + generate(body, PROMPT, CONTEXT + 1 - len(PROMPT))
     best = body(np.array([sequence[:CONTEXT]] * 2)).numpy()[0].argmax(-1)
     np.testing.assert_array_equal(sequence[len(PROMPT):], best[len(PROMPT) - 1:])
@@ -84,7 +85,8 @@ def test_a_seed_gives_the_same_tokens_on_any_number_of_partitions(body):
     assert tokens != generate(body, PROMPT, 20, sampling._replace(seed=4))
 
 
-def test_weights_are_read_anew_for_every_token_by_the_function_that_is_given():
+def test_weights_are_read_again_for_every_token():
+    """The function that is given reads them, where there is one."""
     body = make_body()
     zeros = generate(body, PROMPT, 3, read=lambda variable: tf.zeros_like(variable.value))
     assert zeros == [0, 0, 0]

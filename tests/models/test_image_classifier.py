@@ -51,7 +51,7 @@ def test_a_micro_batch_of_nothing_but_filling_is_no_division_by_zero():
         'loss': (0.0, 0.0), 'accuracy': (0.0, 0.0)}
 
 
-def test_the_auxiliary_loss_is_added_with_its_weight_and_does_not_touch_the_accuracy():
+def test_the_auxiliary_loss_is_weighted_and_leaves_the_accuracy():
     task = make_task(label_smoothing=0.1, auxiliary_loss_weight=0.25)
     auxiliary = tf.reverse(LOGITS, [1])
     both = task.loss((LABELS, ONES), (LOGITS, auxiliary))

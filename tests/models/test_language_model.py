@@ -41,7 +41,7 @@ def test_padding_does_not_count():
     assert {float(value) for pair in nothing.values() for value in pair} == {0.0}
 
 
-def test_bits_per_byte_are_of_the_plain_cross_entropy_and_know_how_long_a_token_is():
+def test_bits_per_byte_use_plain_cross_entropy_and_token_lengths():
     logits = tf.math.log([[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1]]])
     targets = tf.constant([[0, 2]]), tf.ones([1, 2]), tf.constant([[1.0, 3.0]])
     metrics = make_task(label_smoothing=0.3).loss(targets, logits)
@@ -68,7 +68,7 @@ class _Text:
         return self
 
 
-def test_an_n_gram_model_of_the_training_text_is_the_yardstick_where_one_is_asked_for():
+def test_an_n_gram_model_of_the_training_text_is_the_baseline():
     training, test = _Text([65, 66, 67, 0] * 30), _Text([65, 66, 67, 0])
     assert make_task().baselines(training, test) == {}
     (name, bits), = make_task(n_gram_order=3).baselines(training, test).items()

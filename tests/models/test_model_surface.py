@@ -98,7 +98,7 @@ def test_tensorflow_checkpoints_go_both_ways(make, tmp_path):
             np.testing.assert_array_equal(actual, weight)
 
 
-def test_training_goes_on_from_the_weights_of_the_other_with_slots(tmp_path):
+def test_training_resumes_from_weights_and_slots_of_the_source(tmp_path):
     path, models = str(tmp_path / 'model.weights.h5'), []
     for make in (make_source, lambda: pipelined(make_source(), 1)):
         model = make()
@@ -138,7 +138,7 @@ def test_it_exports_before_its_first_call(tmp_path):
     np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-5, atol=1e-6)
 
 
-def test_a_stateless_call_takes_the_values_it_is_given_and_hands_back_the_state(models):
+def test_a_stateless_call_takes_given_values_and_returns_the_state(models):
     source, model = models
     given = [value + 0.1 for value in source.trainable_variables], source.non_trainable_variables
     with tf.GradientTape() as tape:
@@ -181,7 +181,7 @@ def no_batch(function):
      'first dimension is not the batch'),
     (lambda: mixing(lambda x: keras.ops.cumsum(x, 0)), 'mixes the examples'), (lambda: mixing(lambda x: keras.ops.flip(x, 0)), 'mixes the examples'),
     (lambda: mixing(layers.Softmax(0)), 'mixes the examples')])
-def test_tensors_that_lose_the_batch_are_refused_where_there_are_micro_batches(make, message):
+def test_tensors_without_batch_are_refused_with_micro_batches(make, message):
     with pytest.raises(ValueError, match=message):
         pipelined(make())
     source = make()

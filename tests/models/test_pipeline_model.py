@@ -286,7 +286,7 @@ def test_weight_constraints_hold():
     np.testing.assert_allclose(np.linalg.norm(weights(pipelined)[2], axis=0), 1.0, rtol=1e-5)
 
 
-def test_slots_stand_beside_their_weights_and_are_made_without_a_second_trace():
+def test_slots_live_beside_their_weights_after_a_single_trace():
     _, pipelined = pair(classifier)
     traces = []
     pipelined.train_step = lambda data: traces.append(data) or lingpipe.PipelineModel.train_step(pipelined, data)
@@ -311,7 +311,7 @@ def of_keras():
 
 
 @pytest.mark.parametrize('make_pipe', [of_params, of_keras])
-def test_a_saved_model_goes_on_training_as_if_it_had_not_stopped(make_pipe, tmp_path):
+def test_a_saved_model_resumes_training_as_if_it_had_not_stopped(make_pipe, tmp_path):
     x, y = data()
     model = lingpipe.PipelineModel(make_pipe())
     model.compile(**with_momentum())
@@ -361,7 +361,7 @@ def test_a_pipeline_of_a_model_is_a_layer_of_another(tmp_path):
     assert_near(keras.saving.load_model(tmp_path / 'model.keras').predict(x, verbose=0), pipelined.predict(x, verbose=0))
 
 
-def test_a_constant_loss_scale_a_missing_loss_and_another_layer_are_refused():
+def test_constant_loss_scale_missing_loss_and_other_layer_are_refused():
     x, y = data()
     _, pipelined = pair(two_heads_in_a_list)
     with pytest.raises(ValueError, match='loss_scale_factor=2.0'):

@@ -35,7 +35,7 @@ def test_float16_trains_with_a_scaled_loss_as_in_keras():
         np.testing.assert_allclose(one, other, atol=5e-3)
 
 
-def test_compile_scales_the_loss_by_itself_where_layers_compute_in_float16():
+def test_compile_scales_the_loss_where_layers_use_float16():
     source = keras.Sequential([keras.Input((3,)), layers.Dense(2, dtype='mixed_float16'), layers.Dense(2)])
     model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
     model.compile('sgd', 'mse')

@@ -69,7 +69,7 @@ def test_optimizers_that_were_made_before_the_pipeline_do_as_in_keras(kind, asse
     assert_close(source.get_weights(), plain.get_weights())
 
 
-def test_an_optimizer_and_its_model_go_on_where_they_were(assert_close):
+def test_an_optimizer_and_its_model_resume_where_they_were(assert_close):
     plain, source = make_model(), make_model()
     for model in (plain, source):
         fit(model, o.Adam(0.05))

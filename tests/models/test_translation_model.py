@@ -58,13 +58,14 @@ class _Smoothed:
     params = language_model.LanguageModel.Params()
 
 
-def test_with_a_beam_of_one_every_token_is_the_likeliest_after_those_before_it(task):
+def test_a_beam_of_one_takes_the_likeliest_next_token(task):
     expected = greedy(task)
     assert len({tuple(row) for row in expected.tolist()}) > 1
     np.testing.assert_array_equal(translate(task, beam_size=1)[0], expected)
 
 
-def test_the_score_is_the_normalised_log_probability_that_the_pipeline_gives_to_the_translation(task):
+def test_the_score_is_the_normalised_log_probability(task):
+    """The pipeline gives that probability to the translation."""
     tokens, scores = translate(task)
     log_probs = tf.nn.log_softmax(logits_of(task, tokens)).numpy()
     for row, of_row, score in zip(tokens, log_probs, scores):

@@ -103,7 +103,7 @@ def make_saturated_heads():
 
 
 @pytest.mark.parametrize('loss', [['binary_crossentropy', 'categorical_crossentropy'], ['binary_crossentropy', mixed]])
-def test_cross_entropies_take_the_logits_of_outputs_that_are_rounded_to_0_or_1(loss, assert_close):
+def test_cross_entropies_use_the_logits_of_saturated_outputs(loss, assert_close):
     plain, pipelined = models(make_saturated_heads)
     targets = [Y.round(), np.eye(3)[np.arange(7) % 3]]
     for model in (plain, pipelined):

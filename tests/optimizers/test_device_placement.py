@@ -169,7 +169,7 @@ def test_slots_move_with_their_weights():
     assert optimizer.iterations == 2
 
 
-def test_placing_twice_is_placing_once_and_numbers_may_change_between_traces():
+def test_placing_is_idempotent_and_hyperparameters_may_change():
     variables = make_variables(DEVICES)
     optimizer = device_placement.place(o.SGD(0.5, weight_decay=0.5))
     update = optimizer._distributed_tf_update_step

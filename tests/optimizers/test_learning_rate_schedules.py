@@ -41,7 +41,7 @@ def test_after_the_warm_up_it_is_the_staircase_of_keras():
         assert float(schedule(step)) == pytest.approx(float(staircase(step)))
 
 
-def test_late_stairs_of_a_long_training_are_exact():
+def test_late_stairs_of_a_long_training_run_are_exact():
     # Steps of ImageNet at batch 128: 100 epochs, a stair every 2.4; 41 * 24022 is the first step of the last stair.
     schedule = make(warmup_steps=30027, decay_steps=24022, decay_rate=0.97)
     before, first = (float(schedule(tf.constant(41 * 24022 + offset, tf.int64))) for offset in (-1, 0))

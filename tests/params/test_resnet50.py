@@ -129,7 +129,7 @@ def first_step(num_partitions):
     return result, {name: variable.numpy() for name, variable in program.named_variables.items()}
 
 
-def test_the_default_takes_the_same_first_step_with_any_number_of_partitions(assert_close):
+def test_the_first_step_is_equal_for_any_number_of_partitions(assert_close):
     result, weights = first_step(1)
     other, found = first_step(3)
     assert_close(other, result)

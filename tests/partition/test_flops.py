@@ -126,7 +126,7 @@ def test_analysis_knows_parameters_state_and_shapes_without_allocating(amoebanet
 
 @pytest.mark.parametrize('partition_by, attribute', [
     ('flops', lambda unit: unit.flops.total), ('params', lambda unit: unit.num_parameters)])
-def test_partitions_balance_what_they_are_told_to(amoebanet_analyses, partition_by, attribute):
+def test_partitions_balance_what_partition_by_names(amoebanet_analyses, partition_by, attribute):
     ends = partition_table.partition_ends(amoebanet_analyses, 4, partition_by)
     costs = [attribute(unit) for unit in amoebanet_analyses]
 

@@ -13,7 +13,7 @@ def measure(constructor, spec, **arguments):
     return layer_memory.layer_memories([keras_params.KerasParams(constructor, **arguments)], spec)[0]
 
 
-def test_a_dense_layer_with_relu_keeps_nothing_besides_its_input_and_output():
+def test_a_dense_layer_with_relu_keeps_only_inputs_and_outputs():
     given, inputs, weights = 4 * 3 * 7, 4 * 3 * 5, 4 * (5 * 7 + 7)
     memory = measure(layers.Dense, tf.TensorSpec([3, 5]), units=7, activation='relu')
     assert memory[:7] == (weights, 0, inputs, 0, given, inputs, given)
@@ -73,7 +73,7 @@ class Pair(layers.Layer):
         return inputs[1], tf.sqrt(tf.nn.relu(inputs[0])) + tf.nn.relu(inputs[1])
 
 
-def test_what_a_layer_hands_on_unchanged_and_what_the_next_makes_of_it_again_count_once():
+def test_repeated_inputs_and_reads_of_layers_count_once():
     size = 4 * 8
     stack = [keras_params.KerasParams(Pair, name=name) for name in 'abc']
     first, second, third = layer_memory.layer_memories(stack, (tf.TensorSpec([8]), tf.TensorSpec([8])))

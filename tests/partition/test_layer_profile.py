@@ -63,7 +63,7 @@ def test_equal_layers_are_measured_once_and_layers_of_other_inputs_again(measure
     assert times == [LayerTime(1, 10, 0.5), LayerTime(1, 10, 0.5), LayerTime(2, 20, 1), LayerTime(3, 30, 1.5)]
 
 
-def test_forward_and_backward_run_on_the_device_and_on_whole_micro_batches(calls):
+def test_passes_run_on_the_device_with_whole_micro_batches(calls):
     assert layer_profile.profile_layers([dense(3, 'a')], INPUTS, DEVICE) == [LayerTime(1.0, 2.0, 0.75)]
     (forward, both, backward), = calls
     assert [tensor.shape.as_list() for tensor in forward] == [[2, 3]]
@@ -72,7 +72,8 @@ def test_forward_and_backward_run_on_the_device_and_on_whole_micro_batches(calls
     assert {tensor.device[-len(DEVICE):] for tensor in forward + both + backward} == {DEVICE}
 
 
-def test_of_a_backward_pass_from_inputs_only_what_it_adds_counts_and_noise_keeps_to_its_bounds():
+def test_backward_from_inputs_counts_only_what_it_adds():
+    """Noise makes no time negative, nor recomputation longer than a forward pass."""
     assert layer_profile._layer_time(2.0, 5.0, 4.5) == LayerTime(2.0, 3.0, 1.5)
     assert layer_profile._layer_time(2.0, 5.0, 2.5) == LayerTime(2.0, 3.0, 0.0)
     assert layer_profile._layer_time(2.0, 5.0, 5.5) == LayerTime(2.0, 3.0, 2.0)

@@ -31,7 +31,8 @@ def test_layer_by_layer_only_inputs_are_kept_and_one_layer_is_at_work():
     assert of_both(3, 'layer') == LASTING + 2 * 4 + max(4 + 8 + 130, 4 + 65)
 
 
-def test_where_weights_are_large_the_fullest_moment_is_the_end_when_all_new_sums_are_there():
+def test_with_large_weights_memory_peaks_at_the_end():
+    """All new gradient sums are there by then."""
     heavy = LayerMemory(weights=1000, state=0, inputs=4, internals=0, outputs=4, read_inputs=4, backward=1008)
     model = memory_model.MemoryModel([heavy] * 5, [1], 'stage', 0)
     assert needs(model, 0, 0, 5) == 2 * 5000 + 5 * 4 + 4000 + 1008
@@ -44,7 +45,7 @@ def test_slots_add_to_weights(recompute):
 
 @pytest.mark.parametrize('recompute, whole, alone', [
     ('none', 3 * (4 + 4), 3 * (4 + 4)), ('stage', 2 * 12 + 4 + 4, 2 * 8 + 4 + 4), ('layer', 2 * 12 + 12 + 8 - 5, 2 * 8 + 8)])
-def test_what_an_earlier_layer_counted_counts_again_only_where_a_partition_begins_after_it(recompute, whole, alone):
+def test_repeated_tensors_count_again_where_a_partition_begins(recompute, whole, alone):
     first = LayerMemory(weights=0, state=0, inputs=12, internals=0, outputs=8, read_inputs=4)
     second = LayerMemory(weights=0, state=0, inputs=8, internals=4, outputs=8, read_inputs=4, repeated_inputs=5, repeated_reads=4)
     model = memory_model.MemoryModel([first, second], [3], recompute, 0)

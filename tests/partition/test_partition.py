@@ -182,7 +182,7 @@ def test_a_layer_that_fits_nowhere_is_named():
         exact_cut.balanced_partition_ends([1, 1, 1], 2, memory=[400, 500, 1200], memory_limit=1000)
 
 
-def test_too_few_partitions_are_told_how_many_the_memory_needs():
+def test_too_few_partitions_name_the_number_that_memory_needs():
     with pytest.raises(ValueError, match=(
             r'memory_limit=10 bytes is too little for num_partitions=2: filled up to it, these hold 2 of 4 layers, and all '
             r'layers need at least 4 partitions\. Set num_partitions=4 or more, or raise memory_limit')):

@@ -16,7 +16,7 @@ TIMES = [LayerTime(0.5, 1.0, 0.25)] * 4 + [LayerTime(3.0, 9.0, 2.0)]
 
 
 @pytest.mark.parametrize('partition_by, ends', [('flops', [3, 5]), ('params', [4, 5]), ('time', [4, 5]), ([1, 5], [1, 5])])
-def test_the_cut_balances_what_it_is_told_to(partition_by, ends):
+def test_the_cut_balances_what_partition_by_names(partition_by, ends):
     assert partition_table.partition_ends(LAYERS, 2, partition_by, layer_times=TIMES) == ends
 
 
@@ -32,7 +32,7 @@ def test_stages_whose_backward_follows_their_forward_pass_recompute_less(name, r
     assert partition_table.extra_forwards(schedules.make_schedule(name, 3, 4), recompute) == passes
 
 
-def test_the_last_stage_of_1f1b_gets_more_layers_since_it_recomputes_nothing():
+def test_the_last_stage_of_1f1b_gets_more_layers():
     """Stage 0 runs 3 layers forward twice and back, 3 (1 + 1 + 2) = 12; stage 1 runs 4 once, 4 (1 + 2) = 12."""
     layers = stack([1] * 7, [1] * 7)
     passes = partition_table.extra_forwards(schedules.make_schedule('1f1b', 2, 8), 'stage')
@@ -50,7 +50,7 @@ def test_a_written_list_must_keep_to_the_memory_limit_too():
         partition_table.partition_ends(LAYERS, 4, [1, 2, 4, 5], memory=[10, 1, 5, 5, 1], memory_limit=15, num_devices=2)
 
 
-def test_the_table_tells_time_and_memory_where_they_are_known():
+def test_the_table_shows_time_and_memory_where_they_are_known():
     sizes = layer_memory.LayerMemory(weights=10, state=0, inputs=1, internals=3, outputs=0)
     memory = memory_model.MemoryModel([sizes] * 5, [2, 1], 'none', num_slots=1)
     table = partition_table.describe_partitions(LAYERS, [3, 5], ['a', 'b'], TIMES, memory)

@@ -76,7 +76,7 @@ def test_evaluation_equals_the_plain_layers_and_changes_nothing(num_partitions, 
     assert_close([weight.numpy() for weight in pipe.weights], before, tolerance=0)
 
 
-def test_evaluation_reads_the_values_that_it_is_told_to(assert_close):
+def test_evaluation_reads_the_values_that_read_returns(assert_close):
     x, y = images_and_labels()
     pipe = make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=2)
     plain = PlainStack(pipe, x)
@@ -287,7 +287,7 @@ def test_state_updates_cannot_be_left_to_an_eager_caller():
         make_pipe([dense(3)]).value_and_grad(squared_error, x, y, assign_state=False)
 
 
-def test_the_number_of_the_step_may_be_a_python_integer_without_a_new_graph_for_each():
+def test_a_python_step_number_does_not_trace_again():
     x, y = vectors()
     pipe, traces, counts = make_pipe([dense(3)]), [], []
 
@@ -301,7 +301,7 @@ def test_the_number_of_the_step_may_be_a_python_integer_without_a_new_graph_for_
     assert counts == counts[:1] * 3
 
 
-def test_a_function_of_the_users_own_does_not_translate_the_source_of_the_pipeline(monkeypatch):
+def test_autograph_leaves_the_source_of_the_pipeline_alone(monkeypatch):
     """Translation by AutoGraph, which `tf.function` does by itself, takes seconds and changes nothing."""
     (x, y), pipe, statuses = vectors(), make_pipe([dense(3)]), []
 
@@ -352,7 +352,7 @@ class Talkative(layers.Layer):
 
 
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
-def test_prints_inside_a_stage_come_once_a_micro_batch_and_not_again_in_recomputation(recompute, tmp_path):
+def test_prints_in_a_stage_are_not_repeated_by_recomputation(recompute, tmp_path):
     x, y = vectors()
     stack = [dense(3), *[KerasParams(Talkative, log=str(tmp_path / 'log'), name=name) for name in ('first', 'second')]]
     pipe = make_pipe(stack, num_partitions=3, num_micro_batches=4, recompute=recompute)

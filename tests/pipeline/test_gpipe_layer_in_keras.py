@@ -153,7 +153,7 @@ def test_masks_go_in_and_out_of_eager_calls(is_wrapped, assert_close):
     assert_close(found[1], found[0])
 
 
-def test_a_call_that_no_tape_records_does_not_take_gradients_from_later_ones(assert_close):
+def test_an_unrecorded_call_leaves_gradients_of_later_calls(assert_close):
     x, y = map(tf.constant, vectors(4))
     pipe = make_pipe([dense(6), dense(3)], num_partitions=2, num_micro_batches=2)
     found = []
@@ -166,7 +166,7 @@ def test_a_call_that_no_tape_records_does_not_take_gradients_from_later_ones(ass
     assert_close(found[0], found[1])
 
 
-def test_it_tells_shapes_to_a_wrapper():
+def test_it_gives_shapes_to_a_wrapper():
     pipe = make_pipe([dense(6), dense(3)], num_partitions=2, num_micro_batches=2)
     pipe.build((None, 5))
     assert layers.TimeDistributed(pipe)(np.ones([4, 2, 5], 'float32')).shape == (4, 2, 3)
@@ -205,7 +205,8 @@ def test_fit_trains_batch_norm_in_training_mode(assert_close):
 
 
 @pytest.mark.parametrize('recompute', ['none', 'layer'])
-def test_a_batch_of_unknown_size_may_be_smaller_than_the_number_of_micro_batches(recompute, assert_close, assert_gradients_close):
+def test_batches_of_unknown_size_may_have_few_rows(recompute, assert_close, assert_gradients_close):
+    """A batch may have fewer rows than there are micro-batches."""
     x, y = vectors(10)
     pipe = make_pipe(layers_with_norm(), num_partitions=2, num_micro_batches=4, recompute=recompute)
     plain = PlainStack(pipe, x)

@@ -105,7 +105,7 @@ def test_only_boundary_tensors_and_small_numbers_cross_between_devices(pipe):
     assert boundaries <= crossing <= boundaries | numbers
 
 
-def test_actions_of_a_device_wait_for_each_other_in_the_order_of_the_schedule(pipe):
+def test_actions_of_a_device_run_in_the_order_of_the_schedule(pipe):
     graph, _ = step_graph(pipe)
     calls = [operation for operation in graph.get_operations()
              if is_call(operation) and 'stage_1' in str(operation.get_attr('f'))]

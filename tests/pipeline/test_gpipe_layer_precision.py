@@ -52,7 +52,7 @@ def test_bfloat16_gives_the_same_bits_for_every_number_of_partitions(schedule, r
         np.testing.assert_array_equal(variable.numpy(), same.numpy())
 
 
-def test_what_crosses_a_boundary_is_bfloat16_and_all_that_is_kept_is_float32():
+def test_boundaries_are_bfloat16_and_kept_tensors_are_float32():
     pipe, out = trained(make_pipe, 3)
     boundaries = [pipe.analyses[end - 1].outputs.dtype for end in pipe._ends]
     assert boundaries == [tf.bfloat16] * 3 and out.outputs.dtype == tf.bfloat16

@@ -38,7 +38,7 @@ def test_compiled_partitions_equal_the_plain_layers(schedule, recompute, assert_
     assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-def test_compiled_partitions_take_a_batch_that_the_micro_batches_do_not_divide(assert_close, assert_gradients_close):
+def test_compiled_partitions_take_an_uneven_batch(assert_close, assert_gradients_close):
     x, y = batch(7)
     pipe = make_pipe(dense_layers(), num_partitions=2, num_micro_batches=4, jit_compile=True)
     loss, gradients, _ = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 4)
@@ -88,14 +88,16 @@ def function_name(call):
     return call.get_attr('f').name
 
 
-def test_a_compiled_stage_recomputes_inside_of_its_backward_function_from_what_entered_it():
+def test_a_compiled_stage_recomputes_in_its_backward_function():
+    """It recomputes from what entered the stage."""
     _, calls = stage_calls(make_pipe(dense_layers(), num_partitions=2, num_micro_batches=2, jit_compile=True))
     inputs, weights, targets, gradients = 1, 2 * 2, 1, 1
     sizes = sorted(len(call.inputs) for call in calls if 'backward_from_inputs' in function_name(call))
     assert sizes == [inputs + 2 * weights + gradients, inputs + 2 * weights + gradients + targets]
 
 
-def test_residuals_that_are_too_many_for_a_tpu_are_recomputed_right_after_the_forward_action_too(assert_close, assert_gradients_close, monkeypatch):
+def test_too_many_residuals_for_a_tpu_are_recomputed(assert_close, assert_gradients_close, monkeypatch):
+    """That holds even where the backward action follows right after the forward action."""
     monkeypatch.setattr(stage_program, 'MOST_TPU_PARAMETERS', 10)
     pipe = make_pipe(dense_layers(), num_partitions=2, num_micro_batches=2, jit_compile=True)
     _, calls = stage_calls(pipe)
@@ -108,7 +110,7 @@ def test_residuals_that_are_too_many_for_a_tpu_are_recomputed_right_after_the_fo
 
 
 @pytest.mark.parametrize('recompute', ['stage', 'layer'])
-def test_in_a_step_compiled_as_one_program_recomputation_stands_behind_a_barrier(recompute):
+def test_recomputation_in_one_program_stands_behind_a_barrier(recompute):
     kept, recomputed = whole_program(make_pipe, 'none'), whole_program(make_pipe, recompute)
     assert count('dot', recomputed) > count('dot', kept)
     assert count('opt-barrier', recomputed) and not count('opt-barrier', kept)

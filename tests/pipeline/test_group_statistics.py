@@ -30,7 +30,7 @@ def rows_of_groups(num_rows, num_replicas, num_micro_batches, group_size):
 
 @pytest.mark.parametrize('num_replicas, num_partitions, group_size, num_micro_batches, schedule, recompute', [
     (4, 1, 2, 2, 'gpipe', 'layer'), (4, 2, 4, 1, '1f1b', 'stage'), (2, 3, 8, 2, 'zb_h1', 'none')])
-def test_statistics_and_gradients_are_those_of_the_union_of_the_groups_micro_batches(num_replicas, num_partitions, group_size, num_micro_batches, schedule, recompute, assert_close, assert_gradients_close):
+def test_statistics_and_gradients_are_those_of_the_whole_group(num_replicas, num_partitions, group_size, num_micro_batches, schedule, recompute, assert_close, assert_gradients_close):
     x, y = images_and_labels(16)
     pipe = make_pipe(stack(group_size), num_replicas=num_replicas, num_partitions=num_partitions,
                      num_micro_batches=num_micro_batches, schedule=schedule, recompute=recompute, partition_by='params')
@@ -51,14 +51,15 @@ def test_groups_that_do_not_come_out_even_are_refused():
         pipe.value_and_grad(cross_entropy, x, y)
 
 
-def test_replicas_with_other_numbers_of_micro_batches_are_refused_before_one_waits_for_ever():
+def test_unequal_micro_batches_of_replicas_are_refused():
+    """One replica would wait forever for the other."""
     x, y = images_and_labels(3)
     pipe = make_pipe(stack(2), num_replicas=2, num_micro_batches=2)
     with pytest.raises(ValueError, match="some replicas 1 and others 2 micro-batches, but layers such as 'norm_0'"):
         pipe.value_and_grad(cross_entropy, x, y)
 
 
-def test_more_micro_batches_than_sums_can_be_told_apart_are_refused(monkeypatch):
+def test_more_micro_batches_than_distinct_sums_are_refused(monkeypatch):
     monkeypatch.setattr(collectives, 'MOST_MICRO_BATCHES', 3)
     x, y = images_and_labels(8)
     for group_size in (1, 2):

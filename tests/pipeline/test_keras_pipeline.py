@@ -297,7 +297,7 @@ def test_no_config_of_a_layer_is_needed(assert_close):
     assert_close(from_keras(model, num_partitions=2)(x), wanted)
 
 
-def test_weights_that_no_output_depends_on_stay_as_they_are_with_one_warning(assert_close):
+def test_weights_without_gradients_stay_as_they_are_with_a_warning(assert_close):
     def make():
         keras.utils.set_random_seed(0)
         inputs = keras.Input([4])

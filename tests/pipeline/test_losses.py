@@ -36,7 +36,8 @@ def as_lingvo_does(y_true, outputs):
     squared_errors,
     keras.losses.MeanSquaredError(),
     keras.losses.mean_squared_error], ids=['scalar', 'by_example', 'by_value', 'keras_object', 'keras_function'])
-def test_the_loss_is_the_mean_over_the_mini_batch_whatever_the_form_of_the_function(loss_fn, num_rows, num_micro_batches, assert_close):
+def test_the_loss_is_the_mean_over_the_mini_batch(loss_fn, num_rows, num_micro_batches, assert_close):
+    """That holds for every form of the loss function."""
     x, y = batch(num_rows)
     pipe = make_pipe([KerasParams(keras.layers.Dense, units=WIDTH)], num_micro_batches=num_micro_batches)
     out = pipe.value_and_grad(loss_fn, x, y)

@@ -148,7 +148,7 @@ def test_two_devices_work_at_the_same_time(run, recompute, side_effect, hold_mee
     assert meetings.num_met == {'F': 2 * (NUM_MICRO_BATCHES - 1), 'B': 2 * (NUM_MICRO_BATCHES - 1)}
 
 
-def test_one_device_runs_one_action_at_a_time_in_the_order_of_the_schedule(hold_meetings):
+def test_a_device_runs_one_action_at_a_time_in_schedule_order(hold_meetings):
     pipe = make_pipe(attending_stack(), num_partitions=2, partition_by=[2, 4], num_micro_batches=NUM_MICRO_BATCHES)
     meetings = hold_meetings(ahead={})
     pipe.value_and_grad(squared_error, X, Y)

@@ -73,7 +73,8 @@ def noisy_layers():
 
 
 @pytest.mark.parametrize('num_replicas, num_partitions', [(2, 2), (4, 1)])
-def test_replicas_draw_the_numbers_of_one_pipeline_with_as_many_micro_batches(num_replicas, num_partitions, assert_close, assert_gradients_close):
+def test_replicas_draw_the_random_numbers_of_one_pipeline(num_replicas, num_partitions, assert_close, assert_gradients_close):
+    """It has as many micro-batches as all replicas together."""
     x, y = vectors(16)
     one = make_pipe(noisy_layers(), num_micro_batches=2 * num_replicas)
     several = make_pipe(noisy_layers(), num_micro_batches=2, num_replicas=num_replicas, num_partitions=num_partitions)
@@ -147,7 +148,7 @@ def test_stages_of_all_replicas_compute_on_devices_of_their_own():
     assert sorted(places) == [('0', '0')] * 2 + [('0', '2')] * 2 + [('1', '1')] * 2 + [('1', '3')] * 2
 
 
-def test_the_sums_of_a_stage_do_not_wait_for_the_backward_pass_of_stages_before_it():
+def test_gradient_sums_of_a_stage_do_not_wait_for_earlier_stages():
     x, y = vectors(16)
     pipe = make_pipe([dense(3, name=f'dense_{index}') for index in range(4)], num_replicas=2, num_partitions=2,
                      num_micro_batches=2, gradient_sum='add')

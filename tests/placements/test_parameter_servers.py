@@ -93,7 +93,8 @@ def test_true_weights_are_found_and_no_step_loses_its_count(results_of, tmp_path
     assert re.search(r'staleness 0.0000, staleness_max 0.0000, dropped \d+.0000', texts['limited'])
 
 
-def test_synchronous_steps_are_those_of_one_machine_whose_checkpoints_they_share(results_of, tmp_path, assert_close):
+def test_synchronous_steps_and_checkpoints_equal_one_machine(results_of, tmp_path, assert_close):
+    """Each of the two resumes from checkpoints of the other."""
     texts = results_of('digits')
     assert 'going on from step 2, 3 steps' in texts[1] and 'going on from step 3, 5 steps' in texts[2]
     in_turns, alone = newest_values(tmp_path / 'sync_then_alone'), newest_values(tmp_path / 'alone')

@@ -43,6 +43,6 @@ def test_a_result_that_is_lost_on_its_way_is_that_of_the_call_done_again():
     assert answer_of(LostOnItsWay(lambda value: value._set_values(tf.constant(2.0)))) == 2
 
 
-def test_a_call_that_the_coordinator_gives_up_raises_the_coordinators_error():
+def test_a_call_given_up_raises_the_error_of_the_coordinator():
     with pytest.raises(tf.errors.AbortedError, match='a server is lost'):
         answer_of(LostOnItsWay(lambda value: value._set_error(tf.errors.AbortedError(None, None, 'a server is lost'))))

@@ -84,7 +84,7 @@ def test_compiled_steps_equal_those_that_are_not():
     assert_close(actual, expected)
 
 
-def test_random_numbers_and_moving_averages_are_those_of_compiled_partitions_elsewhere():
+def test_random_numbers_and_averages_equal_compiled_partitions():
     expected = train(*make_program('convolution', dropout_rate=0.5, jit_compile=True))
     with device_kinds.pretend_tpus(STAGES):
         actual = train(*make_program('convolution', dropout_rate=0.5))
@@ -108,7 +108,7 @@ def test_a_batch_that_micro_batches_do_not_divide_is_refused(rows):
             call.get_concrete_function(tf.TensorSpec([rows, 3]))
 
 
-def test_replicas_and_micro_batches_are_told_apart_where_they_do_not_divide_a_batch():
+def test_an_uneven_batch_names_both_replicas_and_micro_batches():
     devices = [*STAGES, 'CPU:3', 'CPU:4']
     with device_kinds.pretend_tpus(devices):
         pipe = dense_pipe(num_replicas=2, devices=devices)

@@ -203,7 +203,7 @@ def traced_convolution():
     return program, batch, trace(program, batch)
 
 
-def test_the_program_of_one_replica_computes_what_the_pipeline_does_elsewhere(traced_convolution):
+def test_the_program_of_a_replica_equals_the_pipeline_on_cpu(traced_convolution):
     program, batch, traced = traced_convolution
     actual = values_after(program, OffItsCores(traced), batch, 2)
     expected = values_on_cpu(2)

@@ -20,7 +20,7 @@ def body(**fields):
     return transformer_task()[0].body.Set(devices=None, **fields)
 
 
-def test_a_machine_without_a_tpu_is_told_what_to_check():
+def test_a_machine_without_a_tpu_is_refused_with_what_to_check():
     with pytest.raises(RuntimeError, match=r'--tpu=local: no TPU .* could be started \(.*tensorflow-tpu.*--device=cpu'):
         tpu_system.start_tpu_system('local')
 

@@ -11,7 +11,7 @@ def made(name='gpipe', num_partitions=2, num_micro_batches=4, recompute='none', 
     return plans.make_plan(stacks.setting(**kwargs), schedules.make_schedule(name, num_partitions, num_micro_batches), recompute)
 
 
-def test_weights_slots_and_gradients_are_told_by_partition():
+def test_weights_slots_and_gradients_are_reported_by_partition():
     first, second = made(num_slots=1).partitions
     for part in (first, second):
         assert len(part.layer_names) == 4 and part.num_parameters == stacks.WEIGHTS

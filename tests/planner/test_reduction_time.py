@@ -10,7 +10,7 @@ def test_a_ring_of_four_sends_six_quarters():
     assert reduction_time.ring(800, 4, 100, 0.5) == (6, 1200, 15.0)
 
 
-def test_two_dimensions_on_a_square_of_four_take_four_steps_and_send_half_as_much():
+def test_a_square_of_four_takes_four_steps_and_half_the_bytes():
     # Halves of 400 bytes: 1 step of 200, 1 of 100, and both again: 600 bytes at 100 a second, and 4 * 0.5 s.
     assert reduction_time.two_dimensional(800, 2, 2, 100, 0.5) == (4, 600, 8.0)
 
@@ -21,7 +21,7 @@ def test_an_oblong_waits_for_its_longer_side():
 
 
 @pytest.mark.parametrize('side', [2, 4, 8, 16, 32])
-def test_a_square_takes_steps_in_proportion_to_its_side_and_half_the_bytes_of_a_ring(side):
+def test_a_square_takes_steps_by_its_side_and_half_the_ring_bytes(side):
     num_bytes, num_chips, bandwidth, latency = 102e6, side**2, 1e11, 1e-6
     flat = reduction_time.ring(num_bytes, num_chips, bandwidth, latency)
     square = reduction_time.two_dimensional(num_bytes, side, side, bandwidth, latency)

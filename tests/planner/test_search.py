@@ -12,7 +12,8 @@ def found(fields, most_partitions, **kwargs):
     return resolution.find_plan(stacks.setting(accelerator=IDEAL, **kwargs), stacks.body(**fields), most_partitions)
 
 
-def test_without_a_limit_all_devices_and_the_smallest_micro_batches_are_taken_and_nothing_is_recomputed():
+def test_without_a_memory_limit_a_plan_recomputes_nothing():
+    """It takes all devices and the smallest micro-batches."""
     best = found(AUTO, 4)
     assert (best.schedule.num_devices, best.schedule.num_micro_batches, best.recompute) == (4, 32, 'none')
 

@@ -24,5 +24,6 @@ def test_times_of_layers_are_added_up_and_what_is_computed_again_counts(recomput
         forward=3.0, backward=backward, weight_gradient=5.0, recompute=again, transfer=3.0, update=(3 * 10 + 2 * 5) / 4)
 
 
-def test_with_layer_a_stage_of_one_layer_computes_nothing_again_ahead_of_its_backward_pass():
+def test_recompute_layer_adds_nothing_for_a_stage_of_one_layer():
+    """It computes nothing again ahead of its backward pass."""
     assert cost('layer', [LayerTime(1.0, 4.0, 1.0)]).recompute == 0.0

@@ -60,7 +60,7 @@ def test_stages_may_lie_on_devices_in_any_way():
      "Schedule 'mine' has 2 stages, but none with number 1. Number the stages from 0 on, without a gap."),
     ([[], ['']], "Schedule 'mine' has no actions. Give one row of actions for each device."),
 ])
-def test_an_order_that_cannot_work_is_refused_with_device_position_and_remedy(rows, message):
+def test_an_impossible_order_is_refused_with_place_and_remedy(rows, message):
     assert refused(rows) == message
 
 

@@ -38,7 +38,8 @@ def test_interleaving_takes_turns_on_the_stages_of_a_device_in_rounds():
         '1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3']
 
 
-def test_zb_h1_delays_weight_gradients_by_as_many_micro_batches_as_there_are_devices_before():
+def test_zb_h1_delays_weight_gradients_by_earlier_devices():
+    """The delay is as many micro-batches as there are devices before."""
     assert text(schedules.zb_h1(3, 4)) == [
         '0F0 0F1 0F2 0B0 0W0 0F3 0B1 0W1 0B2 0W2 0B3 0W3',
         '1F0 1F1 1B0 1F2 1B1 1W0 1F3 1B2 1W1 1B3 1W2 1W3',
@@ -75,7 +76,7 @@ def test_with_the_loss_outside_every_schedule_becomes_gpipe(num_devices, num_mic
 
 
 @pytest.mark.parametrize('num_devices, num_micro_batches', SIZES)
-def test_only_the_last_micro_batch_of_gpipe_goes_backward_right_after_its_forward(num_devices, num_micro_batches):
+def test_only_the_last_gpipe_backward_follows_its_own_forward(num_devices, num_micro_batches):
     schedule = schedules.gpipe(num_devices, num_micro_batches)
     assert schedule.backwards_after_own_forward() == {
         ('B', stage, num_micro_batches - 1) for stage in range(num_devices)}
@@ -124,7 +125,7 @@ def test_a_schedule_serves_no_larger_batch_and_no_empty_one(num_micro_batches):
     (('gpipe', 0, 8), 'num_devices=0 is not possible: it must be an integer of 1 or more.'),
     (('gpipe', 2, 'auto'), "num_micro_batches='auto' is not possible"),
 ])
-def test_settings_that_do_not_go_together_are_refused_with_the_nearest_that_do(arguments, message):
+def test_conflicting_settings_are_refused_with_the_nearest_valid(arguments, message):
     with pytest.raises(ValueError) as error:
         schedules.make_schedule(*arguments)
     assert message in str(error.value)

@@ -55,7 +55,8 @@ def test_it_ends_and_keeps_the_order_of_devices_and_of_data(schedule):
 
 
 @hypothesis.given(any_schedule(), st.data())
-def test_a_timeline_keeps_devices_and_data_and_is_no_faster_than_work_and_distance_allow(schedule, data):
+def test_timelines_respect_dependencies_and_lower_bounds(schedule, data):
+    """A step takes at least the work of each device, and the path of one micro-batch through all stages."""
     costs = data.draw(st.lists(COSTS, min_size=schedule.num_stages, max_size=schedule.num_stages))
     timeline = schedule.simulate(costs)
     span = {span.action: span for span in timeline.spans}
@@ -85,7 +86,7 @@ def test_gpipe_keeps_every_micro_batch(num_devices, num_micro_batches):
 
 
 @hypothesis.given(DEVICES, MICRO_BATCHES)
-def test_1f1b_keeps_a_micro_batch_for_each_device_from_here_on_and_zb_h1_no_more(num_devices, num_micro_batches):
+def test_1f1b_and_zb_h1_keep_a_micro_batch_per_device_from_here_on(num_devices, num_micro_batches):
     """Megatron, section 2.2.1; Zero Bubble, section 2.1: what a B leaves for W is counted by itself."""
     expected = tuple(min(num_devices - device, num_micro_batches) for device in range(num_devices))
     assert schedules.one_forward_one_backward(num_devices, num_micro_batches).peak_memory() == expected
@@ -112,8 +113,9 @@ def test_a_smaller_batch_holds_no_more(schedule):
 
 
 @hypothesis.given(DEVICES, MICRO_BATCHES, VIRTUAL_STAGES)
-def test_at_equal_costs_zb_h1_and_interleaving_wait_less_than_1f1b_which_waits_as_gpipe(
+def test_zb_h1_and_interleaving_wait_less_than_1f1b_and_gpipe(
         num_devices, num_micro_batches, num_virtual_stages):
+    """At equal costs 1f1b waits as long as gpipe."""
     sizes = num_devices, num_micro_batches
     gpipe = schedules.gpipe(*sizes).simulate().bubble_time
     turns = schedules.one_forward_one_backward(*sizes).simulate().bubble_time

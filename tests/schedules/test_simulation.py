@@ -67,7 +67,7 @@ def test_times_by_hand():
     assert timeline.busy_times == (2 + 2 + 4 + 6 + 1, 3 + 3 + 6 + 9 + 2)
 
 
-def test_nothing_is_recomputed_where_a_backward_follows_its_own_forward_unless_told_so():
+def test_backward_after_its_own_forward_recomputes_only_on_request():
     schedule, costs = schedules.one_forward_one_backward(1, 3), COSTS(1, 1, 1, recompute=1)
     assert schedule.simulate(costs).step_time == 3 * 3
     assert schedule.simulate(costs, recompute_after_own_forward=True).step_time == 3 * 4

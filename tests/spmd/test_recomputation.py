@@ -4,7 +4,8 @@ import tensorflow as tf
 from lingpipe.spmd.stage_map import recomputing
 
 
-def test_gradients_are_those_of_the_function_whatever_else_it_takes_and_returns(assert_close):
+def test_recomputed_gradients_equal_those_of_the_function(assert_close):
+    """The function may also take integers and return what gets no gradient."""
     def function(tensors):
         count, x, y = tensors
         return [tf.cast(x > 0, tf.int32), tf.sin(x) * y * tf.cast(count, tf.float32), y + 0.0]

@@ -78,7 +78,8 @@ def resumed(data_dir, tmp_path_factory):
         yield made, logdir, made.run()
 
 
-def test_it_goes_on_from_any_checkpoint_and_leaves_those_of_any_other_training(plain, resumed, assert_close):
+def test_training_resumes_from_any_checkpoint_as_elsewhere(plain, resumed, assert_close):
+    """Its checkpoints are those of any other training run."""
     _, logdir, results = resumed
     plain_logdir, expected = plain
     assert results['Test'] == pytest.approx(expected['Test'], rel=1e-4)

@@ -50,7 +50,7 @@ def traced(request):
     return Traced(cores, program, body)
 
 
-def test_the_loop_of_steps_holds_one_program_for_all_cores_of_every_replica(traced):
+def test_the_step_loop_holds_one_program_for_cores_of_all_replicas(traced):
     assert 'while_body' in traced.body.signature.name
     metadata, = traced.of_type('TPUReplicateMetadata')
     assert metadata.attr['num_replicas'].i == traced.cores.num_replicas == 2
@@ -72,7 +72,7 @@ def test_each_core_holds_its_slices_in_variables_of_its_own(traced):
     assert sum(sizes) == pytest.approx(whole / cores.num_stages, rel=0.05)
 
 
-def test_slots_have_the_order_of_every_other_training(traced):
+def test_slots_have_the_order_of_every_other_training_run(traced):
     pipeline, body = traced.program._pipeline, traced.program._task.body
     assert list(map(id, pipeline.trainable_variables)) == list(map(id, body.trainable_variables))
 

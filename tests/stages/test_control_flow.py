@@ -107,7 +107,7 @@ def batch_fixture():
     return x, np.ones([4, 2], 'float32')
 
 
-def test_layers_that_branch_and_loop_on_tensors_give_what_they_give_eagerly(batch, assert_close):
+def test_branches_and_loops_on_tensors_equal_eager_execution(batch, assert_close):
     (x, y), model = batch, branching_model()
     loss, gradients = eager_value_and_grad(
         lambda x: model(x, training=True), lambda: model.losses, model.trainable_variables, x, y)
@@ -148,7 +148,7 @@ def test_only_layers_that_need_it_are_translated(batch):
     assert set(STATUSES) <= {'UNSPECIFIED', 'DISABLED'}
 
 
-def test_an_error_of_the_layers_own_is_told_as_it_is():
+def test_an_error_of_a_layer_is_raised_unchanged():
     class Wrong(layers.Layer):
         def call(self, inputs):
             return inputs if inputs.shape[0] is None else inputs + len(3)

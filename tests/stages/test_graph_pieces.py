@@ -45,7 +45,7 @@ def test_a_piece_computes_what_its_part_of_the_graph_computes():
     np.testing.assert_allclose(exponential, np.exp(X), rtol=1e-6)
 
 
-def test_a_piece_takes_only_the_feeds_that_it_needs_and_hands_fed_outputs_through():
+def test_a_piece_takes_needed_feeds_only_and_passes_fed_outputs():
     def function(x, y, z):
         return [x, y, z], [x + 1.0, y]
 

@@ -119,12 +119,13 @@ def gradients(layer, num_micro_batches):
 
 
 @pytest.mark.parametrize('layer', [OfTwoRows, Hidden])
-def test_losses_that_cannot_be_told_apart_are_warned_of(layer):
+def test_ambiguous_losses_bring_a_warning(layer):
+    """They might be sums or means."""
     with pytest.warns(UserWarning, match='taken for means'):
         gradients(layer, num_micro_batches=2)
 
 
 @pytest.mark.parametrize('layer', [OfTwoRows, Hidden])
 @pytest.mark.filterwarnings('error:Layers add losses')
-def test_losses_of_one_micro_batch_need_not_be_told_apart(layer):
+def test_ambiguous_losses_of_one_micro_batch_bring_no_warning(layer):
     gradients(layer, num_micro_batches=1)

@@ -31,7 +31,8 @@ def test_a_small_batch_gives_one_micro_batch_a_row(num_rows, expected):
 
 
 @pytest.mark.parametrize('is_static', [True, False])
-def test_the_first_batch_with_fewer_rows_than_micro_batches_brings_one_warning(caplog, is_static):
+def test_too_few_rows_in_the_first_batch_bring_one_warning(caplog, is_static):
+    """Too few are fewer than micro-batches."""
     def run(num_rows, steps, check):
         @tf.function(input_signature=[tf.TensorSpec([num_rows if is_static else None, 2]), tf.TensorSpec([], tf.int32)])
         def check_both(batch, step):

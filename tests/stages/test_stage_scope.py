@@ -165,7 +165,7 @@ class Noise(layers.Layer):
         return inputs + keras.random.normal(keras.ops.shape(inputs))
 
 
-def test_unseeded_random_numbers_are_new_each_time_and_the_same_for_every_cut():
+def test_unseeded_random_numbers_vary_by_step_but_not_by_cut():
     stack = [Noise(), Noise(), layers.Dense(3, use_bias=False, kernel_initializer='identity')]
     x, drawn = np.zeros([8, 3], 'float32'), []
     for partitions in (1, 3):
@@ -233,7 +233,7 @@ class Recomputing(layers.Layer):
         return tf.recompute_grad(lambda x: tf.tanh(x @ self.kernel))(inputs)
 
 
-def test_a_weight_that_a_function_with_its_own_gradient_hides_is_refused_by_name():
+def test_a_weight_hidden_by_a_custom_gradient_is_refused_by_name():
     x = keras.Input([4])
     with pytest.raises(ValueError, match=r"recompute_grad.*reads \['recomputing/kernel'\].*Give it the weight as an argument"):
         fitted(lambda: keras.Model(x, layers.Dense(1)(Recomputing()(x))), normal(4, 4), normal(4, 1), num_partitions=2)

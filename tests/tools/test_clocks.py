@@ -7,7 +7,7 @@ from lingpipe.tools.trace import action_times
 WORKER = '/job:worker/replica:0/task:1/device:'
 
 
-def test_the_fastest_answer_tells_the_offset():
+def test_the_fastest_answer_gives_the_offset():
     asked = []
 
     def ask(host):

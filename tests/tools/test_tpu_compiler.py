@@ -79,7 +79,8 @@ def test_one_program_is_partitioned_over_devices(compiler):
 
 
 @needs_compiler
-def test_a_compiler_that_refuses_dies_or_hangs_says_so_and_the_next_program_compiles(compiler):
+def test_the_compiler_survives_refusals_crashes_and_timeouts(compiler):
+    """The error says which it was, and the next program compiles."""
     with pytest.raises(tpu_compiler.TpuCompileError, match='The TPU compiler for v5e:2x2 refused the program: '):
         compiler.compile('module {')
     os.kill(compiler._worker._process.pid, signal.SIGKILL)

@@ -16,7 +16,7 @@ def test_sizes_count_the_tiles_that_a_tensor_is_stored_in():
     assert tpu_hlo.entry_sizes(TEXT) == ([4 * 64 * 128, 2 * 5 * 4 * 128, 1], [4 * 256, 8 * 128 // 2])
 
 
-def test_communication_is_listed_by_kind_and_started_operations_count_once():
+def test_collectives_are_listed_by_kind_and_async_ones_count_once():
     found = tpu_hlo.collectives(TEXT)
     assert found['collective-permute'] == ['f32[2,8]{1,0}'] and found['all-gather'] == ['(f32[4,2,8]{2,1,0}, f32[8]{0})']
     assert found['all-reduce'] == [] and tpu_hlo.num_products(TEXT) == 2

@@ -18,7 +18,7 @@ def test_equal_functions_give_equal_text_wherever_they_are_written():
     assert 'loc(' not in text and 'stablehlo.add' in text
 
 
-def test_equal_loops_give_equal_text_though_tensorflow_names_their_functions_anew():
+def test_equal_loops_give_equal_text_despite_new_function_names():
     def loop(x):
         return tf.while_loop(lambda count, x: count < 3, lambda count, x: [count + 1, tf.sin(x)], [0, x])[1:]
 

@@ -19,7 +19,7 @@ def test_a_balanced_step_with_a_small_bubble_needs_none():
     assert advice() == ['Nothing stands out: no part of the waiting is large.']
 
 
-def test_the_bubble_of_more_micro_batches_is_foretold():
+def test_the_bubble_of_more_micro_batches_is_predicted():
     # K=2: (K - 1) / (M + K - 1) is 1/5 for M=4 and 1/17 for M=16.
     assert advice(schedules.make_schedule('gpipe', 2, 4)) == ['M=4 leaves 20 % bubble: M=16 leaves 6 %.']
 
@@ -32,7 +32,7 @@ def test_no_more_micro_batches_than_examples_are_proposed():
     assert text == 'M=4 leaves 20 % bubble: use fewer partitions, a larger batch, or a schedule that waits less, such as zb_h1.'
 
 
-def test_a_users_own_order_is_not_foretold():
+def test_the_bubble_of_a_users_own_order_is_not_predicted():
     own = schedules.make_schedule([['F0', 'B0', 'F1', 'B1'], ['F0', 'B0', 'F1', 'B1']], 2, 2)
     assert advice(own)[0].endswith('bubble: use fewer partitions, a larger batch, or a schedule that waits less, such as zb_h1.')
 

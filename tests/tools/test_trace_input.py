@@ -34,7 +34,7 @@ def test_where_it_was_not_measured_nothing_changes():
     assert (step.input_seconds, step.asked) == (0.0, step.start)
 
 
-def test_a_large_share_is_told_with_what_to_do_and_a_small_one_is_not():
+def test_only_a_large_wait_for_input_brings_advice():
     told = trace_breakdown.input_advice(steps_that_waited(34.0))
     assert told.startswith('Devices wait for input in 50 % of the step: ')
     for field in ('prefetch', 'num_parallel_calls', 'cache', 'num_hosts', 'data_service'):

@@ -47,7 +47,7 @@ def curve(logdir, name):
     return [(event.step, tf.make_ndarray(event.tensor_proto).item()) for event in events.Tensors(name)]
 
 
-def test_a_training_names_bad_records_and_counts_them_in_a_curve(data_dir, tmp_path, capsys):
+def test_training_names_bad_records_and_counts_them_in_a_curve(data_dir, tmp_path, capsys):
     train(tmp_path, photos(data_dir), Test=photos(data_dir))
     printed = capsys.readouterr()
     begin = printed.out.index("Train: 6 bad records of 'bad_photographs'; 100 may be skipped\n")
@@ -60,7 +60,7 @@ def test_a_training_names_bad_records_and_counts_them_in_a_curve(data_dir, tmp_p
     assert curve(tmp_path / 'train', 'bad_records') == [(5, 6.0), (10, 6.0)]
 
 
-def test_a_training_without_bad_records_tells_nothing_and_draws_zeros(data_dir, tmp_path, capsys):
+def test_training_without_bad_records_prints_nothing_and_draws_zeros(data_dir, tmp_path, capsys):
     photographs.prepare('good_photographs', data_dir)
     train(tmp_path, photos(data_dir, dataset='good_photographs'))
     printed = capsys.readouterr()
@@ -68,7 +68,8 @@ def test_a_training_without_bad_records_tells_nothing_and_draws_zeros(data_dir, 
     assert curve(tmp_path / 'train', 'bad_records') == [(5, 0.0), (10, 0.0)]
 
 
-def test_too_many_bad_records_end_a_training_in_one_sentence_after_those_that_were_skipped(data_dir, tmp_path, capsys):
+def test_too_many_bad_records_end_training_in_one_sentence(data_dir, tmp_path, capsys):
+    """Those that were skipped are printed before."""
     train_input = photos(data_dir, max_bad_records=2)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         train(tmp_path, train_input)
@@ -77,7 +78,8 @@ def test_too_many_bad_records_end_a_training_in_one_sentence_after_those_that_we
     assert "bad records of 'bad_photographs'; 2 may be skipped" in capsys.readouterr().out
 
 
-def test_one_record_is_told_in_the_singular_and_an_input_that_does_not_look_has_no_count(data_dir):
+def test_a_single_bad_record_is_reported_in_the_singular(data_dir):
+    """An input that does not look for bad records has no count."""
     data = photos(data_dir, max_bad_records=None).Instantiate()
     assert progress.count_bad_records(data) is None and progress.bad_records_text({'Train': data}) == ''
     data = photos(data_dir).Instantiate()

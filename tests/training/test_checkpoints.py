@@ -58,7 +58,8 @@ def test_a_moved_folder_is_read_at_its_new_place(make_program, copied):
     checkpoints.Checkpointer(moved / 'train', make_program()).restore(moved / 'train/ckpt-12')
 
 
-def test_the_constant_learning_rate_is_that_of_the_params_and_not_of_the_checkpoint(make_program, tmp_path):
+def test_a_constant_learning_rate_is_that_of_the_params(make_program, tmp_path):
+    """The checkpoint does not restore another one."""
     constant = {'train__lr_schedule': None}
     saved = checkpoints.Checkpointer(tmp_path, make_program(train__learning_rate=0.5, **constant)).save()
     program = make_program(train__learning_rate=0.25, **constant)
@@ -153,7 +154,7 @@ def test_slots_of_another_optimizer_do_not_fit_even_if_their_shapes_do(make_prog
         checkpoints.Checkpointer(copied / 'train', adagrad).restore(copied / 'train/ckpt-12')
 
 
-def test_weights_for_evaluation_are_the_moving_averages_where_there_are_any(tiny, finished, stored):
+def test_evaluation_reads_moving_averages_where_there_are_any(tiny, finished, stored):
     body = experiment.build_task(tiny.params(task__body__num_partitions=3), tf.TensorSpec([32, 8, 8, 1])).body
     assert checkpoints.WeightReader(body).restore(finished.logdir / 'train/ckpt-12') == 12
     values = stored(finished.logdir / 'train/ckpt-12')
@@ -163,7 +164,7 @@ def test_weights_for_evaluation_are_the_moving_averages_where_there_are_any(tiny
             np.testing.assert_array_equal(variable.numpy(), expected)
 
 
-def test_weights_for_evaluation_come_from_a_training_without_moving_averages(tiny, make_program, tmp_path):
+def test_evaluation_reads_weights_where_there_are_no_averages(tiny, make_program, tmp_path):
     program = make_program(train__ema_decay=0.0)
     path = checkpoints.Checkpointer(tmp_path, program).save()
     body = experiment.build_task(tiny.params(train__random_seed=1), tf.TensorSpec([32, 8, 8, 1])).body
@@ -190,7 +191,7 @@ def test_the_kept_checkpoints_are_those_of_all_runs_into_a_folder(make_program, 
 
 
 @pytest.mark.parametrize('work', ['save', 'read'])
-def test_a_machine_that_is_lost_meanwhile_is_no_fault_of_the_disk_or_the_checkpoint(make_program, copied, monkeypatch, work):
+def test_a_lost_worker_is_not_blamed_on_disk_or_checkpoint(make_program, copied, monkeypatch, work):
     def lose_worker(*unused, **unused_options):
         raise tf.errors.UnavailableError(None, None, 'Socket closed')
 

@@ -77,7 +77,7 @@ def test_a_device_that_was_only_cancelled_is_not_blamed():
         'A device failed in the middle of a step; the lines above that begin with W say why')
 
 
-def test_other_errors_are_told_with_what_they_are():
+def test_other_errors_are_reported_with_their_class():
     told = words(failure(fails_in_a_function))
     assert told.startswith("TensorFlow stopped with UnknownError: KeyError: 'no entry'. If the cause lies outside, ")
 

@@ -59,7 +59,7 @@ def test_a_chosen_checkpoint_is_evaluated_and_drawn_at_its_step(make_evaluation,
     assert result['Test']['accuracy'] == pytest.approx(before[0][1])
 
 
-def test_following_evaluates_every_checkpoint_as_it_appears_and_ends_with_the_last_step(
+def test_following_evaluates_every_new_checkpoint_to_the_last_step(
         make_evaluation, finished, tmp_path, monkeypatch, capsys):
     train = tmp_path / 'train'
     train.mkdir()
@@ -116,7 +116,7 @@ def test_a_folder_that_is_not_there_is_refused_and_not_made(make_evaluation, tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_without_evaluation_data_is_told_to_define_some(tiny, tmp_path):
+def test_a_model_without_evaluation_data_is_refused(tiny, tmp_path):
     with pytest.raises(errors.TrainingError, match=r'neither Dev\(\) nor Test\(\)'):
         evaluation.CheckpointEvaluation(tiny.params(), {}, tmp_path)
 

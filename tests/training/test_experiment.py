@@ -19,7 +19,7 @@ def by_time(tiny, tmp_path_factory):
     return folder, tiny.trainer(folder, task__body__partition_by='time', task__body__memory_limit=1e9)._task
 
 
-def test_a_cut_by_time_keeps_its_times_in_the_log_directory_and_measures_once(by_time, tiny, monkeypatch):
+def test_a_cut_by_time_stores_its_times_and_measures_once(by_time, tiny, monkeypatch):
     folder, task = by_time
     assert all(part.seconds > 0 for part in task.body.partitions)
     entries = json.loads((folder / 'layer_times.json').read_text())
@@ -41,14 +41,14 @@ def test_a_folder_and_a_number_of_slots_of_the_params_own_are_kept(tiny, tmp_pat
     assert (body.params.profile_dir, body.params.num_optimizer_slots) == (str(tmp_path), 7)
 
 
-def test_a_memory_limit_counts_the_slots_of_the_optimizer_and_the_moving_average(tiny):
+def test_a_memory_limit_counts_slots_and_the_moving_average(tiny):
     params = tiny.params(task__body__memory_limit=1e9)
     assert experiment.body_params(params).num_optimizer_slots == 2  # momentum, and ema_decay
     assert params.task.body.num_optimizer_slots is None
     assert experiment.body_params(tiny.params()).num_optimizer_slots is None
 
 
-def test_the_table_tells_measured_milliseconds_and_estimated_megabytes(by_time):
+def test_the_table_shows_measured_times_and_estimated_memory(by_time):
     body = by_time[1].body
     header, _, *rows = inspection.partition_summary(body.partitions).splitlines()
     assert header.endswith('MFLOPs  of mean  ms a micro-batch  of mean  MB by estimate')

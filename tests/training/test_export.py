@@ -22,7 +22,8 @@ def images(shape=(3, 8, 8, 1)):
     return np.random.default_rng(0).normal(size=shape).astype('float32')
 
 
-def test_stock_layers_load_without_lingpipe_and_give_the_averaged_models_outputs(finished, copied, tiny, tmp_path, capsys):
+def test_exports_load_without_lingpipe_and_have_averaged_weights(finished, copied, tiny, tmp_path, capsys):
+    """All layers of this model are Keras's own."""
     keras_path, saved_model_path = export.Exporter(tiny.params(), str(copied)).run()
     assert 'step 12: ' in (printed := capsys.readouterr().out)
     assert 'loads with Keras alone' in printed

@@ -25,7 +25,7 @@ def rows(text):
     return [line.split() for line in text.splitlines()]
 
 
-def test_every_layer_is_told_with_shape_parameters_flops_partition_and_device(body_params):
+def test_every_layer_has_a_row_with_cost_partition_and_device(body_params):
     told = rows(inspection.model_analysis(body_params, tf.TensorSpec([32, 8, 8, 1]), DEVICES))
     # A multiplication and an addition are two operations, a bias one more each: 3*3*1*4 weights at 64 places.
     first = 64 * 4 * (2 * 9 + 1)
@@ -37,7 +37,7 @@ def test_every_layer_is_told_with_shape_parameters_flops_partition_and_device(bo
     assert told[-1][:3] == ['2,610', 'parameters,', '0.000']
 
 
-def test_every_partition_is_told_with_its_layers_and_share(body_params):
+def test_every_partition_has_a_row_with_its_layers_and_share(body_params):
     text = inspection.model_analysis(body_params, tf.TensorSpec([32, 8, 8, 1]), DEVICES)
     told = rows(text.split('\n\n')[1])
     first, second = 64 * 4 * 19, 10 * 513
@@ -46,7 +46,7 @@ def test_every_partition_is_told_with_its_layers_and_share(body_params):
                        f'{2 * second / (first + second):.2f}']
 
 
-def test_it_tells_the_same_as_the_model_that_was_built(finished, tiny):
+def test_it_shows_the_same_as_the_model_that_was_built(finished, tiny):
     params = tiny.params()
     devices = ['CPU:0', 'CPU:1']
     text = inspection.model_analysis(params.task.body, tf.TensorSpec([32, 8, 8, 1]), devices)
@@ -80,7 +80,7 @@ def test_a_cut_by_time_is_not_measured_and_says_what_is_shown(body_params):
     assert "Nothing was measured here: the cut above is that of partition_by='flops'" in text[len(shown):]
 
 
-def test_the_memory_of_each_partition_is_told_where_it_is_limited(body_params):
+def test_the_memory_of_each_partition_is_shown_where_it_is_limited(body_params):
     body_params.Set(memory_limit=1e9, num_optimizer_slots=1, recompute='none')
     told = rows(inspection.model_analysis(body_params, tf.TensorSpec([2000, 8, 8, 1]), DEVICES).split('\n\n')[1])
     assert told[0][-3:] == ['MB', 'by', 'estimate']

@@ -18,7 +18,7 @@ def test_the_first_signal_is_noted_and_nothing_else_happens(number):
         assert interrupted.reason == number.name
 
 
-def test_what_must_happen_at_once_happens_while_the_main_thread_waits_in_tensorflow():
+def test_the_callback_runs_while_the_main_thread_is_in_tensorflow():
     stopped, noted = threading.Event(), []
 
     def stop():

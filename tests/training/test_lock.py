@@ -6,7 +6,7 @@ import pytest
 from lingpipe.training import errors, logdir
 
 
-def test_a_second_holder_is_refused_and_told_who_the_first_is(tmp_path):
+def test_a_second_holder_is_refused_and_the_first_is_named(tmp_path):
     file = str(tmp_path / 'lock')
     with logdir.hold_lock(file, 'logs'):
         with pytest.raises(errors.TrainingError) as caught, logdir.hold_lock(file, 'logs'):

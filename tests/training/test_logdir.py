@@ -38,7 +38,7 @@ def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
     assert not list((tmp_path / 'a/b/control').iterdir())
 
 
-def test_a_folder_is_locked_for_one_training_at_a_time(tmp_path):
+def test_a_folder_is_locked_for_one_training_run_at_a_time(tmp_path):
     made = logdir.LogDir(tmp_path)
     made.create()
     with made.lock(), pytest.raises(errors.TrainingError, match='in use by another training'), logdir.LogDir(tmp_path).lock():

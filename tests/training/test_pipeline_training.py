@@ -31,7 +31,7 @@ def run_fixture(tmp_path, tiny):
     return run
 
 
-def test_stages_on_workers_survive_what_befalls_the_processes_and_compute_what_one_machine_does(
+def test_stages_on_workers_survive_faults_and_equal_one_machine(
         run, tmp_path, stored, assert_close, assert_same_checkpoint):
     """Where the log directory is a relative path, only the chief's own disk is the right one: workers have no such folder."""
     steps = 'train.max_steps=28; train.save_interval_seconds=0'

@@ -33,7 +33,7 @@ def test_more_partitions_than_the_topology_has_cores_are_refused(params):
         plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:1x1')
 
 
-def test_the_functions_are_those_of_one_replica_with_its_share_of_the_batch(params, monkeypatch):
+def test_compiled_functions_take_the_batch_share_of_one_replica(params, monkeypatch):
     params.task.body.Set(num_replicas=2, num_micro_batches=1, tpu_route='stage_programs')
     steps = []
     monkeypatch.setattr(plan_compilation.compiled_stages, 'compile_stages', lambda step, *unused: steps.append(step))
@@ -48,7 +48,7 @@ def test_the_functions_are_those_of_one_replica_with_its_share_of_the_batch(para
     ('stage_programs', {}, 'stage_programs', "tpu_route='stage_programs'."),
     ('logical_cores', {}, 'stage_programs', "tpu_route='logical_cores': its program cannot be compiled without a TPU."),
 ])
-def test_the_route_of_a_training_is_compiled_and_told(route, changes, compiled, sentence, params, monkeypatch):
+def test_the_route_of_a_training_run_is_compiled_and_reported(route, changes, compiled, sentence, params, monkeypatch):
     params.task.body.Set(tpu_route=route, **changes)
     monkeypatch.setattr(plan_compilation.tpu_compiler, 'TpuCompiler', lambda cache_dir: contextlib.nullcontext())
     monkeypatch.setattr(plan_compilation, 'compile_program', lambda params, *unused: params.task.body.tpu_route)

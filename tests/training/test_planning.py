@@ -9,7 +9,7 @@ from lingpipe import hyperparams, model_registry
 from lingpipe.training import planning
 
 
-def test_an_experiment_is_planned_with_its_input_and_the_slots_of_its_optimizer(tiny):
+def test_a_plan_counts_the_input_and_slots_of_an_experiment(tiny):
     planned = lingpipe.plan(tiny.params(), device_memory='1GiB')
     weights, slots = (sum(getattr(part, kind) for part in planned.plan.partitions) for kind in ('gradients', 'slots'))
     assert slots == 2 * weights  # momentum and a moving average
@@ -76,7 +76,7 @@ def test_replicas_share_the_batch_and_the_slots_and_wait_for_the_sums(tiny):
     assert two.throughput == pytest.approx(32 / (two.timeline.step_time + two.summing_time))
 
 
-def test_layers_alone_need_to_be_told_what_goes_in(tiny):
+def test_layers_alone_need_input_specs(tiny):
     body = tiny.params().task.body
     with pytest.raises(ValueError, match=r'input_specs=None: .* Give tf.TensorSpec'):
         lingpipe.plan(body)

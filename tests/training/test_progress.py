@@ -27,7 +27,7 @@ def clock(monkeypatch):
     return fake
 
 
-def test_where_there_is_no_terminal_a_plain_line_tells_everything(clock):
+def test_without_a_terminal_a_plain_line_shows_everything(clock):
     stream = io.StringIO()
     shown = progress.Progress(1000, 0, 32, 'images', interval_seconds=5.0, stream=stream)
     clock.now += 6
@@ -45,7 +45,7 @@ def test_plain_lines_come_at_an_interval_and_at_the_end(clock):
         'step 5/20', 'step 10/20', 'step 15/20', 'step 20/20']
 
 
-def test_the_time_left_counts_neither_what_an_earlier_run_did_nor_the_building_of_the_first_step(clock):
+def test_time_left_ignores_earlier_runs_and_building_the_first_step(clock):
     stream = io.StringIO()
     shown = progress.Progress(1000, 500, 32, 'images', interval_seconds=0.0, stream=stream)
     clock.now += 3600

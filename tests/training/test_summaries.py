@@ -52,7 +52,7 @@ def test_what_was_flushed_can_be_read_while_the_writer_lives(tmp_path):
     assert curves['told'][0][1].item() == b'    one\n      two'
 
 
-def test_a_full_disk_is_told_in_one_sentence(tmp_path):
+def test_a_full_disk_is_reported_in_one_sentence(tmp_path):
     writer = progress.SummaryWriter(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)  # stands for the space that is left
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))

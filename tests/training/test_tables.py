@@ -9,7 +9,7 @@ def test_numbers_stand_to_the_right_and_text_to_the_left():
         'batch_norm           8   10.0')
 
 
-def test_a_column_that_is_not_all_numbers_is_text_and_lines_have_no_blanks_at_their_ends():
+def test_mixed_columns_are_text_and_lines_have_no_trailing_blanks():
     assert text_tables.table(['a', 'b'], [[1, '-'], [22, 3]]) == (
         ' a  b\n'
         '--  -\n'

@@ -37,7 +37,8 @@ def trained(tmp_path_factory):
     return data_dir, logdir, trainer.Trainer(*make_params(data_dir), logdir).run()
 
 
-def test_a_checkpoint_evaluates_with_another_number_of_partitions_beside_the_n_gram_model(trained, capsys):
+def test_a_checkpoint_evaluates_with_other_partitions(trained, capsys):
+    """The n-gram model is printed for comparison."""
     data_dir, logdir, results = trained
     again = evaluation.CheckpointEvaluation(*make_params(data_dir, num_partitions=1), logdir).once()
     assert again['Test'] == pytest.approx(results['Test'], rel=1e-5)
@@ -46,7 +47,8 @@ def test_a_checkpoint_evaluates_with_another_number_of_partitions_beside_the_n_g
     assert 'For comparison, Test: 2-gram model bits_per_byte ' in capsys.readouterr().out
 
 
-def test_the_exported_model_has_the_shared_table_twice_and_gives_the_same_logits(trained):
+def test_an_exported_model_with_a_shared_table_gives_its_logits(trained):
+    """The export has the table twice."""
     data_dir, logdir, _ = trained
     params, _ = make_params(data_dir)
     exporter = export.Exporter(params, logdir)
@@ -63,7 +65,7 @@ def values_of(folder, tag):
     return {event.step: tf.make_ndarray(value.tensor) for event in events for value in event.summary.value if value.tag == tag}
 
 
-def test_test_data_are_for_the_final_figure_alone_where_there_are_data_for_choices(trained):
+def test_test_data_wait_for_the_end_where_there_are_dev_data(trained):
     _, logdir, results = trained
     assert set(results) == {'Dev', 'Test'}
     assert set(values_of(f'{logdir}/eval_dev', 'bits_per_byte')) == {3, 6}
@@ -77,7 +79,8 @@ def test_a_sample_is_written_with_every_evaluation(trained):
     assert samples[3] != samples[6]
 
 
-def test_a_checkpoint_goes_on_with_a_prompt_as_it_did_at_the_end_of_the_training_on_any_number_of_partitions(trained, capsys):
+def test_a_checkpoint_generates_as_at_the_end_of_training(trained, capsys):
+    """The text is the same for any number of partitions."""
     data_dir, logdir, _ = trained
     at_the_end = b''.join(values_of(f'{logdir}/train', 'sample')[6].flat).decode()
     for num_partitions in (1, 3):

@@ -61,7 +61,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize('name', sorted(REFUSED))
-def test_what_cannot_be_one_program_is_refused_before_a_system_is_started_and_auto_is_stage_programs(name, params, capsys):
+def test_auto_avoids_spmd_where_validation_refuses_it(name, params, capsys):
+    """The refusal comes before a TPU system is started."""
     change, message = REFUSED[name]
     change(params)
     chosen = tpu_routes.resolved(params, 'train', MESH)

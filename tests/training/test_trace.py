@@ -48,7 +48,7 @@ def test_each_replica_has_rows_and_updates_of_its_own(tiny, tmp_path, capsys):
             'input']
 
 
-def test_a_slow_input_is_seen_in_every_step_and_told(tiny, tmp_path, capsys):
+def test_a_slow_input_is_recorded_in_every_step_and_reported(tiny, tmp_path, capsys):
     slow, = trace.Trace(tiny.params('StarvedDigits'), tmp_path / 'slow').run(1)
     printed = capsys.readouterr().out
     seconds = 0.3  # of each batch, none of which is made ahead
@@ -70,13 +70,13 @@ def test_a_traced_step_trains_as_any_other(tiny, tmp_path, finished):
         assert variable.numpy() == pytest.approx(expected.numpy(), rel=1e-5, abs=1e-6)
 
 
-def test_a_loss_that_is_not_finite_is_told(tiny, tmp_path):
+def test_a_loss_that_is_not_finite_is_reported(tiny, tmp_path):
     params = tiny.params('PoisonedDigits')
     with pytest.raises(errors.TrainingError, match='The loss or a gradient is not finite. Lower the learning rate'):
         trace.Trace(params, tmp_path / 'logs').run(6)
 
 
-def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_built(tiny, tmp_path):
+def test_an_unwritable_folder_is_reported_before_building(tiny, tmp_path):
     (tmp_path / 'file').touch()
     with pytest.raises(errors.TrainingError, match='cannot be written to .* Choose a --logdir of yours'):
         trace.Trace(tiny.params(), str(tmp_path / 'file/logs'))

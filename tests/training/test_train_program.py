@@ -97,7 +97,7 @@ def test_steps_are_those_of_gradient_descent(num_partitions, num_micro_batches):
     assert program.global_step.numpy() == 3
 
 
-def test_calls_go_on_where_the_last_one_stopped():
+def test_calls_resume_where_the_last_one_stopped():
     (task, program), (other_task, other) = make_program(), make_program()
     iterator = iterate(examples(4))
     for num_steps in (1, 2, 1):
@@ -107,7 +107,7 @@ def test_calls_go_on_where_the_last_one_stopped():
     assert program.global_step.numpy() == 4
 
 
-def test_a_call_that_is_told_to_stop_ends_with_the_running_step_and_says_how_many_it_did():
+def test_a_call_asked_to_stop_finishes_its_step_and_counts_steps():
     (task, program), (other_task, other) = make_program(), make_program()
     batches = examples(9)
 
@@ -141,7 +141,8 @@ def test_clipping_scales_all_gradients_by_their_common_norm(limit):
         weight - 0.1 * scale * gradient for weight, gradient in zip(by_hand.weights, gradients)])
 
 
-def test_l2_regularisation_counts_kernels_only_and_adds_to_regularizers_of_layers():
+def test_l2_regularisation_of_kernels_adds_to_layer_regularizers():
+    """It leaves biases alone."""
     own = KerasParams(layers.Dense, units=4, bias_initializer='ones', kernel_regularizer=KerasParams(keras.regularizers.L1, l1=0.05))
     task, program = make_program([own, dense(2)], l2_regularizer_weight=0.6)
     assert float(task.body.stack[0].kernel.regularizer.l1) == pytest.approx(0.05)

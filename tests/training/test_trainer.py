@@ -44,8 +44,9 @@ def signal_at(monkeypatch):
     return arrange
 
 
-def test_from_before_what_a_killed_process_left_training_comes_to_the_same_end(
+def test_training_resumes_before_a_truncated_checkpoint(
         tiny, finished, copied, capsys, assert_same_checkpoint):
+    """A killed process left it behind, and the result is the same."""
     os.truncate(copied / 'train/ckpt-12.index', 100)
     (copied / 'train/ckpt-16_temp').mkdir()  # as where it is killed while it saves
     tiny.only_train(copied)
@@ -73,7 +74,7 @@ def test_a_signal_ends_an_evaluation_and_keeps_no_half_result(tiny, finished, tm
 
 
 @pytest.mark.usefixtures('signal_in_first_evaluation')
-def test_a_signal_ends_the_final_evaluation_which_the_same_command_repeats(tiny, finished, tmp_path, capsys):
+def test_a_final_evaluation_ended_by_a_signal_can_be_repeated(tiny, finished, tmp_path, capsys):
     assert tiny.train(tmp_path).results == {}
     assert capsys.readouterr().out.endswith(
         f'Stopped by SIGTERM in the final evaluation; checkpoint {tmp_path}/train/ckpt-12. Run the same command again for it.\n')
@@ -95,21 +96,22 @@ def test_a_run_in_a_remote_folder_is_that_in_a_local_one(tiny, finished, signal_
     assert evaluated['Test'] == pytest.approx(finished.results['Test'], rel=1e-6)
 
 
-def test_a_run_of_two_parts_equals_one_run_whatever_a_call_of_the_compiled_function_holds(
+def test_a_run_in_two_parts_equals_one_run(
         tiny, finished, tmp_path, assert_same_checkpoint):
+    """That holds for any number of steps in a call of the compiled function."""
     tiny.only_train(tmp_path, train__max_steps=5)
     tiny.only_train(tmp_path, train__steps_per_loop=20, train__summary_interval_steps=100)
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
-def test_the_devices_of_this_machine_are_used_and_not_written_into_the_params(tiny, tmp_path):
+def test_the_devices_in_use_are_not_written_into_the_params(tiny, tmp_path):
     params = tiny.params()
     made = trainer.Trainer(params, tiny.evaluation_inputs(), tmp_path, placement.Placement(['CPU:5', 'CPU:3']))
     assert [part.device for part in made._task.body.partitions] == ['CPU:5', 'CPU:3']
     assert params == tiny.params()
 
 
-def test_a_run_goes_on_with_other_partitions(tiny, finished, rewound, stored):
+def test_a_run_resumes_with_other_partitions(tiny, finished, rewound, stored):
     folder = rewound(4)
     for max_steps, num_partitions in ((8, 3), (12, 1)):
         tiny.only_train(folder, train__max_steps=max_steps, task__body__num_partitions=num_partitions)
@@ -118,7 +120,7 @@ def test_a_run_goes_on_with_other_partitions(tiny, finished, rewound, stored):
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_a_run_goes_on_with_replicas_in_the_place_of_micro_batches(tiny, finished, tmp_path, stored):
+def test_a_run_resumes_with_replicas_in_place_of_micro_batches(tiny, finished, tmp_path, stored):
     tiny.only_train(tmp_path, train__max_steps=4, task__body__num_replicas=2, task__body__num_micro_batches=1)
     tiny.only_train(tmp_path)
     expected = stored(finished.logdir / 'train/ckpt-12')
@@ -148,7 +150,7 @@ def test_a_non_finite_loss_stops_before_the_weights_are_touched(tiny, tmp_path, 
     assert [path.name for path in after.keys() - before.keys() if 'tfevents' not in path.name] == []
 
 
-def test_a_training_that_diverged_goes_on_with_a_lower_learning_rate(tiny, tmp_path):
+def test_a_diverged_run_resumes_with_a_lower_learning_rate(tiny, tmp_path):
     overrides = {'train__lr_schedule': None, 'train__clip_gradient_norm_to_value': 0.0}
     tiny.only_train(tmp_path, train__max_steps=4, train__learning_rate=0.05, **overrides)
     with pytest.raises(errors.TrainingError, match='of step 6 is not finite.*ckpt-4'):
@@ -158,8 +160,9 @@ def test_a_training_that_diverged_goes_on_with_a_lower_learning_rate(tiny, tmp_p
     assert np.isfinite(continued.results['Test']['loss'])
 
 
-def test_a_second_training_in_the_same_folder_is_refused_before_anything_is_built_or_written(
+def test_a_second_training_run_in_a_folder_is_refused(
         tiny, copied, contents, monkeypatch):
+    """It is refused before anything is built or written."""
     before = contents(copied)
     with logdir.LogDir(copied).lock():
         before[copied / 'control/lock'] = (copied / 'control/lock').read_bytes()
@@ -169,7 +172,7 @@ def test_a_second_training_in_the_same_folder_is_refused_before_anything_is_buil
     assert contents(copied) == before
 
 
-def test_a_full_disk_is_told_in_one_sentence_and_loses_no_checkpoint(
+def test_a_full_disk_is_reported_and_loses_no_checkpoint(
         tiny, finished, rewound, monkeypatch, full_disk, assert_same_checkpoint):
     folder, save = rewound(4), tf.train.CheckpointManager.save
 
@@ -209,8 +212,9 @@ def test_only_the_newest_checkpoints_are_kept_over_several_runs(tiny, copied):
     assert {path.stem for path in copied.glob('train/*.index')} == {'ckpt-13', 'ckpt-16'}
 
 
-def test_checkpoints_are_written_when_the_interval_has_passed_and_at_the_end_and_no_curves_are_needed(
+def test_checkpoints_are_written_at_intervals_and_at_the_end(
         finished, tiny, tmp_path):
+    """A run without curves has the same results."""
     run = tiny.train(tmp_path, train__save_interval_seconds=3600.0, train__summary_interval_steps=0, eval__best_metric=None)
     assert {path.stem for path in finished.logdir.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
     assert {path.stem for path in tmp_path.glob('train/*.index')} == {'ckpt-12'}
@@ -235,7 +239,7 @@ def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, t
     assert json.loads((tmp_path / 'best/best.json').read_text()) == best
 
 
-def test_a_misspelt_best_metric_is_answered_before_the_first_step_and_before_anything_is_written(tiny, copied, contents):
+def test_a_misspelt_best_metric_is_refused_before_the_first_step(tiny, copied, contents):
     before = contents(copied)
     made = tiny.trainer(copied, eval__best_metric='acuracy', train__max_steps=20)
     made._program.run = None
@@ -245,7 +249,7 @@ def test_a_misspelt_best_metric_is_answered_before_the_first_step_and_before_any
     assert contents(copied) == before
 
 
-def test_training_averages_and_slots_start_from_the_weights_of_another_run(tiny, finished, tmp_path, stored):
+def test_weights_averages_and_slots_start_from_another_run(tiny, finished, tmp_path, stored):
     source = finished.logdir / 'train/ckpt-12'
     optimizer = layers.KerasParams(keras.optimizers.ScheduleFreeAdamW)  # whose momentum begins with the weight
     run = tiny.train(tmp_path, train__max_steps=0, train__init_from_checkpoint=str(source), train__optimizer=optimizer)

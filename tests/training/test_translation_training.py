@@ -52,7 +52,7 @@ def trained(tmp_path_factory):
     return data_dir, logdir, trainer.Trainer(*make_params(data_dir), logdir).run()
 
 
-def test_a_checkpoint_evaluates_by_whole_translations_with_another_number_of_partitions(trained, capsys):
+def test_a_checkpoint_evaluates_translations_with_other_partitions(trained, capsys):
     data_dir, logdir, results = trained
     again = evaluation.CheckpointEvaluation(*make_params(data_dir, num_partitions=1), logdir).once()
     assert again['Test'] == pytest.approx(results['Test'], rel=1e-4)
@@ -60,7 +60,7 @@ def test_a_checkpoint_evaluates_by_whole_translations_with_another_number_of_par
     assert 'accuracy 100.00 %, exact_match_greedy 100.00 %, exact_match_beam 100.00 %\n' in capsys.readouterr().out
 
 
-def test_a_checkpoint_translates_a_text_and_refuses_one_that_is_empty_or_too_long(trained, capsys):
+def test_a_checkpoint_translates_only_text_of_a_valid_length(trained, capsys):
     data_dir, logdir, _ = trained
     translation_of = inference.CheckpointTranslation(make_params(data_dir)[0], logdir)
     assert [translation_of.run(text) for text in 'ab'] == ['a', 'b']

@@ -76,8 +76,9 @@ def undisturbed(tmp_path_factory, data_dir):
     return cluster, printed
 
 
-def test_workers_train_what_one_machine_trains_on_the_whole_batch_and_have_the_same_weights_bit_for_bit(
+def test_workers_train_as_one_machine_and_have_equal_weights(
         undisturbed, tiny, tmp_path, stored, assert_close):
+    """The machine takes the whole batch, and the workers' weights are equal bit for bit."""
     cluster, printed = undisturbed
     assert re.search(r'Final Test after 12 steps: loss \d', printed[0])
     assert printed[1].rstrip().endswith('worker:1 stopped after step 12, and with it all workers.')
@@ -93,8 +94,9 @@ def test_workers_train_what_one_machine_trains_on_the_whole_batch_and_have_the_s
     assert not [name for name, value in of_chief.items() if value.tobytes() != of_worker[name].tobytes()]
 
 
-def test_a_signal_to_one_worker_stops_all_after_the_same_step_and_after_a_kill_training_goes_on_by_itself_bit_for_bit(
+def test_workers_stop_together_and_restart_bit_for_bit(
         undisturbed, data_dir, tmp_path, assert_same_checkpoint):
+    """A signal to one worker stops all after the same step; after a kill they resume by themselves."""
     cluster = Cluster(tmp_path, data_dir)
     codes, printed = cluster.run(of_each=({}, {'STRIKE': f'5 SIGTERM {tmp_path}/terminated'}))
     assert codes == [0, 0], printed
@@ -110,7 +112,7 @@ def test_a_signal_to_one_worker_stops_all_after_the_same_step_and_after_a_kill_t
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', undisturbed[0].folder / 'train/ckpt-12')
 
 
-def test_a_worker_that_hangs_is_noticed_and_the_others_say_that_a_restart_mends_it(data_dir, tmp_path):
+def test_others_ask_for_a_restart_where_a_worker_hangs(data_dir, tmp_path):
     chief, hanging = Cluster(tmp_path, data_dir).start(of_each=({}, {'STRIKE': f'7 SIGSTOP {tmp_path}/stopped'}))
     try:
         printed, _ = chief.communicate(timeout=_SECONDS)
@@ -121,7 +123,8 @@ def test_a_worker_that_hangs_is_noticed_and_the_others_say_that_a_restart_mends_
     assert 'Another worker was lost, or a device of this one failed' in printed
 
 
-def test_a_chief_whose_disk_is_full_ends_in_words_and_does_not_wait_for_the_others_who_end_too(data_dir, tmp_path):
+def test_a_chief_with_a_full_disk_ends_without_waiting(data_dir, tmp_path):
+    """It says why, and the other workers end too."""
     chief, other = Cluster(tmp_path, data_dir).start('--model_params_override=train.max_steps=100000; train.save_interval_seconds=0')
     try:
         while chief.poll() is None and not (tmp_path / 'train/checkpoint').exists():
@@ -136,7 +139,7 @@ def test_a_chief_whose_disk_is_full_ends_in_words_and_does_not_wait_for_the_othe
     assert [chief.returncode, other.returncode] == [1, errors.EXIT_TRY_AGAIN], printed
 
 
-def test_workers_with_other_params_are_told_so(data_dir, tmp_path):
+def test_workers_with_other_params_are_refused(data_dir, tmp_path):
     codes, printed = Cluster(tmp_path, data_dir).run(flags_of_each=((), ('--model_params_override=train.max_steps=13',)))
     assert codes == [1, 1]
     for text in printed:
