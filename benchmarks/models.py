@@ -11,7 +11,7 @@ from absl import flags
 
 from lingpipe.layers import amoebanet
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.stages import micro_batches, stage
+from lingpipe.stages import micro_batches, stage_layers
 
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, 'Examples in a step; amoebanet: 256, decoder: 32.', lower_bound=1)
 _NUM_MICRO_BATCHES = flags.DEFINE_integer(
@@ -167,5 +167,5 @@ def _descend(pipe, gradients):
 
 def _value_and_grad(problem, layers, weights, x, y_true):
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(problem.loss_fn(y_true, stage.call_layers(layers, x, training=True)))
+        loss = tf.reduce_mean(problem.loss_fn(y_true, stage_layers.call_layers(layers, x, training=True)))
     return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, weights)]

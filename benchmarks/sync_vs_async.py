@@ -109,7 +109,7 @@ def _program(made, mode, config):
         with servers.creating():
             task = experiment.build_task(params, data.input_spec, ['CPU:0'])
         program = servers.program(task, params.train, (data.input_spec, *data.TargetSpec(data.params)))
-    program.to_cores()
+    program.state_restored()
     return program, program.iterate(data.training_dataset()), data.params.batch_size
 
 

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.models import loss_additivity
-from lingpipe.stages import boundary, control_flow, graph_pieces, losses, stage
+from lingpipe.stages import boundary, control_flow, graph_pieces, losses, stage_layers
 
 
 class Targets(NamedTuple):
@@ -153,7 +153,7 @@ def weights_of_batch(pipe, loss, x, targets):
 
     def trace(inputs, targets, values):
         with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
-            outputs = stage.call_layers(pipe.stack, boundary.pack(inputs, structure), training=True)
+            outputs = stage_layers.call_layers(pipe.stack, boundary.pack(inputs, structure), training=True)
             parts = boundary.unpack(outputs)
             zeros.extend(_zeros_in_place_of(output, targets.fractions) for output in parts.values)
             blank = boundary.pack(parts._replace(values=list(zeros)), boundary.structure_of(outputs))

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.pipeline import gpipe_layer, keras_pipeline
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.private_api import tracking
 from lingpipe.stages import losses
 
@@ -140,8 +140,7 @@ class ModelSurface(keras.Model):
         Raises:
             ValueError: the pipeline was built before it became a model, which so has not seen any inputs yet.
         """
-        is_from_keras = isinstance(self.pipe, keras_pipeline.KerasPipeline)
-        if self.built and self._input_specs is None and not is_from_keras:
+        if self.built and self._input_specs is None and self.pipe.model is None:
             raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it is saved.')
         return {'name': self.name, 'pipe': keras.saving.serialize_keras_object(self.pipe),
                 'input_specs': keras.saving.serialize_keras_object(self._input_specs)}

@@ -109,7 +109,7 @@ class PipelineModel(model_surface.ModelSurface):
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
-        self.pipe.rows_check.check_in_first_step(_first_tensor(x), loss_scaling.unscaled(self._built_optimizer())._iterations.value)
+        self.pipe.grid.rows_check.check_in_first_step(_first_tensor(x), loss_scaling.unscaled(self._built_optimizer())._iterations.value)
         targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
         try:
             loss = self._loss_in_pipeline(x, y, sample_weight, structure)

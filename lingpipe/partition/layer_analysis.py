@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import base_layer, unallocated
-from lingpipe.stages import control_flow, stage
+from lingpipe.stages import control_flow, stage_layers
 
 _FREE = frozenset([
     'Const', 'Placeholder', 'Identity', 'IdentityN', 'NoOp', 'Reshape', 'ExpandDims', 'Squeeze', 'Shape', 'Pack',
@@ -28,7 +28,7 @@ def forward(layer, inputs, values):
         Nest of tensors `[batch, ...]`.
     """
     with keras.StatelessScope(state_mapping=list(zip(layer.variables, values)), initialize_variables=False):
-        return stage.call_layers([layer], inputs, training=True)
+        return stage_layers.call_layers([layer], inputs, training=True)
 
 
 def forward_and_backward(layer, inputs, values, output_gradients):
@@ -241,7 +241,7 @@ def _analyse(params, specs):
 
         def trace(inputs, values):
             with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
-                return stage.call_layers([layer], inputs, training=True)
+                return stage_layers.call_layers([layer], inputs, training=True)
 
         concrete = control_flow.until_traced(
             tf.function(trace, autograph=False).get_concrete_function,

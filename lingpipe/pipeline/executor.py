@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,8 +14,54 @@ from lingpipe.stages import boundary, losses, micro_batches, stage_program, step
 ALL_KINDS = (schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)
 
 
+class Work(NamedTuple):
+    """What all replicas do with one mini-batch.
+
+    Attributes:
+        schedule: the `Schedule` of a full batch of one replica.
+        seed_and_step: int64 tensor `[2]`, all that random numbers depend on.
+        training: Python boolean.
+        recompute: 'none', 'stage' or 'layer'.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
+        input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
+        observer: what lays the calls out in the execution's place, such as `action_times.ActionTimes`, or None. Its
+            `around(replica, action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last the
+            operation that the device's next call waits for.
+        loss_scale: scalar tensor that all gradients of the mean loss are to be multiplied by, or None.
+    """
+
+    schedule: schedules.Schedule
+    seed_and_step: tf.Tensor
+    training: bool
+    recompute: str
+    loss: Any = None
+    input_gradients_needed: bool = False
+    observer: Any = None
+    loss_scale: Any = None
+
+
+class Share(NamedTuple):
+    """The micro-batches of a mini-batch that one replica works on.
+
+    Attributes:
+        parts: list of nests of tensors `[micro_batch, ...]`, the inputs of the pipeline.
+        targets: for each of them, the nest of tensors that the loss compares with; () where there is no loss.
+        first_micro_batch: number of the first of them, where other replicas have those before it.
+        replica: number of the replica.
+        equal_rows: whether the micro-batches of all replicas have one number of rows, known now.
+        is_whole_batch: whether there is one micro-batch, and no other replica has a part of the mini-batch.
+    """
+
+    parts: list
+    targets: list
+    first_micro_batch: int
+    replica: int
+    equal_rows: bool
+    is_whole_batch: bool
+
+
 class Execution:
-    """One mini-batch on its way through the stages.
+    """One replica's share of a mini-batch on its way through the stages.
 
     Every device runs its actions in schedule order, each waiting for the one before it: this is what bounds memory. Only
     boundary tensors and their gradients cross between devices::
@@ -31,23 +78,9 @@ class Execution:
 
     Args:
         stages: list of `Stage`s.
-        schedule: the `Schedule` to run.
-        parts: list of nests of tensors `[micro_batch, ...]`, the inputs of the pipeline.
-        seed_and_step: int64 tensor `[2]`.
-        training: Python boolean.
+        work: `Work`.
+        share: `Share`.
         values: for each stage its `Variables`, as tensors.
-        recompute: 'none', 'stage' or 'layer'.
-        targets: list of nests of tensors for `loss`, or None.
-        loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
-        input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
-        observer: what lays the calls out in this object's place, such as `action_times.ActionTimes`, or None. Its
-            `around(replica, action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last the
-            operation that the device's next call waits for.
-        loss_scale: scalar tensor that all gradients of the mean loss are to be multiplied by, or None.
-        first_micro_batch: number of the first of the micro-batches, where other replicas have those before it.
-        replica: number of the replica.
-        equal_rows: whether the micro-batches of all replicas have one number of rows, known now; None: find out here.
-        is_whole_batch: whether there is one micro-batch, and no other replica has a part of the mini-batch.
 
     Attributes:
         stages: list of `Stage`s.
@@ -55,36 +88,28 @@ class Execution:
         num_rows: rows of the micro-batches together: an integer where it is known, else a tensor.
     """
 
-    def __init__(self, stages, schedule, parts, seed_and_step, training, values, recompute='stage', targets=None,
-                 loss=None, input_gradients_needed=False, observer=None, loss_scale=None, first_micro_batch=0,
-                 replica=0, equal_rows=None, is_whole_batch=False):
-        self.stages = stages
-        self._schedule = schedule
-        inputs = [boundary.unpack(nest) for nest in parts]
+    def __init__(self, stages, work, share, values):
+        self.stages, self._work, self._share = stages, work, share
+        self._schedule = schedule = work.schedule.for_num_micro_batches(len(share.parts))
+        inputs = [boundary.unpack(nest) for nest in share.parts]
         rows = [micro_batches.num_rows(each.values) for each in inputs]
-        equal_rows = micro_batches.are_equal(rows) if equal_rows is None else equal_rows
         self.num_rows = sum(rows)
         self.siblings = [self]
         self._outputs = {(-1, m): each for m, each in enumerate(inputs)}
-        self._targets = targets or [()] * len(parts)
-        self._loss = loss
-        self._positions = micro_batches.Positions(seed_and_step, rows, stages[0].device, first_micro_batch, replica)
-        self._recompute = recompute
-        self._by_layer = recompute == 'layer' and bool(schedule.backwards())
-        self._kept = schedule.backwards() if recompute == 'none' else schedule.backwards_after_own_forward()
-        self._input_gradients_needed = input_gradients_needed
-        specs = micro_batches.specs((inputs[0], self._targets[0]), equal_rows)
+        self._positions = micro_batches.Positions(
+            work.seed_and_step, rows, stages[0].device, share.first_micro_batch, share.replica)
+        self._by_layer = work.recompute == 'layer' and bool(schedule.backwards())
+        self._kept = schedule.backwards() if work.recompute == 'none' else schedule.backwards_after_own_forward()
+        specs = micro_batches.specs((inputs[0], share.targets[0]), share.equal_rows)
         self._wiring = stage_wiring.trace(
-            stages, specs, boundary.structure_of(parts[0]), loss, training, self._by_layer, is_whole_batch)
+            stages, specs, boundary.structure_of(share.parts[0]), work.loss, work.training, self._by_layer, share.is_whole_batch)
         self._programs = self._wiring.programs
         self._state = step_state.StepState(stages, self._programs, values)
         self._flows = gradient_flow.stage_flows(
-            self._programs, self._wiring.differentiable_sources, input_gradients_needed) if schedule.backwards() else None
+            self._programs, self._wiring.differentiable_sources, work.input_gradients_needed) if schedule.backwards() else None
         self._known, self._last, self._metrics, self._losses = {}, {}, [], {}
         self._gradients = gradient_flow.BoundaryGradients()
         self._weight_gradients = [None] * len(stages)
-        self._observer, self._replica = observer, replica
-        self._loss_scale = loss_scale
 
     def run(self, kinds=ALL_KINDS):
         """Lays out all actions of the given kinds."""
@@ -113,7 +138,7 @@ class Execution:
         last = self.stages[-1].device
         metrics = device_kinds.call(last, step_sums.add_up, self._metrics)
         losses = list(self.added_losses.values())
-        inputs = [self._take_gradients(-1, m) if self._input_gradients_needed else [] for m in range(self.num_micro_batches)]
+        inputs = [self._take_gradients(-1, m) if self._work.input_gradients_needed else [] for m in range(self.num_micro_batches)]
         gradients = [self._joined(stage, sums or []) for stage, sums in zip(self.stages, self._weight_gradients)]
         return step_sums.Sums(metrics, losses, self.weights, gradients, inputs)
 
@@ -175,7 +200,7 @@ class Execution:
         program = self._programs[stage.index]
         known = program.feed({
             'inputs': self._wiring.inputs(stage.index, lambda producer: self._outputs[producer, m]),
-            'targets': self._targets[m] if self._is_last(stage) else (),
+            'targets': self._share.targets[m] if self._is_last(stage) else (),
             'position': self._positions.of(m), 'factors': self._factors_of_added_losses(stage, m), **self._state.enter(stage)})
         flow = self._flows[stage.index] if self._flows else None
         results, self._known[stage.index, m] = self._in_turn(
@@ -228,8 +253,8 @@ class Execution:
 
     def _in_turn(self, stage, lay_out, *arguments):
         """Lays out a call on the stage's device, after the one before it there; returns all results but its operation."""
-        if self._observer:
-            lay_out = functools.partial(self._observer.around, self._replica, self._action, lay_out)
+        if self._work.observer:
+            lay_out = functools.partial(self._work.observer.around, self._share.replica, self._action, lay_out)
         with tf.device(stage.device), tf.control_dependencies(self._last.get(stage.device, [])):
             *results, operation = lay_out(*arguments)
         if operation is not None:
@@ -238,7 +263,7 @@ class Execution:
 
     def _given_gradients(self, stage, m):
         program = self._programs[stage.index]
-        if self._is_last(stage) and self._loss is not None:
+        if self._is_last(stage) and self._work.loss is not None:
             gradients = [self._scaled(self._one)]
         else:
             gradients = self._take_gradients(stage.index, m)
@@ -254,7 +279,7 @@ class Execution:
             return [tf.stack([self._total_rows if is_sum else rows for is_sum in are_sums])]
 
     def _added_gradient(self, stage):
-        return self._added_gradients[stage.index] if self._loss is None else self._share_of_added_losses
+        return self._added_gradients[stage.index] if self._work.loss is None else self._share_of_added_losses
 
     @property
     def _one(self):
@@ -273,7 +298,7 @@ class Execution:
         """What the mean loss of the mini-batch divides by, found before any output is there."""
         last = self.stages[-1].device
         with tf.device(last):
-            weights = [self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._targets]
+            weights = [self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._share.targets]
         with tf.device(device_kinds.for_single_operations(last)):
             return collectives.current().sum(last, tf.add_n(weights))
 
@@ -291,14 +316,14 @@ class Execution:
 
         They are larger than those of the mean by the weight that it divides by; where that depends on outputs, rows are taken.
         """
-        if self._loss_scale is None:
+        if self._work.loss_scale is None:
             return None
         try:
             weight = self._total_weight
         except losses.WeightUnknownError:
             weight = self._total_rows
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
-            return self._loss_scale / tf.where(weight > 0.0, weight, 1.0)
+            return self._work.loss_scale / tf.where(weight > 0.0, weight, 1.0)
 
     def _scaled(self, gradient):
         return gradient if self.scale_of_sum is None else gradient * self.scale_of_sum
@@ -326,7 +351,7 @@ class Execution:
             return 'nothing'
         if self._by_layer:
             return 'between'
-        return 'nothing' if self._recompute == 'stage' and self._has_too_many_residuals(stage) else 'residuals'
+        return 'nothing' if self._work.recompute == 'stage' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage):
         program, flow = self._programs[stage.index], self._flows[stage.index]

@@ -9,10 +9,10 @@ import keras
 import tensorflow as tf
 
 from lingpipe import schedules
-from lingpipe.devices import collectives, device_kinds, local_devices, variable_placement, variable_values
-from lingpipe.layers import base_layer, unallocated
-from lingpipe.partition import balancing, layer_analysis
-from lingpipe.pipeline import keras_masks, loss_pass, pipeline_call, replicas, validation
+from lingpipe.devices import collectives, device_kinds, local_devices, variable_values
+from lingpipe.layers import base_layer
+from lingpipe.partition import balancing
+from lingpipe.pipeline import keras_masks, layer_sources, loss_pass, stage_grid, tape_pass, validation
 from lingpipe.private_api import stateless_scope
 from lingpipe.stages import losses, micro_batches, random_seeds, stage
 
@@ -31,11 +31,15 @@ class GPipeLayer(base_layer.BaseLayer):
 
     It is a Keras layer: it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
+    Args:
+        params: `GPipeLayer.Params()`.
+        source: `layer_sources.LayersOfModel`; None: the layers are those of `params`.
+
     Attributes:
-        observer: what is told of every action that `value_and_grad` lays out (see `executor.Execution`), or None.
+        model: the Keras model that the pipeline was made from, or None.
+        stack: list of the Keras layers.
     """
 
-    observer = None
     _functions = _losses_of_targets = None  # what was traced and by which losses; a dictionary each
 
     @classmethod
@@ -71,20 +75,21 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
         return p
 
-    def __init__(self, params, **kwargs):
-        validation.validate_gpipe_params(params, self._num_layers(params))
+    def __init__(self, params, source=None, **kwargs):
+        source = source or layer_sources.LayersOfParams(params.layers, params.dtype_policy)
+        validation.validate_gpipe_params(params, len(source))
         super().__init__(params, autocast=False, dtype='float32', **kwargs)  # or Keras would hand it weights cast already
         self.supports_jit = False
-        self._make_layers()
+        self.model, self.stack = source.model, source.layers
         self._schedule = validation.make_schedule(params)
         self._seed_generator = keras.random.SeedGenerator(params.random_seed)
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # TensorFlow finds it here when it saves functions
-        for name in ('_functions', '_losses_of_targets'):  # past Keras and TensorFlow, who would look in them for what to save
-            object.__setattr__(self, name, {})
-        self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
-        self._stages, self._replicas, self._jit_compile = None, [], params.jit_compile
+        own = {'_source': source, '_grid': None, '_functions': {}, '_losses_of_targets': {}}
+        for name, value in own.items():  # past Keras and TensorFlow, who would look in them for what to save
+            object.__setattr__(self, name, value)
+        self._jit_compile = params.jit_compile
 
     @classmethod
     def from_keras(cls, model, **fields):
@@ -97,32 +102,78 @@ class GPipeLayer(base_layer.BaseLayer):
                 wants `batch_size`, unless the model's inputs have one.
 
         Returns:
-            `keras_pipeline.KerasPipeline`, a built `GPipeLayer`.
+            A built `GPipeLayer`.
 
         Raises:
             ValueError: the model cannot be cut; the message names the layer.
         """
-        from lingpipe.pipeline import keras_pipeline
+        return cls._of_model(model, cls.Params().Set(**fields))
 
-        return keras_pipeline.KerasPipeline(model, cls.Params().Set(**fields))
+    @classmethod
+    def _of_model(cls, model, params):
+        _refuse_pipelines(model)
+        source = layer_sources.LayersOfModel(model)
+        source.validate(params)
+        pipe = cls(params.Copy().Set(name=params.name or f'{model.name}_pipeline'), source)
+        pipe.build_from_specs(source.input_specs)
+        return pipe
+
+    def get_config(self):
+        if self.model is None:
+            return super().get_config()
+        return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}
+
+    @classmethod
+    def from_config(cls, config):
+        if 'model' not in config:
+            return super().from_config(config)
+        model = keras.saving.deserialize_keras_object(config['model'])
+        return cls._of_model(model, cls.Params().FromTextWithTypes(config['params']))
+
+    def to_keras(self):
+        """Makes a plain Keras model of the present weights, all on the device of the first partition.
+
+        Returns:
+            `keras.Model`, which has nothing more to do with the pipeline.
+
+        Raises:
+            ValueError: the pipeline was made from Params, or the config of a layer does not make the layer again; the message
+                names it.
+        """
+        if self.model is None:
+            raise ValueError(f'{self.name!r} was made from Params, so there is no Keras model to copy. Make one of its layers, '
+                             'pipe.stack, as by keras.Sequential.')
+        return layer_sources.plain_copy(self.model, self.stages[0].device)
+
+    @property
+    def observer(self):
+        """What is told of every action that `value_and_grad` lays out (see `executor.Work`), or None; for a built pipeline."""
+        return self._built_grid.observer
+
+    @observer.setter
+    def observer(self, observer):
+        self._built_grid.observer = observer
+
+    @property
+    def grid(self):
+        """The `stage_grid.StageGrid`, once built."""
+        return self._built_grid
 
     @property
     def stages(self):
         """List of the `Stage`s, once built."""
-        if self._stages is None:
-            raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
-        return self._stages
+        return self._built_grid.stages
 
     @property
     def replicas(self):
         """For each replica, the list of its `Stage`s, once built."""
-        return self._replicas
+        return self._built_grid.rows
 
     @property
     def partitions(self):
         """List of `Partition`: which layers went where, and what each costs."""
         devices = [part.device for part in self.stages]
-        return self._cut.describe(self.analyses, devices)
+        return self.cut.describe(self.analyses, devices)
 
     @property
     def schedule(self):
@@ -149,19 +200,20 @@ class GPipeLayer(base_layer.BaseLayer):
             self._seed_generator.state.assign(store['seed'])
 
     def build(self, input_shape):
-        self.build_from_specs(micro_batches.specs_of_shapes(input_shape))
+        if self.model is None:
+            self.build_from_specs(micro_batches.specs_of_shapes(input_shape))
 
     def forget_programs(self):
         """Has everything traced again by the next call: attributes of layers may have changed."""
         self._losses_of_targets.clear()
         self._functions.clear()
-        for each in self._stages or []:
+        for each in self._grid.stages if self._grid else []:
             each.forget_programs()
 
     def set_jit_compile(self, jit_compile):
         """Says whether XLA compiles the functions of each partition from now on, and has everything traced again."""
         self._jit_compile = jit_compile
-        for each in itertools.chain(*self._replicas):
+        for each in itertools.chain(*self._grid.rows) if self._grid else []:
             each.set_jit_compile(jit_compile)
         self.forget_programs()
 
@@ -174,60 +226,33 @@ class GPipeLayer(base_layer.BaseLayer):
         """
         p = self.params
         random_seeds.make_global_generator()
-        self.analyses = self._analyse(input_specs)
-        grid = local_devices.device_grid(p)
-        self._cut = self._make_cut(input_specs, grid[0][0])
-        grid = [[row[self._schedule.device_of(index)] for index in range(len(self._ends))] for row in grid]
-        self._stages = self._make_stages(grid, input_specs)
-        self._replicas = [self._stages, *[[each.on(device) for each, device in zip(self._stages, row)] for row in grid[1:]]]
+        self.analyses = self._source.analyses(input_specs)
+        devices = local_devices.device_grid(p)
+        self.cut = balancing.cut(p, self._schedule, self._source, self.analyses, input_specs, devices[0][0])
+        columns = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
+        runs = self._source.runs(self.cut.ends, columns, [input_specs, *[analysis.outputs for analysis in self.analyses]])
+        stages = [stage.Stage(run, column[0], sources, self._jit_compile, p.num_replicas)
+                  for (run, sources), column in zip(runs, columns)]
+        rows = [stages, *[[each.on(device) for each, device in zip(stages, row)] for row in list(zip(*columns))[1:]]]
+        seeds = random_seeds.StepSeeds(self._seed_generator, self._num_inferences)
+        object.__setattr__(self, '_grid', stage_grid.StageGrid(rows, self._schedule, seeds, p))
         self.built = True
 
-    def _num_layers(self, params):
-        return len(params.layers)
-
-    def _make_layers(self):
-        self._layer_params = layer_analysis.named_layer_params(self.params.layers, self.params.dtype_policy)
-        self.stack = [layer_params.Instantiate() for layer_params in self._layer_params]
-        base_layer.tie_layers(self.stack)
-
-    def _analyse(self, input_specs):
-        return layer_analysis.analyse_layers(self._layer_params, input_specs)
-
-    def _make_cut(self, input_specs, device):
-        return balancing.cut(self.params, self._schedule, self.analyses, self._layer_params, input_specs, device)
-
     @property
-    def _ends(self):
-        return self._cut.ends
-
-    def _make_stages(self, grid, input_specs):
-        specs = [input_specs] + [analysis.outputs for analysis in self.analyses]
-        runs = list(zip([0] + self._ends[:-1], self._ends, zip(*grid)))
-        for start, end, devices in runs:
-            with unallocated.allocated_variables(), variable_placement.creating_on_one_of(devices):
-                for layer, layer_specs in zip(self.stack[start:end], specs[start:end]):
-                    layer_analysis.build_layer(layer, layer_specs)
-        generators = random_seeds.seed_generator_states(self.stack)
-        return [stage.Stage(index, [stage.LayerSegment(layer, start + place) for place, layer in enumerate(self.stack[start:end])],
-                            device, generators,
-                            jit_compile=self._jit_compile, num_replicas=self.params.num_replicas)
-                for index, (start, end, (device, *_)) in enumerate(runs)]
-
-    def _enter(self, inputs):
-        """Returns what the user hands in as the nest that the first stage takes."""
-        return inputs
+    def _built_grid(self):
+        if self._grid is None:
+            raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
+        return self._grid
 
     def pack_outputs(self, outputs):
         """Returns what the last stage hands out as the nest that the user gets."""
-        return outputs
+        return self._source.pack_outputs(outputs)
 
     def compute_mask(self, inputs, previous_mask):
         """None: outputs have the masks that the layers inside gave them."""
 
     def compute_output_spec(self, inputs, training=False, mask=None):
-        for layer in self.stack:
-            inputs = layer.compute_output_spec(inputs)
-        return inputs
+        return self._source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape):
         symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
@@ -259,10 +284,11 @@ class GPipeLayer(base_layer.BaseLayer):
         if tf.is_tensor(training) and tf.is_symbolic_tensor(training):
             raise ValueError(f'training={training} was given to {self.name!r} as a tensor, but inference and training are different '
                              'programs. Give a Python boolean, and call the pipeline in both branches of a tf.cond if need be.')
-        inputs = keras_masks.put_on(self._enter(inputs), mask)
+        inputs = keras_masks.put_on(self._source.enter(inputs), mask)
         if training is None and not self._may_train_by_default:
             training = False
-        outputs, added = self._in_function(pipeline_call.call)(self, inputs, training if training is None else bool(training))
+        outputs, added = self._in_function(tape_pass.call)(
+            self._grid, inputs, training if training is None else bool(training))
         for loss in added:
             self.add_loss(loss)
         return self.pack_outputs(outputs)
@@ -295,9 +321,12 @@ class GPipeLayer(base_layer.BaseLayer):
         self._require_built(x)
         step = None if step is None else tf.cast(step, tf.int64)
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
-        layout = self._in_function(loss_pass.value_and_grad)
-        return layout(self, self._loss_of_targets(loss_fn), self._enter(x), _targets(loss_fn, y_true, sample_weight), step,
-                      return_outputs, assign_state, loss_scale)
+        out = self._in_function(loss_pass.value_and_grad)(
+            self._grid, self._loss_of_targets(loss_fn), self._source.enter(x), _targets(loss_fn, y_true, sample_weight), step,
+            return_outputs, assign_state, loss_scale)
+        gradients = dict(zip(map(id, self._grid.trainable_variables), out.gradients))
+        return out._replace(gradients=[gradients.get(id(variable)) for variable in self.trainable_variables],
+                            outputs=self.pack_outputs(out.outputs) if return_outputs else None)
 
     @tf.autograph.experimental.do_not_convert
     def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=variable_values.read_variable):
@@ -315,48 +344,14 @@ class GPipeLayer(base_layer.BaseLayer):
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
-            self, self._loss_of_targets(loss_fn), self._enter(x), _targets(loss_fn, y_true, sample_weight), read)
+            self._grid, self._loss_of_targets(loss_fn), self._source.enter(x), _targets(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x):
         """Returns the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
         self._require_built(x)
-        outputs, added = self._in_function(pipeline_call.evaluate)(self, self._enter(x))
+        outputs, added = self._in_function(tape_pass.evaluate)(self._grid, self._source.enter(x))
         return self.pack_outputs(outputs), added
-
-    def execution(self, inputs, training, values, schedule, targets=None, loss=None, step=None, **kwargs):
-        """Prepares one mini-batch for its way through the stages.
-
-        Args:
-            inputs: nest of tensors `[batch, ...]`.
-            training: Python boolean.
-            values: list of `Variables` of tensors, one a stage.
-            schedule: `Schedule` of a full batch.
-            targets: nest of tensors `[batch, ...]`, or None.
-            loss: function that runs on the last stage, or None.
-            step: number of the step, or None to count here.
-            **kwargs: passed on to `executor.Execution`.
-
-        Returns:
-            `executor.Execution`, or `replicas.Replicas`.
-        """
-        p = self.params
-        batch = inputs if targets is None else (inputs, targets)
-        count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
-        if training:
-            self.rows_check.check(batch)
-            validation.refuse_overwritten(self.trainable_variables)
-        validation.validate_batch(batch, count, p, [part.device for row in self.replicas for part in row])
-        return replicas.execution(
-            self.replicas, schedule, micro_batches.split_on(self._place_of(0), inputs, count),
-            [()] * count if targets is None else micro_batches.split_on(self._place_of(-1), targets, count),
-            collectives.GradientSum(p.gradient_sum), self._seed_and_step(step, training), training, values,
-            recompute=p.recompute, loss=loss, **kwargs)
-
-    def _place_of(self, index):
-        """Returns where batches are cut for a stage: on its device, or on the host where several devices have the stage."""
-        device = self.stages[index].device
-        return device if len(self.replicas) == 1 else device_kinds.host_of(device)
 
     def _loss_of_targets(self, loss_fn):
         """Returns the loss as the last stage calls it, the same object for equal losses: programs are kept by it."""
@@ -374,31 +369,6 @@ class GPipeLayer(base_layer.BaseLayer):
     def _require_built(self, x):
         if not self.built:
             self.build_from_specs(micro_batches.specs_of_tensors(x))
-
-    def _seed_and_step(self, step, training):
-        if device_kinds.is_logical_core(self.stages[0].device):
-            return self._seed_and_step_of_replica(step)
-        if step is None:
-            state = self._seed_generator.next() if training else self._inference_seeds()
-            return tf.cast(state, tf.int64)
-        seed = tf.cast(self._seed_generator.state.value[0], tf.int64)
-        return tf.stack([seed, tf.cast(step, tf.int64)])
-
-    def _inference_seeds(self):
-        """New numbers in each call, for layers that are random in inference too; training goes on as if it had not been called."""
-        seed, count = tf.unstack(self._seed_generator.state.value)
-        with tf.device(self._num_inferences.device):
-            number = self._num_inferences.assign_add(1)
-        return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
-
-    def _seed_and_step_of_replica(self, step):
-        """A program on logical cores cannot read the host's variables; every replica draws numbers of its own."""
-        with tf.init_scope(), tf.device(None):
-            seed = int(self._seed_generator.state.value[0])
-        device = self.stages[0].device
-        replica = collectives.current().index_on(device)
-        with tf.device(device):
-            return tf.stack([seed + replica * 2**32, tf.cast(step, tf.int64)])
 
     def _in_function(self, method):
         """Eagerly a layout runs as one `tf.function`, else nothing would overlap."""
@@ -423,3 +393,12 @@ def traced(function, *arguments):
         return function(*arguments)
     finally:
         tf.config.run_functions_eagerly(eagerly)
+
+
+def _refuse_pipelines(model):
+    layers = model._flatten_layers() if isinstance(model, keras.Model) else []  # pylint: disable=protected-access
+    names = [layer.name for layer in layers
+             if any(isinstance(part, GPipeLayer) for part in (layer, getattr(layer, 'pipe', None)))]
+    if names:
+        raise ValueError(f'Layer {names[0]!r} of model {model.name!r} is a pipeline already. Make one pipeline of the whole model, '
+                         'in which the model that this one was made of stands in its place.')

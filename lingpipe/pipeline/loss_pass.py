@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds, variable_values
-from lingpipe.pipeline import gradient_flow
-from lingpipe.stages import losses, micro_batches
+from lingpipe.pipeline import executor, gradient_flow, stage_grid
+from lingpipe.stages import losses
 
 
 class ValueAndGrad(NamedTuple):
@@ -29,11 +29,11 @@ class ValueAndGrad(NamedTuple):
     outputs: Any
 
 
-def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, loss_scale):
+def value_and_grad(grid, loss, x, targets, step, return_outputs, assign_state, loss_scale):
     """Lays out a training step up to the gradients.
 
     Args:
-        pipe: a built `GPipeLayer`.
+        grid: `stage_grid.StageGrid`.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`.
         x: nest of tensors `[batch, ...]`.
         targets: nest of tensors `[batch, ...]`.
@@ -43,25 +43,25 @@ def value_and_grad(pipe, loss, x, targets, step, return_outputs, assign_state, l
         loss_scale: scalar, or None.
 
     Returns:
-        `ValueAndGrad`.
+        `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and outputs as the last stage hands them out.
     """
-    values = variable_values.read_values(pipe.stages)
-    execution = pipe.execution(
-        x, True, values, pipe.schedule, targets=targets, loss=loss, step=step, observer=pipe.observer, loss_scale=loss_scale)
+    stages = grid.stages
+    work = executor.Work(grid.schedule, grid.seed_and_step(step, True), True, grid.recompute, loss,
+                         observer=grid.observer, loss_scale=loss_scale)
+    execution = grid.execution(work, variable_values.read_values(stages), x, targets)
     execution.run()
-    last = pipe.stages[-1].device
+    last = stages[-1].device
     sums = _of_all_replicas(execution.sums, last)
     weight, scale = sums.metrics['loss'][1], execution.scale_of_sum
-    finished = gradient_flow.finish(pipe.stages, execution.final_values(), sums, weight if scale is None else weight * scale)
+    finished = gradient_flow.finish(stages, execution.final_values(), sums, weight if scale is None else weight * scale)
     mean_loss, metrics, squared_norm = device_kinds.call(
         last, _mean_of_batch, sums.metrics, sums.losses, [part.regularization for part in finished],
         [part.squared_norm for part in finished])
-    with tf.device(device_kinds.for_single_operations(last)):
-        outputs = pipe.pack_outputs(micro_batches.join(execution.outputs)) if return_outputs else None
+    outputs = stage_grid.join_outputs(execution, stages) if return_outputs else None
     updates = execution.state_updates()
     if assign_state:
         updates = variable_values.assign(updates)
-    return ValueAndGrad(mean_loss, _in_order(pipe, finished), metrics, squared_norm, updates, outputs)
+    return ValueAndGrad(mean_loss, _in_order(grid.trainable_variables, finished), metrics, squared_norm, updates, outputs)
 
 
 def _of_all_replicas(sums, device):
@@ -75,11 +75,11 @@ def _mean_of_batch(metric_sums, added_sums, regularizations, squared_norms):
     return mean_loss, metrics, tf.add_n([tf.zeros([]), *squared_norms])
 
 
-def evaluate(pipe, loss, x, targets, read):
+def evaluate(grid, loss, x, targets, read):
     """Lays out an evaluation step.
 
     Args:
-        pipe: a built `GPipeLayer`.
+        grid: `stage_grid.StageGrid`.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`.
         x: nest of tensors `[batch, ...]`.
         targets: nest of tensors `[batch, ...]`.
@@ -88,16 +88,15 @@ def evaluate(pipe, loss, x, targets, read):
     Returns:
         Dictionary from name to (sum, weight).
     """
-    values = variable_values.read_values(pipe.stages, read)
-    execution = pipe.execution(x, False, values, pipe.schedule.forward_only(), targets=targets, loss=loss, step=0)
+    work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(0, False), False, grid.recompute, loss)
+    execution = grid.execution(work, variable_values.read_values(grid.stages, read), x, targets)
     execution.run()
-    last = pipe.stages[-1].device
+    last = grid.stages[-1].device
     sums = _of_all_replicas(execution.sums, last)
     return device_kinds.call(last, losses.with_added, sums.metrics, sums.losses)
 
 
-def _in_order(pipe, finished):
-    """Gradients in the order of `trainable_variables`, whatever the order of the stages."""
+def _in_order(variables, finished):
     gradients_of = {id(variable): gradient for part in finished
                     for variable, gradient in zip(part.variables, part.gradients)}
-    return [gradients_of.get(id(variable)) for variable in pipe.trainable_variables]
+    return [gradients_of.get(id(variable)) for variable in variables]

@@ -1,10 +1,8 @@
 """Pipelines side by side, each with a share of the mini-batch, that answer as one."""
 
-import itertools
-
-from lingpipe.devices import collectives, device_kinds, variable_placement, variable_values
+from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.pipeline import executor, step_state
-from lingpipe.stages import boundary, micro_batches, step_sums
+from lingpipe.stages import step_sums
 
 
 class Replicas:
@@ -113,57 +111,3 @@ class Replicas:
         found = dict(zip(added_up, sums)) | {
             place: device_kinds.call(owners[place], step_sums.join, [part[place] for part in parts]) for place in rows}
         return [found[place] for place in range(len(variables))]
-
-
-def execution(grid, schedule, parts, targets, gradient_sum, seed_and_step, training, values, **kwargs):
-    """Prepares one mini-batch for its way through the stages of one pipeline, or of several.
-
-    Args:
-        grid: for each replica, the list of its `Stage`s.
-        schedule: `Schedule` of a full batch of one replica.
-        parts: list of nests of tensors `[micro_batch, ...]`, the inputs of all replicas; those of each after the other.
-        targets: for each of `parts`, the nest of tensors that the loss compares with; () where there is no loss.
-        gradient_sum: `collectives.GradientSum`.
-        seed_and_step: int64 tensor `[2]`.
-        training: Python boolean.
-        values: for each stage its `Variables`, as tensors where the variables live.
-        **kwargs: passed on to `executor.Execution`.
-
-    Returns:
-        `executor.Execution`, or `Replicas`.
-    """
-    shares = _shares(len(parts), len(grid))
-    if training:
-        _check_shares(shares, grid[0])
-    group = collectives.current()
-    equal = micro_batches.are_equal([micro_batches.num_rows(boundary.unpack(nest).values) for nest in parts])
-    num_parts = len(parts) * group.count
-    executions = [
-        executor.Execution(
-            stages, schedule.for_num_micro_batches(stop - start), parts[start:stop], seed_and_step, training,
-            variable_values.bring(stages, values), targets=targets[start:stop],
-            first_micro_batch=group.index * len(parts) + start, replica=group.index * len(grid) + replica, equal_rows=equal,
-            is_whole_batch=num_parts == 1, **kwargs)
-        for replica, (stages, (start, stop)) in enumerate(zip(grid, shares)) if stop > start]
-    if len(executions) == 1:
-        return executions[0]
-    return Replicas(executions, gradient_sum)
-
-
-def _check_shares(shares, stages):
-    counts = sorted({stop - start for start, stop in shares})
-    waiting = [layer.name for stage in stages for layer in stage.layers for sublayer in layer._flatten_layers()
-               if getattr(sublayer, 'group_size', 1) > 1]
-    if len(counts) > 1 and waiting:
-        raise ValueError(
-            f'A batch gives some replicas {counts[0]} and others {counts[-1]} micro-batches, but layers such as {waiting[0]!r} share '
-            'statistics between replicas and would wait for ever. Make the batch at least num_replicas * num_micro_batches large.')
-    if counts[-1] > collectives.MOST_MICRO_BATCHES and waiting:
-        raise ValueError(
-            f'num_micro_batches={counts[-1]} is too many where layers such as {waiting[0]!r} share statistics between replicas: '
-            f'{collectives.MOST_MICRO_BATCHES} are the most whose sums can be told apart. Set it to that or less.')
-
-
-def _shares(num_micro_batches, num_replicas):
-    ends = [num_micro_batches * replica // num_replicas for replica in range(num_replicas + 1)]
-    return list(itertools.pairwise(ends))

@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from lingpipe.placements import server_program
-from lingpipe.training import train_program
 
 
 class AsynchronousProgram(server_program.ServerProgram):
@@ -37,14 +36,14 @@ class AsynchronousProgram(server_program.ServerProgram):
             rows += self._next_rows()
         return self._result_with_staleness(rows)
 
-    def to_cores(self):
+    def state_restored(self):
         self._done = int(self.global_step)
 
-    def to_host(self):
+    def before_save(self):
         """Lets all steps that are under way end, so that weights and their number belong together."""
         while self._calls.num_under_way:
             self._next_rows()
-        super().to_host()
+        super().before_save()
 
     def _hand_out(self, iterator):
         """Goes up to the last step, so that none must be thrown away."""
@@ -76,18 +75,15 @@ class AsynchronousProgram(server_program.ServerProgram):
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):
             out, metrics = self._value_and_grad(self._packed(tensors), version)
-        norm = tf.sqrt(out.squared_norm)
-        check = tf.debugging.Assert(tf.math.is_finite(out.loss) & tf.math.is_finite(norm), [train_program.NON_FINITE])
-        with tf.control_dependencies([check, *(gradient for gradient in out.gradients if gradient is not None)]):
+        with tf.control_dependencies([out.loss, *(gradient for gradient in out.gradients if gradient is not None)]):
             staleness = self.global_step.read_value() - version
-        is_applied = self._apply_unless_stale(staleness, out, norm, version)
-        return tf.concat([[tf.cast(is_applied, tf.float32)],
-                          self._row(norm, {**metrics, 'staleness': tf.cast(staleness, tf.float32)})], 0)
+        is_applied = self._train_unless_stale(staleness, out, version)
+        row = self._row(tf.sqrt(out.squared_norm), {**metrics, 'staleness': tf.cast(staleness, tf.float32)})
+        return tf.concat([[tf.cast(is_applied, tf.float32)], row], 0)
 
-    def _apply_unless_stale(self, staleness, out, norm, version):
+    def _train_unless_stale(self, staleness, out, version):
         def update():
-            self._update(out, norm, version, lambda gradients: self._apply(gradients, version))
-            self.global_step.assign_add(1)
+            self._train_on(out, version)
             return tf.constant(True)
 
         limit = self._servers.max_staleness

@@ -113,15 +113,25 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return (*super()._numbers(), self.optimizer.iterations.value.read_value(),
                 tf.convert_to_tensor(self.optimizer.learning_rate))
 
-    def _step_of_replica(self, batch, step, iterations, learning_rate):
+    def _step_of_replica(self, batch, step, *numbers):
+        self._numbers_of_optimizer = numbers
         out, metrics = self._value_and_grad(batch, step)
-        norm = tf.sqrt(out.squared_norm)
+        return self._row(self._train_on(out, step), metrics)
+
+    def _deciding(self):
+        """Inside of a program on cores there is no host."""
+        return contextlib.nullcontext()
+
+    def _if_finite(self, is_finite, update):
+        """Takes back the update of a step that is not finite; the host stops then, or counts it."""
         changing = self._changing_variables()
         before = self._reads(changing)
-        self._update(out, norm, step, lambda gradients: device_placement.apply_values(
-            self.optimizer, gradients, self._trainable, learning_rate, iterations))
-        self._restores(changing, (before,), (tf.math.is_finite(out.loss) & tf.math.is_finite(norm),))
-        return self._row(norm, metrics)
+        update()
+        self._restores(changing, (before,), (is_finite,))
+
+    def _apply(self, gradients, unused_step):
+        iterations, learning_rate = self._numbers_of_optimizer
+        device_placement.apply_values(self.optimizer, gradients, self._trainable, learning_rate, iterations)
 
     def _changing_variables(self):
         """Everything that a step changes on the cores: weights, moving statistics, slots and averages."""

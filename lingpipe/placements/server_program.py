@@ -59,7 +59,7 @@ class ServerProgram(train_program.TrainProgram):
                               f'{tf.DeviceSpec.from_string(part.device).device_index} of {self._servers.num_workers} workers')
                 for part in super().partitions]
 
-    def to_host(self):
+    def before_save(self):
         self.optimizer.iterations.assign(self.global_step.read_value())
 
     def _apply(self, gradients, step):

@@ -129,11 +129,11 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return [part._replace(device=f'TPU core {index} ({self._cores.num_replicas} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
 
-    def to_cores(self):
+    def state_restored(self):
         self._variables.to_cores()
         self._step_of_host = int(self.global_step)
 
-    def to_host(self):
+    def before_save(self):
         step = int(self.global_step)
         if step != self._step_of_host:
             self._variables.to_host()

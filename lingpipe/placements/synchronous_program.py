@@ -2,9 +2,13 @@
 
 import tensorflow as tf
 
-from lingpipe.devices import variable_placement, variable_values
+from lingpipe.devices import variable_placement
 from lingpipe.optimizers import device_functions
+from lingpipe.pipeline import loss_pass
+from lingpipe.placements import server_program
 from lingpipe.stages import batch_statistics
+
+_WEIGHT = 'weight_of_share'
 
 
 class ShareSlots:
@@ -54,12 +58,6 @@ class ShareSlots:
 def _zeros(variable, count):
     with variable_placement.creating_on(variable_placement.device_of(variable)):
         return tf.Variable(tf.zeros([count, *variable.shape], variable.dtype), trainable=False)
-
-
-from lingpipe.placements import server_program
-from lingpipe.training import train_program
-
-_WEIGHT = 'weight_of_share'
 
 
 class SynchronousProgram(server_program.ServerProgram):
@@ -142,15 +140,9 @@ class SynchronousProgram(server_program.ServerProgram):
         weights = tf.math.divide_no_nan(rows[:, 0], tf.reduce_sum(rows[:, 0]))
         metrics = tf.linalg.matvec(rows[:, 1:], weights, transpose_a=True)
         gradients, halves = self._mean_gradients(weights)
-        norm = tf.sqrt(2.0 * tf.add_n(halves))
-        check = tf.debugging.Assert(tf.reduce_all(tf.math.is_finite(metrics)) & tf.math.is_finite(norm), [train_program.NON_FINITE])
-        with tf.control_dependencies([check]):
-            step = self.global_step.read_value()
-            self._apply(self._clip(gradients, norm), step)
-            variable_values.assign(self._new_state(weights))
-            if self.average:
-                self.average.update(step)
-            self.global_step.assign_add(1)
+        out = loss_pass.ValueAndGrad(
+            tf.reduce_sum(metrics), gradients, {}, 2.0 * tf.add_n(halves), self._new_state(weights), outputs=None)
+        norm = self._train_on(out, self.global_step.read_value())
         return tf.concat([[norm], metrics], 0)
 
     def _mean_gradients(self, weights):

@@ -31,14 +31,14 @@ class WorkerTrainProgram(train_program.TrainProgram):
     def iterate(self, dataset):
         return iter(self._workers.rows_of_worker(dataset))
 
-    def to_cores(self):
+    def state_restored(self):
         """Gives every worker what the chief has: it alone need see the checkpoint."""
         averages = self.average.averages.values() if self.average else ()
         changing = [*self.named_variables.values(), *self.optimizer.variables, *averages, self.global_step]
         self._workers.copy_from_chief([
             variable.value if isinstance(variable, keras.Variable) else variable for variable in changing])
 
-    def has_to_stop(self, unused_interrupted):
+    def should_stop(self, unused_interrupted):
         return bool(self._agreed)
 
     def run(self, iterator, num_steps):

@@ -41,7 +41,7 @@ class Follower:
         Raises:
             TrainingError: when a loss is not finite.
         """
-        self._program.to_cores()
+        self._program.state_restored()
         self._step = int(self._program.global_step)
         iterator = self._program.iterate(self._input.training_dataset(self._step * self._input.params.batch_size))
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted:
@@ -51,7 +51,7 @@ class Follower:
 
     def _train(self, iterator, interrupted):
         p = self._params.train
-        while self._step < p.max_steps and not self._program.has_to_stop(interrupted):
+        while self._step < p.max_steps and not self._program.should_stop(interrupted):
             try:
                 self._step += self._program.run(iterator, min(p.steps_per_loop, p.max_steps - self._step)).num_steps
             except tf.errors.InvalidArgumentError as error:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe.layers import unallocated
-from lingpipe.pipeline import gpipe_layer
+from lingpipe.pipeline import executor, gpipe_layer
 from lingpipe.stages import losses
 
 # Where methods of `StageProgram` take the sums of weight gradients so far; the new ones are their last result but one.
@@ -68,9 +68,10 @@ def step_function(pipe, loss, observer=None):
     metrics = losses.as_metrics(loss)
 
     def step(inputs, targets, values):
-        execution = pipe.execution(
-            inputs, True, values, pipe.schedule, targets=targets, step=0, observer=observer,
+        work = executor.Work(
+            pipe.schedule, pipe.grid.seed_and_step(0, True), True, pipe.grid.recompute, observer=observer,
             loss=lambda targets, outputs: metrics(targets, pipe.pack_outputs(outputs)))
+        execution = pipe.grid.execution(work, values, inputs, targets)
         execution.run()
         return execution.sums.weight_gradients, execution.sums.metrics
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 from lingpipe.partition import layer_analysis
 from lingpipe.spmd import stage_map
 from lingpipe.spmd.stage_map import StageMap, recomputing
-from lingpipe.stages import graph_pieces, random_seeds, stage
+from lingpipe.stages import graph_pieces, random_seeds, stage_layers
 
 _LEAST_SIZE_TO_CUT = 2**14
 
@@ -56,7 +56,8 @@ class SpmdPipeline:
         self._num_seeds = len(generators)
 
         def part(layers):
-            return stage.Stage(0, [stage.LayerSegment(layer, position) for position, layer in enumerate(layers)], '', generators)
+            return stage_layers.StageLayers(
+                0, [stage_layers.LayerSegment(layer, position) for position, layer in enumerate(layers)], generators)
 
         size, self.num_left_out = divmod(run[1] - run[0], num_stages)
         first = run[1] - size * num_stages
@@ -228,7 +229,7 @@ def of_layer(pipe, input_specs, is_partitioned):
 
 def _call(part, inputs, weights, step, seeds):
     weights = list(map(tf.identity, weights))  # in the graph that the layers are traced in, where their readers can be found
-    call = part.call(inputs, stage.Variables(weights, []), step, part.given_seeds(seeds), training=True)
+    call = part.call(inputs, stage_layers.Variables(weights, []), step, part.given_seeds(seeds), training=True)
     if call.losses:
         raise ValueError(
             f'One of the layers {[layer.name for layer in part.layers]} adds a loss (add_loss or an activity regularizer), which '

@@ -5,11 +5,54 @@ import random
 
 import tensorflow as tf
 
+from lingpipe.devices import collectives, device_kinds
 from lingpipe.layers import unallocated
 from lingpipe.private_api import seed_generator
 
 # Folded in where no generator has a place of its own; call indices, which are folded in too, are smaller.
 _UNTRACKED = 2**31
+
+
+class StepSeeds:
+    """Seed and step of each call of a pipeline, all that its random numbers depend on.
+
+    Args:
+        generator: `keras.random.SeedGenerator` of the pipeline.
+        num_inferences: int64 `tf.Variable`, the number of calls in inference.
+    """
+
+    def __init__(self, generator, num_inferences):
+        self._generator, self._num_inferences = generator, num_inferences
+
+    def of(self, step, training, device):
+        """Returns an int64 tensor `[2]`.
+
+        Args:
+            step: number of the step, or None to count here.
+            training: Python boolean.
+            device: name of the device of the first stage.
+        """
+        if device_kinds.is_logical_core(device):
+            return self._of_replica(step, device)
+        if step is None:
+            return tf.cast(self._generator.next() if training else self._of_inference(), tf.int64)
+        seed = tf.cast(self._generator.state.value[0], tf.int64)
+        return tf.stack([seed, tf.cast(step, tf.int64)])
+
+    def _of_inference(self):
+        """New numbers in each call, for layers that are random in inference too; training goes on as if it had not been called."""
+        seed, count = tf.unstack(self._generator.state.value)
+        with tf.device(self._num_inferences.device):
+            number = self._num_inferences.assign_add(1)
+        return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
+
+    def _of_replica(self, step, device):
+        """A program on logical cores cannot read the host's variables; every replica draws numbers of its own."""
+        with tf.init_scope(), tf.device(None):
+            seed = int(self._generator.state.value[0])
+        replica = collectives.current().index_on(device)
+        with tf.device(device):
+            return tf.stack([seed + replica * 2**32, tf.cast(step, tf.int64)])
 
 
 class Seeds:

@@ -1,10 +1,11 @@
 """The functions of one stage for one set of shapes: forward, recompute, and backward in its several forms."""
 
 import functools
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.devices import device_kinds
+from lingpipe.devices import collectives
 from lingpipe.stages import graph_pieces, loss_growth, losses, stage_trace
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
@@ -22,6 +23,35 @@ def _once_a_flow(method):
         return self._found[key]
 
     return found
+
+
+class Setting(NamedTuple):
+    """How the functions of a stage are made, and which other devices have the stage.
+
+    Attributes:
+        jit_compile: whether XLA compiles each function.
+        is_inlined: whether functions become a part of the program that calls them.
+        is_static: whether the device runs compiled programs only.
+        num_replicas: number of replicas that train together.
+        number: what `collectives.new_stage` returned for the stage.
+    """
+
+    jit_compile: bool
+    is_inlined: bool
+    is_static: bool
+    num_replicas: int
+    number: int
+
+    def replica(self, index, micro_batch):
+        """Returns the `collectives.Replica` that layers work for; None where there is only one.
+
+        Args:
+            index: int64 scalar tensor, the number of the replica.
+            micro_batch: int64 scalar tensor, the number of the micro-batch in it.
+        """
+        if self.num_replicas == 1:
+            return None
+        return collectives.Replica(self.num_replicas, self.number, index, micro_batch, self.jit_compile or self.is_static)
 
 
 class StageProgram:
@@ -45,7 +75,8 @@ class StageProgram:
     the backward function: never more than one copy is held.
 
     Args:
-        stage: the `Stage`.
+        run: `stage_layers.StageLayers`.
+        setting: `Setting`.
         specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its targets,
             () where there is no loss.
         structure: `Structure` of the inputs.
@@ -54,17 +85,17 @@ class StageProgram:
         by_layer: whether `backward_segment` is wanted.
     """
 
-    def __init__(self, stage, specs, structure, loss, training, by_layer):
-        self._name = f'stage_{stage.index}'
-        self._stage = stage
+    def __init__(self, run, setting, specs, structure, loss, training, by_layer):
+        self._name = f'stage_{run.index}'
+        self._run, self._setting = run, setting
         specs = {
             'inputs': specs[0], 'targets': specs[1],
-            'values': stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
+            'values': run.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
             'position': tf.TensorSpec([6], tf.int64)}
         traces = []
         function = tf.function(  # gradients of loops come out otherwise where XLA is to compile them
-            stage_trace.trace_function(stage, structure, loss, training, by_layer, traces), autograph=False,
-            jit_compile=stage.jit_compile)
+            stage_trace.trace_function(run, setting.replica, structure, loss, training, by_layer, traces), autograph=False,
+            jit_compile=setting.jit_compile)
         self._graph = function.get_concrete_function(**specs).graph
         self.trace = traces[0]
         self._arguments = _arguments(self._graph, specs)
@@ -79,7 +110,7 @@ class StageProgram:
     def hidden_variables(self):
         """List of the stage's Keras variables that layers read past `values`: as variables, to which no gradient goes."""
         captured = {id(outer) for outer, _ in self._graph.captures}
-        return [variable for part in self._stage.variables() for variable in part
+        return [variable for part in self._run.variables() for variable in part
                 if id(getattr(variable.value, 'handle', None)) in captured]  # one that is not allocated has none
 
     def feed(self, arguments):
@@ -235,7 +266,7 @@ class StageProgram:
         if needed & others:
             raise losses.WeightUnknownError(
                 f'A layer adds a loss (add_loss or an activity regularizer), and the weight of the main loss, behind layer '
-                f'{self._stage.layers[-1].name!r}, depends on outputs, as by a Keras mask: the two cannot be brought together inside of '
+                f'{self._run.layers[-1].name!r}, depends on outputs, as by a Keras mask: the two cannot be brought together inside of '
                 'the pipeline. Train a PipelineModel, which computes such losses on the whole batch, or call the pipeline as a layer.')
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
@@ -275,8 +306,8 @@ class StageProgram:
             feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in known]
             name = key if isinstance(key, str) else key[0]
             self._pieces[key] = graph_pieces.GraphPiece(
-                self._graph, feeds, outputs, side_effects, f'{self._name}_{name}', self._stage.jit_compile,
-                repeats=name in _REPEATING, inline=device_kinds.is_logical_core(self._stage.device))
+                self._graph, feeds, outputs, side_effects, f'{self._name}_{name}', self._setting.jit_compile,
+                repeats=name in _REPEATING, inline=self._setting.is_inlined)
         return self._pieces[key](known)
 
     def _wanted(self, flow):

@@ -60,11 +60,12 @@ class Trace(NamedTuple):
     segment_sums: list
 
 
-def trace_function(stage, structure, loss, training, by_layer, traces):
+def trace_function(run, replica_of, structure, loss, training, by_layer, traces):
     """Returns the function to trace; it appends its `Trace` to `traces`, since a return value would be a copy of tensors.
 
     Args:
-        stage: the `Stage`.
+        run: `stage_layers.StageLayers`.
+        replica_of: function from the numbers of a replica and of its micro-batch to a `collectives.Replica`, or None.
         structure: `Structure` of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         training: Python boolean.
@@ -76,9 +77,9 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
         rows = _Rows(position[3], inputs)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.differentiable)
-            with collectives.working_for(stage.replica(position[4], position[5])):
-                call = stage.call(boundary.pack(inputs, structure), values, position[1],
-                                  stage.seeds(position[:2], position[2]), training, by_layer, tape.watch)
+            with collectives.working_for(replica_of(position[4], position[5])):
+                call = run.call(boundary.pack(inputs, structure), values, position[1],
+                                run.seeds(position[:2], position[2]), training, by_layer, tape.watch)
             # Before the loss: a trace without it has them under the same names, by which `loss_growth` compares traces.
             added = [tf.cast(tf.reduce_sum(loss), tf.float32) for loss in call.losses]
             with call.scope:  # a loss may read weights too
@@ -99,7 +100,7 @@ def trace_function(stage, structure, loss, training, by_layer, traces):
             outputs, boundary.structure_of(call.outputs), forward, added, given_factors, statistics, given_statistics,
             list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
             **_backward(tape, differentiated, inputs.differentiable, call.scope.versions, between, rows,
-                        len(stage.segments) if by_layer else 0, stage.keeps_rows)))
+                        len(run.segments) if by_layer else 0, run.keeps_rows)))
 
     return function
 

@@ -5,8 +5,8 @@ import re
 import tensorflow as tf
 
 from lingpipe import text_tables
-from lingpipe.partition import balancing, layer_analysis
-from lingpipe.pipeline import validation
+from lingpipe.partition import balancing
+from lingpipe.pipeline import layer_sources, validation
 
 _UNMEASURED = (
     "partition_by='time' measures the layers when a training starts. Nothing was measured here: the cut above is that of "
@@ -27,9 +27,9 @@ def model_analysis(body_params, input_spec, devices):
     by_time = body_params.partition_by == 'time'
     p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
     schedule = validation.make_schedule(p)
-    layer_params = layer_analysis.named_layer_params(p.layers)
-    layers = layer_analysis.analyse_layers(layer_params, input_spec)
-    cut = balancing.cut(p, schedule, layers, layer_params, input_spec, devices[0])
+    source = layer_sources.LayersOfParams(p.layers)
+    layers = source.analyses(input_spec)
+    cut = balancing.cut(p, schedule, source, layers, input_spec, devices[0])
     devices = [devices[schedule.device_of(stage)] for stage in range(schedule.num_stages)]
     return describe(layers, cut.describe(layers, devices)) + ('\n\n' + _UNMEASURED if by_time else '')
 

@@ -27,13 +27,25 @@ class StepResult(NamedTuple):
 
 
 class TrainProgram:
-    """Everything that changes while a task trains, and the function that changes it.
+    """Everything that changes while a task trains, and the one training step that changes it.
 
     ::
 
-        pipeline ─> loss, gradients, squared norm ─> finite? ─ no ──> stop, nothing touched; with float16 go on, scale halved
-                                                        │
-                                                       yes ─> clip ─> optimizer ─> moving statistics ─> moving average
+        iterate ─> batch ─> _value_and_grad ─> _if_finite ─ no ──> stop, nothing touched; with float16: scale halved, resume
+                                                   │
+                                                  yes ─> _update: moving statistics ─> clip ─> _apply ─> moving average ─> count
+
+    A placement changes some of these steps in a subclass, and leaves the others as they are:
+
+    =================  ===========================================================================================
+    iterate            which rows of a batch come to this process
+    state_restored     what follows a restored checkpoint, such as copies of the variables for devices
+    before_save        what comes before variables are saved or evaluated, such as bringing them back
+    should_stop        whether to stop, where several programs have to agree on it
+    _value_and_grad    where the gradients of a batch are computed, and how they are summed
+    _if_finite         what becomes of a step whose loss or gradients are not finite
+    _apply             where the arithmetic of the optimizer runs
+    =================  ===========================================================================================
 
     Args:
         task: a `BaseTask` whose body is built.
@@ -82,14 +94,14 @@ class TrainProgram:
         """Returns the iterator over a training dataset that `run` takes."""
         return iter(dataset)
 
-    def to_cores(self):
-        """Makes training go on from the host's variables, after these were changed; here they are what is trained."""
+    def state_restored(self):
+        """Makes the host's variables what is trained, after a checkpoint was restored to them; here they are."""
 
-    def to_host(self):
+    def before_save(self):
         """Brings the host's variables up to what is trained, before they are saved or evaluated; here they always are."""
 
-    def has_to_stop(self, interrupted):
-        """Whether to go on no further; where several programs train together they agree on it.
+    def should_stop(self, interrupted):
+        """Whether to stop; where several programs train together they agree on it.
 
         Args:
             interrupted: the `Interruption` of this program.
@@ -135,14 +147,27 @@ class TrainProgram:
         out, metrics = self._value_and_grad(batch, self.global_step, loss_scale)
         if loss_scale is not None:
             metrics['loss_scale'] = loss_scale
-        with tf.device('CPU:0'):
+        return self._row(self._train_on(out, self.global_step), metrics)
+
+    def _train_on(self, out, step):
+        """Lays out all of a step that follows its gradients.
+
+        Args:
+            out: `ValueAndGrad`.
+            step: number of steps done.
+
+        Returns:
+            Global norm of the gradients.
+        """
+        with self._deciding():
             norm = tf.sqrt(out.squared_norm)
             is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(norm)
-            check = tf.debugging.Assert(is_finite | self._can_scale_less(loss_scale), [NON_FINITE])
-        with tf.control_dependencies([check]):
-            self._update_if(is_finite, out, norm)
-            self.global_step.assign_add(1)
-        return self._row(norm, metrics)
+        self._if_finite(is_finite, lambda: self._update(out, norm, step))
+        return norm
+
+    def _deciding(self):
+        """Returns the device scope of the few numbers that decide about a step."""
+        return tf.device('CPU:0')
 
     def _value_and_grad(self, batch, step, loss_scale=None):
         """Returns the `ValueAndGrad` of a batch, and its metrics, the loss first."""
@@ -155,34 +180,40 @@ class TrainProgram:
         self._metric_names = list(metrics)
         return tf.stack([norm, *metrics.values()])
 
-    def _can_scale_less(self, loss_scale):
-        """Where the loss is scaled, numbers that are not finite may come of that alone."""
-        return False if loss_scale is None else loss_scale > 1.0
+    def _if_finite(self, is_finite, update):
+        """Stops training where a step is not finite, else updates and counts it.
 
-    def _update_if(self, is_finite, out, norm):
-        def update():
-            apply = loss_scaling.unscaled(self.optimizer).apply
-            self._update(out, norm, self.global_step, lambda gradients: apply(gradients, self._trainable))
-
-        if loss_scaling.is_scaling(self.optimizer):
-            with tf.device('CPU:0'):
-                loss_scaling.update_if_finite(self.optimizer, is_finite, update)
-        else:
-            update()
-
-    def _update(self, out, norm, step, apply):
-        """Lays out everything that a step changes but its number.
+        Where the loss is scaled, numbers that are not finite may come of that alone: the step is skipped while the scale can fall.
 
         Args:
-            out: `ValueAndGrad`.
-            norm: global norm of the gradients.
-            step: number of steps done.
-            apply: function of the clipped gradients that updates the weights.
+            is_finite: boolean scalar.
+            update: function without arguments that lays out `_update`.
         """
+        scale = loss_scaling.scale_of(self.optimizer)
+        with self._deciding():
+            check = tf.debugging.Assert(is_finite if scale is None else is_finite | (scale > 1.0), [NON_FINITE])
+        with tf.control_dependencies([check]):
+            if scale is None:
+                update()
+            else:
+                with self._deciding():
+                    loss_scaling.update_if_finite(self.optimizer, is_finite, update)
+            self.global_step.assign_add(1)
+
+    def _update(self, out, norm, step):
         variable_values.assign(out.state_updates)  # before weights that layers assign themselves get their update
-        apply(self._clip(out.gradients, norm))
+        self._apply(self._clip(out.gradients, norm), step)
         if self.average:
             self.average.update(step)
+
+    def _apply(self, gradients, unused_step):
+        """Lays out the arithmetic of the optimizer.
+
+        Args:
+            gradients: list of tensors, one a trainable variable, or None.
+            step: number of steps done.
+        """
+        loss_scaling.unscaled(self.optimizer).apply(gradients, self._trainable)
 
     def _clip(self, gradients, norm):
         limit = self._params.clip_gradient_norm_to_value

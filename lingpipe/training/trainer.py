@@ -103,7 +103,7 @@ class Trainer:
             finally:
                 self._progress.close()
             path = self._save(self._checkpointer)
-            if self._program.has_to_stop(interrupted) and self._step < p.max_steps:
+            if self._program.should_stop(interrupted) and self._step < p.max_steps:
                 print(f'Stopped by {interrupted.reason or "another worker"} at step {self._step}; checkpoint {path}. '
                       'Run the same command again to go on from there.', flush=True)
                 return {}
@@ -111,14 +111,14 @@ class Trainer:
 
     def _train(self, interrupted):
         self._saved_at = time.monotonic()
-        while self._step < self._params.train.max_steps and not self._program.has_to_stop(interrupted):
+        while self._step < self._params.train.max_steps and not self._program.should_stop(interrupted):
             self._train_steps(self._num_steps_to_next_event())
             self._after_steps(interrupted)
 
     def _begin(self):
         """Restores what is there, and refuses what cannot work, before anything is written."""
         newest = self._checkpointer.restore_newest()
-        self._program.to_cores()
+        self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
         dataset = self._input.training_dataset(self._step * self._batch_size)
         self._iterator = self._program.iterate(dataset)
@@ -151,13 +151,13 @@ class Trainer:
         return sum(part.num_parameters for part in self._program.partitions)
 
     def _save(self, checkpointer):
-        self._to_host()
+        self._bring_to_host()
         with self._chief.watch():
             return checkpointer.save()
 
-    def _to_host(self):
+    def _bring_to_host(self):
         """Steps that were under way without anybody waiting for them have ended then, and count."""
-        self._program.to_host()
+        self._program.before_save()
         self._step = int(self._program.global_step)
 
     def _num_steps_to_next_event(self):
@@ -235,7 +235,7 @@ class Trainer:
 
     def _evaluate(self, inputs, interrupted, decode=False):
         results = {}
-        self._to_host()
+        self._bring_to_host()
         for name, data in inputs.items():
             with self._chief.watch(kind='batch of an evaluation'):
                 metrics = self._evaluator.run(data.evaluation_dataset(), interrupted, decode, self._chief.beat)

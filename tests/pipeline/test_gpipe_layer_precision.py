@@ -54,7 +54,7 @@ def test_bfloat16_gives_the_same_bits_for_every_number_of_partitions(schedule, r
 
 def test_boundaries_are_bfloat16_and_kept_tensors_are_float32():
     pipe, out = trained(make_pipe, 3)
-    boundaries = [pipe.analyses[end - 1].outputs.dtype for end in pipe._ends]
+    boundaries = [pipe.analyses[end - 1].outputs.dtype for end in pipe.cut.ends]
     assert boundaries == [tf.bfloat16] * 3 and out.outputs.dtype == tf.bfloat16
     assert {tensor.dtype for tensor in [out.loss, *out.gradients]} == {tf.float32}
     assert {variable.dtype for variable in pipe.weights} - {'uint32', 'int64'} == {'float32'}

@@ -36,7 +36,7 @@ def make_pipe(**fields):
 
 
 def make_step(pipe, is_partitioned):
-    run = stage_map.longest_run(pipe._layer_params, [SPEC, *[each.outputs for each in pipe.analyses]])
+    run = stage_map.longest_run(pipe._source.params, [SPEC, *[each.outputs for each in pipe.analyses]])
     pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, NUM_STAGES, NUM_MICRO_BATCHES, is_partitioned=is_partitioned)
     metrics = losses.as_metrics(keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     step = spmd_step.SpmdStep(pipeline, lambda targets, outputs: metrics(*targets, outputs), keras.optimizers.SGD(0.1, momentum=0.9))

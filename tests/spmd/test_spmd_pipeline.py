@@ -19,7 +19,7 @@ def build(layers, spec, **fields):
     pipe = params.Instantiate()
     pipe.build_from_specs(spec)
     specs = [spec, *[each.outputs for each in pipe.analyses]]
-    return pipe, stage_map.longest_run(pipe._layer_params, specs)
+    return pipe, stage_map.longest_run(pipe._source.params, specs)
 
 
 def small_transformer(num_blocks=3, **fields):

@@ -139,7 +139,7 @@ def test_host_and_cores_exchange_values():
     values = [random.normal(size=variable.shape).astype(np.float32) for variable in variables]
     for variable, value in zip(variables, values):
         variable.assign(value)
-    program.to_cores()
+    program.state_restored()
     entries = {id(variable): entry for entry in program._variables.entries for variable in owners(entry)}
     for variable, value in zip(variables, values):
         entry = entries[id(variable)]

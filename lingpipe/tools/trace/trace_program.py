@@ -55,18 +55,19 @@ class TraceProgram(train_program.TrainProgram):
         with tf.control_dependencies([row]):
             return self._times.stamps(), self._update_stamps
 
-    def _update_if(self, is_finite, out, norm):
+    def _train_on(self, out, step):
         stamps, gradients = action_times.TimeStamps(), dict(zip(map(id, self._trainable), out.gradients))
         begins = []
         for device, variables in self._places():
             with tf.device(device):
                 there = [gradients[id(variable)] for variable in variables if gradients[id(variable)] is not None]
-                begins.append(stamps.when_ready([norm, *there]))
+                begins.append(stamps.when_ready([out.squared_norm, *there]))
         with tf.control_dependencies(begins):
-            super()._update_if(is_finite, out, norm)
+            norm = super()._train_on(out, step)
         ends = [self._end_of_update(stamps, begin, *place) for begin, place in zip(begins, self._places())]
         with tf.device('CPU:0'):
             self._update_stamps = tf.stack([tf.stack([begin, end]) for begin, end in zip(begins, ends)])
+        return norm
 
     def _end_of_update(self, stamps, begin, device, variables):
         """Stamps when the new values can be read, since a function reads a variable after it has assigned it."""

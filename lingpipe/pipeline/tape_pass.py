@@ -4,11 +4,12 @@ import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.devices import device_kinds, variable_values
+from lingpipe.pipeline import executor, stage_grid
 from lingpipe.private_api import save_context
 from lingpipe.stages import boundary, losses, micro_batches, step_sums
 
 
-def call(pipe, inputs, training):
+def call(grid, inputs, training):
     """Lays out the forward actions, and the backward actions as their gradient.
 
     Each stage's weights enter through a port on their own device, so that none of them ever leaves it::
@@ -18,28 +19,27 @@ def call(pipe, inputs, training):
                                 backward: the pipeline's gradient runs all B actions, port k's hands out the sums of stage k
 
     Args:
-        pipe: a built `GPipeLayer`.
+        grid: `stage_grid.StageGrid`.
         inputs: nest of tensors `[batch, ...]`.
         training: Python boolean.
 
     Returns:
         Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one a stage that has such layers.
     """
-    values = variable_values.read_values(pipe.stages)
-    _trace(pipe, inputs, training, values)
+    values = variable_values.read_values(grid.stages)
+    _trace(grid, inputs, training, values)
     results = {}
-    tokens = [_port(stage, *row, results) for stage, row in zip(pipe.stages, _owned_weights(pipe.stages, values))]
+    tokens = [_port(stage, *row, results) for stage, row in zip(grid.stages, _owned_weights(grid.stages, values))]
 
     @tf.custom_gradient
     def run(*sources):
         batch = _replace_differentiable(inputs, sources[len(tokens):])
-        execution = _execution(pipe, batch, training, values)
+        execution = _execution(grid, batch, training, values)
         _refuse_borrowed(execution.borrowed, training)
         execution.run([schedules.FORWARD])
         results['execution'] = execution
-        with tf.device(device_kinds.for_single_operations(pipe.stages[-1].device)):
-            results['outputs'] = micro_batches.join(execution.outputs)
-        return boundary.unpack(results['outputs']).values + _means_of_added(pipe, execution), gradient
+        results['outputs'] = stage_grid.join_outputs(execution, grid.stages)
+        return boundary.unpack(results['outputs']).values + _means_of_added(grid, execution), gradient
 
     def gradient(*upstream, variables=()):
         if variables:
@@ -47,7 +47,7 @@ def call(pipe, inputs, training):
                              'pipeline that is called as a layer hands no gradient. Make it by add_weight, or set trainable=False.')
         if save_context.in_save_context():
             return [tf.zeros([])] * len(tokens) + _not_saved(boundary.unpack(inputs).differentiable)
-        return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, pipe.stages)
+        return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, grid.stages)
 
     found = list(run(*tokens, *boundary.unpack(inputs).differentiable))
     variable_values.assign(results['execution'].state_updates())
@@ -56,38 +56,37 @@ def call(pipe, inputs, training):
     return boundary.pack(boundary.Boundary(found[:count], outputs.masks), boundary.structure_of(results['outputs'])), found[count:]
 
 
-def _trace(pipe, inputs, training, values):
+def _trace(grid, inputs, training, values):
     """Traces the stages first: inside of a custom gradient TensorFlow would take the variables that a trace reads for its own."""
-    _execution(pipe, inputs, training, values, step=0)
+    _execution(grid, inputs, training, values, step=0)
 
 
-def _execution(pipe, inputs, training, values, step=None):
-    return pipe.execution(
-        inputs, training, values, pipe.schedule.forward_then_backward(), step=step, input_gradients_needed=True)
+def _execution(grid, inputs, training, values, step=None):
+    work = executor.Work(grid.schedule.forward_then_backward(), grid.seed_and_step(step, training), training, grid.recompute,
+                         input_gradients_needed=True)
+    return grid.execution(work, values, inputs)
 
 
-def evaluate(pipe, inputs):
+def evaluate(grid, inputs):
     """Lays out the forward actions in evaluation mode, for a loss outside of the pipeline.
 
     Args:
-        pipe: a built `GPipeLayer`.
+        grid: `stage_grid.StageGrid`.
         inputs: nest of tensors `[batch, ...]` that the first stage takes.
 
     Returns:
         Nest of outputs `[batch, ...]`, as the last stage hands them out, and the list of the means of the losses that layers
         added, one a stage that has such layers.
     """
-    values = variable_values.read_values(pipe.stages)
-    execution = pipe.execution(inputs, False, values, pipe.schedule.forward_only())
+    work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(None, False), False, grid.recompute)
+    execution = grid.execution(work, variable_values.read_values(grid.stages), inputs)
     execution.run()
     variable_values.assign(execution.state_updates())
-    with tf.device(device_kinds.for_single_operations(pipe.stages[-1].device)):
-        outputs = micro_batches.join(execution.outputs)
-    return outputs, _means_of_added(pipe, execution)
+    return stage_grid.join_outputs(execution, grid.stages), _means_of_added(grid, execution)
 
 
-def _means_of_added(pipe, execution):
-    return device_kinds.call(pipe.stages[-1].device, losses.means_of_added, list(execution.added_losses.values()))
+def _means_of_added(grid, execution):
+    return device_kinds.call(grid.stages[-1].device, losses.means_of_added, list(execution.added_losses.values()))
 
 
 def _owned_weights(stages, values):

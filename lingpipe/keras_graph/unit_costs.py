@@ -1,0 +1,88 @@
+"""What the units of a Keras model cost: times that are measured on a device, and sizes that are not."""
+
+import functools
+
+from lingpipe.partition import layer_memory, layer_profile, liveness
+from lingpipe.stages import boundary
+
+
+class _UnitAsLayer:
+    """A unit in the form in which layers are measured.
+
+    Args:
+        unit: `model_units.Unit`.
+    """
+
+    def __init__(self, unit):
+        self._unit = unit
+        self.variables = [variable for layer in unit.layers for variable in layer.variables]
+        self.weights = [weight for layer in unit.layers for weight in layer.weights]
+        self.trainable_variables = [variable for layer in unit.layers for variable in layer.trainable_variables]
+
+    def __call__(self, inputs, training):
+        """Runs the unit on a `Boundary`, which holds the Keras masks besides its inputs."""
+        return self._unit(boundary.pack(inputs, boundary.list_structure(len(inputs.values))), training)
+
+
+def times(graph, input_specs, device, cache_dir=None):
+    """Measures every unit of a model on a device, with copies of its weights there, one unit at a time.
+
+    Args:
+        graph: `keras_model.ModelGraph`.
+        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
+        device: name of the device, a CPU or GPU.
+        cache_dir: as in `layer_profile.profile_layers`.
+
+    Returns:
+        List of `layer_profile.LayerTime`, one a unit. Units that are equal but for their weights are measured once.
+    """
+    values, keys, jobs = _known_values(graph, input_specs), [], []
+    for index, unit in enumerate(graph.units):
+        inputs, outputs = _inputs(unit, values), [values[number][0] for number in unit.outputs]
+        text = graph.describe_unit(unit) or f'unit {index} of a model that is made anew each time: {id(unit)}'
+        keys.append(layer_profile.key(text, inputs, device))
+        jobs.append(layer_profile.Job(functools.partial(_UnitAsLayer, unit), inputs, outputs))
+    return layer_profile.measure(keys, jobs, device, cache_dir)
+
+
+def memories(graph, input_specs):
+    """Measures the tensors of every unit of a model without allocating any.
+
+    Args:
+        graph: `keras_model.ModelGraph`.
+        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
+
+    Returns:
+        List of `layer_memory.LayerMemory`, one a unit, in which a shared layer's weights count at its first unit.
+    """
+    values, known, sizes, passages = _known_values(graph, input_specs), {}, [], []
+    for index, unit in enumerate(graph.units):
+        inputs = _inputs(unit, values)
+        key = (graph.describe_unit(unit) or id(unit), str(inputs))
+        if key not in known:
+            known[key] = layer_memory.measure(_UnitAsLayer(unit), inputs)[:2]
+        trainable, others = graph.own_weights(index)
+        sizes.append(known[key][0]._replace(weights=liveness.size(trainable), state=liveness.size(others)))
+        passages.append(known[key][1])
+    names = [_names_with_masks(unit, values) for unit in graph.units]
+    return layer_memory.count_once(sizes, passages, names, [unit.outputs for unit in graph.units])
+
+
+def _known_values(graph, input_specs):
+    values = graph.value_specs(input_specs)
+    for unit in graph.units:
+        for number in unit.outputs:
+            if not values[number][0].shape.is_fully_defined():
+                raise ValueError(f'Layer {unit.name!r} makes a tensor of shape {values[number][0].shape}, whose size is not '
+                                 "known before it runs: it cannot be measured. Set partition_by='flops' and memory_limit=None.")
+    return values
+
+
+def _inputs(unit, values):
+    read = [values[number] for number in unit.inputs]
+    return boundary.Boundary([spec for spec, _ in read], {place: mask for place, (_, mask) in enumerate(read) if mask is not None})
+
+
+def _names_with_masks(unit, values):
+    """Names what `_inputs` holds, in the order of its tensors: the values, then their masks."""
+    return [*unit.inputs, *(('mask', number) for number in unit.inputs if values[number][1] is not None)]

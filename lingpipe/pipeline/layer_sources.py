@@ -1,0 +1,245 @@
+"""Where the layers of a pipeline come from: Params of a sequence, or a Keras model."""
+
+import functools
+
+import keras
+import tensorflow as tf
+
+from lingpipe.devices import variable_placement
+from lingpipe.keras_graph import keras_model, unit_costs
+from lingpipe.layers import base_layer, unallocated
+from lingpipe.partition import layer_analysis, layer_memory, layer_profile
+from lingpipe.stages import control_flow, random_seeds, stage_layers
+
+
+class LayersOfParams:
+    """A sequence of layers that Params describe, in which each hands all that it returns to the next.
+
+    Args:
+        layer_params: list of InstantiableParams of Keras layers.
+        dtype_policy: name of the policy of layers that name none, or None.
+
+    Attributes:
+        model: None: there is no Keras model.
+        layers: list of the Keras layers, once made.
+    """
+
+    model = None
+
+    def __init__(self, layer_params, dtype_policy=None):
+        self._layer_params, self._dtype_policy = layer_params, dtype_policy
+
+    def __len__(self):
+        return len(self._layer_params)
+
+    @functools.cached_property
+    def params(self):
+        """List of the layers' params, in which every layer has a name."""
+        return layer_analysis.named_layer_params(self._layer_params, self._dtype_policy)
+
+    @functools.cached_property
+    def layers(self):
+        stack = [params.Instantiate() for params in self.params]
+        base_layer.tie_layers(stack)
+        return stack
+
+    def analyses(self, input_specs):
+        """Returns the list of `LayerAnalysis` for an input of some specs `[batch, ...]`; nothing is allocated."""
+        return layer_analysis.analyse_layers(self.params, input_specs)
+
+    def times(self, input_specs, device, cache_dir, analyses):
+        """Measures layers on a device; see `layer_profile.profile_layers`."""
+        return layer_profile.profile_layers(self.params, input_specs, device, cache_dir, analyses)
+
+    def memories(self, input_specs):
+        """Returns the list of `LayerMemory` for a micro-batch."""
+        return layer_memory.layer_memories(self.params, input_specs)
+
+    def runs(self, ends, columns, specs):
+        """Creates every weight on the device of its stage.
+
+        Args:
+            ends: list of ascending end indices, one a stage.
+            columns: for each stage, the list of the names of its devices in all replicas.
+            specs: list of nests of `tf.TensorSpec` `[batch, ...]`: of the input, and of what each layer returns.
+
+        Returns:
+            For each stage, the pair of its `StageLayers` and None: it reads what the stage before hands out.
+        """
+        starts = [0, *ends[:-1]]
+        for start, end, devices in zip(starts, ends, columns):
+            with unallocated.allocated_variables(), variable_placement.creating_on_one_of(devices):
+                for layer, layer_specs in zip(self.layers[start:end], specs[start:end]):
+                    layer_analysis.build_layer(layer, layer_specs)
+        generators = random_seeds.seed_generator_states(self.layers)
+        segments = [stage_layers.LayerSegment(layer, position) for position, layer in enumerate(self.layers)]
+        return [(stage_layers.StageLayers(index, segments[start:end], generators), None)
+                for index, (start, end) in enumerate(zip(starts, ends))]
+
+    def enter(self, inputs):
+        """Returns what the user hands in as the nest that the first stage takes."""
+        return inputs
+
+    def pack_outputs(self, outputs):
+        """Returns what the last stage hands out as the nest that the user gets."""
+        return outputs
+
+    def output_spec(self, inputs):
+        """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
+        for layer in self.layers:
+            inputs = layer.compute_output_spec(inputs)
+        return inputs
+
+
+class LayersOfModel:
+    """The layers of a Sequential or Functional model, on one set of weights with the model itself.
+
+    A tensor that skips partitions goes straight from the one that makes it to the one that reads it::
+
+        CPU:0  stem ──> block 1 ──┬────────────> ...
+        CPU:1                     ├─> block 2 ─┐
+        CPU:2                     └────────────┴─> add ──> head
+
+    Args:
+        model: built `keras.Model`.
+
+    Attributes:
+        model: as given.
+        layers: list with the model, the one layer that it is to Keras.
+
+    Raises:
+        ValueError: the model cannot be cut.
+    """
+
+    def __init__(self, model):
+        _refuse_sparse_inputs(model)
+        self._graph = keras_model.ModelGraph(model)
+        self.model, self.layers = model, [model]
+
+    def __len__(self):
+        return len(self._graph.units)
+
+    @property
+    def input_specs(self):
+        """Nest of `tf.TensorSpec` of what the model takes."""
+        return self._graph.input_structure
+
+    def validate(self, p):
+        """Raises ValueError where a field of `GPipeLayer.Params()` does not go with the model."""
+        if p.layers:
+            raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
+        if p.dtype_policy is not None:
+            raise ValueError(
+                f'dtype_policy={p.dtype_policy!r} was given to a pipeline that is made from a Keras model, whose layers have '
+                'policies of their own. Leave it out, and call keras.config.set_dtype_policy before the model is made.')
+        if p.num_micro_batches != 1 or p.num_replicas != 1:
+            self._graph.refuse_micro_batches()
+        self._require_enough_units(p)
+
+    def _require_enough_units(self, p):
+        units = self._graph.units
+        whole = [unit.name for unit in units if isinstance(unit.layer, keras.Model)]
+        if whole and p.num_partitions * p.num_virtual_stages > len(units):
+            raise ValueError(
+                f'Model {whole[0]!r} stays whole, as one of {len(units)} layers, too few for num_partitions={p.num_partitions}: '
+                'its call does more than call layers and keras.ops, alike in training and inference. Move what else it does, such as '
+                'reading a weight, drawing random numbers or adding a loss, into layers.')
+
+    def analyses(self, input_specs):
+        """Returns the list of `LayerAnalysis`, one a unit of the model."""
+        return self._graph.analyses(input_specs)
+
+    def times(self, input_specs, device, cache_dir, unused_analyses):
+        """Measures the units of the model on a device, with copies of their weights there."""
+        return unit_costs.times(self._graph, input_specs, device, cache_dir)
+
+    def memories(self, input_specs):
+        """Returns the list of `LayerMemory` for a micro-batch."""
+        return unit_costs.memories(self._graph, input_specs)
+
+    def runs(self, ends, columns, unused_specs):
+        """Moves every weight to the device of its stage, that of the first replica; see `LayersOfParams.runs`."""
+        parts = self._graph.stages(ends)
+        self._graph.move_variables(parts, [devices[0] for devices in columns])
+        generators = list({id(state): state for unit in self._graph.units
+                           for state in random_seeds.seed_generator_states(unit.layers)}.values())
+        return [(stage_layers.StageLayers(index, part.segments, generators, keeps_rows=True), part.sources)
+                for index, part in enumerate(parts)]
+
+    def enter(self, inputs):
+        """Returns what the user hands in as the list of tensors that the first stage takes."""
+        return self._graph.flatten_inputs(tf.nest.map_structure(_as_tensor, inputs))
+
+    def pack_outputs(self, outputs):
+        """Returns the list that the last stage hands out as the nest that the model returns."""
+        return self._graph.pack_outputs(outputs)
+
+    def output_spec(self, inputs):
+        """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
+        outputs = control_flow.past_moved_variables(functools.partial(self.model.compute_output_spec, inputs))
+        return self.pack_outputs(keras.tree.flatten(outputs))
+
+
+def plain_copy(model, device):
+    """Makes a Keras model that has nothing more to do with the pipeline.
+
+    The model that the pipeline was made from has its weights on the devices of the partitions, where Keras does not compile
+    for XLA what uses them, such as convolutions in groups.
+
+    Args:
+        model: `keras.Model`.
+        device: name of the device that all weights of the copy are created on.
+
+    Raises:
+        ValueError: the config of a layer does not make the layer again; the message names it.
+    """
+    pairs = []
+
+    def clone(layer):
+        pairs.append((layer, type(layer).from_config(layer.get_config())))
+        return pairs[-1][1]
+
+    with tf.init_scope(), variable_placement.creating_on(device):
+        copy = keras.models.clone_model(model, clone_function=clone)
+        _require_own_weights(model)
+        for layer, copied in pairs:
+            _copy_state(layer, copied)
+    return copy
+
+
+def _copy_state(layer, copy):
+    if not isinstance(layer, keras.layers.Layer):
+        return
+    if [variable.shape for variable in layer.variables] != [variable.shape for variable in copy.variables]:
+        raise ValueError(f'Layer {layer.name!r} has other weights than one that is made from its get_config(). Let its config hold all '
+                         'arguments of its constructor, or save the weights of the model and load them into one that you make.')
+    # pylint: disable-next=protected-access
+    for part, copied in zip(layer._flatten_layers(), copy._flatten_layers()):
+        copied.trainable = part.trainable
+    for variable, copied in zip(layer.variables, copy.variables):
+        copied.assign(variable.numpy())
+
+
+def _require_own_weights(model):
+    """A copied graph would go on reading variables that are arguments of its operations."""
+    for operation in model.operations:
+        for node in operation._inbound_nodes:  # pylint: disable=protected-access
+            for leaf in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
+                if isinstance(leaf, keras.Variable):
+                    raise ValueError(f'Operation {operation.name!r} reads {leaf.path!r} by reference, which a copy of the model would '
+                                     'read too. Read it inside a layer that owns it or is given the layer that does.')
+
+
+def _as_tensor(leaf):
+    """The model itself makes sparse tensors dense."""
+    if isinstance(leaf, tf.RaggedTensor):
+        raise ValueError('A pipeline was given a ragged tensor, but micro-batches are cut out of dense ones. Make it dense by its to_tensor().')
+    return leaf if leaf is None or isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
+
+
+def _refuse_sparse_inputs(model):
+    names = [symbol.name for symbol in getattr(model, 'inputs', None) or [] if getattr(symbol, 'sparse', False)]
+    if names:
+        raise ValueError(
+            f'Inputs {names} of model {model.name!r} are sparse, but micro-batches are cut out of dense tensors. Make them '
+            'keras.Input(..., sparse=False); sparse tensors that the model is given then become dense.')
