@@ -15,10 +15,10 @@ from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry
 from lingpipe.cluster import child_process
-from lingpipe.command_line import flag_checks, flag_definitions, startup
+from lingpipe.command_line import run_flags, startup
 
 FLAGS = flags.FLAGS
-flags.adopt_module_key_flags(flag_definitions)
+flags.adopt_module_key_flags(run_flags)
 _LONGEST_SILENCE_SECONDS = 60
 
 
@@ -55,22 +55,22 @@ def _place(params):
     Returns:
         The params, and the `Placement`.
     """
-    from lingpipe.devices import local_devices
+    from lingpipe.devices import device_kinds
     from lingpipe.placements import local
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
-    if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or kind is None and not params.task.body.devices and local_devices.has_tpu()):
+    if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or kind is None and not params.task.body.devices and device_kinds.has_tpu()):
         return _place_on_tpu(params)
     return local.place(params, kind)
 
 
 def _place_on_tpu(params):
-    from lingpipe.placements import tpu_routes, tpu_system
+    from lingpipe.placements import tpu_system
     from lingpipe.training import planning
     tpu_system.validate(params.task.body, FLAGS.mode)
     params = tpu_system.with_defaults(params)
-    tpu_routes.validate(params)
+    tpu_system.validate_route(params)
     system = tpu_system.start_tpu_system(FLAGS.tpu or tpu_system.LOCAL)
-    params = tpu_routes.resolved(planning.resolved(params, len(system.devices)), FLAGS.mode, system.topology.mesh_shape)
+    params = tpu_system.resolved(planning.resolved(params, len(system.devices)), FLAGS.mode, system.topology.mesh_shape)
     return params, tpu_system.place(params.task.body, system)
 
 
@@ -94,8 +94,8 @@ def _trace(params, unused_datasets, placement):
 
 
 def _export(params, unused_datasets, unused_placement):
-    from lingpipe.training import export
-    export.Exporter(params, FLAGS.logdir).run(FLAGS.checkpoint)
+    from lingpipe.training import inference
+    inference.Exporter(params, FLAGS.logdir).run(FLAGS.checkpoint)
 
 
 def _generate(params, unused_datasets, placement):
@@ -199,7 +199,7 @@ def main(arguments):
     if FLAGS.mode == 'list':
         startup.import_tensorflow(find_devices=False)
         return _list()
-    flag_checks.check(FLAGS)
+    run_flags.check(FLAGS)
     if FLAGS.max_restarts:
         sys.exit(_supervise())
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))

@@ -17,7 +17,7 @@ import line_chart
 from absl import app, flags
 
 from lingpipe import base_model_params, optimizers
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.input import image_input
 from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
@@ -96,7 +96,7 @@ def _draw(group_sizes, found):
 
 
 def main(unused_argv):
-    local_devices.use_virtual_devices(_NUM_REPLICAS.value)
+    device_kinds.use_virtual_devices(_NUM_REPLICAS.value)
     examples, group_sizes, seeds = (list(map(int, flag.value)) for flag in (_EXAMPLES, _GROUP_SIZES, _SEEDS))
     found = {count: [[digits_accuracy.accuracy(Experiment(count, size, seed)) for seed in seeds] for size in group_sizes]
              for count in examples}

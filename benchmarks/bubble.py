@@ -15,9 +15,9 @@ import wait_layer
 from absl import app, flags
 
 from lingpipe import schedules
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.layers import keras_params
-from lingpipe.schedules import simulation, step_times
+from lingpipe.schedules import simulation, timeline
 from lingpipe.tools.trace import action_times, trace
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, "Devices K of the model's pipeline, each of one core.", lower_bound=1)
@@ -31,7 +31,7 @@ _NUM_STEPS = flags.DEFINE_integer('num_steps', 15, 'Measured steps, of which the
 
 _NUM_STEPS_TO_WARM_UP = 2
 _WAITING_UNITS = 4
-_EQUAL_SECONDS = {schedules.FORWARD: 1.0, schedules.BACKWARD: 1.0, schedules.WEIGHT: 1.0, step_times.RECOMPUTE: 1.0}
+_EQUAL_SECONDS = {schedules.FORWARD: 1.0, schedules.BACKWARD: 1.0, schedules.WEIGHT: 1.0, timeline.RECOMPUTE: 1.0}
 
 
 def model_bubble(schedule, recompute):
@@ -40,7 +40,7 @@ def model_bubble(schedule, recompute):
     Yields:
         What `_measure` returns.
     """
-    local_devices.use_virtual_devices(_NUM_PARTITIONS.value)
+    device_kinds.use_virtual_devices(_NUM_PARTITIONS.value)
     problem = models.problem()
     yield _measure(problem, models.build_pipe(
         problem, num_partitions=_NUM_PARTITIONS.value, schedule=schedule, recompute=recompute,
@@ -53,7 +53,7 @@ def waiting_bubble(schedule, num_partitions, num_micro_batches):
     Yields:
         What `_measure` returns.
     """
-    local_devices.use_virtual_devices(num_partitions)
+    device_kinds.use_virtual_devices(num_partitions)
     virtual = _virtual_stages(schedule)
     problem = _waiting_problem(num_partitions * virtual, _MILLISECONDS.value / virtual, num_micro_batches)
     yield _measure(problem, models.build_pipe(
@@ -77,10 +77,10 @@ def _measure(problem, pipe):
     pipe.observer = action_times.ActionTimes()
     run = models.observed_step(problem, pipe)
     stamps = [run(problem.x, problem.y_true).numpy() for _ in range(_NUM_STEPS_TO_WARM_UP + _NUM_STEPS.value)]
-    steps = [step_times.StepTimes(pipe.schedule, pipe.observer.spans(pipe.schedule, step))
+    steps = [timeline.StepTimes(pipe.schedule, pipe.observer.spans(pipe.schedule, step))
              for step in stamps[_NUM_STEPS_TO_WARM_UP:]]
     step = sorted(steps, key=lambda step: step.seconds)[len(steps) // 2]
-    work = step.busy((*step_times.COMPUTE, step_times.RECOMPUTE))
+    work = step.busy((*timeline.COMPUTE, timeline.RECOMPUTE))
     return {'milliseconds': 1000 * step.seconds, 'work': 1000 * work, 'measured': step.bubble_fraction,
             'simulated': trace.simulated([step]).bubble_fraction,
             'own': simulation.replay(pipe.schedule, step.durations).bubble_fraction,
@@ -98,7 +98,7 @@ def ideal_bubble(schedule, recompute):
     durations = {action: seconds[action.kind] for actions in schedule.device_actions for action in actions}
     if recompute == 'stage':
         recomputed = schedule.backwards() - schedule.backwards_after_own_forward()
-        durations.update({action._replace(kind=step_times.RECOMPUTE): seconds[step_times.RECOMPUTE] for action in recomputed})
+        durations.update({action._replace(kind=timeline.RECOMPUTE): seconds[timeline.RECOMPUTE] for action in recomputed})
     return simulation.replay(schedule, [durations]).bubble_fraction
 
 

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.pipeline import gpipe_layer
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 4, 'K, with two layers in each.', lower_bound=1)
@@ -32,7 +32,7 @@ def measure(num_partitions, num_trained, num_micro_batches, units, batch_size, n
     Yields:
         Milliseconds of a step.
     """
-    local_devices.use_virtual_devices(num_partitions)
+    device_kinds.use_virtual_devices(num_partitions)
     stack = [keras.layers.Dense(units, activation='gelu') for _ in range(2 * num_partitions)]
     model = keras.Sequential([keras.Input([units]), *stack])
     for layer in stack[:2 * (num_partitions - num_trained)]:

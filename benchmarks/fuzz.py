@@ -20,7 +20,7 @@ import common
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from tests.fuzz import comparison, drawing, program, shrinking, trial
 
 _MINUTES = flags.DEFINE_float('minutes', 60.0, 'How long to look.', lower_bound=0.0)
@@ -65,7 +65,7 @@ def smallest(seed, kind, signature):
 
 
 def _prepare():
-    local_devices.use_virtual_devices(8)
+    device_kinds.use_virtual_devices(8)
     tf.get_logger().setLevel('ERROR')
     gc.collect()
     gc.freeze()  # else garbage is looked for in all of TensorFlow after each model

@@ -14,10 +14,10 @@ import tensorflow as tf
 from absl import app, flags
 
 from lingpipe import schedules
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.layers import amoebanet
 from lingpipe.planner import accelerators, plans, resolution
-from lingpipe.schedules import step_times
+from lingpipe.schedules import timeline as step_times
 from lingpipe.tools.trace import action_times, trace_breakdown
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K; the published shares are those of 2.', lower_bound=1)
@@ -56,7 +56,7 @@ def measure():
     Yields:
         The mean `Breakdown` as a dictionary.
     """
-    local_devices.use_virtual_devices(_NUM_PARTITIONS.value)
+    device_kinds.use_virtual_devices(_NUM_PARTITIONS.value)
     problem = models.problem()
     pipe = models.build_pipe(problem, num_partitions=_NUM_PARTITIONS.value, recompute='stage')
     pipe.observer = action_times.ActionTimes()

@@ -9,7 +9,7 @@ from absl import app, flags
 
 from lingpipe import schedules
 from lingpipe.layers import amoebanet, transformer
-from lingpipe.planner import accelerators, depth, plans, resolution
+from lingpipe.planner import accelerators, picture, plans, resolution
 
 _NUM_MICRO_BATCHES = flags.DEFINE_integer('num_micro_batches', 32, 'Micro-batches M of the batch of 32.')
 _BATCH_SIZE, _LENGTH, _NUM_SLOTS = 32, 1024, 2
@@ -41,7 +41,7 @@ def _totals(found, unit):
 
 def _row(num_partitions, published_layers, published_millions, published_parameters, published_activations, recompute):
     small = transformer_plan(max(3, num_partitions), num_partitions, recompute)
-    largest = depth.largest_depth(small, num_partitions).largest
+    largest = picture.largest_depth(small, num_partitions).largest
     found = transformer_plan(largest, num_partitions, recompute)
     millions, lasting, gradients, activations = _totals(found, _GIB)
     return [num_partitions, recompute, published_layers, largest, f'{published_millions:,.1f}', f'{millions:,.1f}',

@@ -22,7 +22,7 @@ import server_processes
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe.devices import collectives, local_devices, variable_placement
+from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import resnet
 from lingpipe.planner import accelerators, reduction_time
 
@@ -50,8 +50,8 @@ def sums_on_devices(num_devices):
     Yields:
         Dictionary from method to seconds.
     """
-    local_devices.use_virtual_devices(num_devices)
-    yield from _sums(local_devices.stage_devices(num_devices, 'CPU'))
+    device_kinds.use_virtual_devices(num_devices)
+    yield from _sums(device_kinds.stage_devices(num_devices, 'CPU'))
 
 
 def sums_over_processes(num_processes):

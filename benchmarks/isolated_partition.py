@@ -8,7 +8,7 @@ import models
 import tensorflow as tf
 
 from lingpipe import schedules
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.layers import keras_params
 from lingpipe.partition import layer_analysis
 from lingpipe.stages import graph_pieces
@@ -63,7 +63,7 @@ def alone(name, num_partitions, num_micro_batches, recompute, index, ends):
     Returns:
         Pair of a `models.Problem` and the `GPipeLayer` that does its device's actions.
     """
-    local_devices.use_virtual_devices(1)
+    device_kinds.use_virtual_devices(1)
     problem = models.problem()
     part = problem.layers[([0, *ends])[index]:ends[index]]
     actions = schedules.make_schedule(name, num_partitions, num_micro_batches).device_actions[index]
@@ -86,7 +86,7 @@ def steps(name, num_partitions, num_micro_batches, recompute):
 
     The operations of a call follow one another. TensorFlow would otherwise lend a stage the core of a device that waits.
     """
-    local_devices.use_virtual_devices(num_partitions)
+    device_kinds.use_virtual_devices(num_partitions)
     graph_pieces._graph_def = _in_sequence(graph_pieces._graph_def)
     problem = models.problem()
     pipe = models.build_pipe(

@@ -19,7 +19,7 @@ import numpy as np
 from absl import app, flags
 
 from lingpipe import model_registry
-from lingpipe.models import n_gram
+from lingpipe.models import language_model
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _MODEL = 'params.transformer_lm'
@@ -77,7 +77,7 @@ def n_gram_rows():
     tokenizer = train_input.tokenizer
     rows = []
     for order in map(int, _ORDERS.value):
-        model = n_gram.NGramModel(train_input.tokens, order, tokenizer.vocab_size)
+        model = language_model.NGramModel(train_input.tokens, order, tokenizer.vocab_size)
         bits = [model.bits(np.concatenate([[tokenizer.end_id], data.tokens]))[1:].mean() for data in held_out]
         rows.append([f'{order}-gram', '', '', '', *(f'{value:.3f}' for value in bits)])
     return rows

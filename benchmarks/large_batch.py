@@ -19,7 +19,7 @@ from lingpipe import base_model_params, optimizers
 from lingpipe.input import image_input
 from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
-from lingpipe.optimizers import large_batch_rates
+from lingpipe.optimizers import learning_rate_schedules
 
 _BATCH_SIZES = flags.DEFINE_list('batch_sizes', ['32', '128', '512', '1437'], 'Examples in a mini-batch; 1,437 is all of them.')
 _SEEDS = flags.DEFINE_list('seeds', ['0', '1'], 'Values of train.random_seed, one training each.')
@@ -66,7 +66,7 @@ class Experiment(base_model_params.SingleTaskModelParams):
         max_steps = num_steps(self._batch_size)
         p.train.Set(max_steps=max_steps, random_seed=self._seed, lr_schedule=keras_params.KerasParams(
             optimizers.WarmupPolynomialDecay, warmup_steps=max_steps / 5, max_steps=max_steps,
-            initial_learning_rate=large_batch_rates.linearly_scaled(self._rate, self._batch_size, _BASE_BATCH_SIZE)))
+            initial_learning_rate=learning_rate_schedules.linearly_scaled(self._rate, self._batch_size, _BASE_BATCH_SIZE)))
         self._SetOptimizer(p.train)
         return p
 

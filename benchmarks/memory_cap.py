@@ -22,8 +22,8 @@ import tensorflow as tf
 from absl import app, flags
 
 from lingpipe import schedules
-from lingpipe.devices import local_devices
-from lingpipe.planner import accelerators, depth, plans, resolution
+from lingpipe.devices import device_kinds
+from lingpipe.planner import accelerators, picture, plans, resolution
 
 _CAP_MIB = flags.DEFINE_integer('cap_mib', 512, 'Memory of a device.', lower_bound=1)
 _PARTITIONS = flags.DEFINE_list('partitions', ['1', '2', '4'], 'Values of num_partitions.')
@@ -74,7 +74,7 @@ def partition(num_blocks, limit, num_partitions, recompute, index, ends):
 
 def _problem(num_blocks, limit):
     """Returns the `models.Problem`, after TensorFlow has started; without a limit its layers are narrow."""
-    local_devices.use_virtual_devices(1)
+    device_kinds.use_virtual_devices(1)
     flags.FLAGS.num_blocks = num_blocks
     if limit is None:
         flags.FLAGS.width = _NARROW
@@ -192,7 +192,7 @@ def measure(trials, num_partitions, guess):
 
 def _planned_depth(configuration):
     small = planned(max(2, configuration.num_partitions), configuration)
-    return depth.largest_depth(small, configuration.num_partitions).largest
+    return picture.largest_depth(small, configuration.num_partitions).largest
 
 
 def _pipeline_rows(recompute, plain_parameters):

@@ -7,7 +7,7 @@ import common
 import models
 from absl import app, flags
 
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K.')
 _MICRO_BATCH_SIZE = flags.DEFINE_integer('micro_batch_size', 4, 'Examples in a micro-batch.')
@@ -22,7 +22,7 @@ def peak(schedule, recompute, num_micro_batches):
     Yields:
         MiB of TensorFlow's allocator, weights included; None where it does not count.
     """
-    local_devices.use_virtual_devices(_NUM_PARTITIONS.value)
+    device_kinds.use_virtual_devices(_NUM_PARTITIONS.value)
     flags.FLAGS.batch_size = num_micro_batches * _MICRO_BATCH_SIZE.value
     problem = models.problem()
     pipe = models.build_pipe(problem, num_partitions=_NUM_PARTITIONS.value, num_micro_batches=num_micro_batches,

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.layers import amoebanet, base_layer, keras_params
 from lingpipe.partition import exact_cut, layer_analysis, layer_memory, layer_profile, memory_model
 
@@ -132,7 +132,7 @@ def measure(name):
     Yields:
         List of the milliseconds of each layer, forward and backward.
     """
-    local_devices.use_virtual_devices(1)
+    device_kinds.use_virtual_devices(1)
     layer_params, inputs = _STACKS[name]()
     times = layer_profile.profile_layers(
         layer_analysis.named_layer_params(layer_params), inputs, '/device:CPU:0', _CACHE_DIR.value)

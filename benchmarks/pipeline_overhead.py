@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 from absl import app, flags
 
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.layers import keras_params
 from lingpipe.pipeline import gpipe_layer
 
@@ -33,7 +33,7 @@ def measure(num_partitions, num_micro_batches):
     Yields:
         Seconds to build, of a step, and of a step of the same layers without a pipeline.
     """
-    local_devices.use_virtual_devices(num_partitions)
+    device_kinds.use_virtual_devices(num_partitions)
     x = tf.random.stateless_normal([num_micro_batches * _ROWS_PER_MICRO_BATCH, _UNITS], [1, 2])
     start = time.perf_counter()
     step = _pipeline_step(num_partitions, num_micro_batches, x)

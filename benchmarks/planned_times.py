@@ -17,7 +17,7 @@ import isolated_partition
 import models
 
 from lingpipe import schedules
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.partition import layer_profile
 from lingpipe.planner import accelerators, plans, resolution
 
@@ -67,7 +67,7 @@ def predicted_times(configurations, core):
     """
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, [cores[core % len(cores)]])
-    local_devices.use_virtual_devices(1)
+    device_kinds.use_virtual_devices(1)
     problem = models.problem()
     sizes = sorted({-(-problem.x.shape[0] // num_micro_batches) for _, _, num_micro_batches, _ in configurations})
     stack = resolution.LayerStack(problem.layers, models.input_specs(problem), sizes)

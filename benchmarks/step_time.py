@@ -14,7 +14,7 @@ import models
 from absl import app, flags
 
 from lingpipe import schedules
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K, each on a device of one core.')
 _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure.")
@@ -43,7 +43,7 @@ def pipeline_steps(schedule, recompute, jit_compile):
     Yields:
         What `measure` does.
     """
-    local_devices.use_virtual_devices(_NUM_PARTITIONS.value)
+    device_kinds.use_virtual_devices(_NUM_PARTITIONS.value)
     problem = models.problem()
     pipe = models.build_pipe(
         problem, num_partitions=_NUM_PARTITIONS.value, schedule=schedule, recompute=recompute, jit_compile=jit_compile)

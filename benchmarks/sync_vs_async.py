@@ -27,7 +27,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from lingpipe import layers
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.placements import parameter_servers
 from lingpipe.training import experiment, train_program
 from params import linear_regression
@@ -78,7 +78,7 @@ def train(mode, num_workers, is_one_slow):
     """
     microseconds = [int(1000 * _PAUSE.value * (_SLOWER.value if is_one_slow and index == 0 else 1)) for index in range(num_workers)]
     files = [{pause_layer.FILE_NAME: str(number)} for number in microseconds]
-    local_devices.use_virtual_devices(1)
+    device_kinds.use_virtual_devices(1)
     with cluster_servers.running(num_workers, 0 if mode == IN_GRAPH else 1, files) as config:
         program, iterator, rows = _program(Experiment(mode, num_workers), mode, config)
         for _ in range(_WARM_UP_STEPS):

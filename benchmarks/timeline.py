@@ -14,10 +14,10 @@ import wait_layer
 from absl import app, flags
 
 from lingpipe import schedules
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.layers import keras_params
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.schedules import step_times
+from lingpipe.schedules import timeline
 from lingpipe.tools.trace import action_times, trace, trace_picture
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 3, 'Partitions K, each on a virtual CPU device.', lower_bound=1)
@@ -67,7 +67,7 @@ def measure_step(pipe):
 
     x = tf.random.stateless_normal([_batch_size(), _UNITS.value], [1, 2])
     runs = [pipe.observer.spans(pipe.schedule, step(x)[1].numpy()) for _ in range(6)][1:]
-    return min((step_times.StepTimes(pipe.schedule, spans, num_replicas=_NUM_REPLICAS.value) for spans in runs),
+    return min((timeline.StepTimes(pipe.schedule, spans, num_replicas=_NUM_REPLICAS.value) for spans in runs),
                key=lambda step: step.seconds)
 
 
@@ -78,7 +78,7 @@ def _batch_size():
 def _busy_table(step):
     rows = []
     for device, busy in enumerate(step.timeline.busy_times):
-        means = [_mean_milliseconds(step, device, kind) for kind in (*step_times.COMPUTE, step_times.RECOMPUTE)]
+        means = [_mean_milliseconds(step, device, kind) for kind in (*timeline.COMPUTE, timeline.RECOMPUTE)]
         rows.append([device, *means, f'{busy / step.seconds:.0%}'])
     return common.markdown_table(['device', 'F ms', 'B ms', 'W ms', 'recompute ms', 'busy'], rows)
 
@@ -96,7 +96,7 @@ def _draw_picture(pipe, step):
 
 
 def main(unused_argv):
-    local_devices.use_virtual_devices(_NUM_REPLICAS.value * _NUM_PARTITIONS.value)
+    device_kinds.use_virtual_devices(_NUM_REPLICAS.value * _NUM_PARTITIONS.value)
     pipe = _build_pipe()
     step = measure_step(pipe)
     if _PICTURE.value:

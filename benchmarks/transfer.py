@@ -14,7 +14,7 @@ import tempfile
 import common
 from absl import app, flags, logging
 
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.input import digits_dataset
 from lingpipe.layers import amoebanet
 from lingpipe.training import trainer
@@ -117,7 +117,7 @@ def row(seed):
 
 def main(unused_argv):
     logging.set_verbosity(logging.WARNING)
-    local_devices.use_virtual_devices(experiments.AmoebaNetDDigits.NUM_PARTITIONS)
+    device_kinds.use_virtual_devices(experiments.AmoebaNetDDigits.NUM_PARTITIONS)
     rows = [(seed, *row(int(seed))) for seed in _SEEDS.value]
     rows.append(('mean', *map(statistics.fmean, list(zip(*rows))[1:])))
     common.report(

@@ -14,7 +14,7 @@ _HOMES = {
     'GPipeLayer': 'lingpipe.pipeline.gpipe_layer',
     'PipelineModel': 'lingpipe.models.pipeline_model',
     'plan': 'lingpipe.training.planning',
-    'use_virtual_devices': 'lingpipe.devices.local_devices',
+    'use_virtual_devices': 'lingpipe.devices.device_kinds',
 }
 __all__ = ['GPipeLayer', 'PipelineModel', 'plan', 'use_virtual_devices']
 

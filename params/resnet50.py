@@ -8,7 +8,7 @@ from lingpipe import base_model_params, model_registry, optimizers
 from lingpipe.input import image_input
 from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
-from lingpipe.optimizers import large_batch_rates
+from lingpipe.optimizers import learning_rate_schedules
 
 
 @model_registry.RegisterSingleTaskModel
@@ -113,7 +113,7 @@ class _Sgd(_ImageNet):
             optimizer=keras_params.KerasParams(keras.optimizers.SGD, momentum=0.9, nesterov=True),
             lr_schedule=keras_params.KerasParams(
                 optimizers.WarmupPiecewiseConstantDecay,
-                initial_learning_rate=large_batch_rates.linearly_scaled(self.LEARNING_RATE_OF_BATCH_256, self.BATCH_SIZE),
+                initial_learning_rate=learning_rate_schedules.linearly_scaled(self.LEARNING_RATE_OF_BATCH_256, self.BATCH_SIZE),
                 warmup_steps=5 * steps_per_epoch, boundaries=[epoch * steps_per_epoch for epoch in (30, 60, 80)]),
             l2_regularizer_weight=1e-4)
 
@@ -125,7 +125,7 @@ class _Lars(_ImageNet):
     EPSILON = 0.0
 
     def _Rate(self):
-        return large_batch_rates.resnet50_lars_rate(self.BATCH_SIZE)
+        return learning_rate_schedules.resnet50_lars_rate(self.BATCH_SIZE)
 
     def _SetTraining(self, train):
         rate = self._Rate()
@@ -179,7 +179,7 @@ class _MLPerf(_Lars):
     WEIGHT_DECAY = 2e-4
 
     def _Rate(self):
-        return large_batch_rates.LarsRate(self.LEARNING_RATE, self.WARMUP_EPOCHS)
+        return learning_rate_schedules.LarsRate(self.LEARNING_RATE, self.WARMUP_EPOCHS)
 
     def _MaxSteps(self):
         return self.MAX_STEPS

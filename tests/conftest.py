@@ -7,9 +7,9 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
 os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true')  # compiles sooner
 
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 
-local_devices.use_virtual_devices(8)
+device_kinds.use_virtual_devices(8)
 
 import numpy as np
 import pytest

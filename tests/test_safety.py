@@ -17,7 +17,7 @@ import tensorflow as tf
 from lingpipe.cluster import cluster_config
 from lingpipe.layers import keras_params
 from lingpipe.models import pipeline_model
-from lingpipe.training import checkpoint_files, checkpoints, errors
+from lingpipe.training import checkpoints, errors
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = [ROOT / 'run.py', *ROOT.glob('lingpipe/**/*.py'), *ROOT.glob('params/*.py')]
@@ -192,7 +192,7 @@ def test_a_list_of_checkpoints_reaches_no_files_elsewhere(tmp_path):
     for path in (str(tmp_path / 'precious'), '../precious', 'x/../../precious'):
         (tmp_path / 'train/checkpoint').write_text(f'model_checkpoint_path: {json.dumps(path)}\nall_model_checkpoint_paths: {json.dumps(path)}\n')
         with pytest.raises(errors.TrainingError, match='which lies elsewhere: LingPipe never writes that'):
-            checkpoint_files.complete(str(tmp_path / 'train'))
+            checkpoints.complete(str(tmp_path / 'train'))
     assert os.path.exists(tmp_path / 'precious.index')
 
 
@@ -200,4 +200,4 @@ def test_a_list_of_checkpoints_that_is_a_program_is_damaged(target, tmp_path):
     tf.train.Checkpoint(step=tf.Variable(1)).write(str(tmp_path / 'ckpt-1'))
     (tmp_path / 'checkpoint').write_text(f"__import__('pathlib').Path({str(target)!r}).touch()")
     with pytest.raises(errors.TrainingError, match='is missing or damaged'):
-        checkpoint_files.complete(str(tmp_path))
+        checkpoints.complete(str(tmp_path))

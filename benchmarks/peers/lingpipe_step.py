@@ -10,7 +10,7 @@ import numpy as np
 import step_time
 from absl import flags
 
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 
 FLAGS = flags.FLAGS
 FLAGS.set_default('model', 'decoder')
@@ -42,7 +42,7 @@ def write_problem(folder):
         Dictionary of the model's sizes, and of the ends of its partitions by their number (a text, as JSON has it).
     """
     num_partitions = FLAGS.num_partitions
-    local_devices.use_virtual_devices(2 * num_partitions)
+    device_kinds.use_virtual_devices(2 * num_partitions)
     problem = models.problem()
     pipes = [models.build_pipe(problem, num_partitions=count) for count in (num_partitions, 2 * num_partitions)]
     weights = np.concatenate([np.ravel(weight) for weight in pipes[0].trainable_variables])

@@ -114,9 +114,9 @@ def _end(code):
 
 
 def _train_with_parameter_servers(params, datasets, given, config, started, reached):
-    from lingpipe.placements import server_training
-    params, servers = server_training.join(
+    from lingpipe.placements import parameter_servers
+    params, servers = parameter_servers.join(
         params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given))
     leader = watchdog.Chief(config, 'ps', given.step_timeout_seconds)
     reached()
-    server_training.train(params, datasets, given.logdir, servers, started, leader)
+    parameter_servers.train(params, datasets, given.logdir, servers, started, leader)

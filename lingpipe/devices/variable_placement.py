@@ -1,6 +1,7 @@
-"""Where variables live, and making new ones there."""
+"""Where variables live: making, moving, reading and assigning them there."""
 
 import contextlib
+import functools
 
 import tensorflow as tf
 
@@ -105,3 +106,71 @@ def _initial_value_on(host):
         return next_creator(**arguments)
 
     return create
+
+
+def read_variable(variable):
+    """Reads a Keras variable where it lives, when the current device scope names its device."""
+    return variable.value.read_value()
+
+
+def read_unwatched(variable):
+    """Reads a Keras variable where no gradient tape sees it: whoever reads it so takes care of its gradient."""
+    return tf.raw_ops.ReadVariableOp(resource=variable.value.handle, dtype=variable.dtype)
+
+
+def read_values(stages, read=read_variable):
+    """Reads each stage's variables, each where it lives, and once where several stages use it.
+
+    Args:
+        stages: list of `Stage`s.
+        read: function that gives the value to use for a Keras variable.
+
+    Returns:
+        List of `Variables` of tensors.
+    """
+    known = {}
+
+    def value_of(stage, variable):
+        if id(variable) not in known:
+            with tf.device(owner(variable, [stage.device])):
+                known[id(variable)] = read(variable)
+        return known[id(variable)]
+
+    return [stage.variables().map(functools.partial(value_of, stage)) for stage in stages]
+
+
+def bring(stages, values):
+    """Brings values to the devices of the stages, once where one lives elsewhere.
+
+    Args:
+        stages: list of `Stage`s.
+        values: what `read_values` returned for them, or for other replicas of them.
+
+    Returns:
+        List of `Variables` of tensors.
+    """
+    def on(stage, variable, value):
+        is_here = is_same_device(stage.device, device_of(variable))
+        return value if is_here else tf.identity(value)
+
+    brought = []
+    for stage, parts in zip(stages, values):
+        with tf.device(stage.device):
+            brought.append(type(parts)(*[[on(stage, *pair) for pair in zip(*row)]
+                                         for row in zip(stage.variables(), parts)]))
+    return brought
+
+
+def assign(updates):
+    """Assigns new values to Keras variables on their devices.
+
+    Args:
+        updates: list of pairs (variable, value).
+
+    Returns:
+        Empty list: nothing is left to assign.
+    """
+    for variable, value in updates:
+        with tf.device(device_of(variable)):
+            variable.assign(value)
+    return []

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import spelling
-from lingpipe.input import bad_records, base_input, image_augmentation, image_sources, tfds_images
+from lingpipe.input import base_input, image_augmentation, image_sources, tfds_builders
 
 _CACHES = ('none', 'encoded', 'decoded')
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
@@ -80,7 +80,7 @@ class ImageInput(base_input.BaseInput):
         Args:
             params: `ImageInput.Params()`.
         """
-        channels = params.num_channels or tfds_images.described_image_shape(params.dataset, params.data_dir)[-1]
+        channels = params.num_channels or tfds_builders.described_image_shape(params.dataset, params.data_dir)[-1]
         return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
 
     @staticmethod
@@ -91,9 +91,9 @@ class ImageInput(base_input.BaseInput):
     def __init__(self, params):
         super().__init__(params)
         self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
-        self._data = tfds_images.TfdsImages(
+        self._data = tfds_builders.TfdsImages(
             params.dataset, params.split, params.data_dir, params.num_hosts, params.host_index)
-        self._bad_records = bad_records.BadRecords(params.max_bad_records, self._data.folder)
+        self._bad_records = base_input.BadRecords(params.max_bad_records, self._data.folder)
         self.num_examples = self._data.num_examples
         self.num_classes = self._data.num_classes + params.label_offset
         num_channels = params.num_channels or self._data.image_shape[-1]

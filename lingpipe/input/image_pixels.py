@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.input import bad_records
+from lingpipe.input import base_input
 
 
 def decode_image(encoded, num_channels, choose_box=None, fused=True):
@@ -167,7 +167,7 @@ class PixelReader:
             seeds: int32 [n, 2 or more], of which the first two draw the box; None where nothing is drawn.
 
         Returns:
-            Tuple of uint8 [n, *size], and what is wrong with each, string [n]: empty, or as of `bad_records.describe`.
+            Tuple of uint8 [n, *size], and what is wrong with each, string [n]: empty, or as of `base_input.describe`.
         """
 
         def pixels(encoded, seed):
@@ -228,7 +228,7 @@ class PixelReader:
         return tf.cond(
             tf.reduce_all(is_good), lambda: (found, no_problems),
             lambda: (tf.where(is_shown, found, black), tf.where(
-                is_good, '', bad_records.describe(identifiers, _reasons(images, num_channels)))))
+                is_good, '', base_input.describe(identifiers, _reasons(images, num_channels)))))
 
 
 def _reasons(images, num_channels):

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.keras_graph import batch_dimension, model_segments, model_units
-from lingpipe.optimizers import optimizer_variables
+from lingpipe.optimizers import optimizer_parts
 from lingpipe.partition import exact_cut, layer_analysis
 from lingpipe.partition.layer_analysis import LayerAnalysis
 from lingpipe.private_api import masking
@@ -166,7 +166,7 @@ class ModelGraph:
             if isinstance(layer, keras.Model):
                 layer.train_function = layer.test_function = layer.predict_function = None
                 if getattr(layer, 'optimizer', None) is not None:
-                    optimizer_variables.move_slots(layer.optimizer)
+                    optimizer_parts.move_slots(layer.optimizer)
 
     def analyses(self, input_specs=None):
         """Counts what each unit computes and keeps, from shapes, without running it or copying a weight.

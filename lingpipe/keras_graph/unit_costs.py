@@ -2,7 +2,7 @@
 
 import functools
 
-from lingpipe.partition import layer_memory, layer_profile, liveness
+from lingpipe.partition import layer_memory, layer_profile
 from lingpipe.stages import boundary
 
 
@@ -62,7 +62,7 @@ def memories(graph, input_specs):
         if key not in known:
             known[key] = layer_memory.measure(_UnitAsLayer(unit), inputs)[:2]
         trainable, others = graph.own_weights(index)
-        sizes.append(known[key][0]._replace(weights=liveness.size(trainable), state=liveness.size(others)))
+        sizes.append(known[key][0]._replace(weights=layer_memory.size(trainable), state=layer_memory.size(others)))
         passages.append(known[key][1])
     names = [_names_with_masks(unit, values) for unit in graph.units]
     return layer_memory.count_once(sizes, passages, names, [unit.outputs for unit in graph.units])

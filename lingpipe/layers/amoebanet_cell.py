@@ -13,7 +13,7 @@ import typing
 
 import keras
 
-from lingpipe.layers import amoebanet_operations, drop_path
+from lingpipe.layers import amoebanet_operations
 
 _NUM_INPUT_STATES = 2
 
@@ -131,7 +131,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         self._genotype = genotype.reduction if params.reduction else genotype.normal
         self._edges = [edge for combination in self._genotype.combinations for edge in combination]
         self._strides = 2 if params.reduction else 1
-        self.drop_path = drop_path.DropPath.Params().Set(
+        self.drop_path = amoebanet_operations.DropPath.Params().Set(
             name='drop_path', dtype_policy=self.dtype_policy.name, final_keep_prob=params.drop_path_final_keep_prob,
             num_training_steps=params.drop_path_num_steps).Instantiate()
 

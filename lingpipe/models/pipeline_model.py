@@ -7,13 +7,12 @@ import warnings
 import keras
 import tensorflow as tf
 
-from lingpipe.devices import variable_values
-from lingpipe.layers import unallocated
-from lingpipe.models import compiled_loss, loss_additivity, model_surface
+from lingpipe.devices import variable_placement
+from lingpipe.layers import base_layer
+from lingpipe.models import compiled_loss, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling
-from lingpipe.pipeline import gpipe_layer
 from lingpipe.private_api import keras_backend
-from lingpipe.stages import losses
+from lingpipe.stages import boundary, losses
 
 _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics', 'get_metrics_result', 'reset_metrics',
           'fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', 'make_train_function',
@@ -116,7 +115,7 @@ class PipelineModel(model_surface.ModelSurface):
             if self._compile_loss is not None and loss.num_losses > 1:
                 targets = self._on_last_device(_traced(self._with_shares), loss, x, targets)
             outputs = self._train_in_pipeline(loss, x, targets)
-        except loss_additivity.NotAdditive as reason:
+        except compiled_loss.NotAdditive as reason:
             outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
         except losses.WeightUnknownError:
             reason = 'A layer adds a loss, and the weight of the main loss depends on outputs'
@@ -145,7 +144,7 @@ class PipelineModel(model_surface.ModelSurface):
         """Creates the variables of metrics outside of the function that is being traced, which would have to be traced again."""
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
-            with unallocated.outside_of_scopes():
+            with base_layer.outside_of_scopes():
                 self._on_last_device(metrics.build, y, outputs)
 
     def _train_in_pipeline(self, loss, x, targets):
@@ -188,15 +187,15 @@ class PipelineModel(model_surface.ModelSurface):
         """
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:
-            raise loss_additivity.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
+            raise compiled_loss.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
         if self._compile_loss is None:
             return compiled_loss.no_loss
         if repr(structure) not in self._kept.losses:
             symbols = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, self._symbolic_outputs(x), sample_weight))
-            with unallocated.outside_of_scopes():
+            with base_layer.outside_of_scopes():
                 if not self._compile_loss.built:
                     self._build_losses(*symbols)
-                kinds = loss_additivity.kinds_of(self._compile_loss, *symbols, self.variables)
+                kinds = compiled_loss.kinds_of(self._compile_loss, *symbols, self.variables)
             self._kept.losses[repr(structure)] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
         return self._kept.losses[repr(structure)]
 
@@ -204,7 +203,7 @@ class PipelineModel(model_surface.ModelSurface):
         try:
             keras_backend.compute_output_spec(self._compile_loss, *symbols)
         except Exception as error:  # what NumPy computes has no symbols; on the whole batch it works, or fails in words of its own
-            raise loss_additivity.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
+            raise compiled_loss.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
     def _symbolic_outputs(self, x):
         if any(leaf is None for leaf in keras.tree.flatten(x)):  # an optional input, of which Keras makes no symbols
@@ -215,7 +214,7 @@ class PipelineModel(model_surface.ModelSurface):
         """Several losses need their weights in the whole mini-batch, which the last partition sees one part of at a time."""
         weights = compiled_loss.weights_of_batch(self.pipe, loss, x, targets)
         if weights is None:
-            raise loss_additivity.NotAdditive('One of several losses is weighed by a mask that the model computes with its weights')
+            raise compiled_loss.NotAdditive('One of several losses is weighed by a mask that the model computes with its weights')
         return compiled_loss.with_shares(targets, weights)
 
     def _warn_of_order(self, reason):
@@ -235,7 +234,7 @@ class PipelineModel(model_surface.ModelSurface):
     def _built_optimizer(self):
         variables = self.pipe.trainable_variables
         if variables and not self.optimizer.built:
-            with unallocated.outside_of_scopes():
+            with base_layer.outside_of_scopes():
                 self.optimizer.build(variables)
         return self.optimizer
 
@@ -243,7 +242,7 @@ class PipelineModel(model_surface.ModelSurface):
         """Returns what a step that assigns state before it is known to be finite may have to take back, as `_update` wants it."""
         if not loss_scaling.is_scaling(self._built_optimizer()):
             return []
-        return [(variable, variable_values.read_variable(variable)) for variable in self.pipe.variables]
+        return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]
 
     def _update(self, gradients, is_finite, state_updates, before):
         """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little.
@@ -257,7 +256,7 @@ class PipelineModel(model_surface.ModelSurface):
         variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
         def update():
-            variable_values.assign(state_updates)  # before weights that layers assign themselves get their update
+            variable_placement.assign(state_updates)  # before weights that layers assign themselves get their update
             if not variables:
                 warnings.warn('The model does not have any trainable weights.', stacklevel=2)
             elif loss_scaling.is_scaling(optimizer):
@@ -266,7 +265,7 @@ class PipelineModel(model_surface.ModelSurface):
                 optimizer.apply_gradients(zip(gradients, variables))
 
         if variables and loss_scaling.is_scaling(optimizer):
-            loss_scaling.update_if_finite(optimizer, is_finite, update, lambda: variable_values.assign(before))
+            loss_scaling.update_if_finite(optimizer, is_finite, update, lambda: variable_placement.assign(before))
         else:
             update()
 
@@ -293,7 +292,7 @@ def _traced(function):
     """A step that runs eagerly traces what needs a graph."""
     if not tf.executing_eagerly():
         return function
-    return functools.partial(gpipe_layer.traced, tf.function(function, autograph=False))
+    return functools.partial(boundary.traced, tf.function(function, autograph=False))
 
 
 def _num_rows(x):

@@ -3,9 +3,9 @@
 import keras
 import tensorflow as tf
 
-from lingpipe.devices import variable_values
+from lingpipe.devices import variable_placement
 from lingpipe.layers import translation
-from lingpipe.models import base_task, beam_search, token_losses
+from lingpipe.models import base_task, generation, language_model
 
 
 class Translator:
@@ -18,7 +18,7 @@ class Translator:
         read: function that gives the value to use for a Keras variable, such as its moving average.
     """
 
-    def __init__(self, task, tokenizer, input_spec, read=variable_values.read_variable):
+    def __init__(self, task, tokenizer, input_spec, read=variable_placement.read_variable):
         self._tokenizer, self._source_length = tokenizer, input_spec['source'].shape[1]
         target_length = input_spec['target'].shape[1]
         self._function = tf.function(
@@ -69,10 +69,10 @@ class TranslationModel(base_task.BaseTask):
         """
         labels, weights = targets
         logits = tf.cast(outputs, tf.float32)
-        total, mean = tf.reduce_sum(weights), token_losses.weighted_mean
+        total, mean = tf.reduce_sum(weights), language_model.weighted_mean
         nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         correct = tf.cast(tf.argmax(logits, -1, labels.dtype) == labels, tf.float32)
-        smoothed = token_losses.smoothed(nats, logits, self.params.label_smoothing)
+        smoothed = language_model.smoothed_cross_entropy(nats, logits, self.params.label_smoothing)
         return {'loss': (mean(smoothed, weights, total), total), 'log_perplexity': (mean(nats, weights, total), total),
                 'accuracy': (mean(correct, weights, total), total)}
 
@@ -101,7 +101,7 @@ class TranslationModel(base_task.BaseTask):
             self._translator = Translator(self, training_input.tokenizer, training_input.input_spec, read)
         return f'{text} -> {self._translator(text)}'
 
-    def translate(self, source, max_length, beam_size=None, read=variable_values.read_variable):
+    def translate(self, source, max_length, beam_size=None, read=variable_placement.read_variable):
         """Translates; the encoder runs once, the decoder over what is there of the target for each further token.
 
         Args:
@@ -128,7 +128,7 @@ class TranslationModel(base_task.BaseTask):
             logits = values.run(self.body.stack[begin:], {**encoded, 'target': target})[:, position]
             return tf.reshape(tf.nn.log_softmax(logits), [batch_size, beam_size, logits.shape[-1]])
 
-        return beam_search.beam_search(
+        return generation.beam_search(
             next_log_probs, batch_size, max_length, self.params.end_id, beam_size, self.params.length_penalty)
 
 

@@ -9,16 +9,82 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds, variable_placement
-from lingpipe.optimizers import (
-    device_functions,
-    gradient_accumulation,
-    loss_scaling,
-    method_origins,
-    optimizer_variables,
-)
+from lingpipe.optimizers import device_functions, loss_scaling, optimizer_parts
 from lingpipe.private_api import base_optimizer
 
 _PLAIN_TYPES = (type(None), bool, int, float, str, tuple, set, re.Pattern)
+
+
+def _place_accumulation(optimizer):
+    """Makes an optimizer with `gradient_accumulation_steps` add up gradients on the device of each variable.
+
+    Keras's own method does it all on the first device. One that the optimizer defines for itself is left alone.
+
+    Args:
+        optimizer: `keras.optimizers.Optimizer`; it is changed in place.
+    """
+    accumulation = _Accumulation(optimizer)
+    optimizer._backend_increment_gradient_accumulators = accumulation.increment
+    optimizer._backend_reset_gradient_accumulators = accumulation.reset
+    if not optimizer_parts.is_own(optimizer, '_backend_apply_gradients'):
+        optimizer._backend_apply_gradients = accumulation.apply_gradients
+
+
+class _Accumulation:
+    """The methods that take the place of an optimizer's own."""
+
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+        self._means = device_functions.DeviceFunctions(self._mean_group)
+        self._increments = device_functions.DeviceFunctions(_increment)
+        self._resets = device_functions.DeviceFunctions(_reset)
+
+    def apply_gradients(self, gradients, variables):
+        """Counts in steps to choose between adding and updating, and averages in both cases, as Keras does."""
+        optimizer, steps = self._optimizer, self._optimizer.gradient_accumulation_steps
+        accumulators = list(map(self._accumulator_of, variables))
+
+        def update():
+            means = optimizer._clip_gradients(self._means(variables, (gradients,)))
+            optimizer._apply_weight_decay(variables)
+            optimizer._backend_update_step(means, variables, optimizer.learning_rate)
+            optimizer._backend_reset_gradient_accumulators()
+
+        is_due = tf.equal((optimizer._iterations.value + 1) % steps, 0)
+        tf.cond(is_due, update, lambda: optimizer._backend_increment_gradient_accumulators(gradients, accumulators))
+        if optimizer.use_ema:
+            self._average()
+
+    def _average(self):
+        optimizer, frequency = self._optimizer, self._optimizer.ema_overwrite_frequency
+        variables = optimizer._trainable_variables
+        optimizer._update_model_variables_moving_average(variables)
+        if frequency:
+            tf.cond(tf.equal((optimizer.iterations + 1) % frequency, 0),
+                    lambda: optimizer._overwrite_model_variables_with_average_value(variables), lambda: None)
+
+    def increment(self, gradients, accumulators):
+        self._increments(accumulators, (gradients,))
+
+    def reset(self):
+        self._resets(self._optimizer._accumulated_gradients)
+
+    def _mean_group(self, variables, gradients):
+        steps = self._optimizer.gradient_accumulation_steps
+        return [(tf.convert_to_tensor(gradient) + self._accumulator_of(variable).value) / steps for variable, gradient in zip(variables, gradients)]
+
+    def _accumulator_of(self, variable):
+        return self._optimizer._accumulated_gradients[self._optimizer._get_variable_index(variable)]
+
+
+def _increment(accumulators, gradients):
+    for accumulator, gradient in zip(accumulators, gradients):
+        accumulator.value.assign_add(tf.convert_to_tensor(gradient))
+
+
+def _reset(accumulators):
+    for accumulator in accumulators:
+        accumulator.value.assign(tf.zeros_like(accumulator.value))
 
 
 def place(optimizer):
@@ -37,14 +103,14 @@ def place(optimizer):
     Raises:
         ValueError: the optimizer scales the loss by itself.
     """
-    method_origins.refuse_own_scaling(optimizer)
+    optimizer_parts.refuse_own_scaling(optimizer)
     if loss_scaling.is_scaling(optimizer):
         place(optimizer.inner_optimizer)
     elif isinstance(optimizer, keras.optimizers.MultiOptimizer):
         _place_parts(optimizer)
     elif not hasattr(optimizer, '_device_placement'):
         optimizer._device_placement = _DevicePlacement(optimizer)
-    optimizer_variables.move_slots(optimizer)
+    optimizer_parts.move_slots(optimizer)
     return optimizer
 
 
@@ -85,7 +151,7 @@ class _DevicePlacement:
         self._optimizer = optimizer
         self._variables, self._constraints, self._slots = [], {}, []
         if optimizer.gradient_accumulation_steps:
-            gradient_accumulation.place(optimizer)
+            _place_accumulation(optimizer)
         self._keep_own_methods(optimizer)
         self._make_functions()
         optimizer.apply, optimizer.build = self.apply, self.build
@@ -95,7 +161,7 @@ class _DevicePlacement:
         optimizer._distributed_tf_update_step = self.update
         optimizer._apply_weight_decay = self.decay
         optimizer._update_model_variables_moving_average = self.move_averages
-        if not method_origins.is_own(optimizer, '_clip_gradients'):
+        if not optimizer_parts.is_own(optimizer, '_clip_gradients'):
             optimizer._clip_gradients = self.clip
 
     def _keep_own_methods(self, optimizer):
@@ -104,7 +170,7 @@ class _DevicePlacement:
         self._apply_gradients = optimizer._backend_apply_gradients
         self._clip = optimizer._clip_gradients
         self._move_averages = optimizer._update_model_variables_moving_average
-        self._decays_its_way = method_origins.is_own(optimizer, '_apply_weight_decay')
+        self._decays_its_way = optimizer_parts.is_own(optimizer, '_apply_weight_decay')
         self._decay = optimizer._apply_weight_decay if self._decays_its_way else self._decay_all
 
     def _make_functions(self):
@@ -120,7 +186,7 @@ class _DevicePlacement:
 
     def build(self, variables):
         self._build(variables)
-        optimizer_variables.move_slots(self._optimizer)
+        optimizer_parts.move_slots(self._optimizer)
 
     def add_variable(self, reference_variable, *args, **kwargs):
         device = variable_placement.device_of(reference_variable)
@@ -162,7 +228,7 @@ class _DevicePlacement:
         """
         gradients, variables = self._optimizer._filter_empty_gradients(gradients, variables)
         self._refuse_what_devices_cannot_hold(variables)
-        method_origins.refuse_work_on_all_weights(self._optimizer, 'a program on servers or TPUs')
+        optimizer_parts.refuse_work_on_all_weights(self._optimizer, 'a program on servers or TPUs')
         self._constraints = _constraints_of(variables)
         if self._has_decay():
             self._decays(variables, shared=(learning_rate, iterations))
@@ -171,7 +237,7 @@ class _DevicePlacement:
 
     def _refuse_what_devices_cannot_hold(self, variables):
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
-            optimizer_variables.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
+            optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 
     def _limited(self, variables):
         return [variable for variable in variables if id(variable) in self._constraints]

@@ -2,7 +2,7 @@
 
 import keras
 
-from lingpipe.optimizers import method_origins, optimizer_variables
+from lingpipe.optimizers import optimizer_parts
 from lingpipe.private_api import base_optimizer
 
 
@@ -34,12 +34,12 @@ class PureOptimizer:
         optimizer.add_variable_from_reference = add_slot
         optimizer._get_variable_index = lambda variable: self._indices[id(variable)]
         for method in ('assign', 'assign_add', 'assign_sub', '_apply_weight_decay'):  # Keras's TensorFlow versions know variables only
-            if not method_origins.is_own(optimizer, method):
+            if not optimizer_parts.is_own(optimizer, method):
                 setattr(optimizer, method, getattr(base_optimizer.BaseOptimizer, method).__get__(optimizer))
         optimizer.build(variables)
-        optimizer_variables.refuse_all_but_slots(
+        optimizer_parts.refuse_all_but_slots(
             optimizer, [slot for slots in self._slots.values() for slot in slots], 'one program for all cores')
-        method_origins.refuse_work_on_all_weights(optimizer, 'one program for all cores')
+        optimizer_parts.refuse_work_on_all_weights(optimizer, 'one program for all cores')
 
     def slots(self, variable):
         """Returns the list of Keras variables that the optimizer keeps for a weight."""

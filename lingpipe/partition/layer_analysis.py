@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.layers import base_layer, unallocated
+from lingpipe.layers import base_layer
 from lingpipe.stages import control_flow, stage_layers
 
 _FREE = frozenset([
@@ -234,7 +234,7 @@ def _snake_case(name):
 
 
 def _analyse(params, specs):
-    with unallocated.unallocated_variables():
+    with base_layer.unallocated_variables():
         layer = params.Instantiate()
         build_layer(layer, specs)
         variables = layer.variables

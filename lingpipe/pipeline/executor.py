@@ -9,7 +9,7 @@ import tensorflow as tf
 from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.pipeline import gradient_flow, stage_wiring, step_state
-from lingpipe.stages import boundary, losses, micro_batches, stage_program, step_sums
+from lingpipe.stages import boundary, losses, micro_batches, stage_program
 
 ALL_KINDS = (schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)
 
@@ -134,21 +134,21 @@ class Execution:
 
     @property
     def sums(self):
-        """The `step_sums.Sums` of all actions run so far."""
+        """The `micro_batches.Sums` of all actions run so far."""
         last = self.stages[-1].device
-        metrics = device_kinds.call(last, step_sums.add_up, self._metrics)
+        metrics = device_kinds.call(last, micro_batches.add_up, self._metrics)
         losses = list(self.added_losses.values())
         inputs = [self._take_gradients(-1, m) if self._work.input_gradients_needed else [] for m in range(self.num_micro_batches)]
         gradients = [self._joined(stage, sums or []) for stage, sums in zip(self.stages, self._weight_gradients)]
-        return step_sums.Sums(metrics, losses, self.weights, gradients, inputs)
+        return micro_batches.Sums(metrics, losses, self.weights, gradients, inputs)
 
     def _joined(self, stage, sums):
-        return [device_kinds.call(stage.device, step_sums.join, each) if isinstance(each, tuple) else each for each in sums]
+        return [device_kinds.call(stage.device, micro_batches.join_rows, each) if isinstance(each, tuple) else each for each in sums]
 
     @property
     def added_losses(self):
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows), on the last stage."""
-        return {index: device_kinds.call(self.stages[-1].device, step_sums.add_up, parts) for index, parts in self._losses.items()}
+        return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts) for index, parts in self._losses.items()}
 
     @property
     def weights(self):
@@ -360,4 +360,4 @@ class Execution:
 
 def _with_rows(before, after):
     """Returns the sums after a backward action, where rows come beside those of the actions before it."""
-    return [(*old, new) if isinstance(new, step_sums.Rows) else new for old, new in zip(before, after)]
+    return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

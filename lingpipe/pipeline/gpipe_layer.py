@@ -9,12 +9,12 @@ import keras
 import tensorflow as tf
 
 from lingpipe import schedules
-from lingpipe.devices import collectives, device_kinds, local_devices, variable_values
+from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.partition import balancing
-from lingpipe.pipeline import keras_masks, layer_sources, loss_pass, stage_grid, tape_pass, validation
+from lingpipe.pipeline import layer_sources, loss_pass, stage_grid, tape_pass, validation
 from lingpipe.private_api import stateless_scope
-from lingpipe.stages import losses, micro_batches, random_seeds, stage
+from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
 
 _MANY_LOSSES = 10
 
@@ -227,7 +227,7 @@ class GPipeLayer(base_layer.BaseLayer):
         p = self.params
         random_seeds.make_global_generator()
         self.analyses = self._source.analyses(input_specs)
-        devices = local_devices.device_grid(p)
+        devices = device_kinds.device_grid(p)
         self.cut = balancing.cut(p, self._schedule, self._source, self.analyses, input_specs, devices[0][0])
         columns = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
         runs = self._source.runs(self.cut.ends, columns, [input_specs, *[analysis.outputs for analysis in self.analyses]])
@@ -284,7 +284,7 @@ class GPipeLayer(base_layer.BaseLayer):
         if tf.is_tensor(training) and tf.is_symbolic_tensor(training):
             raise ValueError(f'training={training} was given to {self.name!r} as a tensor, but inference and training are different '
                              'programs. Give a Python boolean, and call the pipeline in both branches of a tf.cond if need be.')
-        inputs = keras_masks.put_on(self._source.enter(inputs), mask)
+        inputs = boundary.put_masks_on(self._source.enter(inputs), mask)
         if training is None and not self._may_train_by_default:
             training = False
         outputs, added = self._in_function(tape_pass.call)(
@@ -329,7 +329,7 @@ class GPipeLayer(base_layer.BaseLayer):
                             outputs=self.pack_outputs(out.outputs) if return_outputs else None)
 
     @tf.autograph.experimental.do_not_convert
-    def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=variable_values.read_variable):
+    def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=variable_placement.read_variable):
         """Computes a batch's metric sums in evaluation mode, with the loss inside the last stage.
 
         Args:
@@ -375,24 +375,14 @@ class GPipeLayer(base_layer.BaseLayer):
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])
-        function = self._functions.setdefault(key, keras_masks.Function(
+        function = self._functions.setdefault(key, boundary.MaskedFunction(
             device_kinds.rest_on_host(self.stages[0].device, method)))
-        return functools.partial(traced, function)
+        return functools.partial(boundary.traced, function)
 
 
 def _targets(loss_fn, y_true, sample_weight):
     fractions = [losses.fractions(y_true)] if losses.is_sum(loss_fn) else []
     return (y_true, *fractions, *([] if sample_weight is None else [sample_weight]))
-
-
-def traced(function, *arguments):
-    """Calls a `tf.function` as a graph, which what a pipeline lays out is even where TensorFlow is told to run functions eagerly."""
-    eagerly = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(False)
-    try:
-        return function(*arguments)
-    finally:
-        tf.config.run_functions_eagerly(eagerly)
 
 
 def _refuse_pipelines(model):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds, variable_placement
-from lingpipe.stages import step_sums
+from lingpipe.stages import micro_batches
 
 
 class BoundaryGradients:
@@ -190,7 +190,7 @@ def finish(stages, values, sums, total_weight):
     Args:
         stages: list of `Stage`s.
         values: list of `Variables` of tensors, one a stage.
-        sums: `step_sums.Sums`, over the examples.
+        sums: `micro_batches.Sums`, over the examples.
         total_weight: scalar, what the loss is divided by: the weight of all replicas' examples.
 
     Returns:
@@ -242,7 +242,7 @@ def _finish(device, variables, weights, parts, total_weight):
         return tf.add_n(terms) if terms else tf.zeros([])
 
     def divide_and_regularize(weights, parts, total_weight):
-        totals = [step_sums.total(each, variable.shape) if each else None for each, variable in zip(parts, variables)]
+        totals = [micro_batches.total(each, variable.shape) if each else None for each, variable in zip(parts, variables)]
         totals = _over_all_replicas(device, totals)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)

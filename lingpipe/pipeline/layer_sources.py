@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import keras_model, unit_costs
-from lingpipe.layers import base_layer, unallocated
+from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis, layer_memory, layer_profile
 from lingpipe.stages import control_flow, random_seeds, stage_layers
 
@@ -68,7 +68,7 @@ class LayersOfParams:
         """
         starts = [0, *ends[:-1]]
         for start, end, devices in zip(starts, ends, columns):
-            with unallocated.allocated_variables(), variable_placement.creating_on_one_of(devices):
+            with base_layer.allocated_variables(), variable_placement.creating_on_one_of(devices):
                 for layer, layer_specs in zip(self.layers[start:end], specs[start:end]):
                     layer_analysis.build_layer(layer, layer_specs)
         generators = random_seeds.seed_generator_states(self.layers)

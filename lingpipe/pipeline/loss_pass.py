@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.devices import collectives, device_kinds, variable_values
+from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.pipeline import executor, gradient_flow, stage_grid
 from lingpipe.stages import losses
 
@@ -48,7 +48,7 @@ def value_and_grad(grid, loss, x, targets, step, return_outputs, assign_state, l
     stages = grid.stages
     work = executor.Work(grid.schedule, grid.seed_and_step(step, True), True, grid.recompute, loss,
                          observer=grid.observer, loss_scale=loss_scale)
-    execution = grid.execution(work, variable_values.read_values(stages), x, targets)
+    execution = grid.execution(work, variable_placement.read_values(stages), x, targets)
     execution.run()
     last = stages[-1].device
     sums = _of_all_replicas(execution.sums, last)
@@ -60,7 +60,7 @@ def value_and_grad(grid, loss, x, targets, step, return_outputs, assign_state, l
     outputs = stage_grid.join_outputs(execution, stages) if return_outputs else None
     updates = execution.state_updates()
     if assign_state:
-        updates = variable_values.assign(updates)
+        updates = variable_placement.assign(updates)
     return ValueAndGrad(mean_loss, _in_order(grid.trainable_variables, finished), metrics, squared_norm, updates, outputs)
 
 
@@ -89,7 +89,7 @@ def evaluate(grid, loss, x, targets, read):
         Dictionary from name to (sum, weight).
     """
     work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(0, False), False, grid.recompute, loss)
-    execution = grid.execution(work, variable_values.read_values(grid.stages, read), x, targets)
+    execution = grid.execution(work, variable_placement.read_values(grid.stages, read), x, targets)
     execution.run()
     last = grid.stages[-1].device
     sums = _of_all_replicas(execution.sums, last)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe import schedules
-from lingpipe.devices import collectives, device_kinds, variable_placement, variable_values
+from lingpipe.devices import collectives, device_kinds, variable_placement
 
 
 class Assigned(NamedTuple):
@@ -49,7 +49,7 @@ def updates(stages, state):
     changed = {}
 
     def read(variable):
-        return changed[id(variable)][1] if id(variable) in changed else variable_values.read_variable(variable)
+        return changed[id(variable)][1] if id(variable) in changed else variable_placement.read_variable(variable)
 
     for each in state.assigned.values():
         value = collectives.current().agree_on(each.device, each.variable.aggregation, each.before, each.value)
@@ -214,7 +214,7 @@ class StepState:
             known = [value for parts, values in zip(self._variables, self._initial)
                      for own, value in zip(parts.weights + parts.state, values.weights + values.state) if own is variable]
             with tf.device(variable_placement.device_of(variable)):
-                value = known[0] if known else variable_values.read_unwatched(variable)
+                value = known[0] if known else variable_placement.read_unwatched(variable)
             with tf.device(stage.device):
                 self._brought[key] = tf.identity(value)
         return self._brought[key]

@@ -3,10 +3,10 @@
 import tensorflow as tf
 
 from lingpipe import schedules
-from lingpipe.devices import device_kinds, variable_values
+from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.pipeline import executor, stage_grid
 from lingpipe.private_api import save_context
-from lingpipe.stages import boundary, losses, micro_batches, step_sums
+from lingpipe.stages import boundary, losses, micro_batches
 
 
 def call(grid, inputs, training):
@@ -26,7 +26,7 @@ def call(grid, inputs, training):
     Returns:
         Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one a stage that has such layers.
     """
-    values = variable_values.read_values(grid.stages)
+    values = variable_placement.read_values(grid.stages)
     _trace(grid, inputs, training, values)
     results = {}
     tokens = [_port(stage, *row, results) for stage, row in zip(grid.stages, _owned_weights(grid.stages, values))]
@@ -50,7 +50,7 @@ def call(grid, inputs, training):
         return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, grid.stages)
 
     found = list(run(*tokens, *boundary.unpack(inputs).differentiable))
-    variable_values.assign(results['execution'].state_updates())
+    variable_placement.assign(results['execution'].state_updates())
     outputs = boundary.unpack(results['outputs'])
     count = len(outputs.values)
     return boundary.pack(boundary.Boundary(found[:count], outputs.masks), boundary.structure_of(results['outputs'])), found[count:]
@@ -79,9 +79,9 @@ def evaluate(grid, inputs):
         added, one a stage that has such layers.
     """
     work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(None, False), False, grid.recompute)
-    execution = grid.execution(work, variable_values.read_values(grid.stages), inputs)
+    execution = grid.execution(work, variable_placement.read_values(grid.stages), inputs)
     execution.run()
-    variable_values.assign(execution.state_updates())
+    variable_placement.assign(execution.state_updates())
     return stage_grid.join_outputs(execution, grid.stages), _means_of_added(grid, execution)
 
 
@@ -128,7 +128,7 @@ def _total(sums, variable):
     """Returns the gradient of a variable, from all stages that read it; None where no output depends on it."""
     parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
              for other, gradient in zip(variables, gradients) if other is variable]
-    return step_sums.total(parts, variable.shape) if parts else None
+    return micro_batches.total(parts, variable.shape) if parts else None
 
 
 def _refuse_borrowed(variables, training):

@@ -1,7 +1,84 @@
 """One pipeline whose stages are on the machines of a cluster."""
 
-from lingpipe.cluster import remote_devices
-from lingpipe.devices import local_devices
+import socket
+import time
+
+import tensorflow as tf
+
+from lingpipe.cluster import server, watchdog
+
+PROCESSES = '/job:worker/'
+_SECONDS_BETWEEN_TRIES = 0.2
+
+
+def connect(config, timeout_seconds=300):
+    """Makes the devices of all workers this program's, which has to be the chief.
+
+    Workers are clients of each other, and of the chief, from whom they fetch the input::
+
+        chief     lays out the step, reads the input, writes checkpoints and curves
+          │
+          ├──> worker 0   server: stage 0 ──┐
+          │                                 v  boundary tensors go from worker to worker
+          └──> worker 1   server: stage 1
+
+    Args:
+        config: `ClusterConfig`.
+        timeout_seconds: how long workers may take to start.
+
+    Raises:
+        ConnectionError: workers cannot be reached; the message names them.
+        RuntimeError: the port of this chief is taken.
+    """
+    server.check_port(config)
+    tf.config.set_visible_devices([], 'GPU')  # no stage comes here, but TensorFlow would take the memory of those of this machine
+    _wait_for_all(config, timeout_seconds)
+    jobs = {job: config.jobs[job] for job in ('chief', 'worker')}
+    try:
+        tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(jobs), job_name='chief', task_index=0)
+        tf.config.list_logical_devices()  # now it really connects
+    except tf.errors.OpError as error:
+        raise ConnectionError(
+            f'The workers {", ".join(jobs["worker"])} answer, but no cluster came of it ({str(error).splitlines()[0]}). Check that '
+            'each runs this version of TensorFlow and LingPipe with the same addresses, and start them again.') from error
+
+
+def count():
+    """Returns how many devices the workers offer: accelerators, or where there are none CPUs."""
+    kinds = [[device for device in tf.config.list_logical_devices(kind) if device.name.startswith(PROCESSES)]
+             for kind in ('GPU', 'CPU')]
+    return len(kinds[0] or kinds[1])
+
+
+def _wait_for_all(config, timeout_seconds):
+    """TensorFlow itself would wait for ever for a worker that is stopped, and not say on whom."""
+    end = time.monotonic() + timeout_seconds
+    while missing := _missing(config):
+        if time.monotonic() > end:
+            raise ConnectionError(
+                f'After {timeout_seconds} s there is no answer from {", ".join(missing)}, of {config.num_workers} workers. Check that '
+                'each is running the same command with its own task, that the addresses are right, and that no firewall stands '
+                'between.')
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+
+
+def _missing(config):
+    """Returns the workers that do not answer: those that take no connections, and if all do, those that compute nothing."""
+    addresses = config.jobs['worker']
+    closed = [f'worker:{index} ({address})' for index, address in enumerate(addresses) if not _is_open(address)]
+    return closed or watchdog.find_silent_tasks(config)
+
+
+def _is_open(address):
+    host, _, port = address.rpartition(':')
+    try:
+        with socket.create_connection((host.strip('[]'), int(port)), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+from lingpipe.devices import device_kinds
 from lingpipe.planner import resolution
 from lingpipe.training import placement, planning
 
@@ -22,10 +99,10 @@ def place(params, config, kind=None):
         ConnectionError: workers cannot be reached.
     """
     resolution.validate(params.task.body)
-    local_devices.configure_graph_optimizer()
-    local_devices.use_virtual_devices(1)
-    remote_devices.connect(config)
-    params = planning.resolved(params, remote_devices.count(), on_cpu=True)
+    device_kinds.configure_graph_optimizer()
+    device_kinds.use_virtual_devices(1)
+    connect(config)
+    params = planning.resolved(params, count(), on_cpu=True)
     body = params.task.body
-    return params, placement.Placement(body.devices or local_devices.stage_devices(
-        body.num_replicas * body.num_partitions, kind, remote_devices.PROCESSES))
+    return params, placement.Placement(body.devices or device_kinds.stage_devices(
+        body.num_replicas * body.num_partitions, kind, PROCESSES))

@@ -2,7 +2,7 @@
 
 import math
 
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 from lingpipe.planner import resolution
 from lingpipe.training import placement, planning
 
@@ -21,12 +21,12 @@ def set_up(body_params, kind):
         ValueError: params cannot work.
     """
     resolution.validate(body_params)
-    local_devices.configure_graph_optimizer()
-    on_cpu = kind == 'CPU' or kind is None and not local_devices.has_accelerators()
+    device_kinds.configure_graph_optimizer()
+    on_cpu = kind == 'CPU' or kind is None and not device_kinds.has_accelerators()
     numbers = body_params.num_partitions, body_params.num_replicas
     num_devices = planning.num_local_devices(on_cpu) if 'auto' in numbers else math.prod(numbers)
     if on_cpu:
-        local_devices.use_virtual_devices(num_devices)
+        device_kinds.use_virtual_devices(num_devices)
     return num_devices, on_cpu
 
 
@@ -46,4 +46,4 @@ def place(params, kind=None):
     params = planning.resolved(params, *set_up(params.task.body, kind))
     body = params.task.body
     return params, placement.Placement(
-        body.devices or local_devices.stage_devices(body.num_replicas * body.num_partitions, kind))
+        body.devices or device_kinds.stage_devices(body.num_replicas * body.num_partitions, kind))

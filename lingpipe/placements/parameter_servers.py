@@ -2,98 +2,21 @@
 
 import contextlib
 import ctypes
-import queue
-import threading
-import time
+import gc
+import math
+import sys
 
 import tensorflow as tf
 
-from lingpipe.cluster import watchdog
-from lingpipe.placements import asynchronous_program, synchronous_program
-from lingpipe.training import placement
+from lingpipe.cluster import server, watchdog
+from lingpipe.devices import device_kinds
+from lingpipe.placements import asynchronous_program, server_program, synchronous_program
+from lingpipe.planner import resolution
+from lingpipe.training import errors, placement, planning, trainer
 
 MODES = ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
+_OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
 _PROGRAMS = {ASYNCHRONOUS: asynchronous_program.AsynchronousProgram, SYNCHRONOUS: synchronous_program.SynchronousProgram}
-_RETRY_SECONDS = 0.1
-
-
-class RemoteCalls:
-    """Calls of one function that are under way at a time, up to a number.
-
-    The coordinator of a cluster only tells when all calls have ended, or waits for one of them; here a thread waits for each::
-
-        call(...) ─> coordinator ─> worker 0, worker 1, ... ─> answers ─> next_answer()
-                         a worker dies: another one, or the same once it is back, does its call again
-
-    Args:
-        coordinator: `tf.distribute.coordinator.ClusterCoordinator`.
-        function: concrete function.
-        limit: largest number of calls under way.
-    """
-
-    def __init__(self, coordinator, function, limit):
-        self._coordinator, self._function, self.limit = coordinator, function, limit
-        self.num_under_way = 0
-        self._values, self._answers = queue.Queue(), queue.Queue()
-        for index in range(limit):
-            threading.Thread(target=_fetch, args=(self._values, self._answers), name=f'remote call {index}', daemon=True).start()
-
-    def call(self, arguments):
-        """Sends a call off.
-
-        Args:
-            arguments: tuple of tensors.
-
-        Raises:
-            Exception: what an earlier call failed with.
-        """
-        self._values.put(self._coordinator.schedule(self._function, args=arguments))
-        self.num_under_way += 1
-
-    def next_answer(self, seconds):
-        """Waits for a call to end.
-
-        Args:
-            seconds: how long to wait.
-
-        Returns:
-            What the call returned, as nest of NumPy arrays; None where none has ended yet.
-
-        Raises:
-            Exception: what the call failed with.
-        """
-        try:
-            answer, error = self._answers.get(timeout=seconds)
-        except queue.Empty:
-            self._coordinator.done()  # which raises what the cluster failed with
-            return None
-        self.num_under_way -= 1
-        if error is not None:
-            raise error
-        return answer
-
-
-def _fetch(values, answers):
-    """Runs in a thread, which must not keep the function from being forgotten while its servers still run."""
-    while True:
-        value = values.get()
-        answers.put(_answer(value))
-        del value
-
-
-def _answer(value):
-    """Returns what a call returned and what it failed with, one of them None.
-
-    A worker may die after a call has ended and before its result is here. The coordinator copies the result too, sees the same
-    and has the call done again, so an error counts only where the coordinator has set it.
-    """
-    while True:
-        try:
-            return value.fetch(), None
-        except Exception as error:  # which the thread that asks gets to see
-            if value._get_error() is error:
-                return None, error
-        time.sleep(_RETRY_SECONDS)
 
 
 class ParameterServers(placement.Placement):
@@ -194,7 +117,7 @@ class ParameterServers(placement.Placement):
         Args:
             function: `tf.function` traced for its arguments.
         """
-        return RemoteCalls(self._coordinator, function, 2 * self.num_workers)
+        return server_program.RemoteCalls(self._coordinator, function, 2 * self.num_workers)
 
 
 def _immortal(coordinator):
@@ -211,3 +134,71 @@ def _check(update, max_staleness):
                          "Leave it out, or choose update='async'.")
     if max_staleness is not None and max_staleness < 0:
         raise ValueError(f'max_staleness={max_staleness} is not possible. Give a number of updates from 0, or None for no limit.')
+
+
+def join(params, config, update, max_staleness=None, timeout_seconds=0.0, kind=None):
+    """Connects the chief with all workers and servers, and chooses the devices of stages.
+
+    Args:
+        params: the experiment's Params.
+        config: `ClusterConfig`.
+        update: as `ParameterServers` takes it.
+        max_staleness: likewise.
+        timeout_seconds: likewise.
+        kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
+
+    Returns:
+        Params with numbers in the place of 'auto', and the `ParameterServers`.
+
+    Raises:
+        ValueError: params cannot work.
+        RuntimeError: the port of this chief is taken.
+    """
+    body = params.task.body
+    resolution.validate(body)
+    device_kinds.configure_graph_optimizer()
+    numbers = body.num_partitions, body.num_replicas
+    num_devices = 1 if 'auto' in numbers else math.prod(numbers)
+    device_kinds.use_virtual_devices(num_devices)  # which GPUs are none of, but evaluation without one needs them
+    server.check_port(config)
+    print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.', file=sys.stderr, flush=True)
+    servers = ParameterServers(config, update, max_staleness, timeout_seconds)
+    params = planning.resolved(params, num_devices, kind == 'CPU')
+    servers.choose_devices(params.task.body, kind)
+    return params, servers
+
+
+def train(params, evaluation_inputs, logdir, servers, started=None, chief=None):
+    """Trains up to the last step, or until a signal asks to stop.
+
+    Args:
+        params: as `trainer.Trainer` takes them.
+        evaluation_inputs: likewise.
+        logdir: folder of the run, on the chief's disk.
+        servers: the `ParameterServers`, with devices.
+        started: `time.time()` at the start of the program.
+        chief: `watchdog.Chief` of the cluster, or None.
+
+    Raises:
+        LostWorkerError: a server was lost, or all workers.
+        TrainingError, ValueError: as `trainer.Trainer`.
+    """
+    with losses_in_words(servers):
+        trainer.Trainer(params, evaluation_inputs, logdir, servers, started, chief).run()
+    gc.collect()  # what workers and servers know of functions is removed while they are still there
+
+
+@contextlib.contextmanager
+def losses_in_words(servers):
+    """Says what an error means that comes of the end of another process, be it in the middle of a checkpoint."""
+    try:
+        yield
+    except (*_OF_OTHERS, errors.TrainingError) as error:
+        root = error.__cause__ if isinstance(error, errors.TrainingError) else error
+        if not isinstance(root, _OF_OTHERS):
+            raise
+        silent = servers.silent_tasks()
+        raise errors.LostWorkerError(
+            f'{", ".join(silent) if silent else "A parameter server"} was lost, and with a server its part of the weights '
+            f'({errors.cause(root)}). Start what has died again and run the same command, or give all --max_restarts: training goes '
+            'on from its newest checkpoint.') from root

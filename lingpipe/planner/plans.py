@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingpipe.partition import layer_memory, memory_model, partition_table
+from lingpipe.partition import balancing, layer_memory, memory_model
 from lingpipe.schedules.simulation import StageCosts
 
 # The update reads weight, gradient and slots, and writes weight and slots.
@@ -230,9 +230,9 @@ def make_plan(setting, schedule, recompute, partition_by='flops'):
 
 
 def _cuts(setting, schedule, recompute, partition_by, times, model):
-    extra = partition_table.extra_forwards(schedule, recompute)
+    extra = balancing.extra_forwards(schedule, recompute)
     cut = functools.partial(
-        partition_table.partition_ends, setting.stack.analyses, schedule.num_stages, partition_by, times, extra, model,
+        balancing.partition_ends, setting.stack.analyses, schedule.num_stages, partition_by, times, extra, model,
         num_devices=schedule.num_devices)
     yield cut(memory_limit=None), None
     if isinstance(partition_by, str):

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.layers import unallocated
+from lingpipe.layers import base_layer
 from lingpipe.pipeline import executor, gpipe_layer
 from lingpipe.stages import losses
 
@@ -51,7 +51,7 @@ def unallocated_pipeline(p, input_specs):
     """
     p = p.Copy().Set(devices=['CPU:0'] * p.num_partitions, jit_compile=True, memory_limit=None, random_seed=p.random_seed or 0,
                      num_replicas=1)
-    with unallocated.unallocated_variables():
+    with base_layer.unallocated_variables():
         pipe = gpipe_layer.GPipeLayer(p)
         pipe.build_from_specs(input_specs)
     return pipe

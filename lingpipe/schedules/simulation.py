@@ -4,8 +4,7 @@ import dataclasses
 import math
 
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT
-from lingpipe.schedules.step_times import RECOMPUTE
-from lingpipe.schedules.timeline import Span, Timeline
+from lingpipe.schedules.timeline import RECOMPUTE, Span, Timeline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +132,7 @@ def _transfer(schedule, transfers, source, target):
     return transfers[min(source, target)]
 
 
-from lingpipe.schedules.step_times import StepTimes
+from lingpipe.schedules.timeline import StepTimes
 
 
 def replay(schedule, durations, update=(0.0, 0.0)):

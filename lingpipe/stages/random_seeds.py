@@ -6,7 +6,7 @@ import random
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds
-from lingpipe.layers import unallocated
+from lingpipe.layers import base_layer
 from lingpipe.private_api import seed_generator
 
 # Folded in where no generator has a place of its own; call indices, which are folded in too, are smaller.
@@ -153,7 +153,7 @@ def make_global_generator():
     """
     random_state = random.getstate()
     try:
-        with unallocated.outside_of_scopes(), tf.device('CPU:0'):
+        with base_layer.outside_of_scopes(), tf.device('CPU:0'):
             seed_generator.global_seed_generator()
     finally:
         random.setstate(random_state)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds
-from lingpipe.stages import batch_statistics, control_flow, graph_pieces, stage_program
+from lingpipe.stages import batch_statistics, control_flow, graph_pieces, stage_program, stage_trace
 
 _NONE, _FEW = object(), 1000
 _PLAIN = (type(None), bool, int, float, str)
@@ -124,7 +124,7 @@ class Stage:
 
     def _setting(self):
         num_replicas = self._num_replicas * collectives.current().count
-        return stage_program.Setting(
+        return stage_trace.Setting(
             self.jit_compile, device_kinds.is_logical_core(self.device), device_kinds.has_static_shapes_only(self.device),
             num_replicas, self._number)
 

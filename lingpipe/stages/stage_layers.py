@@ -69,7 +69,7 @@ class StageLayers:
             in the model).
         seed_generators: every seed generator state of the whole model, in model order; a layer's place in this list
             picks its random numbers, so they do not depend on the stage that the layer is in.
-        keeps_rows: whether gradients of embeddings stay `step_sums.Rows`, as Keras's optimizers get them, and are not added up.
+        keeps_rows: whether gradients of embeddings stay `micro_batches.Rows`, as Keras's optimizers get them, and are not added up.
 
     Attributes:
         layers: list of the Keras layers, each once.

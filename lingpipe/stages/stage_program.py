@@ -1,11 +1,9 @@
 """The functions of one stage for one set of shapes: forward, recompute, and backward in its several forms."""
 
 import functools
-from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe.devices import collectives
 from lingpipe.stages import graph_pieces, loss_growth, losses, stage_trace
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
@@ -23,35 +21,6 @@ def _once_a_flow(method):
         return self._found[key]
 
     return found
-
-
-class Setting(NamedTuple):
-    """How the functions of a stage are made, and which other devices have the stage.
-
-    Attributes:
-        jit_compile: whether XLA compiles each function.
-        is_inlined: whether functions become a part of the program that calls them.
-        is_static: whether the device runs compiled programs only.
-        num_replicas: number of replicas that train together.
-        number: what `collectives.new_stage` returned for the stage.
-    """
-
-    jit_compile: bool
-    is_inlined: bool
-    is_static: bool
-    num_replicas: int
-    number: int
-
-    def replica(self, index, micro_batch):
-        """Returns the `collectives.Replica` that layers work for; None where there is only one.
-
-        Args:
-            index: int64 scalar tensor, the number of the replica.
-            micro_batch: int64 scalar tensor, the number of the micro-batch in it.
-        """
-        if self.num_replicas == 1:
-            return None
-        return collectives.Replica(self.num_replicas, self.number, index, micro_batch, self.jit_compile or self.is_static)
 
 
 class StageProgram:
@@ -76,7 +45,7 @@ class StageProgram:
 
     Args:
         run: `stage_layers.StageLayers`.
-        setting: `Setting`.
+        setting: `stage_trace.Setting`.
         specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its targets,
             () where there is no loss.
         structure: `Structure` of the inputs.
@@ -170,7 +139,7 @@ class StageProgram:
 
         Returns:
             List of the gradients of the inputs of `flow`, the list of the new sums (for weights whose gradients are
-            `step_sums.Rows`, those of this micro-batch), and the call operation.
+            `micro_batches.Rows`, those of this micro-batch), and the call operation.
         """
         return self._whole_backward('backward', known, gradients, sums, flow, self._residuals(flow))
 
@@ -241,7 +210,7 @@ class StageProgram:
         return _list(computed, wanted), [new.get(place, value) for place, value in enumerate(sums)], operation
 
     def keeps_rows(self, position):
-        """Whether the gradient of a weight, one of `Trace.weights`, is `step_sums.Rows`, which are not added up."""
+        """Whether the gradient of a weight, one of `Trace.weights`, is `micro_batches.Rows`, which are not added up."""
         return self.trace.given_sums[position] is None
 
     def first_segment(self, flow):

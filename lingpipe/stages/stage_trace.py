@@ -5,7 +5,36 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.devices import collectives
-from lingpipe.stages import batch_statistics, boundary, step_sums
+from lingpipe.stages import batch_statistics, boundary, micro_batches
+
+
+class Setting(NamedTuple):
+    """How the functions of a stage are made, and which other devices have the stage.
+
+    Attributes:
+        jit_compile: whether XLA compiles each function.
+        is_inlined: whether functions become a part of the program that calls them.
+        is_static: whether the device runs compiled programs only.
+        num_replicas: number of replicas that train together.
+        number: what `collectives.new_stage` returned for the stage.
+    """
+
+    jit_compile: bool
+    is_inlined: bool
+    is_static: bool
+    num_replicas: int
+    number: int
+
+    def replica(self, index, micro_batch):
+        """Returns the `collectives.Replica` that layers work for; None where there is only one.
+
+        Args:
+            index: int64 scalar tensor, the number of the replica.
+            micro_batch: int64 scalar tensor, the number of the micro-batch in it.
+        """
+        if self.num_replicas == 1:
+            return None
+        return collectives.Replica(self.num_replicas, self.number, index, micro_batch, self.jit_compile or self.is_static)
 
 
 class Trace(NamedTuple):
@@ -33,10 +62,10 @@ class Trace(NamedTuple):
             added losses follows where there are any.
         weights: list of the Keras variables that have a gradient.
         given_sums: list of placeholders, one a weight, for the sums of weight gradients over the micro-batches so far; None for
-            a weight whose gradients are `step_sums.Rows`, which are not added up.
+            a weight whose gradients are `micro_batches.Rows`, which are not added up.
         input_gradients: list of the gradients of the differentiable inputs, None where they have none.
         between_gradients: for each entry of `between`, the gradients of its differentiable values.
-        sums: list of `given_sums` plus this micro-batch's weight gradients, or the `step_sums.Rows` of this micro-batch.
+        sums: list of `given_sums` plus this micro-batch's weight gradients, or the `micro_batches.Rows` of this micro-batch.
         segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient that this
             segment alone contributes; empty unless the backward pass is cut at every segment.
     """
@@ -123,10 +152,10 @@ class _Rows:
         return value if self.is_empty is None else tf.where(self.is_empty, otherwise, value)
 
     def gradient(self, gradient, is_dense):
-        """Returns the gradient of a weight as a tensor or as `step_sums.Rows`, 0 where there are no rows."""
+        """Returns the gradient of a weight as a tensor or as `micro_batches.Rows`, 0 where there are no rows."""
         if is_dense:
             return self.unless_empty(tf.convert_to_tensor(gradient), tf.zeros([], gradient.dtype))
-        return step_sums.Rows(self.unless_empty(gradient.values, tf.zeros([], gradient.dtype)), gradient.indices)
+        return micro_batches.Rows(self.unless_empty(gradient.values, tf.zeros([], gradient.dtype)), gradient.indices)
 
     def sums_of_added(self, losses, factors=None):
         """Returns the sum and the weight of losses that layers added: the mean over the mini-batch goes by rows."""
@@ -161,7 +190,7 @@ def _sums(weights, given_sums, versions):
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]
         if parts and given is None:
-            sums[position] = step_sums.join(parts)
+            sums[position] = micro_batches.join_rows(parts)
         elif parts:
             sums[position] = tf.add_n([given, *parts]) if len(parts) > 1 else given + parts[0]
     return sums

@@ -1,13 +1,156 @@
 """Checkpoints that do not depend on partitions: train with two, go on with three, evaluate with one."""
 
+import os
+import re
+
 import tensorflow as tf
+from absl import logging
 
 from lingpipe.optimizers import loss_scaling
-from lingpipe.training import checkpoint_files, errors, variables
+from lingpipe.training import errors, logdir
 
+_INDEX = re.compile(r'ckpt-\d+\.index')
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')  # else each worker of a cluster writes on its own disk
 _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
+
+
+def read_newest(directory, read):
+    """Reads the newest checkpoint that is whole; says which are not, and changes nothing in the folder.
+
+    Whether a file is whole shows when it is read: TensorFlow keeps a checksum of every value.
+
+    Args:
+        directory: folder of checkpoints.
+        read: function of a path that reads a checkpoint or raises `DamagedCheckpointError`.
+
+    Returns:
+        Pair of the path of what was read, None where there are no checkpoints, and the list of the paths of newer ones.
+
+    Raises:
+        TrainingError: when none is whole, or as `read` and `complete` do.
+    """
+    damaged = []
+    for path in complete(directory):
+        try:
+            read(path)
+        except errors.DamagedCheckpointError as error:
+            damaged.append(error)
+            continue
+        for error in damaged:
+            logging.warning('Checkpoint %s cannot be read (%s). The newest that can, %s, is taken; nothing was deleted.',
+                            error.path, error.reason, path)
+        return path, [error.path for error in damaged]
+    if damaged:
+        raise errors.TrainingError(
+            f'None of the {len(damaged)} checkpoints in {directory} can be read; the newest is {damaged[0].path} '
+            f'({damaged[0].reason}). Choose another --logdir; nothing was changed.')
+    return None, []
+
+
+def complete(directory):
+    """Returns the paths of the complete checkpoints of a folder, the newest first.
+
+    A checkpoint whose files somebody has deleted does not count.
+
+    Raises:
+        TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged, or names others.
+    """
+    found = [path for path in _listed(directory) if files_of(path)]
+    present = sorted((name.removesuffix('.index') for name in _names_in(directory) if _INDEX.fullmatch(name)), key=step_of)
+    if present and not found:
+        raise errors.TrainingError(
+            f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To go "
+            f'on from {present[-1]} write model_checkpoint_path: "{present[-1]}" into it, or choose another --logdir; '
+            'nothing was changed.')
+    return list(dict.fromkeys(reversed(found)))
+
+
+def _listed(directory):
+    try:
+        state = tf.train.get_checkpoint_state(str(directory))
+    except ValueError:
+        return []
+    listed = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
+    for path in listed:
+        if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):  # training would delete it as too old
+            raise errors.TrainingError(
+                f"The file 'checkpoint' in {directory} names {path}, which lies elsewhere: LingPipe never writes that. Delete the "
+                'line, or choose another --logdir; nothing was changed.')
+    return listed
+
+
+def leave_out(directory, paths):
+    """Takes checkpoints, but never the only ones, out of the list of the complete ones; their files stay.
+
+    Args:
+        directory: folder of checkpoints.
+        paths: list of paths.
+    """
+    state = tf.train.get_checkpoint_state(str(directory)) if paths else None
+    if state is None:
+        return
+    times = state.all_model_checkpoint_timestamps or [state.last_preserved_timestamp] * len(state.all_model_checkpoint_paths)
+    kept = {path: time for path, time in zip(state.all_model_checkpoint_paths, times) if path not in paths}
+    if kept:
+        state.model_checkpoint_path = os.path.basename(list(kept)[-1])
+        state.all_model_checkpoint_paths[:] = map(os.path.basename, kept)
+        state.all_model_checkpoint_timestamps[:] = kept.values()
+        logdir.replace_text(tf.io.gfile.join(str(directory), 'checkpoint'), str(state))
+
+
+def files_of(path):
+    """Returns the names of the files of a checkpoint, some of which may be missing."""
+    folder, name = os.path.split(str(path))
+    return [file for file in _names_in(folder or '.') if file.startswith(f'{name}.')]
+
+
+def _names_in(folder):
+    try:
+        return tf.io.gfile.listdir(str(folder))
+    except tf.errors.NotFoundError:
+        return []
+
+
+def step_of(path):
+    """Returns the step in a checkpoint's name."""
+    return int(str(path).rsplit('-', 1)[1])
+
+
+def model_variables(body):
+    """Lists the weights and moving statistics of a built pipeline.
+
+    Args:
+        body: a built `GPipeLayer`.
+
+    Returns:
+        Dictionary from '<layer>/<position in the layer>_<variable>' to Keras variable, in model order; what layers share goes
+        by the first of them.
+    """
+    named = {}
+    for layer in body.stack:
+        for position, variable in enumerate(layer.weights):
+            named.setdefault(id(variable), (f'{layer.name}/{position:03d}_{variable.name}', variable))
+    return dict(named.values())
+
+
+def nested(named):
+    """Turns names with slashes into nested dictionaries, the form that TensorFlow's checkpoints track.
+
+    Args:
+        named: dictionary from name to Keras variable or `tf.Variable`.
+
+    Returns:
+        Nested dictionary of `tf.Variable`.
+    """
+    tree = {}
+    for name, variable in named.items():
+        *folders, leaf = name.split('/')
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[leaf] = variable if isinstance(variable, tf.Variable) else variable.value
+    return tree
 
 
 class Checkpointer:
@@ -23,11 +166,11 @@ class Checkpointer:
         max_to_keep: number of newest checkpoints to keep.
 
     Raises:
-        TrainingError: as `checkpoint_files.complete`.
+        TrainingError: as `checkpoints.complete`.
     """
 
     def __init__(self, directory, program, max_to_keep=5):
-        checkpoint_files.complete(directory)  # to CheckpointManager a damaged list is an empty one
+        complete(directory)  # to CheckpointManager a damaged list is an empty one
         self._directory = str(directory)
         self._program = program
         self._max_to_keep = max_to_keep
@@ -41,7 +184,7 @@ class Checkpointer:
         return next(iter(self._whole()), None)
 
     def _whole(self):
-        return [path for path in checkpoint_files.complete(self._directory) if path not in self._damaged]
+        return [path for path in complete(self._directory) if path not in self._damaged]
 
     def save(self):
         """Writes a checkpoint of the current step; one that exists already is left alone.
@@ -54,7 +197,7 @@ class Checkpointer:
         """
         step = int(self._program.global_step)
         newest = self.latest()
-        if newest and checkpoint_files.step_of(newest) == step:
+        if newest and step_of(newest) == step:
             return newest
         try:
             path = self._kept_manager().save(checkpoint_number=step, options=_ON_THIS_MACHINE)
@@ -72,7 +215,7 @@ class Checkpointer:
     def _kept_manager(self):
         """What is damaged leaves the list with the first checkpoint that follows: it neither counts as kept, nor is deleted."""
         if self._manager is None:
-            checkpoint_files.leave_out(self._directory, self._damaged)
+            leave_out(self._directory, self._damaged)
             self._manager = tf.train.CheckpointManager(self._checkpoint, self._directory, self._max_to_keep, checkpoint_name='ckpt')
         return self._manager
 
@@ -85,7 +228,7 @@ class Checkpointer:
         Raises:
             TrainingError: when none is whole, or the newest whole one is of another model.
         """
-        newest, self._damaged = checkpoint_files.read_newest(self._directory, self.restore)
+        newest, self._damaged = read_newest(self._directory, self.restore)
         return newest
 
     def restore(self, path):
@@ -110,7 +253,7 @@ class WeightReader:
     """
 
     def __init__(self, body):
-        self._named = variables.model_variables(body)
+        self._named = model_variables(body)
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def restore_chosen(self, path, directory):
@@ -128,7 +271,7 @@ class WeightReader:
         """
         if path is not None:
             return self.restore(path)
-        if checkpoint_files.read_newest(directory, self.restore)[0] is None:
+        if read_newest(directory, self.restore)[0] is None:
             raise errors.TrainingError(
                 f'There is no checkpoint in {directory}. Train first, give --checkpoint=PATH, or check --logdir.')
         return int(self._step)
@@ -148,7 +291,7 @@ class WeightReader:
         """
         path = str(path).removesuffix('.index')
         averaged = any(name.startswith('moving_average/') for name in stored_shapes(path))
-        state = {'moving_average' if averaged else 'model': variables.nested(self._named), 'global_step': self._step}
+        state = {'moving_average' if averaged else 'model': nested(self._named), 'global_step': self._step}
         _check_matches(path, state, partial=True)
         _read(tf.train.Checkpoint(**state), path)
         return int(self._step)
@@ -166,7 +309,7 @@ def read_variables(path, pairs):
     """
     while pairs:
         state = dict(reversed(pairs))  # one variable for each name; others of the same name come next
-        _read(tf.train.Checkpoint(**variables.nested(state)), path)
+        _read(tf.train.Checkpoint(**nested(state)), path)
         pairs = [(name, variable) for name, variable in pairs if state[name] is not variable]
 
 
@@ -187,10 +330,10 @@ def stored_shapes(path):
 
 def _nested_state(program):
     state = {
-        'global_step': program.global_step, 'model': variables.nested(program.named_variables),
-        'optimizer': variables.nested(_optimizer_variables(program.optimizer))}
+        'global_step': program.global_step, 'model': nested(program.named_variables),
+        'optimizer': nested(_optimizer_variables(program.optimizer))}
     if program.average:
-        state['moving_average'] = variables.nested(program.average.averages)
+        state['moving_average'] = nested(program.average.averages)
     return state
 
 
@@ -236,7 +379,7 @@ def _read(checkpoint, path):
 
 
 def _damaged(path, error):
-    if not checkpoint_files.files_of(path):
+    if not files_of(path):
         return errors.TrainingError(
             f'There is no checkpoint {path}. Give the path of one as training prints it, such as '
             'logs/my_run/train/ckpt-100.')

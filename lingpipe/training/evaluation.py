@@ -3,8 +3,8 @@
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.devices import device_kinds, variable_values
-from lingpipe.training import checkpoint_files, checkpoints, errors, experiment, progress
+from lingpipe.devices import device_kinds, variable_placement
+from lingpipe.training import checkpoints, errors, experiment, progress
 from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
 
@@ -18,7 +18,7 @@ class Evaluator:
         placement: the `Placement` that the body is on; None: the devices of this process.
     """
 
-    def __init__(self, task, read=variable_values.read_variable, placement=None):
+    def __init__(self, task, read=variable_placement.read_variable, placement=None):
         self._task = task
         self._read = read
         self._placement = placement or Placement()
@@ -121,5 +121,5 @@ class CheckpointEvaluation:
             except errors.DamagedCheckpointError as error:
                 logging.warning('Checkpoint %s cannot be read (%s). The next one is awaited.', error.path, error.reason)
                 continue
-            if checkpoint_files.step_of(path) >= self._params.train.max_steps:
+            if checkpoints.step_of(path) >= self._params.train.max_steps:
                 return

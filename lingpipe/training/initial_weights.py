@@ -12,7 +12,7 @@ import re
 from absl import logging
 
 from lingpipe import spelling
-from lingpipe.training import checkpoints, errors, variables
+from lingpipe.training import checkpoints, errors
 
 _FIELD = 'train.init_from_checkpoint_rules'
 _MODEL = 'model/'
@@ -70,7 +70,7 @@ def load(train, body):
         TrainingError: a checkpoint is missing, damaged, or has not what a rule wants of it.
         ValueError: an expression matches no variable of the model.
     """
-    named = variables.model_variables(body)
+    named = checkpoints.model_variables(body)
     if train.init_from_checkpoint:
         sources = {train.init_from_checkpoint: _equal_names(train.init_from_checkpoint, named)}
     else:

@@ -5,8 +5,8 @@ import os
 
 import tensorflow as tf
 
-from lingpipe.planner import accelerators, picture, resolution, search
-from lingpipe.training import experiment, optimization, plan_report
+from lingpipe.planner import accelerators, picture, resolution
+from lingpipe.training import experiment, inspection, optimization
 
 _DEFAULT_SLOTS = 2
 
@@ -25,12 +25,12 @@ class Planned:
         self.plan, self.params, self.device_name, self.alternative = plan, params, device_name, alternative
 
     def __str__(self):
-        return plan_report.describe(self.plan, self.device_name, self.alternative)
+        return inspection.describe_plan(self.plan, self.device_name, self.alternative)
 
     @property
     def sentence(self):
         """Whether it fits, and what would."""
-        return plan_report.sentence(self.plan, self.device_name, self.alternative)
+        return inspection.sentence(self.plan, self.device_name, self.alternative)
 
     def png(self):
         """Returns the picture of the devices' memory, as the bytes of a PNG file."""
@@ -72,7 +72,7 @@ def plan(params, accelerator=None, device_memory=None, num_devices=None, input_s
     if body.num_replicas == 'auto':
         body = _with_replicas(find, body, num_devices)
     setting, chosen = find(body, most_partitions=num_devices and num_devices // body.num_replicas)
-    alternative = None if chosen.fits else search.fewest_devices(setting, body, 1024)
+    alternative = None if chosen.fits else resolution.fewest_devices(setting, body, 1024)
     name = accelerator or (f'{picture.to_text(setting.memory_limit)} device' if setting.memory_limit else 'device')
     return Planned(chosen, _with_body(params, body, chosen), name, alternative)
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.devices import variable_values
+from lingpipe.devices import variable_placement
 from lingpipe.optimizers import device_functions, loss_scaling
-from lingpipe.training import optimization, variables
+from lingpipe.training import checkpoints, optimization
 
 NON_FINITE = 'The loss or a gradient is not finite.'
 
@@ -58,7 +58,7 @@ class TrainProgram:
     def __init__(self, task, train_params):
         self._task = task
         self._params = train_params
-        self.named_variables = variables.model_variables(task.body)
+        self.named_variables = checkpoints.model_variables(task.body)
         self._trainable = task.body.trainable_variables
         _add_l2_regularizers(self._trainable, train_params.l2_regularizer_weight)
         self.optimizer = self._make_optimizer()
@@ -78,7 +78,7 @@ class TrainProgram:
     @property
     def read(self):
         """Function that gives the value of a Keras variable to evaluate with: its moving average, where there is one."""
-        return self.average.read if self.average else variable_values.read_variable
+        return self.average.read if self.average else variable_placement.read_variable
 
     @property
     def learning_rate(self):
@@ -201,7 +201,7 @@ class TrainProgram:
             self.global_step.assign_add(1)
 
     def _update(self, out, norm, step):
-        variable_values.assign(out.state_updates)  # before weights that layers assign themselves get their update
+        variable_placement.assign(out.state_updates)  # before weights that layers assign themselves get their update
         self._apply(self._clip(out.gradients, norm), step)
         if self.average:
             self.average.update(step)

@@ -9,7 +9,6 @@ import tensorflow as tf
 from lingpipe.cluster import watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.training import (
-    checkpoint_files,
     checkpoints,
     errors,
     evaluation,
@@ -69,7 +68,7 @@ class Trainer:
         """A new training begins with the weights that it is given before an optimizer or an average makes copies of them."""
         with placement.creating():
             task = experiment.build_task(self._params, self._input.input_spec, placement.devices, self._logdir.path)
-        if initial_weights.are_given(self._params.train) and not checkpoint_files.complete(self._logdir.train):
+        if initial_weights.are_given(self._params.train) and not checkpoints.complete(self._logdir.train):
             initial_weights.load(self._params.train, task.body)
         return task
 

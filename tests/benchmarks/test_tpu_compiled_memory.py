@@ -6,7 +6,7 @@ import pytest
 
 from lingpipe import schedules
 from lingpipe.planner import plans
-from lingpipe.tools.tpu_compile import compiled_stages, plan_compilation, tpu_compiler
+from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
 
 MIB = 2**20
 
@@ -29,7 +29,7 @@ def row(benchmark, monkeypatch, compile_plan):
 
 def test_the_fullest_device_is_shown_and_equal_programs_count_once(benchmark, monkeypatch):
     program = tpu_compiler.CompiledProgram(*[0] * 6, seconds=20.0, hlo='')
-    devices = [compiled_stages.CompiledDevice(
+    devices = [plan_compilation.CompiledDevice(
         *(size * MIB for size in (1, 2, 3, 4, 5, temporaries, 100)), '1F3 forward', False, [('0F0 forward', program)])
         for temporaries in (6, 7)]
     cells, reason = row(benchmark, monkeypatch, lambda *unused: devices)

@@ -3,7 +3,7 @@ import logging
 import pytest
 import tensorflow as tf
 
-from lingpipe.devices import local_devices
+from lingpipe.devices import device_kinds
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def test_virtual_devices_work_on_one_thread_each():
 def test_virtual_devices_that_come_too_late_change_nothing_and_say_so(caplog):
     tf.zeros([])
     with caplog.at_level(logging.WARNING, 'absl'):
-        local_devices.use_virtual_devices(3)
+        device_kinds.use_virtual_devices(3)
     assert len(tf.config.list_logical_devices('CPU')) == 8
     assert r'use_virtual_devices(3) came too late' in caplog.text and 'keeps its 8' in caplog.text
 
 
 def test_each_stage_gets_a_device_of_its_own(caplog):
-    assert local_devices.stage_devices(3) == ['/device:CPU:0', '/device:CPU:1', '/device:CPU:2']
+    assert device_kinds.stage_devices(3) == ['/device:CPU:0', '/device:CPU:1', '/device:CPU:2']
     assert not caplog.records
 
 
@@ -46,23 +46,23 @@ def test_each_stage_gets_a_device_of_its_own(caplog):
     ({'CPU': 4, 'GPU': 2}, 'CPU', ['CPU:0', 'CPU:1'])])
 def test_accelerators_come_before_the_cpu_unless_a_kind_is_asked_for(machine, counts, kind, expected):
     machine(**counts)
-    assert local_devices.stage_devices(2, kind) == [f'/device:{name}' for name in expected]
+    assert device_kinds.stage_devices(2, kind) == [f'/device:{name}' for name in expected]
 
 
 def test_stages_share_too_few_devices_with_a_warning(machine, caplog):
     machine(CPU=2)
     with caplog.at_level(logging.WARNING, 'absl'):
-        assert local_devices.stage_devices(5) == [f'/device:CPU:{index}' for index in (0, 1, 0, 1, 0)]
+        assert device_kinds.stage_devices(5) == [f'/device:CPU:{index}' for index in (0, 1, 0, 1, 0)]
     assert '5 stages, but only 2 devices' in caplog.text and 'Call lingpipe.use_virtual_devices(5) at' in caplog.text
 
 
 def test_too_few_devices_of_workers_ask_for_more_workers(machine, caplog):
     machine(CPU=2)
     with caplog.at_level(logging.WARNING, 'absl'):
-        local_devices.stage_devices(5, process='/device')
+        device_kinds.stage_devices(5, process='/device')
     assert 'Add workers, or use fewer partitions.' in caplog.text
 
 
 def test_a_kind_that_the_machine_lacks_is_refused():
     with pytest.raises(ValueError, match=r"kind 'TPU' was found.*Choose one of \['CPU'\]"):
-        local_devices.stage_devices(2, kind='TPU')
+        device_kinds.stage_devices(2, kind='TPU')

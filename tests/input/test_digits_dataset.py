@@ -6,13 +6,13 @@ import pytest
 import tensorflow_datasets as tfds
 from sklearn import datasets
 
-from lingpipe.input import digits_dataset, tfds_images
+from lingpipe.input import digits_dataset, tfds_builders
 
 
 @pytest.fixture(scope='module')
 def prepared(tmp_path_factory):
     data_dir = tmp_path_factory.mktemp('data')
-    tfds_images.TfdsImages('digits', 'train', data_dir)
+    tfds_builders.TfdsImages('digits', 'train', data_dir)
     return tfds.builder('digits', data_dir=data_dir)
 
 
@@ -54,7 +54,7 @@ def test_preparing_opens_no_connection(tmp_path, monkeypatch):
 
     monkeypatch.setattr(socket.socket, 'connect', refuse)
     monkeypatch.setattr(socket, 'getaddrinfo', refuse)
-    assert tfds_images.TfdsImages('digits', 'test', tmp_path).num_examples > 0
+    assert tfds_builders.TfdsImages('digits', 'test', tmp_path).num_examples > 0
 
 
 def test_two_processes_that_prepare_at_once_do_not_disturb_each_other(tmp_path, monkeypatch):
@@ -66,12 +66,12 @@ def test_two_processes_that_prepare_at_once_do_not_disturb_each_other(tmp_path, 
         directories.append(self.data_dir)
         if len(directories) == 1:
             random.seed(0)
-            tfds_images.TfdsImages('digits', 'train', tmp_path)
+            tfds_builders.TfdsImages('digits', 'train', tmp_path)
         return generate(self, *args)
 
     monkeypatch.setattr(digits_dataset.Digits, '_generate_examples', generate_after_another_process)
     random.seed(0)
-    images = tfds_images.TfdsImages('digits', 'train', tmp_path)
+    images = tfds_builders.TfdsImages('digits', 'train', tmp_path)
     assert len(set(directories)) == 2
     assert len(list(images.encoded_examples())) == images.num_examples == 1437
     assert [path.name for path in (tmp_path / 'digits').iterdir()] == ['2.0.0']
@@ -81,5 +81,5 @@ def test_preparing_leaves_the_random_state_of_the_program_alone(tmp_path):
     random.seed(3)
     expected = random.random()
     random.seed(3)
-    tfds_images.TfdsImages('digits', 'train', tmp_path)
+    tfds_builders.TfdsImages('digits', 'train', tmp_path)
     assert random.random() == expected

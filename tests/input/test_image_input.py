@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingpipe.input import image_augmentation, image_input, tfds_images
+from lingpipe.input import image_augmentation, image_input, tfds_builders
 
 NUM_DIGITS = 1437
 
@@ -287,7 +287,7 @@ def test_data_that_cannot_be_prepared_are_asked_for_in_words(tmp_path, monkeypat
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, 'download_and_prepare', no_network)
     with pytest.raises(RuntimeError) as error:
-        tfds_images.TfdsImages('cifar10', 'train', tmp_path)
+        tfds_builders.TfdsImages('cifar10', 'train', tmp_path)
     for word in ('cifar10', str(tmp_path), 'Network is unreachable', 'data_dir', 'TFDS_DATA_DIR', 'tfds build'):
         assert word in str(error.value)
 
@@ -295,7 +295,7 @@ def test_data_that_cannot_be_prepared_are_asked_for_in_words(tmp_path, monkeypat
 def test_datasets_without_classes_are_refused(tmp_path):
     write_metadata('coco', tmp_path, num_examples=1)
     with pytest.raises(ValueError, match="'coco' is no image classification, which needs 'image'.*; as features there are: "):
-        tfds_images.TfdsImages('coco', 'train', tmp_path)
+        tfds_builders.TfdsImages('coco', 'train', tmp_path)
 
 
 def test_targets_are_described_without_preparing_them(data_dir):

@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import layers
 
 from lingpipe.keras_graph import keras_model
-from lingpipe.partition import partition_table
+from lingpipe.partition import balancing
 
 
 def run_stages(graph, ends, inputs, training):
@@ -269,8 +269,8 @@ def test_a_keras_application_is_cut_into_even_stages():
     analyses = graph.analyses()
     assert sum(analysis.num_parameters for analysis in analyses) == sum(
         variable.shape.num_elements() for variable in model.trainable_variables)
-    ends = partition_table.partition_ends(analyses, 4, 'flops')
-    flops = [part.flops for part in partition_table.describe_partitions(analyses, ends, ['CPU:0'] * 4)]
+    ends = balancing.partition_ends(analyses, 4, 'flops')
+    flops = [part.flops for part in balancing.describe_partitions(analyses, ends, ['CPU:0'] * 4)]
     assert max(flops) < 1.3 * sum(flops) / 4
 
 

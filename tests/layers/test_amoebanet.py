@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.layers import amoebanet, base_layer, unallocated
+from lingpipe.layers import amoebanet, base_layer
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def _text_of_kind(params):
 
 
 def describe_layer(params, shape):
-    with unallocated.unallocated_variables():
+    with base_layer.unallocated_variables():
         layer = params.Instantiate()
         (output_shape,) = build([layer], shape)
     return count([layer]), output_shape

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.layers import base_layer, drop_path
+from lingpipe.layers import amoebanet_operations, base_layer
 
 
 @pytest.fixture(autouse=True)
@@ -12,7 +12,7 @@ def fixed_seed():
 
 
 def make_drop_path(**fields):
-    layer = drop_path.DropPath.Params().Set(name='drop_path', **fields).Instantiate()
+    layer = amoebanet_operations.DropPath.Params().Set(name='drop_path', **fields).Instantiate()
     layer.build((None, 2, 2, 3))
     return layer
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import GPipeLayer, optimizers
-from lingpipe.layers import resnet, unallocated
+from lingpipe.layers import base_layer, resnet
 from lingpipe.partition import layer_analysis
 
 
@@ -26,7 +26,7 @@ def make(shape=(None, 32, 32, 3), **fields):
 
 
 def make_unallocated(shape=(None, 224, 224, 3), **fields):
-    with unallocated.unallocated_variables():
+    with base_layer.unallocated_variables():
         return make(shape, **fields)
 
 

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.layers import unallocated
+from lingpipe.layers import base_layer
 
 
 def test_giant_layers_are_described_without_memory():
-    with unallocated.unallocated_variables():
+    with base_layer.unallocated_variables():
         layer = keras.layers.Dense(10**7)
         layer.build((None, 10**7))
     assert layer.count_params() == 10**14 + 10**7
@@ -23,7 +23,7 @@ def test_layers_built_afterwards_are_allocated_as_ever():
         return layer.get_weights()
 
     expected = build()
-    with unallocated.unallocated_variables():
+    with base_layer.unallocated_variables():
         keras.layers.Dense(10**7).build((None, 10**7))
     np.testing.assert_array_equal(build()[0], expected[0])
     with keras.StatelessScope():
@@ -35,14 +35,14 @@ def test_random_numbers_continue_as_if_nothing_had_been_built():
     expected = [random.random() for _ in range(2)]
     random.seed(1)
     numbers = [random.random()]
-    with unallocated.unallocated_variables():
+    with base_layer.unallocated_variables():
         keras.layers.Dense(3).build((None, 2))
         keras.layers.Dropout(0.5)
     assert [*numbers, random.random()] == expected
 
 
 def test_variables_inside_can_stand_in_a_traced_function():
-    with unallocated.unallocated_variables():
+    with base_layer.unallocated_variables():
         layer = keras.layers.Dense(3, use_bias=False)
         layer.build((None, 2))
 

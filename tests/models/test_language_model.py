@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lingpipe import layers
 from lingpipe.input import tokenization
-from lingpipe.models import language_model, n_gram
+from lingpipe.models import language_model
 
 RNG = np.random.default_rng(0)
 LABELS = tf.constant(RNG.integers(0, 5, (3, 4)), tf.int32)
@@ -73,5 +73,5 @@ def test_an_n_gram_model_of_the_training_text_is_the_baseline():
     assert make_task().baselines(training, test) == {}
     (name, bits), = make_task(n_gram_order=3).baselines(training, test).items()
     assert name == '3-gram model bits_per_byte'
-    expected = n_gram.NGramModel(training.tokens, 3, 256).bits(np.array([0, 65, 66, 67, 0]))[1:].mean()
+    expected = language_model.NGramModel(training.tokens, 3, 256).bits(np.array([0, 65, 66, 67, 0]))[1:].mean()
     assert bits == pytest.approx(expected) and bits < 1

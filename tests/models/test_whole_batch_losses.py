@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras.src.trainers import compile_utils
 
 import lingpipe
-from lingpipe.models import loss_additivity
+from lingpipe.models import compiled_loss
 
 layers, ops = keras.layers, keras.ops
 RANDOM = np.random.default_rng(0)
@@ -211,16 +211,16 @@ def found_kind(loss):
     symbol = keras.KerasTensor([None, 3])
     record = compile_utils.CompileLoss(loss)
     record.build(symbol, symbol)
-    return loss_additivity.kinds_of(record, symbol, symbol, None, [])
+    return compiled_loss.kinds_of(record, symbol, symbol, None, [])
 
 
 @pytest.mark.parametrize('loss, kind', [
     (mse(), 'MEAN'), (mse(reduction='sum'), 'SUM'), (scalar, 'MEAN'), (total, 'SUM'), (Rows(), 'MEAN'), (Rows(reduction='sum'), 'SUM')])
 def test_the_kind_of_a_loss_is_found(loss, kind):
-    assert found_kind(loss) == [loss_additivity.Kind[kind]]
+    assert found_kind(loss) == [compiled_loss.Kind[kind]]
 
 
 @pytest.mark.parametrize('loss', [mixed, 'dice', 'tversky', 'circle', mse(reduction=None), lambda y_true, outputs: 1 / 0])
 def test_losses_that_do_not_add_up_are_known(loss):
-    with pytest.raises(loss_additivity.NotAdditive):
+    with pytest.raises(compiled_loss.NotAdditive):
         found_kind(loss)

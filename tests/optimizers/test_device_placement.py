@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-from lingpipe.optimizers import device_placement, optimizer_variables
+from lingpipe.optimizers import device_placement, optimizer_parts
 
 o = keras.optimizers
 DEVICES = {'kernel': 'CPU:1', 'bias': 'CPU:3', 'table': 'CPU:3', 'unused': 'CPU:1'}
@@ -132,8 +132,8 @@ def test_placing_changes_no_result_but_only_where_it_is_computed(kind):
 
     for value, expected in zip(values_of(optimizer, variables), values_of(stock, plain), strict=True):
         np.testing.assert_allclose(value, expected, rtol=2e-5, atol=1e-6)
-    for part in optimizer_variables.parts_of(optimizer):
-        pairs = optimizer_variables._slots(part)
+    for part in optimizer_parts.parts_of(optimizer):
+        pairs = optimizer_parts._slots(part)
         assert all(slot.value.device == weight.value.device for slot, weight in pairs)
         assert {id(slot) for slot, _ in pairs} >= {id(slot) for slot in part.variables if len(slot.shape)}
     if kind not in ('of_the_user', 'clips_its_way'):  # what is not done weight by weight runs anywhere

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers import amoebanet, keras_params
-from lingpipe.partition import layer_analysis, partition_table
+from lingpipe.partition import balancing, layer_analysis
 
 layers = keras.layers
 
@@ -127,7 +127,7 @@ def test_analysis_knows_parameters_state_and_shapes_without_allocating(amoebanet
 @pytest.mark.parametrize('partition_by, attribute', [
     ('flops', lambda unit: unit.flops.total), ('params', lambda unit: unit.num_parameters)])
 def test_partitions_balance_what_partition_by_names(amoebanet_analyses, partition_by, attribute):
-    ends = partition_table.partition_ends(amoebanet_analyses, 4, partition_by)
+    ends = balancing.partition_ends(amoebanet_analyses, 4, partition_by)
     costs = [attribute(unit) for unit in amoebanet_analyses]
 
     def largest(ends):
@@ -139,7 +139,7 @@ def test_partitions_balance_what_partition_by_names(amoebanet_analyses, partitio
 
 
 def test_the_table_of_partitions_adds_up(amoebanet_analyses):
-    table = partition_table.describe_partitions(amoebanet_analyses, [3, 10, 24], ['a', 'b', 'c'])
+    table = balancing.describe_partitions(amoebanet_analyses, [3, 10, 24], ['a', 'b', 'c'])
     assert [part.device for part in table] == ['a', 'b', 'c']
     assert table[0].layer_names == ['stem', 'stem_cell_0', 'stem_cell_1']
     assert sum(part.num_parameters for part in table) == 121_915_113

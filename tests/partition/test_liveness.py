@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from lingpipe.partition import liveness
+from lingpipe.partition import layer_memory
 
 SIZE = 4 * 10
 
@@ -10,7 +10,7 @@ def fullest(function, *shapes):
     graph = tf.function(function, autograph=False).get_concrete_function(*map(tf.TensorSpec, shapes)).graph
     inputs = {tensor.op for tensor in graph.inputs}
     results = [tensor.op.inputs[0] for tensor in graph.outputs]
-    return liveness.fullest_moment(
+    return layer_memory.fullest_moment(
         [operation for operation in graph.get_operations() if operation not in inputs], results)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.layers import amoebanet, drop_path
+from lingpipe.layers import amoebanet, amoebanet_operations
 from lingpipe.layers.keras_params import KerasParams
 from tests.plain_stack import make_pipe
 
@@ -87,7 +87,7 @@ def test_backward_uses_the_masks_of_forward(recompute):
 def stack_with_drop_out():
     return [
         KerasParams(layers.Dense, units=16, activation='tanh'), drop_out(0.3), KerasParams(layers.BatchNormalization),
-        drop_path.DropPath.Params().Set(final_keep_prob=0.6), KerasParams(layers.GaussianNoise, stddev=0.5),
+        amoebanet_operations.DropPath.Params().Set(final_keep_prob=0.6), KerasParams(layers.GaussianNoise, stddev=0.5),
         KerasParams(layers.Dense, units=8), drop_out(0.5), KerasParams(layers.Dense, units=4)]
 
 
@@ -116,7 +116,7 @@ def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batch
 
 def test_layers_with_a_schedule_see_the_step():
     pipe = make_pipe(
-        [drop_path.DropPath.Params().Set(final_keep_prob=0.5, num_training_steps=100)], num_partitions=1, num_micro_batches=2)
+        [amoebanet_operations.DropPath.Params().Set(final_keep_prob=0.5, num_training_steps=100)], num_partitions=1, num_micro_batches=2)
     x = np.ones((400, 2), np.float32)
     kept = [masks(pipe, step, x)[..., 0].mean() for step in (0, 50, 100, 1000)]
     assert kept[0] == 1.0

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.coordinator import values
 
-from lingpipe.placements import parameter_servers
+from lingpipe.placements import server_program
 
 
 class Coordinator:
@@ -34,7 +34,7 @@ class LostOnItsWay(values.RemoteValueImpl):
 
 
 def answer_of(value):
-    calls = parameter_servers.RemoteCalls(Coordinator(), lambda: value, limit=1)
+    calls = server_program.RemoteCalls(Coordinator(), lambda: value, limit=1)
     calls.call(())
     return calls.next_answer(seconds=60)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.planner import accelerators, resolution, search
+from lingpipe.planner import accelerators, resolution
 from tests.planner import stacks
 
 AUTO = {'num_partitions': 'auto', 'num_micro_batches': 'auto', 'recompute': 'auto'}
@@ -20,7 +20,7 @@ def test_without_a_memory_limit_a_plan_recomputes_nothing():
 
 def test_the_fastest_of_all_plans_that_fit_is_taken():
     setting, p = stacks.setting(accelerator=IDEAL, memory_limit=3 * 10**5), stacks.body(**AUTO)
-    candidates = list(search.all_plans(setting, p, search.choices(p, 8, stacks.BATCH, 4)))
+    candidates = list(resolution.all_plans(setting, p, resolution.choices(p, 8, stacks.BATCH, 4)))
     assert 0 < sum(plan.fits for plan in candidates) < len(candidates)
     best = resolution.find_plan(setting, p, 4)
     assert best.fits and best.step_time <= 1.01 * min(plan.step_time for plan in candidates if plan.fits)

@@ -15,7 +15,7 @@ from lingpipe.layers import transformer
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
 from lingpipe.stages import losses
-from lingpipe.tools.tpu_compile import tpu_compiler, tpu_hlo
+from lingpipe.tools.tpu_compile import tpu_compiler
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
@@ -45,7 +45,7 @@ def make_step(pipe, is_partitioned):
 
 def lower(pipe):
     _, step = make_step(pipe, is_partitioned=True)
-    return tpu_hlo.lower(step, step.state_specs(), SPEC, (SPEC,))
+    return tpu_compiler.lower(step, step.state_specs(), SPEC, (SPEC,))
 
 
 def hand_on_activations_only(collectives):
@@ -68,7 +68,7 @@ def test_four_devices_compute_what_one_does(tmp_path, assert_close):
     subprocess.run([sys.executable, '-m', 'tests.planner.run_partitioned', *paths, str(NUM_STAGES)], check=True, cwd=root)
     with np.load(paths[2]) as results:
         assert_close([results[f'arr_{index}'] for index in range(len(results))], tf.nest.flatten(expected))
-    assert hand_on_activations_only(tpu_hlo.collectives(paths[3].read_text(encoding='utf-8')))
+    assert hand_on_activations_only(tpu_compiler.collectives(paths[3].read_text(encoding='utf-8')))
 
 
 def test_cores_of_a_tpu_hold_their_own_stage_and_hand_on_activations_only():

@@ -15,8 +15,8 @@ from absl import logging
 from training import tiny_digits
 
 from lingpipe.cluster import cluster_config, server
-from lingpipe.devices import local_devices
-from lingpipe.placements import parameter_servers, server_training
+from lingpipe.devices import device_kinds
+from lingpipe.placements import parameter_servers
 from lingpipe.training import errors, placement, trainer
 from params import linear_regression
 
@@ -32,7 +32,7 @@ def train(experiment, logdir, servers, **overrides):
         try:
             if servers:
                 servers.devices = devices
-                server_training.train(params, {'Test': experiment.Test()}, logdir, servers)
+                parameter_servers.train(params, {'Test': experiment.Test()}, logdir, servers)
             else:
                 trainer.Trainer(params, {'Test': experiment.Test()}, logdir, placement.Placement(devices)).run()
         except errors.TrainingError as error:
@@ -90,7 +90,7 @@ def main():
     config = cluster_config.read()
     if not config.is_chief:
         return server.serve(config, num_cpu_devices=2)
-    local_devices.use_virtual_devices(2)
+    device_kinds.use_virtual_devices(2)
     servers = parameter_servers.ParameterServers(config, timeout_seconds=60)
     logging.set_verbosity(logging.FATAL)
     folder, trial = sys.argv[1:]

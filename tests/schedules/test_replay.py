@@ -3,7 +3,7 @@ import pytest
 from lingpipe import schedules
 from lingpipe.schedules import simulation
 from lingpipe.schedules.actions import Action
-from lingpipe.schedules.step_times import RECOMPUTE
+from lingpipe.schedules.timeline import RECOMPUTE
 
 
 def durations_of(schedule, forward, backward):

@@ -3,7 +3,7 @@
 import pytest
 
 from lingpipe import schedules
-from lingpipe.schedules.step_times import StepTimes
+from lingpipe.schedules.timeline import StepTimes
 
 # Device 0 works 1 + 2 seconds of 8, device 1 works 1 + 3; the update that follows is no part of the pipeline's phase.
 _STEP = StepTimes(

@@ -5,7 +5,7 @@ import re
 import pytest
 import tensorflow as tf
 
-from lingpipe.spmd import spmd_variables
+from lingpipe.spmd import spmd_step
 from tests import virtual_tpu
 
 # A program for two replicas of two cores as the pass between the two below leaves it, which no CPU build of TensorFlow has.
@@ -38,7 +38,7 @@ def passes(program, *names):
 def program():
     """A program that doubles a variable of which two replicas of two cores have a row each, as MLIR."""
     cores = virtual_tpu.make_spmd_cores(2, (2, 2, 1, 1))
-    variable = spmd_variables.SlicedVariable(cores, [tf.zeros([1, 3]), tf.ones([1, 3])], 0)
+    variable = spmd_step.SlicedVariable(cores, [tf.zeros([1, 3]), tf.ones([1, 3])], 0)
 
     @tf.function(autograph=False)
     def double():

@@ -16,7 +16,7 @@ from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step
 from lingpipe.stages import losses
-from lingpipe.tools.tpu_compile import tpu_hlo
+from lingpipe.tools.tpu_compile import tpu_compiler
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
@@ -86,7 +86,7 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
         outer=[variable.numpy() for variable in pipeline.outer_variables])
     x, y = np.random.default_rng(0).normal(size=(2, BATCH_SIZE, UNITS)).astype(np.float32)
     rows = [each.reshape(NUM_REPLICAS, -1, UNITS) for each in (x, y)]
-    program = tpu_hlo.lower(on_all_cores(step), specs, SPEC, (SPEC,))
+    program = tpu_compiler.lower(on_all_cores(step), specs, SPEC, (SPEC,))
     results = run(program, [*(np.stack([each] * NUM_REPLICAS) for each in tf.nest.flatten(state)), *rows], tmp_path)
     for result in results:
         np.testing.assert_array_equal(result[0], result[1])
@@ -105,7 +105,7 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
 def test_cores_of_a_tpu_add_up_their_own_slices_over_the_replicas(tmp_path):
     _, step = make_step(make_pipe(num_partitions=NUM_STAGES, num_micro_batches=NUM_MICRO_BATCHES, devices=['CPU:0'] * NUM_STAGES))
     path = tmp_path / 'program.mlir'
-    path.write_text(tpu_hlo.lower(step, step.state_specs(), SPEC, (SPEC,)), encoding='utf-8')
+    path.write_text(tpu_compiler.lower(step, step.state_specs(), SPEC, (SPEC,)), encoding='utf-8')
     lines = call('compile_replicas', path, 'v5e:2x2', str(NUM_REPLICAS)).splitlines()
     slices, = (line for line in lines if ' all-reduce(' in line and 'channel_id' not in line)  # with one it is within a replica
     assert f'f32[1,{UNITS},{UNITS}]' in slices and 'replica_groups={{0,1}}' in slices

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import optimizers
 
 import lingpipe
-from lingpipe.stages import step_sums
+from lingpipe.stages import micro_batches
 
 _TOKENS = np.random.default_rng(0).integers(0, 5, [8, 3]).astype('int32')
 _TARGETS = np.random.default_rng(1).normal(size=[8, 3, 2]).astype('float32')
@@ -60,7 +60,7 @@ def test_gradients_have_the_type_that_keras_gives_them(use, is_sparse, assert_cl
 
 
 def test_rows_and_tensors_add_up_to_a_tensor():
-    rows = step_sums.Rows(tf.ones([3, 2]), tf.constant([0, 2, 0]))
-    np.testing.assert_array_equal(step_sums.total([rows, tf.ones([3, 2])], [3, 2]), [[3, 3], [1, 1], [2, 2]])
-    together = step_sums.total([rows, rows], [3, 2])
+    rows = micro_batches.Rows(tf.ones([3, 2]), tf.constant([0, 2, 0]))
+    np.testing.assert_array_equal(micro_batches.total([rows, tf.ones([3, 2])], [3, 2]), [[3, 3], [1, 1], [2, 2]])
+    together = micro_batches.total([rows, rows], [3, 2])
     np.testing.assert_array_equal(together.indices, [0, 2, 0, 0, 2, 0])

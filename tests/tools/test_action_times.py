@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.schedules import step_times
+from lingpipe.schedules import timeline
 from lingpipe.tools.trace import action_times
 from tests.plain_stack import make_pipe
 
@@ -52,7 +52,7 @@ def record(pipe, observe=True):
     step()
     gradients, stamps = step()
     spans = pipe.observer.spans(pipe.schedule, stamps.numpy()) if observe else ()
-    times = step_times.StepTimes(pipe.schedule, spans, num_replicas=len(pipe.replicas))
+    times = timeline.StepTimes(pipe.schedule, spans, num_replicas=len(pipe.replicas))
     return gradients, times, step.get_concrete_function().graph.as_graph_def()
 
 
@@ -72,7 +72,7 @@ def test_the_spans_are_the_schedule_as_it_ran(recorded, assert_gradients_close):
     pipe, gradients, step = recorded
     expected = {action for actions in pipe.schedule.device_actions for action in actions}
     found = [span.action for span in step.spans]
-    assert sorted(action for action in found if action.kind != step_times.RECOMPUTE) == sorted(expected)
+    assert sorted(action for action in found if action.kind != timeline.RECOMPUTE) == sorted(expected)
     assert len(found) == len(set(found))
     assert all(span.start <= span.end for span in step.spans)
     _assert_one_at_a_time_in_order(step)
@@ -84,13 +84,13 @@ def _assert_one_at_a_time_in_order(step):
     for device, actions in enumerate(step.schedule.device_actions):
         own = [span for span in step.spans if span.device == device]
         assert all(before.end <= after.start for before, after in itertools.pairwise(own))
-        assert [span.action for span in own if span.action.kind != step_times.RECOMPUTE] == list(actions)
+        assert [span.action for span in own if span.action.kind != timeline.RECOMPUTE] == list(actions)
 
 
 def _assert_dependencies(step):
     spans = {span.action: span for span in step.spans}
     for action, span in spans.items():
-        if action.kind == step_times.RECOMPUTE:
+        if action.kind == timeline.RECOMPUTE:
             assert spans[action._replace(kind=schedules.BACKWARD)].start >= span.end
         elif span.end > span.start:  # a B that has nothing to compute has no call that could wait
             assert all(spans[needed].end <= span.start for needed in step.schedule.dependencies(action))
@@ -99,9 +99,9 @@ def _assert_dependencies(step):
 def test_recomputations_are_spans_where_activations_are_not_at_hand(recorded):
     pipe, _, step = recorded
     schedule, recompute = pipe.schedule, pipe.params.recompute
-    found = {span.action for span in step.spans if span.action.kind == step_times.RECOMPUTE}
+    found = {span.action for span in step.spans if span.action.kind == timeline.RECOMPUTE}
     expected = schedule.backwards() - schedule.backwards_after_own_forward() if recompute != 'none' else []
-    assert found == {action._replace(kind=step_times.RECOMPUTE) for action in expected}
+    assert found == {action._replace(kind=timeline.RECOMPUTE) for action in expected}
 
 
 def test_devices_work_at_the_same_time_while_they_are_recorded():
@@ -128,7 +128,7 @@ def test_every_replica_is_recorded_on_devices_of_its_own(schedule, num_virtual_s
     step = record(pipe)[1]
     assert step.num_devices == 4
     for device in range(4):
-        found = [span.action for span in step.spans if span.device == device and span.action.kind != step_times.RECOMPUTE]
+        found = [span.action for span in step.spans if span.device == device and span.action.kind != timeline.RECOMPUTE]
         assert found == list(pipe.schedule.device_actions[device % 2])
     computing = [span for span in step.spans if span.end > span.start]
     assert {span.device for span in computing} == set(range(4))

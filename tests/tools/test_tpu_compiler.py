@@ -6,14 +6,14 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.stages import stage_program
-from lingpipe.tools.tpu_compile import tpu_compiler, tpu_hlo
+from lingpipe.tools.tpu_compile import tpu_compiler
 
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
 
 
 def product(size):
-    return tpu_hlo.lower(
+    return tpu_compiler.lower(
         lambda a, b: [tf.matmul(a, b)], tf.TensorSpec([size, 128]), tf.TensorSpec([128, size]))
 
 
@@ -27,7 +27,7 @@ def compiler(tmp_path_factory):
 def test_sizes_of_a_product_are_those_of_its_tensors(compiler):
     compiled = compiler.compile(product(256))
     assert (compiled.arguments, compiled.aliased) == (2 * 4 * 256 * 128, 0)
-    assert tpu_hlo.entry_sizes(compiled.hlo) == ([4 * 256 * 128] * 2, [4 * 256 * 256])
+    assert tpu_compiler.entry_sizes(compiled.hlo) == ([4 * 256 * 128] * 2, [4 * 256 * 256])
     assert compiled.hbm == compiled.arguments + compiled.outputs + compiled.temporaries
     assert compiled.num_products == 1 and not any(compiled.collectives.values())
     assert compiled.flops == pytest.approx(2 * 256 * 128 * 256, rel=0.01)
@@ -37,9 +37,9 @@ def test_sizes_of_a_product_are_those_of_its_tensors(compiler):
 def test_sizes_of_padded_tensors_add_up_to_what_the_compiler_says(compiler):
     specs = [tf.TensorSpec([60, 100]), tf.TensorSpec([64]), tf.TensorSpec([5, 3, 33], tf.bfloat16),
              tf.TensorSpec([], tf.bool), tf.TensorSpec([7], tf.int64)]
-    compiled = compiler.compile(tpu_hlo.lower(lambda *tensors: [tf.add_n(
+    compiled = compiler.compile(tpu_compiler.lower(lambda *tensors: [tf.add_n(
         [tf.reduce_sum(tf.cast(tensor, tf.float32)) for tensor in tensors])], *specs))
-    sizes, _ = tpu_hlo.entry_sizes(compiled.hlo)
+    sizes, _ = tpu_compiler.entry_sizes(compiled.hlo)
     assert sizes[0] == 4 * 64 * 128 and sum(sizes) == compiled.arguments
 
 
@@ -56,7 +56,7 @@ def test_a_result_is_kept_on_disk_and_found_by_another_compiler(tmp_path):
 @needs_compiler
 def test_what_does_not_fit_is_refused_with_the_bytes_that_are_there(compiler):
     spec = tf.TensorSpec([40_000, 40_000])
-    program = tpu_hlo.lower(lambda a, b: [tf.matmul(a, b)], spec, spec)
+    program = tpu_compiler.lower(lambda a, b: [tf.matmul(a, b)], spec, spec)
     for _ in range(2):  # the second time from disk
         with pytest.raises(tpu_compiler.OutOfTpuMemory, match='needs 17.9. GiB and there are 15.75 GiB. Use smaller') as caught:
             compiler.compile(program)
@@ -72,7 +72,7 @@ def test_one_program_is_partitioned_over_devices(compiler):
         stacked = xla_sharding.split(stacked, 0, 4, use_sharding_op=True)
         return [xla_sharding.split(tf.roll(stacked, 1, 0), 0, 4, use_sharding_op=True)]
 
-    program = tpu_hlo.lower(rolled, tf.TensorSpec([4, 8, 128]))
+    program = tpu_compiler.lower(rolled, tf.TensorSpec([4, 8, 128]))
     compiled = compiler.compile(program, 'v5e:2x2', num_devices=4, spmd=True)
     assert compiled.arguments == 4 * 8 * 128  # a quarter
     assert compiled.collectives['collective-permute'] and not compiled.collectives['all-gather']

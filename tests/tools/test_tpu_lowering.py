@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from lingpipe.tools.tpu_compile import tpu_hlo
+from lingpipe.tools.tpu_compile import tpu_compiler
 
 
 def test_equal_functions_give_equal_text_wherever_they_are_written():
@@ -13,8 +13,8 @@ def test_equal_functions_give_equal_text_wherever_they_are_written():
     def second(other):
         return [other + 1.0]
 
-    text = tpu_hlo.lower(first, spec)
-    assert text == tpu_hlo.lower(tf.function(second, jit_compile=True), spec)
+    text = tpu_compiler.lower(first, spec)
+    assert text == tpu_compiler.lower(tf.function(second, jit_compile=True), spec)
     assert 'loc(' not in text and 'stablehlo.add' in text
 
 
@@ -22,10 +22,10 @@ def test_equal_loops_give_equal_text_despite_new_function_names():
     def loop(x):
         return tf.while_loop(lambda count, x: count < 3, lambda count, x: [count + 1, tf.sin(x)], [0, x])[1:]
 
-    first, second = (tpu_hlo.lower(loop, tf.TensorSpec([4])) for _ in range(2))
+    first, second = (tpu_compiler.lower(loop, tf.TensorSpec([4])) for _ in range(2))
     assert first == second and 'private @function_0(' in first
 
 
 def test_an_open_dimension_is_refused():
     with pytest.raises(ValueError, match=r'needs every size, and got \(None, 3\). Give the batch a size'):
-        tpu_hlo.lower(lambda x: [x], tf.TensorSpec([None, 3]))
+        tpu_compiler.lower(lambda x: [x], tf.TensorSpec([None, 3]))

@@ -2,8 +2,8 @@ import pytest
 
 from lingpipe import schedules
 from lingpipe.schedules import simulation
-from lingpipe.schedules.step_times import RECOMPUTE
-from lingpipe.tools.trace import trace_advice
+from lingpipe.schedules.timeline import RECOMPUTE
+from lingpipe.tools.trace import trace_breakdown
 
 
 def advice(schedule=None, batch_size=64, num_cores=None, recompute=0.0, update=(0.0, 0.0), num_replicas=1,
@@ -12,7 +12,7 @@ def advice(schedule=None, batch_size=64, num_cores=None, recompute=0.0, update=(
     durations = {action: seconds_of(action) for action in schedule.execution_order()}
     if recompute:
         durations.update({action._replace(kind=RECOMPUTE): recompute for action in schedule.backwards()})
-    return trace_advice.advice([simulation.replay(schedule, [durations] * num_replicas, update)], batch_size, num_cores)
+    return trace_breakdown.advice([simulation.replay(schedule, [durations] * num_replicas, update)], batch_size, num_cores)
 
 
 def test_a_balanced_step_with_a_small_bubble_needs_none():

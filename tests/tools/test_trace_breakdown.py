@@ -4,8 +4,7 @@ import pytest
 
 from lingpipe import schedules
 from lingpipe.schedules import simulation
-from lingpipe.schedules.step_times import RECOMPUTE, StepTimes
-from lingpipe.schedules.timeline import Span
+from lingpipe.schedules.timeline import RECOMPUTE, Span, StepTimes
 from lingpipe.tools.trace import trace_breakdown
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.training import checkpoint_files, checkpoints, errors, experiment, train_program
+from lingpipe.training import checkpoints, errors, experiment, train_program
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_step_that_is_there_already_is_left_alone(make_program, tmp_path, cont
 
 def test_a_moved_folder_is_read_at_its_new_place(make_program, copied):
     moved = copied.rename(copied.with_name('moved'))
-    assert checkpoint_files.complete(moved / 'train')[0] == str(moved / 'train/ckpt-12')
+    assert checkpoints.complete(moved / 'train')[0] == str(moved / 'train/ckpt-12')
     checkpoints.Checkpointer(moved / 'train', make_program()).restore(moved / 'train/ckpt-12')
 
 
@@ -187,7 +187,7 @@ def test_the_kept_checkpoints_are_those_of_all_runs_into_a_folder(make_program, 
         checkpoints.Checkpointer(tmp_path, program, max_to_keep=2).save()
     assert {path.stem for path in tmp_path.glob('*.index')} == {'ckpt-2', 'ckpt-3'}
     shutil.rmtree(tmp_path)
-    assert checkpoint_files.complete(tmp_path) == []
+    assert checkpoints.complete(tmp_path) == []
 
 
 @pytest.mark.parametrize('work', ['save', 'read'])

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers import amoebanet
-from lingpipe.training import errors, export
+from lingpipe.training import errors, inference
 
 LOAD_WITHOUT_LINGPIPE = '''
 import sys
@@ -24,7 +24,7 @@ def images(shape=(3, 8, 8, 1)):
 
 def test_exports_load_without_lingpipe_and_have_averaged_weights(finished, copied, tiny, tmp_path, capsys):
     """All layers of this model are Keras's own."""
-    keras_path, saved_model_path = export.Exporter(tiny.params(), str(copied)).run()
+    keras_path, saved_model_path = inference.Exporter(tiny.params(), str(copied)).run()
     assert 'step 12: ' in (printed := capsys.readouterr().out)
     assert 'loads with Keras alone' in printed
     np.save(tmp_path / 'x.npy', images())
@@ -48,13 +48,13 @@ def test_amoebanet_with_its_two_tensors_between_layers_is_one_keras_model(tiny, 
     layers = [*stem[:2], head]
     params = tiny.params(task__body__layers=layers, train__max_steps=1, input__image_size=16)
     tiny.only_train(tmp_path, task__body__layers=layers, train__max_steps=1, input__image_size=16)
-    keras_path, _ = export.Exporter(params, str(tmp_path)).run()
+    keras_path, _ = inference.Exporter(params, str(tmp_path)).run()
     loaded = keras.saving.load_model(keras_path)
     assert loaded(images((2, 16, 16, 1))).shape == (2, 10)
 
 
 def test_without_a_checkpoint_it_says_so(tiny, tmp_path):
     with pytest.raises(errors.TrainingError, match='There is no checkpoint in .*Train first'):
-        export.Exporter(tiny.params(), str(tmp_path)).run()
+        inference.Exporter(tiny.params(), str(tmp_path)).run()
     with pytest.raises(errors.TrainingError, match='There is no folder'):
-        export.Exporter(tiny.params(), str(tmp_path / 'none'))
+        inference.Exporter(tiny.params(), str(tmp_path / 'none'))

@@ -36,7 +36,7 @@ def test_more_partitions_than_the_topology_has_cores_are_refused(params):
 def test_compiled_functions_take_the_batch_share_of_one_replica(params, monkeypatch):
     params.task.body.Set(num_replicas=2, num_micro_batches=1, tpu_route='stage_programs')
     steps = []
-    monkeypatch.setattr(plan_compilation.compiled_stages, 'compile_stages', lambda step, *unused: steps.append(step))
+    monkeypatch.setattr(plan_compilation, 'compile_stages', lambda step, *unused: steps.append(step))
     plan_compilation.compile_plan(planning.plan(params, 'v5e'), None, 'v5e:2x2')
     forward = [call.operation for call in steps[0].calls if call.name == 'forward']
     assert [{tensor.shape[0] for tensor in operation.inputs if tensor.dtype == 'int32'} for operation in forward][0] == {2}

@@ -11,7 +11,7 @@ from lingpipe import base_model_params, layers
 from lingpipe.input import text_input
 from lingpipe.layers import transformer
 from lingpipe.models import generation, language_model
-from lingpipe.training import errors, evaluation, export, inference, trainer
+from lingpipe.training import errors, evaluation, inference, trainer
 
 
 def make_params(data_dir, num_partitions=2):
@@ -51,7 +51,7 @@ def test_an_exported_model_with_a_shared_table_gives_its_logits(trained):
     """The export has the table twice."""
     data_dir, logdir, _ = trained
     params, _ = make_params(data_dir)
-    exporter = export.Exporter(params, logdir)
+    exporter = inference.Exporter(params, logdir)
     path, _ = exporter.run()
     tokens = np.arange(32).reshape(2, 16)
     np.testing.assert_allclose(keras.saving.load_model(path)(tokens), exporter._model(tokens), atol=1e-6)

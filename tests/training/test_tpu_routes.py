@@ -4,7 +4,7 @@ import pytest
 from lingpipe import model_registry
 from lingpipe.layers import transformer
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.placements import tpu_routes
+from lingpipe.placements import tpu_system
 
 MESH = [2, 2, 1, 1]
 
@@ -18,7 +18,7 @@ def params():
 
 
 def test_auto_is_one_program_where_the_layers_allow_it(params, capsys):
-    chosen = tpu_routes.resolved(params, 'train', MESH)
+    chosen = tpu_system.resolved(params, 'train', MESH)
     assert chosen.task.body.tpu_route == 'spmd' and params.task.body.tpu_route == 'auto'
     names = [layer.name for layer in chosen.task.body.layers]
     assert chosen.task.body.partition_by == [names.index('block_1'), len(names)]
@@ -65,12 +65,12 @@ def test_auto_avoids_spmd_where_validation_refuses_it(name, params, capsys):
     """The refusal comes before a TPU system is started."""
     change, message = REFUSED[name]
     change(params)
-    chosen = tpu_routes.resolved(params, 'train', MESH)
+    chosen = tpu_system.resolved(params, 'train', MESH)
     assert chosen.task.body.tpu_route == 'stage_programs' and chosen.task.body.partition_by == 'flops'
     assert "'auto': tpu_route='stage_programs'. 'spmd' would not do: " in capsys.readouterr().out
     params.task.body.tpu_route = 'spmd'
     with pytest.raises(ValueError, match=message):
-        tpu_routes.validate(params)
+        tpu_system.validate_route(params)
 
 
 OF_THE_SYSTEM = {
@@ -85,26 +85,26 @@ OF_THE_SYSTEM = {
 def test_what_does_not_go_with_the_system_is_refused_once_it_is_known(name, params):
     change, message = OF_THE_SYSTEM[name]
     change(params)
-    assert tpu_routes.resolved(params, 'train', MESH).task.body.tpu_route == 'stage_programs'
+    assert tpu_system.resolved(params, 'train', MESH).task.body.tpu_route == 'stage_programs'
     params.task.body.tpu_route = 'spmd'
-    tpu_routes.validate(params)
+    tpu_system.validate_route(params)
     with pytest.raises(ValueError, match=message):
-        tpu_routes.resolved(params, 'train', MESH)
+        tpu_system.resolved(params, 'train', MESH)
 
 
 def test_auto_leaves_no_layers_that_are_alike_to_all_cores(params):
     odd_layers(params.task.body)
-    assert tpu_routes.resolved(params, 'train', MESH).task.body.tpu_route == 'stage_programs'
+    assert tpu_system.resolved(params, 'train', MESH).task.body.tpu_route == 'stage_programs'
     params.task.body.tpu_route = 'spmd'
-    assert tpu_routes.resolved(params, 'train', MESH).task.body.partition_by[0] == 4
+    assert tpu_system.resolved(params, 'train', MESH).task.body.partition_by[0] == 4
 
 
 def test_other_modes_and_routes_are_left_alone(params):
-    assert tpu_routes.resolved(params, 'eval', MESH) is params
+    assert tpu_system.resolved(params, 'eval', MESH) is params
     params.task.body.Set(tpu_route='logical_cores')
-    assert tpu_routes.resolved(params, 'train', MESH) is params
+    assert tpu_system.resolved(params, 'train', MESH) is params
 
 
 def test_what_is_auto_is_judged_when_there_are_numbers(params):
     params.task.body.Set(tpu_route='spmd', num_partitions='auto', recompute='none')
-    tpu_routes.validate(params)
+    tpu_system.validate_route(params)

@@ -6,7 +6,7 @@ import json
 import pytest
 from PIL import Image
 
-from lingpipe.schedules.step_times import RECOMPUTE
+from lingpipe.schedules.timeline import RECOMPUTE
 from lingpipe.tools.trace import trace
 from lingpipe.training import errors
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe import layers
 from lingpipe.input import image_input
-from lingpipe.training import checkpoint_files, errors, evaluation, experiment, logdir, placement, progress, trainer
+from lingpipe.training import checkpoints, errors, evaluation, experiment, logdir, placement, progress, trainer
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def rewound(copied):
 
     def rewind(step):
         for file in copied.glob('train/ckpt-*'):
-            if checkpoint_files.step_of(file.stem) > step:
+            if checkpoints.step_of(file.stem) > step:
                 file.unlink()
         known = ''.join(f'all_model_checkpoint_paths: "{path.stem}"\n' for path in copied.glob('train/*.index'))
         (copied / 'train/checkpoint').write_text(f'model_checkpoint_path: "ckpt-{step}"\n{known}')

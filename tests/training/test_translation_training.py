@@ -9,7 +9,7 @@ from lingpipe import base_model_params, layers
 from lingpipe.input import translation_input
 from lingpipe.layers import translation
 from lingpipe.models import translation_model
-from lingpipe.training import evaluation, export, inference, trainer
+from lingpipe.training import evaluation, inference, trainer
 
 
 class Letters(tfds.core.GeneratorBasedBuilder):
@@ -73,7 +73,7 @@ def test_a_checkpoint_translates_only_text_of_a_valid_length(trained, capsys):
 def test_the_exported_model_gives_the_same_logits(trained):
     data_dir, logdir, _ = trained
     params, _ = make_params(data_dir)
-    exporter = export.Exporter(params, logdir)
+    exporter = inference.Exporter(params, logdir)
     path, _ = exporter.run()
     batch = {'source': np.array([[97, 0], [98, 98]]), 'target': np.array([[0, 97, 0], [0, 98, 97]])}
     np.testing.assert_allclose(keras.saving.load_model(path)(batch), exporter._model(batch), atol=1e-6)

@@ -1,21 +1,198 @@
 """A plan beside what the TPU compiler makes of it."""
 
 import functools
+import itertools
+import math
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from lingpipe import text_tables
-from lingpipe.layers import unallocated
+from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis
-from lingpipe.placements import tpu_routes, tpu_system
+from lingpipe.placements import tpu_system
 from lingpipe.planner import stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
 from lingpipe.stages import losses
-from lingpipe.tools.tpu_compile import compiled_stages, tpu_compiler, tpu_hlo
+from lingpipe.tools.tpu_compile import tpu_compiler
 from lingpipe.training import experiment, optimization
 
 _MIB = 2**20
 _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
+
+
+class CompiledDevice(NamedTuple):
+    """A device at the fullest moment of its step; sizes in bytes, padded as a TPU stores tensors.
+
+    Attributes:
+        weights: weights, and other variables.
+        slots: what the optimizer keeps beside the weights.
+        gradients: sums of weight gradients.
+        waiting: what is kept for calls to come.
+        at_work: arguments and outputs of the call under way, but for weights and sums.
+        temporaries: what its program needs besides.
+        limit: what the compiler lets programs use.
+        moment: the call, such as '0B3 backward'.
+        refused: whether the compiler found that some program alone does not fit.
+        programs: for each function, the pair of the name of its first call, such as '0F0 forward', and its `CompiledProgram`, or
+            `OutOfTpuMemory`.
+    """
+
+    weights: int
+    slots: int
+    gradients: int
+    waiting: int
+    at_work: int
+    temporaries: int
+    limit: int
+    moment: str
+    refused: bool
+    programs: list
+
+    @property
+    def total(self):
+        """Bytes of all kinds."""
+        return self.weights + self.slots + self.gradients + self.waiting + self.at_work + self.temporaries
+
+    @property
+    def fits(self):
+        """Whether the device has room for it."""
+        return self.total <= self.limit and not self.refused
+
+
+def compile_stages(step, num_slots, compiler, topology, fast=False):
+    """Compiles every function of a step; equal ones once.
+
+    Args:
+        step: `stage_calls.StepCalls`.
+        num_slots: tensors that the optimizer keeps for each weight.
+        compiler: `tpu_compiler.TpuCompiler`.
+        topology: see `TpuCompiler.compile`, as for `fast`.
+        fast: see there.
+
+    Returns:
+        List of `CompiledDevice`, one a device.
+
+    Raises:
+        TpuCompileError: the compiler refused a program for another reason than memory.
+    """
+    programs = _programs(step.calls, compiler, topology, fast)
+    sizes = _sizes(step.calls, programs)
+    return [_device(step, device, num_slots, programs, sizes, tpu_compiler.topology_memory(topology))
+            for device in range(step.schedule.num_devices)]
+
+
+def _programs(calls, compiler, topology, fast):
+    """Returns a dictionary from the name of a function to its `CompiledProgram`, or to `OutOfTpuMemory`."""
+    programs, by_text = {}, {}
+    for call in calls:
+        name = _function_name(call)
+        if name not in programs:
+            text = _lower(call.operation)
+            if text not in by_text:
+                by_text[text] = _compile(text, compiler, topology, fast)
+            programs[name] = by_text[text]
+    return programs
+
+
+def _compile(text, compiler, topology, fast):
+    try:
+        return compiler.compile(text, topology, fast=fast)
+    except tpu_compiler.OutOfTpuMemory as error:
+        return error
+
+
+def _lower(operation):
+    function = operation.graph._get_function(operation.get_attr('f').name)  # else its whole library would be copied
+    return tpu_compiler.lower(
+        lambda *arguments: function(*arguments), *[tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in operation.inputs])
+
+
+def _sizes(calls, programs):
+    """Returns a dictionary from `tensor.ref()` to its bytes on the device."""
+    sizes = {}
+    for call in calls:
+        operation, program = call.operation, programs[_function_name(call)]
+        tensors = [*operation.inputs, *operation.outputs]
+        if isinstance(program, tpu_compiler.OutOfTpuMemory):
+            padded = [_plain_size(tensor) for tensor in tensors]
+        else:
+            padded = itertools.chain(*tpu_compiler.entry_sizes(program.hlo))
+        for tensor, size in zip(tensors, padded, strict=True):
+            sizes[tensor.ref()] = max(size, sizes.get(tensor.ref(), 0))
+    return sizes
+
+
+def _device(step, device, num_slots, programs, sizes, limit):
+    calls = [call for call in step.calls if step.schedule.device_of(call.action.stage) == device]
+    own = [values for stage, values in enumerate(step.values) if step.schedule.device_of(stage) == device]
+    trainable, state = ({tensor.ref() for values in own for tensor in part(values)}
+                        for part in (lambda values: values.weights, lambda values: values.state))
+    weights = _total(trainable, sizes)
+    lifetimes = _lifetimes(calls, trainable | state)
+    functions = {_function_name(call): call for call in reversed(calls)}
+    found = [(_name(call), programs[function]) for function, call in reversed(functions.items())]
+    temporaries = [_temporaries(call, programs[_function_name(call)], sizes) for call in calls]
+    fullest = max(range(len(calls)), key=_held(lifetimes, sizes, temporaries).__getitem__)
+    call = calls[fullest]
+    alive = {ref for ref, (first, last) in lifetimes.items() if first <= fullest <= last}
+    made = {tensor.ref() for tensor in call.operation.outputs}
+    sums = {tensor.ref() for other in calls for tensor in other.sums} & alive - made
+    at_work = {tensor.ref() for tensor in [*call.operation.inputs, *call.operation.outputs]} & alive - sums
+    return CompiledDevice(
+        weights=weights + _total(state, sizes), slots=num_slots * weights, gradients=_total(sums, sizes),
+        waiting=_total(alive - sums - at_work, sizes), at_work=_total(at_work, sizes), temporaries=temporaries[fullest],
+        limit=limit, moment=_name(call), programs=found,
+        refused=any(isinstance(program, tpu_compiler.OutOfTpuMemory) for _, program in found))
+
+
+def _lifetimes(calls, lasting):
+    """Returns a dictionary from `tensor.ref()` to the indices of the first and the last call during which it is there.
+
+    The zeros that sums begin with wait for nothing: they are there from the start.
+    """
+    lifetimes = {tensor.ref(): (0, 0) for call in calls for tensor in call.sums}
+    for index, call in enumerate(calls):
+        for tensor in call.operation.outputs:
+            lifetimes[tensor.ref()] = index, index
+        for tensor in call.operation.inputs:
+            if tensor.ref() not in lasting:
+                first, _ = lifetimes.get(tensor.ref(), (index, index))
+                lifetimes[tensor.ref()] = first, index
+    return lifetimes
+
+
+def _held(lifetimes, sizes, temporaries):
+    """Returns the bytes at each call, but for what lasts."""
+    changes = [0] * (len(temporaries) + 1)
+    for ref, (first, last) in lifetimes.items():
+        changes[first] += sizes[ref]
+        changes[last + 1] -= sizes[ref]
+    return [held + extra for held, extra in zip(itertools.accumulate(changes), temporaries)]
+
+
+def _temporaries(call, program, sizes):
+    if not isinstance(program, tpu_compiler.OutOfTpuMemory):
+        return program.temporaries
+    return max(0, program.needed - _total(
+        {tensor.ref() for tensor in [*call.operation.inputs, *call.operation.outputs]}, sizes))
+
+
+def _total(refs, sizes):
+    """A weight that no call reads has its plain size."""
+    return sum(sizes.get(ref) or _plain_size(ref.deref()) for ref in refs)
+
+
+def _plain_size(tensor):
+    return math.prod(tensor.shape) * tensor.dtype.size
+
+
+def _name(call):
+    return f'{call.action} {call.name}'
+
+
+def _function_name(call):
+    return call.operation.get_attr('f').name
 
 
 def lower_spmd(body_params, input_specs, target_specs, loss, optimizer, clip_gradient_norm_to_value=0.0):
@@ -30,7 +207,7 @@ def lower_spmd(body_params, input_specs, target_specs, loss, optimizer, clip_gra
         clip_gradient_norm_to_value: see `spmd_step.SpmdStep`.
 
     Returns:
-        The program, see `tpu_hlo.lower`; with one partition it is for one device.
+        The program, see `tpu_compiler.lower`; with one partition it is for one device.
 
     Raises:
         ValueError: the layers are not enough alike; the message says what to do.
@@ -43,11 +220,11 @@ def lower_spmd(body_params, input_specs, target_specs, loss, optimizer, clip_gra
     pipeline = spmd_pipeline.SpmdPipeline(
         pipe.stack, stage_map.longest_run(layer_params, specs), p.num_partitions, p.num_micro_batches, p.recompute,
         is_partitioned=p.num_partitions > 1)
-    with unallocated.unallocated_variables():
+    with base_layer.unallocated_variables():
         step = spmd_step.SpmdStep(
             pipeline, losses.as_metrics(loss), optimizer, p.random_seed or 0, clip_gradient_norm_to_value)
         state_specs = step.state_specs()
-    return tpu_hlo.lower(step, state_specs, input_specs, target_specs)
+    return tpu_compiler.lower(step, state_specs, input_specs, target_specs)
 
 
 def compiled_report(planned, topology, cache_dir=None):
@@ -82,7 +259,7 @@ def _route(params, topology):
     """Returns params without 'auto' for the route, and a sentence that says what is compiled."""
     route = params.task.body.tpu_route
     if route == 'auto':
-        return tpu_routes.choice(params, tpu_compiler.topology_mesh(topology))
+        return tpu_system.choice(params, tpu_compiler.topology_mesh(topology))
     if route == tpu_system.LOGICAL_CORES:
         return params, (f'tpu_route={route!r}: its program cannot be compiled without a TPU. The figures are those of '
                         "tpu_route='stage_programs'.")
@@ -113,7 +290,7 @@ def compile_plan(planned, compiler, topology, fast=False):
     body = experiment.body_params(params).Set(partition_by=plan.ends)
     pipe = stage_calls.unallocated_pipeline(body, specs)
     step = stage_calls.step_calls(pipe, specs, target_specs, task.loss)
-    return compiled_stages.compile_stages(step, plan.setting.num_slots, compiler, topology, fast)
+    return compile_stages(step, plan.setting.num_slots, compiler, topology, fast)
 
 
 def compile_program(params, compiler, topology):
@@ -135,7 +312,7 @@ def compile_program(params, compiler, topology):
 
 
 def _task_and_specs(params):
-    with unallocated.unallocated_variables():
+    with base_layer.unallocated_variables():
         task = params.task.Instantiate()
     specs = [spec(params.input) for spec in (params.input.cls.InputSpec, params.input.cls.TargetSpec)]
     return task, *tf.nest.map_structure(functools.partial(_share_of_replica, params.task.body.num_replicas), specs)

@@ -115,8 +115,7 @@ def _time_of(host):
         return float(tf.timestamp())
 
 
-from lingpipe.schedules.step_times import RECOMPUTE
-from lingpipe.schedules.timeline import Span
+from lingpipe.schedules.timeline import RECOMPUTE, Span
 
 
 class ActionTimes:
