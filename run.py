@@ -44,9 +44,11 @@ def _read(path):
             return file.read()
     except OSError as error:
         raise ValueError(
-            f'--model_params_file_override={path} cannot be read ({error.strerror}). Give a file of changes.') from error
+            f'--model_params_file_override={path} cannot be read ({error.strerror}). Give a file of '
+            'changes.') from error
     except UnicodeDecodeError as error:
-        raise ValueError(f'--model_params_file_override={path} is no text ({error}). Give a file of changes, one a line.') from error
+        raise ValueError(f'--model_params_file_override={path} is no text ({error}). Give a file of changes, one a '
+                         'line.') from error
 
 
 def _place(params):
@@ -58,7 +60,8 @@ def _place(params):
     from lingpipe.devices import device_kinds
     from lingpipe.placements import local
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
-    if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or kind is None and not params.task.body.devices and device_kinds.has_tpu()):
+    if FLAGS.mode != 'inspect_model' and (kind == 'TPU'
+                                          or kind is None and not params.task.body.devices and device_kinds.has_tpu()):
         return _place_on_tpu(params)
     return local.place(params, kind)
 

@@ -16,6 +16,7 @@ setuptools.setup(
     long_description_content_type='text/markdown',
     license='Apache-2.0',
     packages=setuptools.find_packages(include=['lingpipe', 'lingpipe.*']),
+    package_data={'lingpipe': ['py.typed']},
     python_requires='>=3.11',
     install_requires=[
         'absl-py',
@@ -33,6 +34,6 @@ setuptools.setup(
     extras_require={
         'gpu': ['tensorflow[and-cuda]'],
         'tpu-compile': _TPU_COMPILER,
-        'test': ['hypothesis', 'import-linter', 'pytest', 'pytest-xdist', 'ruff'],
+        'test': ['hypothesis', 'import-linter', 'mypy', 'pytest', 'pytest-xdist', 'ruff'],
     },
 )

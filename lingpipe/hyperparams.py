@@ -110,7 +110,8 @@ class Params:
     def __setattr__(self, name, value):
         self._CheckMutable()
         if name not in self._params:
-            raise AttributeError(f'{name} is not a parameter{spelling.did_you_mean(name, self._params, see_all=_SEE_ALL)}')
+            raise AttributeError(f'{name} is not a '
+                                 f'parameter{spelling.did_you_mean(name, self._params, see_all=_SEE_ALL)}')
         self._params[name].value = value
 
     def __dir__(self):

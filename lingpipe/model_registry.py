@@ -141,7 +141,8 @@ def _default_of(module):
         return default
     if default is not None:
         nearest = spelling.did_you_mean(getattr(default, '__name__', str(default)), own, see_all='--mode=list')
-        raise LookupError(f'DEFAULT of {module.__name__} is {default!r}, which is not a registered experiment{nearest} Set it to one.')
+        raise LookupError(f'DEFAULT of {module.__name__} is {default!r}, which is not a registered experiment{nearest} '
+                          'Set it to one.')
     if len(own) == 1:
         return next(iter(own.values()))
     if own:

@@ -1,6 +1,7 @@
 """Every private module of TensorFlow and Keras that LingPipe uses, each with the reason; no other module imports one.
 
-`tests/test_private_names.py` looks all of their names up in the versions at hand, and the private attributes that LingPipe reads.
+`tests/test_private_names.py` looks all of their names up in the versions at hand, and the private attributes that
+LingPipe reads.
 """
 
 # keras_backend: casting as a layer does (AutocastScope), and running a loss on symbols only (compute_output_spec).
@@ -52,6 +53,8 @@ from tensorflow.python.ops import custom_gradient
 from tensorflow.python.saved_model import save_context
 
 __all__ = [
-    'Functional', 'ag_ctx', 'base_optimizer', 'custom_gradient', 'distributed_values', 'global_state', 'keras_backend', 'keras_losses',
-    'masking', 'pywrap_tfe', 'record', 'save_context', 'seed_generator', 'stateless_scope', 'tensorflow_optimizer', 'tracking',
+    'Functional', 'ag_ctx', 'base_optimizer', 'custom_gradient', 'distributed_values', 'global_state', 'keras_backend',
+    'keras_losses',
+    'masking', 'pywrap_tfe', 'record', 'save_context', 'seed_generator', 'stateless_scope', 'tensorflow_optimizer',
+    'tracking',
     'xla', 'xla_sharding']

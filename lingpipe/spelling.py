@@ -34,7 +34,8 @@ def what_there_is(name, names, prefix='', see_all=''):
     nearest = [prefix + each for each in _likeness(name, names)]
     if len(nearest) <= _NUM_SHOWN:
         return f'there are: {", ".join(sorted(nearest))}' if nearest else 'there are none'
-    return f'the nearest of {len(nearest)} are: {", ".join(nearest[:_NUM_SHOWN])}' + (f' (all: {see_all})' if see_all else '')
+    return f'the nearest of {len(nearest)} are: {", ".join(nearest[:_NUM_SHOWN])}' + (
+        f' (all: {see_all})' if see_all else '')
 
 
 def _likeness(name, names):

@@ -23,5 +23,6 @@ def _text(cell):
 
 
 def _line(cells, widths, right):
-    aligned = [cell.rjust(width) if is_right else cell.ljust(width) for cell, width, is_right in zip(cells, widths, right)]
+    aligned = [
+        cell.rjust(width) if is_right else cell.ljust(width) for cell, width, is_right in zip(cells, widths, right)]
     return '  '.join(aligned).rstrip()

@@ -15,7 +15,8 @@ class EightWeights(base_model_params.SingleTaskModelParams):
     """Eight weights and a bias, found again from a thousand noisy examples in seconds."""
 
     def Train(self):
-        return linear_input.LinearInput.Params().Set(name='linear_train', split='train', num_examples=1000, batch_size=60)
+        return linear_input.LinearInput.Params().Set(
+            name='linear_train', split='train', num_examples=1000, batch_size=60)
 
     def Test(self):
         return linear_input.LinearInput.Params().Set(name='linear_test', split='test', num_examples=250, batch_size=125)

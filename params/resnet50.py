@@ -25,7 +25,8 @@ class ResNet50Digits(base_model_params.SingleTaskModelParams):
 
     def _Input(self, split, augmentation):
         return image_input.ImageInput.Params().Set(
-            name=f'digits_{split}', dataset='digits', split=split, batch_size=self.BATCH_SIZE, image_size=self.IMAGE_SIZE,
+            name=f'digits_{split}', dataset='digits', split=split, batch_size=self.BATCH_SIZE,
+            image_size=self.IMAGE_SIZE,
             augmentation=augmentation)
 
     def Train(self):
@@ -54,7 +55,8 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
     """What all trainings on ImageNet have in common: the network, its precision and its input.
 
     Convolutions and the activations between them are bfloat16; weights, the statistics of batch norm, the loss, sums of
-    gradients and the optimizer are float32. Batch norm normalises over a micro-batch, of as many replicas as share statistics.
+    gradients and the optimizer are float32. Batch norm normalises over a micro-batch, of as many replicas as share
+    statistics.
     """
 
     NUM_TRAINING_EXAMPLES = 1_281_167
@@ -93,7 +95,8 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
             name='resnet50', label_smoothing=self.LABEL_SMOOTHING, dtype_policy='mixed_bfloat16')
         p.body.Set(
             num_partitions=self.NUM_PARTITIONS, num_replicas=self.NUM_REPLICAS,
-            num_micro_batches=self.BATCH_SIZE // (self.NUM_REPLICAS * self.MICRO_BATCH_SIZE), schedule='1f1b', recompute='layer',
+            num_micro_batches=self.BATCH_SIZE // (self.NUM_REPLICAS * self.MICRO_BATCH_SIZE), schedule='1f1b',
+            recompute='layer',
             layers=resnet.resnet_layers(50, num_classes=1000, batch_norm_group_size=self.BATCH_NORM_GROUP_SIZE))
         p.train.max_steps = self._MaxSteps()
         self._SetTraining(p.train)
@@ -113,7 +116,8 @@ class _Sgd(_ImageNet):
             optimizer=keras_params.KerasParams(keras.optimizers.SGD, momentum=0.9, nesterov=True),
             lr_schedule=keras_params.KerasParams(
                 optimizers.WarmupPiecewiseConstantDecay,
-                initial_learning_rate=learning_rate_schedules.linearly_scaled(self.LEARNING_RATE_OF_BATCH_256, self.BATCH_SIZE),
+                initial_learning_rate=learning_rate_schedules.linearly_scaled(
+                    self.LEARNING_RATE_OF_BATCH_256, self.BATCH_SIZE),
                 warmup_steps=5 * steps_per_epoch, boundaries=[epoch * steps_per_epoch for epoch in (30, 60, 80)]),
             l2_regularizer_weight=1e-4)
 

@@ -92,7 +92,8 @@ class _Published(base_model_params.SingleTaskModelParams):
             max_steps=100_000, clip_gradient_norm_to_value=1.0,
             optimizer=keras_params.KerasParams(keras.optimizers.Adam, beta_2=0.98, epsilon=1e-9),
             lr_schedule=keras_params.KerasParams(
-                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-4, warmup_steps=4000,
+                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-4,
+                warmup_steps=4000,
                 decay_steps=96_000))
         p.eval.Set(interval_steps=5000)
         return p

@@ -52,9 +52,9 @@ class SpokenNumbers(base_model_params.SingleTaskModelParams):
 class _Published(base_model_params.SingleTaskModelParams):
     """T(L, H, A) of GPipe (arXiv 1811.06965, section 5): L layers on either side, H hidden units, A heads.
 
-    The paper's own text, 25 billion pairs in 103 languages, is not public: this reads German and English. It gives sizes and
-    partitions; that heads have size 64 follows from its parameter counts. The threshold of the logits, the optimizer and its
-    schedule are ours (arXiv 1706.03762, section 5.3).
+    The paper's own text, 25 billion pairs in 103 languages, is not public: this reads German and English. It gives
+    sizes and partitions; that heads have size 64 follows from its parameter counts. The threshold of the logits, the
+    optimizer and its schedule are ours (arXiv 1706.03762, section 5.3).
     """
 
     NUM_LAYERS = 6
@@ -96,7 +96,8 @@ class _Published(base_model_params.SingleTaskModelParams):
             max_steps=300_000, clip_gradient_norm_to_value=1.0,
             optimizer=keras_params.KerasParams(keras.optimizers.Adam, beta_2=0.98, epsilon=1e-9),
             lr_schedule=keras_params.KerasParams(
-                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-4, warmup_steps=4000,
+                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-4,
+                warmup_steps=4000,
                 decay_steps=296_000))
         p.eval.Set(interval_steps=5000)
         return p

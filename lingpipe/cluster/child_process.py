@@ -16,7 +16,8 @@ _SECONDS_BETWEEN_BEATS = 1
 
 
 def start(command, **options):
-    """Starts a program in a process group of its own, so that Ctrl+C in a terminal reaches its parent only, which passes it on.
+    """Starts a program in a process group of its own, so that Ctrl+C in a terminal reaches its parent only, which
+    passes it on.
 
     Call it from the main thread: Linux kills the child when the thread that started it ends.
 

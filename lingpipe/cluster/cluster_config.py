@@ -16,7 +16,8 @@ from lingpipe import spelling
 PIPELINE, MULTI_WORKER, PARAMETER_SERVER = MODES = ('pipeline', 'multi_worker', 'parameter_server')
 JOBS = ('chief', 'worker', 'ps', 'evaluator')
 _JOBS_OF_MODES = {PIPELINE: ('chief', 'worker'), MULTI_WORKER: ('worker',), PARAMETER_SERVER: ('chief', 'worker', 'ps')}
-_KEYS = ('cluster', 'task', 'environment', 'job', 'rpc_layer')  # the last three: services write them, nothing reads them
+_KEYS = ('cluster', 'task', 'environment', 'job',
+         'rpc_layer')  # the last three: services write them, nothing reads them
 _ADDRESS = re.compile(r'([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})', re.ASCII)
 _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
 
@@ -98,7 +99,8 @@ def read(cluster_spec_path=None, environment=os.environ, task=None, mode=None):
     for place, settings in ((source, config), ('TF_CONFIG', variable)):
         if 'task' in settings:
             return ClusterConfig(jobs, *_checked_task(*_task_fields(settings['task'], place), jobs, place))
-    raise ValueError(f"{source} does not say which process this one is. Give --task=TYPE:INDEX, such as --task=worker:0.")
+    raise ValueError(f"{source} does not say which process this one is. Give --task=TYPE:INDEX, such as "
+                     "--task=worker:0.")
 
 
 def free_addresses(count):
@@ -145,8 +147,8 @@ def _without_duplicates(pairs):
 
 
 def _expected():
-    return ('Expected is {"cluster": {"chief": ["host:port"], "worker": ["host:port", ...]}, "task": {"type": "worker", '
-            '"index": 0}}; see docs/many_machines.md.')
+    return ('Expected is {"cluster": {"chief": ["host:port"], "worker": ["host:port", ...]}, "task": {"type": '
+            '"worker", "index": 0}}; see docs/many_machines.md.')
 
 
 def _jobs(config, source):
@@ -162,7 +164,8 @@ def _jobs(config, source):
         if job not in JOBS:
             raise ValueError(f'{source} names an unknown job {_shown(job)}{spelling.did_you_mean(job, JOBS)}')
         if not isinstance(addresses, list) or not addresses:
-            raise ValueError(f'{source} gives {_shown(addresses)} for {job}. Give a list of addresses, such as ["host:2222"].')
+            raise ValueError(f'{source} gives {_shown(addresses)} for {job}. Give a list of addresses, such as '
+                             '["host:2222"].')
         for index, address in enumerate(addresses):
             _check_address(address, f'{job}:{index}', seen, source)
     if len(jobs.get('chief', ())) > 1:
@@ -173,7 +176,8 @@ def _jobs(config, source):
 def _check_address(address, task, seen, source):
     match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if not match or not 1 <= int(match[2]) <= 65535:
-        raise ValueError(f"{source} gives {_shown(address)} as the address of {task}. Give 'host:port' with a port from 1 to 65535.")
+        raise ValueError(f"{source} gives {_shown(address)} as the address of {task}. Give 'host:port' with a port "
+                         "from 1 to 65535.")
     other = seen.setdefault(address.lower(), task)
     if other != task:
         raise ValueError(f'{source} gives {address} to both {other} and {task}. Give each process a port of its own.')
@@ -187,7 +191,8 @@ def _check_mode(jobs, mode, source):
     for job in jobs:
         if job not in (*needed, 'evaluator'):
             hint = ' The first worker leads there: list it first among the workers.' if (job, mode) == ('chief', MULTI_WORKER) else ''
-            raise ValueError(f"{source} has a job '{job}', which --cluster={mode} does not know. Give {' and '.join(needed)}.{hint}")
+            raise ValueError(f"{source} has a job '{job}', which --cluster={mode} does not know. Give "
+                             f"{' and '.join(needed)}.{hint}")
 
 
 def _parse_task(task):
@@ -210,9 +215,11 @@ def _checked_task(kind, index, jobs, source):
     if kind not in jobs:
         raise ValueError(f'{source}: the cluster has no job {_shown(kind)}{spelling.did_you_mean(kind, jobs)}')
     if kind == 'evaluator':
-        raise ValueError(f'{source}: an evaluator takes no part in a cluster. Start it with --mode=eval --follow, without --cluster.')
+        raise ValueError(f'{source}: an evaluator takes no part in a cluster. Start it with --mode=eval --follow, '
+                         'without --cluster.')
     if not 0 <= index < len(jobs[kind]):
-        raise ValueError(f'{source}: there is no {kind}:{index}. Give an index from 0 to {len(jobs[kind]) - 1}, one for each address.')
+        raise ValueError(f'{source}: there is no {kind}:{index}. Give an index from 0 to {len(jobs[kind]) - 1}, one '
+                         'for each address.')
     return kind, index
 
 

@@ -1,6 +1,7 @@
 """Starts a whole cluster on this machine, for trying and testing.
 
-    python -m lingpipe.cluster.local_cluster --workers=2 -- run.py --model=params.transformer_lm --logdir=logs/x --cluster=pipeline
+    python -m lingpipe.cluster.local_cluster --workers=2 -- run.py --model=params.transformer_lm \
+        --logdir=logs/x --cluster=pipeline
 
 Every process runs the same command with its own TF_CONFIG, on free ports of loopback::
 
@@ -63,7 +64,8 @@ class Part:
         self.code = None
         self._command = command
         self._environment = {**environment, 'TF_CONFIG': config.to_json()}
-        self._log = open(os.path.join(log_dir, self.name.replace(' ', '_') + '.log'), 'a', encoding='utf-8') if log_dir else None
+        self._log = open(os.path.join(log_dir, self.name.replace(' ', '_') + '.log'), 'a',
+                         encoding='utf-8') if log_dir else None
         self._restarts_left = max_restarts
         self._process = self._reader = None
 
@@ -130,8 +132,8 @@ class Part:
 def enter_private_network():
     """Leaves the networks of the machine for good.
 
-    Call it while the process has one thread only, and ask `is_possible` before: a failure can leave the process with no network
-    at all.
+    Call it while the process has one thread only, and ask `is_possible` before: a failure can leave the process with no
+    network at all.
 
     Raises:
         OSError: the system does not allow it.
@@ -253,10 +255,12 @@ def main(arguments):
 def _parse(arguments):
     """Returns the launcher's own settings, and the command that each process runs."""
     parser = argparse.ArgumentParser(
-        prog='python -m lingpipe.cluster.local_cluster', usage='%(prog)s [options] -- run.py ...', description=__doc__.split('\n')[0])
+        prog='python -m lingpipe.cluster.local_cluster', usage='%(prog)s [options] -- run.py ...',
+        description=__doc__.split('\n')[0])
     parser.add_argument('--workers', type=int, default=2, help='number of workers')
     parser.add_argument('--ps', type=int, default=0, help='number of parameter servers')
-    parser.add_argument('--restart', type=int, default=0, help='how often to start each process again that was killed or lost another')
+    parser.add_argument('--restart', type=int, default=0, help='how often to start each process again that was killed '
+                                                               'or lost another')
     parser.add_argument('--log_dir', help='folder for a file of the output of each process')
     parser.add_argument('--isolated', action=argparse.BooleanOptionalAction, default=None, help=(
         'give the cluster a network of its own, which nobody else can reach and which reaches nothing; '
@@ -266,7 +270,8 @@ def _parse(arguments):
     if not command:
         parser.error("the command is missing: end with -- and what each process runs, such as -- run.py --model=...")
     if given.workers < 1 or given.ps < 0 or given.restart < 0:
-        parser.error(f'--workers={given.workers} --ps={given.ps} --restart={given.restart}: give at least one worker and no negative number.')
+        parser.error(f'--workers={given.workers} --ps={given.ps} --restart={given.restart}: give at least one worker '
+                     'and no negative number.')
     return given, [sys.executable, *command] if command[0].endswith('.py') else command
 
 
@@ -277,7 +282,8 @@ def _mode(command):
 
 
 def _jobs(num_workers, num_parameter_servers, mode):
-    numbers = {'chief': 0 if mode == cluster_config.MULTI_WORKER else 1, 'worker': num_workers, 'ps': num_parameter_servers}
+    numbers = {
+        'chief': 0 if mode == cluster_config.MULTI_WORKER else 1, 'worker': num_workers, 'ps': num_parameter_servers}
     addresses = iter(cluster_config.free_addresses(sum(numbers.values())))
     return {job: [next(addresses) for _ in range(number)] for job, number in numbers.items() if number}
 
@@ -294,8 +300,8 @@ def _isolate(is_wanted, command):
     if is_wanted is None:
         is_wanted = not any('://' in word for word in command) and can_have_private_network()
     elif is_wanted and not can_have_private_network():
-        raise ValueError('--isolated: this system allows no network of its own (user namespaces are off). Leave it out, and close the '
-                         'ports in the firewall.')
+        raise ValueError('--isolated: this system allows no network of its own (user namespaces are off). Leave it '
+                         'out, and close the ports in the firewall.')
     if is_wanted:
         enter_private_network()
         say('The cluster has a network of its own: nobody outside reaches it, and it reaches nothing outside, such as '

@@ -105,7 +105,8 @@ def _receive(word, job, index, target):
 def _session(word, job, index, target):
     """Opens a session at one server, and there the queue of a word.
 
-    Sessions share their queues on a server; eager code has its own. The filter keeps the session from waiting for other servers.
+    Sessions share their queues on a server; eager code has its own. The filter keeps the session from waiting for other
+    servers.
     """
     device = f'/job:{job}/task:{index}'
     settings = tf.compat.v1.ConfigProto(device_filters=[device])

@@ -20,17 +20,17 @@ _ENDED, _SIGNAL = range(2)
 _SECONDS_TO_NOTICE = .2
 _SECONDS_TO_LEAVE = 1  # in which the chief closes its session: that of a server that is gone cannot be closed
 _SECONDS_TO_FINISH = 25  # Kubernetes and Google Cloud kill a process 30 s after they have asked it to stop
-_DANGER = ('The servers of TensorFlow know no passwords and no encryption, and listen on every network of a machine: whoever '
-           'reaches a port can run any code there as you. ')
+_DANGER = ('The servers of TensorFlow know no passwords and no encryption, and listen on every network of a machine: '
+           'whoever reaches a port can run any code there as you. ')
 _ADVICE = 'Let only the machines of the cluster reach these ports (private network, firewall); see docs/many_machines.md.'
 
 
 def serve(config, num_cpu_devices=1, use_gpus=True):
     """Lends the devices of this process to the cluster until the training has ended, or SIGTERM or SIGINT arrives.
 
-    The signal is handed on to the chief, who ends the step, writes a checkpoint, and ends the training; without a chief, after
-    25 seconds, or at a second signal the process ends all the same. It does so at once, with exit code 0: TensorFlow cannot stop
-    a server otherwise. Each CPU device does its work on one thread, as virtual devices do.
+    The signal is handed on to the chief, who ends the step, writes a checkpoint, and ends the training; without a
+    chief, after 25 seconds, or at a second signal the process ends all the same. It does so at once, with exit code 0:
+    TensorFlow cannot stop a server otherwise. Each CPU device does its work on one thread, as virtual devices do.
 
     Args:
         config: `ClusterConfig`; its task is a worker or a parameter server.
@@ -44,7 +44,8 @@ def serve(config, num_cpu_devices=1, use_gpus=True):
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *unused: events.put(_SIGNAL))
     server = _start(config, num_cpu_devices, use_gpus)
-    print(f'{config.task} serves at {config.address} with {num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}.', flush=True)
+    print(f'{config.task} serves at {config.address} with {num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}.',
+          flush=True)
     threading.Thread(target=_await_end, args=(config, server.target, events), name='end', daemon=True).start()
     if _next(events) == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
         print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
@@ -91,8 +92,9 @@ def check_port(config):
 
 
 def _port_in_words(config, port, reason):
-    return (f'{config.task} cannot serve at port {port} ({reason}). See which process holds it (ss -ltnp "sport = :{port}"), stop '
-            'that, or give this task another port in the cluster of every process (--cluster_spec or TF_CONFIG).')
+    return (f'{config.task} cannot serve at port {port} ({reason}). See which process holds it (ss -ltnp "sport = '
+            f':{port}"), stop that, or give this task another port in the cluster of every process (--cluster_spec or '
+            'TF_CONFIG).')
 
 
 def _await_end(config, target, events):
@@ -128,9 +130,10 @@ def warning(config, interfaces):
     if outside:
         return f'{_listed(outside)}: an address that is not only of this machine. {_DANGER}{_ADVICE}'
     if config.is_chief and [name for name in interfaces if name != 'lo']:  # said once
-        return (f'{config.address} is an address of this machine only, but TensorFlow listens on its other networks too. {_DANGER}'
-                'Close the port in the firewall, or start the cluster by lingpipe.cluster.local_cluster, which gives it a '
-                'network of its own where it can; see docs/many_machines.md.')
+        return (f'{config.address} is an address of this machine only, but TensorFlow listens on its other networks '
+                f'too. {_DANGER}Close the port in the firewall, or start the cluster by '
+                'lingpipe.cluster.local_cluster, which gives it a network of its own where it can; see '
+                'docs/many_machines.md.')
     return None
 
 

@@ -20,9 +20,10 @@ _LONG_LIFE = 600  # seconds
 class Supervisor:
     """Runs a command as a child, and again when it ends by a fault that a restart can mend.
 
-    Such faults are signals that nobody sent through this process, as when memory ran out, and the exit code TRY_AGAIN. Before the
-    restarts lie pauses of 1, 2, 4, ... seconds; both are counted anew once there is a newer checkpoint than at the last start or,
-    on machines that see no checkpoints because only the chief writes them, when the child ran for ten minutes.
+    Such faults are signals that nobody sent through this process, as when memory ran out, and the exit code TRY_AGAIN.
+    Before the restarts lie pauses of 1, 2, 4, ... seconds; both are counted anew once there is a newer checkpoint than
+    at the last start or, on machines that see no checkpoints because only the chief writes them, when the child ran for
+    ten minutes.
 
     Args:
         command: list of words.
@@ -55,7 +56,8 @@ class Supervisor:
                 if not _is_temporary(code) or self._is_stopped.is_set():
                     return child_process.exit_code(code)
                 if restarts == self._max_restarts:
-                    _say(f'The training {child_process.ending(code)}; {restarts} restarts brought no new checkpoint, so it stays so.')
+                    _say(f'The training {child_process.ending(code)}; {restarts} restarts brought no new checkpoint, '
+                         'so it stays so.')
                     return child_process.exit_code(code)
                 restarts += 1
                 if not self._pause(code, restarts, newest):
@@ -82,7 +84,8 @@ class Supervisor:
         """Returns whether nobody has asked to stop meanwhile."""
         seconds = min(self._first_pause * 2 ** (restarts - 1), _LONGEST_PAUSE)
         start = f'the checkpoint of step {newest}' if newest >= 0 else 'the beginning'
-        _say(f'The training {child_process.ending(code)}; restart {restarts} of {self._max_restarts} in {seconds:g} s, from {start}.')
+        _say(f'The training {child_process.ending(code)}; restart {restarts} of {self._max_restarts} in {seconds:g} s, '
+             f'from {start}.')
         return not self._is_stopped.wait(seconds)
 
     def _newest_step(self, known):

@@ -57,13 +57,14 @@ def _ask(config, job, index, seconds, answers):
 class Watchdog:
     """Ends this process where a call into TensorFlow does not return, so that a supervisor can start it again.
 
-    The main thread cannot be woken from a step that waits for a lost worker, so another thread watches. The first watched call
-    of a kind traces and compiles, for which it gets ten times as long.
+    The main thread cannot be woken from a step that waits for a lost worker, so another thread watches. The first
+    watched call of a kind traces and compiles, for which it gets ten times as long.
 
     Args:
         seconds: how long a step may take; 0: watch nothing.
         config: `ClusterConfig`, to say which tasks do not answer, or None.
-        on_timeout: function of a sentence, called once in the watching thread; None: print it and end with exit code TRY_AGAIN.
+        on_timeout: function of a sentence, called once in the watching thread; None: print it and end with exit code
+            TRY_AGAIN.
         first_call_factor: how many times as long the first watched call of a kind may take.
     """
 
@@ -94,7 +95,8 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watch(self, num_steps=1, kind='step'):
-        """Inside this scope `num_steps` steps may take so many times the time of one; the time is counted anew at each `beat`.
+        """Inside this scope `num_steps` steps may take so many times the time of one; the time is counted anew at each
+        `beat`.
 
         Args:
             num_steps: number of steps.
@@ -135,8 +137,9 @@ class Watchdog:
     def _sentence(self):
         silent = find_silent_tasks(self._config) if self._config else []
         who = f'No answer came from {", ".join(silent)}' if silent else 'All other tasks answer'
-        return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self._seconds:g}). {who}. Training goes on from the '
-                'newest checkpoint when the same command runs again, as --max_restarts does by itself.')
+        return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self._seconds:g}). {who}. '
+                'Training goes on from the newest checkpoint when the same command runs again, as --max_restarts does '
+                'by itself.')
 
 
 def _end_process(sentence):
@@ -177,7 +180,8 @@ class Chief:
         Args:
             ask_to_stop: function of the reason, which is called from another thread.
         """
-        messages.listen(self._config, messages.STOP, (self._needed_job,), lambda task: ask_to_stop(f'a signal to {task}'))
+        messages.listen(self._config, messages.STOP, (self._needed_job,), lambda task: ask_to_stop('a signal to '
+                                                                                                   f'{task}'))
         with self._watchdog:
             yield
 

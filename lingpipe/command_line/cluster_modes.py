@@ -44,9 +44,11 @@ def run(params, datasets, given, started):
 
 @contextlib.contextmanager
 def _ending_servers(config):
-    """At its end, in good order or not, a training that has reached the servers ends them too, unless it is to be started again.
+    """At its end, in good order or not, a training that has reached the servers ends them too, unless it is to be
+    started again.
 
-    What trains is gone when this scope is left: TensorFlow removes from servers what they know of it, and cannot once they have ended.
+    What trains is gone when this scope is left: TensorFlow removes from servers what they know of it, and cannot once
+    they have ended.
 
     Yields:
         Function to call when the servers are reached.

@@ -24,8 +24,8 @@ _groups = {}
 class Group:
     """The pipelines whose steps are built one by one and that train together; this one trains alone.
 
-    Code that lays out a step asks `current()` for sums wherever they belong. Where there is one pipeline they cost nothing.
-    Subclasses are the workers of a cluster and the replicas of a TPU system.
+    Code that lays out a step asks `current()` for sums wherever they belong. Where there is one pipeline they cost
+    nothing. Subclasses are the workers of a cluster and the replicas of a TPU system.
 
     Attributes:
         count: number of pipelines.
@@ -56,11 +56,13 @@ class Group:
         return tensors
 
     def agree_on(self, unused_device, unused_aggregation, unused_before, after):
-        """Makes one state of what each pipeline made of its share of a mini-batch, where a layer keeps more than weights.
+        """Makes one state of what each pipeline made of its share of a mini-batch, where a layer keeps more than
+        weights.
 
         Args:
             device: name of the device that the tensors are on.
-            aggregation: that of the Keras variable: 'mean', 'sum' of the changes, else that of the first pipeline counts.
+            aggregation: that of the Keras variable: 'mean', 'sum' of the changes, else that of the first pipeline
+                counts.
             before: tensor, the state before the step, the same everywhere.
             after: tensor, the state that the share led to.
 
@@ -90,14 +92,15 @@ def current():
 class GradientSum:
     """Sums lists of tensors over replicas.
 
-    Every weight has an owner, the device that it lives on, and the owners of a stage's weights are its devices in all replicas.
-    Each method brings the sums of a weight to its owner; the chains of different owners run at the same time, so that all
-    links are busy::
+    Every weight has an owner, the device that it lives on, and the owners of a stage's weights are its devices in all
+    replicas. Each method brings the sums of a weight to its owner; the chains of different owners run at the same time,
+    so that all links are busy::
 
         add               0 1 2 3 ──> owner, which adds up all of them
         ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its own
         two_dimensional   half of each tensor:  along the owner's row last     0 ─> 1      the other half with the axes
-                          (chains in all columns, then one in the row)         |    |      swapped: both directions of a torus
+                          (chains in all columns, then one in the row)         |    |      swapped: both directions of a
+                          torus
                                                                                v    v      are busy
                                                                                2 ─> 3
         nccl              NVIDIA's all-reduce, by tf.distribute
@@ -132,11 +135,13 @@ class GradientSum:
 
     def _sum_bucket(self, bucket, devices, owner):
         method = _best(devices) if self._method == 'auto' else self._method
-        return {'add': _add, 'nccl': _nccl, 'ring': _ring, 'two_dimensional': _two_dimensional}[method](bucket, devices, owner)
+        return {'add': _add, 'nccl': _nccl, 'ring': _ring,
+                'two_dimensional': _two_dimensional}[method](bucket, devices, owner)
 
 
 def grid_shape(num_replicas):
-    """Returns the numbers of rows and columns of the most nearly square grid of replicas; one row where the number is prime.
+    """Returns the numbers of rows and columns of the most nearly square grid of replicas; one row where the number is
+    prime.
 
     Args:
         num_replicas: R.
@@ -196,7 +201,8 @@ def _chain(entries, last):
 def _nccl(bucket, devices, owner):
     sums = []
     for tensors in zip(*bucket):
-        placed = distributed_values.PerReplica([_call(device, tf.identity, each) for device, each in zip(devices, tensors)])
+        placed = distributed_values.PerReplica(
+            [_call(device, tf.identity, each) for device, each in zip(devices, tensors)])
         reduced = tf.distribute.NcclAllReduce(num_packs=1).reduce(tf.distribute.ReduceOp.SUM, placed, placed)
         sums.append(reduced.values[_position(devices, owner)])
     return sums
@@ -260,7 +266,8 @@ def working_for(replica):
 
 
 def sum_over_group(tensor, group_size):
-    """Sums a tensor over a group of consecutive replicas, at the same micro-batch of each; its gradient is summed likewise.
+    """Sums a tensor over a group of consecutive replicas, at the same micro-batch of each; its gradient is summed
+    likewise.
 
     The sum is a collective operation inside the function of a stage: every member waits for the others, each in its own
     forward action, and again in its backward action. All follow one schedule, so that none waits for ever.
@@ -280,24 +287,27 @@ def sum_over_group(tensor, group_size):
         return tensor
     group_size = min(group_size, replica.num_replicas)
     if replica.is_compiled:
-        raise ValueError(f'group_size={group_size} shares statistics between replicas, which does not go into functions that XLA '
-                         'compiles. Set jit_compile=False, or group_size=1.')
+        raise ValueError(f'group_size={group_size} shares statistics between replicas, which does not go into '
+                         'functions that XLA compiles. Set jit_compile=False, or group_size=1.')
     if replica.num_replicas % group_size:
         raise ValueError(
-            f'group_size={group_size} does not divide num_replicas={replica.num_replicas}: groups of replicas must be equal. Set it '
-            f'to one of {[size for size in range(1, replica.num_replicas + 1) if replica.num_replicas % size == 0]}.')
+            f'group_size={group_size} does not divide num_replicas={replica.num_replicas}: groups of replicas must be '
+            'equal. Set it to one of '
+            f'{[size for size in range(1, replica.num_replicas + 1) if replica.num_replicas % size == 0]}.')
     num_groups = replica.num_replicas // group_size
     if num_groups > _MOST_GROUPS:
         raise ValueError(
-            f'group_size={group_size} with num_replicas={replica.num_replicas} makes {num_groups} groups, and {_MOST_GROUPS} are the '
-            f'most whose sums can be told apart. Set group_size to {-(-replica.num_replicas // _MOST_GROUPS)} or more.')
+            f'group_size={group_size} with num_replicas={replica.num_replicas} makes {num_groups} groups, and '
+            f'{_MOST_GROUPS} are the most whose sums can be told apart. Set group_size to '
+            f'{-(-replica.num_replicas // _MOST_GROUPS)} or more.')
     keys = [_key(replica) for _ in range(2)]
     groups = _groups.setdefault((replica.stage, group_size), len(_groups) + 1)
     group = tf.cast(groups * _MOST_GROUPS + replica.index // group_size, tf.int32)
 
     @tf.custom_gradient
     def total(tensor):
-        return _all_reduce(tensor, group_size, group, keys[0]), lambda upstream: _all_reduce(upstream, group_size, group, keys[1])
+        return _all_reduce(tensor, group_size, group,
+                           keys[0]), lambda upstream: _all_reduce(upstream, group_size, group, keys[1])
 
     return total(tensor)
 
@@ -310,7 +320,8 @@ def _key(replica):
 def _all_reduce(tensor, group_size, group, key):
     """Without a time limit: TensorFlow keeps a thread waiting for the end of each."""
     return tf.raw_ops.CollectiveReduceV2(
-        input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add', final_op='Id')
+        input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add',
+        final_op='Id')
 
 
 def _replica():

@@ -12,7 +12,8 @@ _ACCELERATORS = ('TPU', 'GPU')
 
 
 def must_compile(device):
-    """Whether all that runs on a device must stand in functions that XLA compiles: a TPU has no kernels for single operations.
+    """Whether all that runs on a device must stand in functions that XLA compiles: a TPU has no kernels for single
+    operations.
 
     Args:
         device: name of the device.
@@ -50,7 +51,8 @@ def kind_of(device):
 
 @contextlib.contextmanager
 def pretend_tpus(devices):
-    """Makes `must_compile` take some devices for TPUs inside the `with` block, to try on a CPU what a TPU would be given.
+    """Makes `must_compile` take some devices for TPUs inside the `with` block, to try on a CPU what a TPU would be
+    given.
 
     Args:
         devices: list of device names.
@@ -147,8 +149,8 @@ def use_virtual_devices(num_devices):
 def configure_graph_optimizer():
     """Switches off the optimisation of graphs outside of the stages, which costs start-up seconds and gains nothing.
 
-    The graph of a step is one call an action and one a device's update: there is nothing to optimise. What stages compute is
-    optimised all the same, as `graph_pieces.py` says. The switch holds for the whole process.
+    The graph of a step is one call an action and one a device's update: there is nothing to optimise. What stages
+    compute is optimised all the same, as `graph_pieces.py` says. The switch holds for the whole process.
     """
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
 
@@ -181,11 +183,13 @@ def stage_devices(num_stages, kind=None, process=''):
     if not devices:
         others = {device.device_type for device in tf.config.list_logical_devices() if device.name.startswith(process)}
         raise ValueError(
-            f'No device of kind {kind!r} was found on {"the workers" if process else "this machine"}. Choose one of {sorted(others)}.')
+            f'No device of kind {kind!r} was found on {"the workers" if process else "this machine"}. Choose one of '
+            f'{sorted(others)}.')
     if len(devices) < num_stages:
         advice = 'Add workers' if process else f'Call lingpipe.use_virtual_devices({num_stages}) at the start of the program'
         logging.warning(
-            '%d stages, but only %d devices were found (%s): stages share devices and will not overlap. %s, or use fewer partitions.',
+            '%d stages, but only %d devices were found (%s): stages share devices and will not overlap. %s, or use '
+            'fewer partitions.',
             num_stages, len(devices), ', '.join(devices), advice)
     return [devices[stage % len(devices)] for stage in range(num_stages)]
 

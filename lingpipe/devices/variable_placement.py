@@ -22,8 +22,8 @@ def native(variable):
 def move(variable, device):
     """Moves a Keras variable to another device, in place.
 
-    Its new `tf.Variable` goes by the name and the id of the old one, by which optimizers know it. Functions that were traced
-    before still read the old copy and have to be traced again.
+    Its new `tf.Variable` goes by the name and the id of the old one, by which optimizers know it. Functions that were
+    traced before still read the old copy and have to be traced again.
 
     Args:
         variable: Keras variable.
@@ -40,7 +40,8 @@ def move(variable, device):
 
 
 def owner(variable, devices):
-    """Returns which of some devices a variable lives on, by the name that it has there; its own device if it is none of them.
+    """Returns which of some devices a variable lives on, by the name that it has there; its own device if it is none of
+    them.
 
     Args:
         variable: Keras variable or `tf.Variable`.
@@ -58,7 +59,8 @@ def is_same_device(name, full_name):
 
 @contextlib.contextmanager
 def creating_on_one_of(devices):
-    """Makes each weight that is created inside one of the device among several that has the fewest bytes of them so far.
+    """Makes each weight that is created inside one of the device among several that has the fewest bytes of them so
+    far.
 
     What is not trained, such as moving averages, goes to the first.
 
@@ -102,7 +104,8 @@ def _initial_value_on(host):
     def create(next_creator, **arguments):
         initial_value = arguments['initial_value']
         with tf.device(host):
-            arguments['initial_value'] = tf.convert_to_tensor(initial_value() if callable(initial_value) else initial_value)
+            arguments['initial_value'] = tf.convert_to_tensor(
+                initial_value() if callable(initial_value) else initial_value)
         return next_creator(**arguments)
 
     return create

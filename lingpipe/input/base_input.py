@@ -46,8 +46,9 @@ def thread_options(num_threads, num_parallel_calls):
 class BaseInput:
     """Batches of a TFDS dataset.
 
-    A subclass extends `Params()`, and defines the static methods `InputSpec(params)` and `TargetSpec(params)`, which prepare no
-    data, the attribute `input_spec`, and the methods `training_dataset(position)` and `evaluation_dataset()`.
+    A subclass extends `Params()`, and defines the static methods `InputSpec(params)` and `TargetSpec(params)`, which
+    prepare no data, the attribute `input_spec`, and the methods `training_dataset(position)` and
+    `evaluation_dataset()`.
 
     Args:
         params: `Params()` of the subclass.
@@ -59,8 +60,8 @@ class BaseInput:
     Attributes:
         example_name: what an example is called.
         params: the frozen Params, in which the seed is a number.
-        bad_records: dictionary from the name of each record that was skipped so far to what is wrong with it; None where
-            nothing is looked for.
+        bad_records: dictionary from the name of each record that was skipped so far to what is wrong with it; None
+            where nothing is looked for.
     """
 
     example_name = 'examples'
@@ -76,7 +77,8 @@ class BaseInput:
         p.Define('split', 'train', "TFDS split, such as 'train', 'test' or 'train[:90%]'.")
         p.Define('batch_size', None, 'Number of examples in a batch.')
         p.Define('shuffle', True, 'Whether training visits the examples in a new random order in every epoch.')
-        p.Define('seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or 0.")
+        p.Define('seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or "
+                               "0.")
         p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data; 0: none.')
         return p
 
@@ -169,8 +171,8 @@ class BadRecords:
             self.reasons[name] = reason
             count = len(self.reasons)
         if self._max_bad_records is not None and count > self._max_bad_records:
-            return (f'max_bad_records: {count} records of {self._source} cannot be used, {self._max_bad_records} are allowed; '
-                    f'the last: {name} {reason}. Repair the data, or set max_bad_records higher.')
+            return (f'max_bad_records: {count} records of {self._source} cannot be used, {self._max_bad_records} are '
+                    f'allowed; the last: {name} {reason}. Repair the data, or set max_bad_records higher.')
         logging.warning('Skipped %s, which %s; %d of at most %s bad records of %s.', name, reason, count,
                         self._max_bad_records, self._source)
         return ''

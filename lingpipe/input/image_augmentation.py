@@ -92,8 +92,8 @@ class Augmentation(NamedTuple):
         train: (images float32 [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) ->
             float32 [batch, image_size, image_size, channels].
         evaluate: (images, image_size) -> the same, without randomness.
-        cropping: `Cropping` by which images arrive cut out at `image_size`, at random in training and from the middle in
-            evaluation; None: they arrive whole.
+        cropping: `Cropping` by which images arrive cut out at `image_size`, at random in training and from the middle
+            in evaluation; None: they arrive whole.
     """
 
     train: Callable

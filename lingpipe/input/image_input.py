@@ -22,8 +22,8 @@ class ImageInput(base_input.BaseInput):
                        one augmentation seed an example of (seed, epoch) --/
     ```
 
-    A bad record keeps its place, in black and with weight 0. So it changes neither the position of others nor the number of
-    batches that a host makes.
+    A bad record keeps its place, in black and with weight 0. So it changes neither the position of others nor the
+    number of batches that a host makes.
 
     Attributes:
         example_name: what an example is called.
@@ -46,10 +46,12 @@ class ImageInput(base_input.BaseInput):
         p.Define(
             'shuffle_buffer_size', None,
             'How many encoded images wait for being drawn where the data are read from files (in memory all are '
-            f'shuffled); None: all of a dataset of up to {image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
+            f'shuffled); None: all of a dataset of up to {image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that '
+            'many.')
         p.Define(
             'cache', None,
-            "What stays in memory: 'none', 'encoded' images as they are stored, or 'decoded' ones; None: decoded ones if they "
+            "What stays in memory: 'none', 'encoded' images as they are stored, or 'decoded' ones; None: decoded ones "
+            "if they "
             f'are of one size, or resized to one, and take at most {image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
         p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
         p.Define('num_hosts', 1, 'Among how many hosts the split is shared out; batch_size is of one of them.')
@@ -57,20 +59,23 @@ class ImageInput(base_input.BaseInput):
         p.Define('fuse_decode_and_crop', True, 'Whether of a JPEG only the part is decoded that is cut out of it.')
         p.Define(
             'interpolation', None,
-            "How what is cut out is resized: 'bicubic', or 'bilinear', which takes less time; None: as the augmentation does.")
-        p.Define('vectorize', True, 'Whether normalisation and augmentation work on whole batches, not on single images.')
+            "How what is cut out is resized: 'bicubic', or 'bilinear', which takes less time; None: as the "
+            "augmentation does.")
+        p.Define('vectorize', True, 'Whether normalisation and augmentation work on whole batches, not on single '
+                                    'images.')
         p.Define(
             'num_parallel_calls', None,
             'How many files are read, and images worked on, at a time; None: tuned by tf.data; 1: one after another.')
         p.Define('num_threads', None, "Threads of this input's own; None: those of TensorFlow.")
         p.Define(
             'data_service', None,
-            "Address of a tf.data service, such as 'grpc://host:5000', whose workers make the batches of the training; None: "
+            "Address of a tf.data service, such as 'grpc://host:5000', whose workers make the batches of the training; "
+            "None: "
             'this process does.')
         p.Define(
             'max_bad_records', 100,
-            'How many records that cannot be used are named and skipped before the training ends; None: nothing is looked '
-            'for, and the first that cannot be decoded ends it with the words of TensorFlow.')
+            'How many records that cannot be used are named and skipped before the training ends; None: nothing is '
+            'looked for, and the first that cannot be decoded ends it with the words of TensorFlow.')
         return p
 
     @staticmethod
@@ -183,7 +188,8 @@ class ImageInput(base_input.BaseInput):
             batches = source.batch(examples, p.batch_size, drop_remainder)
             return base_input.parallel_map(batches, augmented, p.num_parallel_calls)
         singles = base_input.parallel_map(
-            source.batch(examples, 1, True), lambda *parts: [part[0] for part in augmented(*parts)], p.num_parallel_calls)
+            source.batch(examples, 1, True), lambda *parts: [part[0] for part in augmented(*parts)],
+            p.num_parallel_calls)
         return singles.batch(p.batch_size, drop_remainder)
 
     def _plain(self, images, seeds, image_size):
@@ -201,7 +207,8 @@ class ImageInput(base_input.BaseInput):
         num_missing = self.params.batch_size - tf.size(parts[1])
         return tuple(
             tf.ensure_shape(
-                tf.pad(part, [[0, num_missing]] + [[0, 0]] * (part.shape.rank - 1)), [self.params.batch_size, *part.shape[1:]])
+                tf.pad(part, [[0, num_missing]] + [[0, 0]] * (part.shape.rank - 1)),
+                [self.params.batch_size, *part.shape[1:]])
             for part in parts)
 
     def _finish(self, batches):
@@ -226,21 +233,24 @@ class ImageInput(base_input.BaseInput):
         self._check_interpolation()
         if p.num_channels not in (None, 1, 3):
             raise ValueError(
-                f'num_channels: {p.num_channels!r} is not allowed. Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
+                f'num_channels: {p.num_channels!r} is not allowed. Choose 1 (gray), 3 (RGB), or None (as in the '
+                'dataset).')
         self._check_at_least(image_size=1, label_offset=0)
         optional = {'shuffle_buffer_size': 1, 'num_threads': 1, 'num_parallel_calls': 1, 'max_bad_records': 0}
         self._check_at_least(**{field: least for field, least in optional.items() if p.Get(field) is not None})
         self._check_at_least(num_hosts=1, host_index=0)
         if p.host_index >= p.num_hosts:
             raise ValueError(
-                f'host_index: {p.host_index} is not allowed for num_hosts={p.num_hosts}. Set it to at most {p.num_hosts - 1}.')
+                f'host_index: {p.host_index} is not allowed for num_hosts={p.num_hosts}. Set it to at most '
+                f'{p.num_hosts - 1}.')
         self._check_cache()
 
     def _check_interpolation(self):
         p = self.params
         if p.interpolation not in (None, *image_augmentation.METHODS):
             raise ValueError(
-                f'interpolation: {p.interpolation!r} is not allowed. Choose one of {image_augmentation.METHODS}, or None.')
+                f'interpolation: {p.interpolation!r} is not allowed. Choose one of {image_augmentation.METHODS}, or '
+                'None.')
         if p.interpolation and not image_augmentation.AUGMENTATIONS[p.augmentation].cropping:
             raise ValueError(f'interpolation: {p.interpolation!r} is for what is cut out, and augmentation '
                              f"{p.augmentation!r} cuts nothing out. Set it to None, or augmentation to 'resnet', say.")
@@ -251,4 +261,5 @@ class ImageInput(base_input.BaseInput):
             raise ValueError(f'cache: {p.cache!r} is not allowed. Choose one of {_CACHES}, or None.')
         if p.data_service and p.cache not in (None, 'none'):
             raise ValueError(
-                f"cache: {p.cache!r} keeps images in this process, but data_service has others read them. Set cache to 'none'.")
+                f"cache: {p.cache!r} keeps images in this process, but data_service has others read them. Set cache to "
+                "'none'.")

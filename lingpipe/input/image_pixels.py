@@ -19,8 +19,8 @@ def decode_image(encoded, num_channels, choose_box=None, fused=True):
     Args:
         encoded: scalar string.
         num_channels: 1 (gray) or 3 (RGB); the decoder converts.
-        choose_box: function from the shape int32 [3] of the image to the box int32 [4] (row, column, height, width) that is
-            wanted; None: all of it.
+        choose_box: function from the shape int32 [3] of the image to the box int32 [4] (row, column, height, width)
+            that is wanted; None: all of it.
         fused: whether of a JPEG no more is decoded than the box needs.
 
     Returns:
@@ -97,8 +97,8 @@ def _decode_with_channels(encoded, num_channels):
 def map_rows(function, rows, fallback=None):
     """Calls a function on each row of tensors, one after another.
 
-    A dataset is the only place where TensorFlow goes on after an error. One serves many rows, for it takes as long to set up as
-    decoding 64 x 64 pixels does:
+    A dataset is the only place where TensorFlow goes on after an error. One serves many rows, for it takes as long to
+    set up as decoding 64 x 64 pixels does:
 
     ```
                  rows -> function -> drop errors --\\
@@ -233,7 +233,8 @@ class PixelReader:
 
 def _reasons(images, num_channels):
     """What is wrong with bad images, string [n]; no channels are those of an image that was not decoded."""
-    undecoded = tf.where(tf.strings.length(images) == 0, 'is empty', 'is cut off, damaged or no image of the right size')
+    undecoded = tf.where(tf.strings.length(images) == 0, 'is empty', 'is cut off, damaged or no image of the right '
+                                                                     'size')
     unusual = tf.strings.join(
         ['has ', tf.strings.as_string(num_channels), ' channels (CMYK or transparency) and not 1 or 3'])
     return tf.where(num_channels == 0, undecoded, unusual)

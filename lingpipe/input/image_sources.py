@@ -57,7 +57,8 @@ class MemoryRecords:
 
     Args:
         columns: tuple of images string [n], labels [n] and identifiers or problems [n]; see `in_memory`.
-        decode: (images, identifiers or problems, seeds) of some examples -> (uint8 [some, height, width, channels], problems).
+        decode: (images, identifiers or problems, seeds) of some examples -> (uint8 [some, height, width, channels],
+            problems).
         num_parallel_calls: how many calls of it are at work at a time; None: tuned by tf.data.
     """
 

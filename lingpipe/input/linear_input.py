@@ -42,14 +42,16 @@ class LinearInput(base_input.BaseInput):
     @staticmethod
     def TargetSpec(params):
         """Returns the pair of the `tf.TensorSpec` of targets `[batch_size, num_outputs]` and weights `[batch_size]`."""
-        return tf.TensorSpec([params.batch_size, params.num_outputs], tf.float32), tf.TensorSpec([params.batch_size], tf.float32)
+        return tf.TensorSpec([params.batch_size, params.num_outputs],
+                             tf.float32), tf.TensorSpec([params.batch_size], tf.float32)
 
     def __init__(self, params):
         super().__init__(params)
         p = self.params
         self.num_examples = p.num_examples
         self.input_spec = self.InputSpec(p)
-        of_weights, of_examples = (np.random.default_rng([p.data_seed, part]) for part in (0, 1 + _SPLITS.index(p.split)))
+        of_weights, of_examples = (np.random.default_rng([p.data_seed, part])
+                                   for part in (0, 1 + _SPLITS.index(p.split)))
         self.true_weights = of_weights.normal(size=[p.num_features, p.num_outputs]).astype(np.float32)
         self.true_bias = of_weights.normal(size=[p.num_outputs]).astype(np.float32)
         self._features = of_examples.normal(size=[p.num_examples, p.num_features]).astype(np.float32)
@@ -92,7 +94,8 @@ class LinearInput(base_input.BaseInput):
         indices = tf.range(self.num_examples, dtype=tf.int64)
         if not self.params.shuffle:
             return indices
-        return tf.random.experimental.stateless_shuffle(indices, tf.stack([tf.constant(self.params.seed, tf.int64), epoch]))
+        return tf.random.experimental.stateless_shuffle(
+            indices, tf.stack([tf.constant(self.params.seed, tf.int64), epoch]))
 
     def _rows(self, indices):
         """Indices beyond the last example are those of what fills a batch up."""

@@ -56,14 +56,15 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
 
 
 def split_by_document(texts):
-    """Splits documents by the hash of their names, and takes from dev and test text whatever an earlier split holds too.
+    """Splits documents by the hash of their names, and takes from dev and test text whatever an earlier split holds
+    too.
 
     Args:
         texts: dictionary from the name of a document to its text.
 
     Returns:
-        `{'train': texts, 'dev': texts, 'test': texts}`, dictionaries in the order of the hashes; documents of which nothing
-        is left are left out.
+        `{'train': texts, 'dev': texts, 'test': texts}`, dictionaries in the order of the hashes; documents of which
+        nothing is left are left out.
     """
     splits = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_hash):

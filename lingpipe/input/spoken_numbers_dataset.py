@@ -19,8 +19,8 @@ _NUM_DIGITS = 6
 _NUM_OF_A_KIND = 8_000
 _TEST_DIVISOR = 32
 
-_SMALL = ('zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen '
-          'eighteen nineteen').split()
+_SMALL = ('zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen '
+          'seventeen eighteen nineteen').split()
 _TENS = 'twenty thirty forty fifty sixty seventy eighty ninety'.split()
 
 
@@ -77,7 +77,8 @@ def split_numbers():
             drawn += sorted(of_a_kind, key=_hash)[:_NUM_OF_A_KIND]
     drawn.sort(key=_hash)
     is_test = [_hash(number)[-1] % _TEST_DIVISOR == 0 for number in drawn]
-    return {split: [number for number, test in zip(drawn, is_test) if test == (split == 'test')] for split in ('train', 'test')}
+    return {split: [number for number, test in zip(drawn, is_test) if test == (split == 'test')]
+            for split in ('train', 'test')}
 
 
 def _hash(number):

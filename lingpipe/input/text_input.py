@@ -93,7 +93,8 @@ class TextInput(base_input.BaseInput):
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
         p.Define('tokenizer', tokenization.ByteTokenizer.Params(), 'What makes tokens of a text.')
         p.Define('sequence_length', 256, 'Number of tokens in a sequence.')
-        p.Define('evaluation_context', 0, 'In evaluation, tokens of each sequence that are shown but were counted before; '
+        p.Define('evaluation_context', 0, 'In evaluation, tokens of each sequence that are shown but were counted '
+                                          'before; '
                  'more cost time, and spare tokens a prediction from next to nothing.')
         p.Define('shuffle_buffer_size', _DEFAULT_SHUFFLE_BUFFER_SIZE,
                  'How many documents wait for being drawn where the data are read from files.')
@@ -132,8 +133,8 @@ class TextInput(base_input.BaseInput):
             position: number of sequences seen before, over all epochs.
 
         Returns:
-            `tf.data.Dataset` of (tokens, labels, weights, numbers of bytes), each `[batch, length]`: int32, int32, float32
-            (all one) and float32.
+            `tf.data.Dataset` of (tokens, labels, weights, numbers of bytes), each `[batch, length]`: int32, int32,
+            float32 (all one) and float32.
 
         Raises:
             ValueError: the position is negative, or the split too small for a batch.
@@ -185,8 +186,8 @@ class TextInput(base_input.BaseInput):
                 self._documents, p.sequence_length, self.tokenizer.end_id, p.seed, buffer_size)
         if len(self.tokens) < p.sequence_length:
             raise ValueError(
-                f'sequence_length: {p.sequence_length} is more than the {len(self.tokens)} tokens of split {p.split!r} of '
-                f'{p.dataset!r}. Choose a sequence_length of at most {len(self.tokens)}.')
+                f'sequence_length: {p.sequence_length} is more than the {len(self.tokens)} tokens of split {p.split!r} '
+                f'of {p.dataset!r}. Choose a sequence_length of at most {len(self.tokens)}.')
         return tokenization.MemoryTokens(self.tokens, p.sequence_length, p.seed, p.shuffle)
 
     @property

@@ -106,7 +106,8 @@ def _unknown_variant_message(dataset, error):
     except tfds.core.DatasetNotFoundError:  # one of which there are prepared data alone
         configs = None
     if config and configs is not None and config not in configs:
-        nearest = spelling.did_you_mean(config, configs, f'{name}/', see_all=f'tfds.builder_cls({name!r}).builder_configs')
+        nearest = spelling.did_you_mean(
+            config, configs, f'{name}/', see_all=f'tfds.builder_cls({name!r}).builder_configs')
         return f'dataset: {name!r} has no configuration {config!r}{nearest}'
     return f'dataset: {dataset!r} cannot be read by TFDS ({" ".join(str(error).split())}). Choose another version or configuration.'
 
@@ -166,8 +167,8 @@ class TfdsImages:
             num_parallel_calls: how many files are read, and records parsed, at a time; None: tuned by tf.data.
 
         Returns:
-            A `tf.data.Dataset` of (encoded image: scalar string, label: scalar int64, identifier: scalar string, the name of
-            the file and the number of the record in it); its order is always the same.
+            A `tf.data.Dataset` of (encoded image: scalar string, label: scalar int64, identifier: scalar string, the
+            name of the file and the number of the record in it); its order is always the same.
         """
         shuffle_files = shuffle_seed is not None and not self._builder.info.disable_shuffling
         read_config = tfds.ReadConfig(

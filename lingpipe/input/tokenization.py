@@ -3,7 +3,8 @@
 Both sources have the same method, so that one pipeline serves both:
 
 ```
-sequences(position) -> tokens int32 [length + 1] without end, from sequence number `position` on; the first `length` are the
+sequences(position) -> tokens int32 [length + 1] without end, from sequence number `position` on; the first `length` are
+the
                        input, the last `length` what is to be predicted
 ```
 """
@@ -59,8 +60,8 @@ class MemoryTokens:
 
     ::
 
-        epoch 0   |----3----|----0----|----2----|----1----|--    cut from a place drawn from (seed, epoch) on, and visited
-        epoch 1   --|----1----|----2----|----0----|----3----|    in an order drawn from it
+        epoch 0   |----3----|----0----|----2----|----1----|--    cut from a place drawn from (seed, epoch) on, and
+        visited epoch 1   --|----1----|----2----|----0----|----3----|    in an order drawn from it
 
     Args:
         tokens: integer array `[n]`, every document with its end.

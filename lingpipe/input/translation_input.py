@@ -59,7 +59,8 @@ class TfdsTranslations:
         examples = self._builder.as_dataset(
             split=self._split, shuffle_files=shuffle_files,
             read_config=tfds.ReadConfig(
-                shuffle_seed=shuffle_seed, shuffle_reshuffle_each_iteration=False, try_autocache=False, skip_prefetch=True))
+                shuffle_seed=shuffle_seed, shuffle_reshuffle_each_iteration=False, try_autocache=False,
+                skip_prefetch=True))
         return examples.map(lambda example: tuple(example[language] for language in self.languages))
 
 
@@ -74,11 +75,13 @@ def _languages(known, source, target):
     """Returns the pair of languages, of which either may be left open."""
     for field, language in (('source_language', source), ('target_language', target)):
         if language is not None and language not in known:
-            raise ValueError(f'{field}: {language!r} is not one of the languages {known} of the dataset. Set it to one.')
+            raise ValueError(f'{field}: {language!r} is not one of the languages {known} of the dataset. Set it to '
+                             'one.')
     source = source or next(language for language in known if language != target)
     target = target or next(language for language in known if language != source)
     if source == target:
-        raise ValueError(f'source_language and target_language are both {source!r}. Set one of them to another of {known}.')
+        raise ValueError(f'source_language and target_language are both {source!r}. Set one of them to another of '
+                         f'{known}.')
     return source, target
 
 
@@ -92,9 +95,9 @@ class TranslationInput(base_input.BaseInput):
         labels   1 2 0 0 0 0            ended by end_id
         weights  1 1 1 0 0 0
 
-    Accelerators need static shapes, and each shape is compiled for itself, so all batches have one. A training leaves out
-    pairs that are longer or have an empty side; an evaluation leaves out none, and cuts what is longer.
-    What comes at a position of the training is a pure function of (seed, position).
+    Accelerators need static shapes, and each shape is compiled for itself, so all batches have one. A training leaves
+    out pairs that are longer or have an empty side; an evaluation leaves out none, and cuts what is longer. What comes
+    at a position of the training is a pure function of (seed, position).
 
     Attributes:
         input_spec: `{'source', 'target'}`, `tf.TensorSpec` of tokens int32 `[batch_size, length]`.
@@ -113,7 +116,8 @@ class TranslationInput(base_input.BaseInput):
         p.Define('tokenizer', tokenization.ByteTokenizer.Params(), 'What makes tokens of both languages.')
         p.Define('source_length', 128, 'Number of tokens that a source is filled up to.')
         p.Define('target_length', 128, 'Number of tokens that a target, with its end, is filled up to.')
-        p.Define('shuffle_buffer_size', 10_000, 'How many pairs wait for being drawn where the data are read from files.')
+        p.Define('shuffle_buffer_size', 10_000, 'How many pairs wait for being drawn where the data are read from '
+                                                'files.')
         p.Define('cache', None, 'Whether all tokens stay in memory; None: if the split takes at most '
                  f'{_MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
         return p
@@ -175,8 +179,8 @@ class TranslationInput(base_input.BaseInput):
         batches = list(self._fitting(self._tokenized()).map(self._row).batch(1024).as_numpy_iterator())
         if not batches:
             p = self.params
-            raise ValueError(f'source_length: {p.source_length} and target_length: {p.target_length} are too short for every '
-                             f'pair of split {p.split!r} of {p.dataset!r}. Make them longer.')
+            raise ValueError(f'source_length: {p.source_length} and target_length: {p.target_length} are too short for '
+                             f'every pair of split {p.split!r} of {p.dataset!r}. Make them longer.')
         return tuple(map(np.concatenate, zip(*batches)))
 
     def _rows_from_memory(self, position):
@@ -212,7 +216,8 @@ class TranslationInput(base_input.BaseInput):
     def _tokenized(self, shuffle_seed=None):
         encode = self.tokenizer.encode
         return self._data.pairs(shuffle_seed).map(
-            lambda source, target: (encode(source), encode(target)), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            lambda source, target: (encode(source), encode(target)), num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True)
 
     def _fitting(self, pairs):
         p = self.params

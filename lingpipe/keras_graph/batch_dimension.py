@@ -15,9 +15,10 @@ _MAY_MIX = 'GetItem', 'Matmul', 'Einsum', 'Dot', 'Tensordot', 'Take'
 def refuse_lost_batches(graph, outputs):
     """Raises ValueError where a tensor of a Keras model mixes the examples of a batch, or an output has them elsewhere.
 
-    Each micro-batch has the scalars of its own, such as a mean over all examples, and outputs are put together along their
-    first dimension. What has no weights and may work along the batch (`keras.ops`, Lambda, layers with an axis of 0) is tried on a
-    few random examples. Models with a fixed batch size are not looked at: theirs is a number as any other.
+    Each micro-batch has the scalars of its own, such as a mean over all examples, and outputs are put together along
+    their first dimension. What has no weights and may work along the batch (`keras.ops`, Lambda, layers with an axis of
+    0) is tried on a few random examples. Models with a fixed batch size are not looked at: theirs is a number as any
+    other.
 
     Args:
         graph: `keras_model.ModelGraph`.
@@ -31,20 +32,21 @@ def refuse_lost_batches(graph, outputs):
         return
     for unit in graph.units:
         if _mixes_examples(unit, [values[number] for number in unit.inputs]):
-            raise ValueError(f'Layer {unit.name!r} mixes the examples of a batch, but would see those of one micro-batch only. Set '
-                             'num_micro_batches=1, or compute it in the loss.')
+            raise ValueError(f'Layer {unit.name!r} mixes the examples of a batch, but would see those of one '
+                             'micro-batch only. Set num_micro_batches=1, or compute it in the loss.')
         values.update(zip(unit.outputs, unit.specs))
         lost = [spec for spec in unit.specs if spec.shape.is_fully_defined()]
         if lost and _reads_examples(unit, [values[number] for number in unit.inputs]):
             raise ValueError(
-                f'Layer {unit.name!r} makes a tensor of shape {tuple(lost[0].shape)} of all examples of a batch, but would get '
-                'those of one micro-batch only. Set num_micro_batches=1, or compute it in the loss.')
+                f'Layer {unit.name!r} makes a tensor of shape {tuple(lost[0].shape)} of all examples of a batch, but '
+                'would get those of one micro-batch only. Set num_micro_batches=1, or compute it in the loss.')
     for number in outputs:
         if values[number].shape.rank == 0 or values[number].shape[0] is not None:
             name = next((unit.name for unit in graph.units if number in unit.outputs), graph.model.name)
             raise ValueError(
-                f'The output of layer {name!r} has shape {tuple(values[number].shape)}, whose first dimension is not the batch, so '
-                'those of micro-batches cannot be put together. Set num_micro_batches=1, or put the batch first.')
+                f'The output of layer {name!r} has shape {tuple(values[number].shape)}, whose first dimension is not '
+                'the batch, so those of micro-batches cannot be put together. Set num_micro_batches=1, or put the '
+                'batch first.')
 
 
 def _reads_examples(unit, specs):
@@ -58,8 +60,10 @@ def _reads_examples(unit, specs):
     graph = control_flow.until_traced(
         tf.function(run, autograph=False).get_concrete_function,
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
-    shapes = frozenset(operation.outputs[0].ref() for operation in graph.get_operations() if operation.type in ('Shape', 'Size'))
-    needed = graph_pieces.ancestors([tensor for tensor in graph.outputs if tensor.shape.is_fully_defined()], stops=shapes)
+    shapes = frozenset(
+        operation.outputs[0].ref() for operation in graph.get_operations() if operation.type in ('Shape', 'Size'))
+    needed = graph_pieces.ancestors(
+        [tensor for tensor in graph.outputs if tensor.shape.is_fully_defined()], stops=shapes)
     return any(tensor.op in needed for tensor, spec in zip(graph.inputs, specs) if not spec.shape.is_fully_defined())
 
 
@@ -77,7 +81,8 @@ def _mixes_examples(unit, specs):
         joined = [np.concatenate(pair) for pair in parts]
     except Exception:  # whatever a function of a user's may raise for such examples
         return False
-    tolerance = _TOLERANCE_OF_16_BITS if any(spec.dtype in (tf.bfloat16, tf.float16) for spec in [*specs, *unit.specs]) else _TOLERANCE
+    tolerance = _TOLERANCE_OF_16_BITS if any(spec.dtype in (tf.bfloat16, tf.float16)
+                                             for spec in [*specs, *unit.specs]) else _TOLERANCE
     return _are_equal(whole, again, tolerance) and not _are_equal(whole, joined, tolerance)
 
 
@@ -106,5 +111,6 @@ def _outputs(unit, examples, rows):
 
 
 def _are_equal(ones, others, tolerance):
-    return all(len(one) != _ROWS or one.shape == other.shape and np.allclose(one, other, tolerance, 0.1 * tolerance, equal_nan=True)
+    return all(len(one) != _ROWS or one.shape == other.shape and np.allclose(
+        one, other, tolerance, 0.1 * tolerance, equal_nan=True)
                for one, other in zip(ones, others))

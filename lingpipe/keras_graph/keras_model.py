@@ -18,14 +18,14 @@ move_variables = model_segments.move_variables
 def hand_out_logits(units, outputs, values):
     """Has units hand out the logits of a model's outputs too.
 
-    An output that is rounded to 0 or 1 has lost what a cross-entropy needs. Keras hangs the logits on the tensor, from which they
-    would fall on its way out of a partition.
+    An output that is rounded to 0 or 1 has lost what a cross-entropy needs. Keras hangs the logits on the tensor, from
+    which they would fall on its way out of a partition.
 
     Args:
         units: list of `model_units.Unit`s.
         outputs: list of the numbers of the values that the model returns.
-        values: dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or None;
-            it gets those of the logits.
+        values: dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or
+            None; it gets those of the logits.
 
     Returns:
         The list of units, and the dictionary from places among the outputs to the numbers of their logits.
@@ -172,12 +172,12 @@ class ModelGraph:
         """Counts what each unit computes and keeps, from shapes, without running it or copying a weight.
 
         Args:
-            input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs whose sizes it leaves open; the batch
-                dimension is taken as one example. None: the model's own; open sizes count as 1.
+            input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs whose sizes it leaves open; the
+                batch dimension is taken as one example. None: the model's own; open sizes count as 1.
 
         Returns:
-            List of `LayerAnalysis`, one a unit. A shared layer's parameters count at its first unit. Units that are equal
-            but for their weights are traced once.
+            List of `LayerAnalysis`, one a unit. A shared layer's parameters count at its first unit. Units that are
+            equal but for their weights are traced once.
         """
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
         flops, values = self._trace_one_example(specs)
@@ -197,7 +197,8 @@ class ModelGraph:
             input_specs: nest of `tf.TensorSpec` that the model accepts.
 
         Returns:
-            Dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or None.
+            Dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or
+            None.
         """
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
@@ -216,12 +217,14 @@ class ModelGraph:
         try:
             return self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
         except ValueError as error:
-            sizes = {size for size in (symbol.shape[0] for symbol in self._functional.inputs if symbol.shape) if size is not None}
+            sizes = {size for size in (symbol.shape[0] for symbol in self._functional.inputs if symbol.shape)
+                     if size is not None}
             if not sizes - {1}:
                 raise
             raise ValueError(
-                f'Model {self.model.name!r} takes batches of {max(sizes)} examples only, which cannot be cut into micro-batches. Leave '
-                'out the batch_size of its keras.Input, and reshape with -1 for the number of examples.') from error
+                f'Model {self.model.name!r} takes batches of {max(sizes)} examples only, which cannot be cut into '
+                'micro-batches. Leave out the batch_size of its keras.Input, and reshape with -1 for the number of '
+                'examples.') from error
 
     def _trace(self, specs):
         """Returns the list of the `Flops` of all units, and what `value_specs` does."""
@@ -236,7 +239,8 @@ class ModelGraph:
         """Layers may return None where their symbolic outputs promise tensors, which goes from layer to layer within Keras."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
-            raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it out of the '
+            raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '
+                             'out of the '
                              "model's outputs.")
         self.units = [unit.without(absent) for unit in self.units]
 
@@ -306,5 +310,5 @@ def _trace(unit, inputs):
 
 def _require_dense(unit, outputs):
     if not all(tensor is None or isinstance(tensor, tf.Tensor) for tensor in outputs):
-        raise ValueError(f'Layer {unit.name!r} makes {[type(tensor).__name__ for tensor in outputs]}, but only dense tensors '
-                         'go from partition to partition. Give the layer sparse=False or ragged=False.')
+        raise ValueError(f'Layer {unit.name!r} makes {[type(tensor).__name__ for tensor in outputs]}, but only dense '
+                         'tensors go from partition to partition. Give the layer sparse=False or ragged=False.')

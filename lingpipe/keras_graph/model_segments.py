@@ -56,8 +56,8 @@ class Segment:
         """What is None was found when the model was cut, in training mode."""
         if self.layers and (len(made) != len(self.unit.outputs) or any(value is None for value in made)):
             raise ValueError(
-                f'Layer {self.name!r} returns None for other outputs with training={training} than when the model was cut. Let it '
-                'return tensors there, of zeros if need be.')
+                f'Layer {self.name!r} returns None for other outputs with training={training} than when the model was '
+                'cut. Let it return tensors there, of zeros if need be.')
 
 
 class StageParts(NamedTuple):
@@ -65,8 +65,8 @@ class StageParts(NamedTuple):
 
     Attributes:
         segments: list of `Segment`.
-        sources: list of pairs (producer, position), one an entry of the first segment's input: output `position` of stage
-            `producer`, or of the model's flat inputs where `producer` is -1.
+        sources: list of pairs (producer, position), one an entry of the first segment's input: output `position` of
+            stage `producer`, or of the model's flat inputs where `producer` is -1.
         num_outputs: number of tensors that the last segment returns; the last stage returns the model's flat outputs.
     """
 

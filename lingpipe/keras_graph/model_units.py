@@ -17,7 +17,8 @@ class Unit:
     """One call of one layer: the smallest thing that a cut moves.
 
     Args:
-        name: unique name: path through nested models, and for later calls of a shared layer their number, 'encoder/dense:1'.
+        name: unique name: path through nested models, and for later calls of a shared layer their number,
+            'encoder/dense:1'.
         position: place among the units of the model.
         layer: Keras layer, or Keras operation such as an addition.
         call_index: how many calls of the same layer come before.
@@ -57,7 +58,8 @@ class Unit:
             return [*results, *(results[position]._keras_logits for position in positions)]
 
         specs = [*self.specs, *(self.specs[position] for position in positions)]
-        return Unit(self.name, self.position, self.layer, self.call_index, function, self.inputs, [*self.outputs, *numbers], specs)
+        return Unit(self.name, self.position, self.layer, self.call_index, function, self.inputs,
+                    [*self.outputs, *numbers], specs)
 
     def without(self, absent):
         """Returns the unit as it is where some values, given by their numbers, are None: it neither takes nor hands out these."""
@@ -67,7 +69,8 @@ class Unit:
         def function(values, training):
             present = iter(values)
             results = self._function([None if number in absent else next(present) for number in self.inputs], training)
-            return [result for number, result in zip(self.outputs, results) if number not in absent or result is not None]
+            return [
+                result for number, result in zip(self.outputs, results) if number not in absent or result is not None]
 
         inputs = [number for number in self.inputs if number not in absent]
         made = [(number, spec) for number, spec in zip(self.outputs, self.specs) if number not in absent]
@@ -90,7 +93,8 @@ class FlatModel(NamedTuple):
 
 
 def flatten_model(model):
-    """Lists the layer calls of a model; those of nested models take the place of these, where a model is nothing but its calls.
+    """Lists the layer calls of a model; those of nested models take the place of these, where a model is nothing but
+    its calls.
 
     Args:
         model: built `keras.Sequential` or Functional `keras.Model`.
@@ -267,11 +271,13 @@ def _require_functional(model):
         raise ValueError(f'Sequential model {model.name!r} is not built, so the shapes between its layers are unknown. '
                          'Begin it with keras.Input(shape), or call model.build(input_shape) first.')
     if isinstance(model, (keras.Sequential, Functional)):
-        raise ValueError(f'Model {model.name!r} of class {type(model).__name__} is more than a graph of layers: it has its '
-                         f'own call, compute_mask or activity regularizer, or nested inputs to a Sequential. {advice}')
+        raise ValueError(f'Model {model.name!r} of class {type(model).__name__} is more than a graph of layers: it has '
+                         'its own call, compute_mask or activity regularizer, or nested inputs to a Sequential. '
+                         f'{advice}')
     raise ValueError(
-        f'Model {model.name!r} of class {type(model).__name__} is subclassed: only its call method knows how its layers are joined. '
-        'Call it on symbols, of which it is seen: inputs = keras.Input(shape, dtype=dtype); keras.Model(inputs, model(inputs)).')
+        f'Model {model.name!r} of class {type(model).__name__} is subclassed: only its call method knows how its '
+        'layers are joined. Call it on symbols, of which it is seen: inputs = keras.Input(shape, dtype=dtype); '
+        'keras.Model(inputs, model(inputs)).')
 
 
 def _refuse_unbuilt(name, layer):
@@ -280,7 +286,9 @@ def _refuse_unbuilt(name, layer):
 
 
 def _refuse_stateful(name, layer):
-    layers = layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []  # pylint: disable=protected-access
+    layers = layer._flatten_layers() if isinstance(layer,
+                                                   keras.layers.Layer) else []  # pylint: disable=protected-access
     if any(getattr(sublayer, 'stateful', False) for sublayer in layers):
-        raise ValueError(f'Layer {name!r} is stateful: row by row it goes on where the last batch ended, which micro-batches '
-                         'tear apart. Set stateful=False, and make its state an input and an output of the model.')
+        raise ValueError(f'Layer {name!r} is stateful: row by row it goes on where the last batch ended, which '
+                         'micro-batches tear apart. Set stateful=False, and make its state an input and an output of '
+                         'the model.')

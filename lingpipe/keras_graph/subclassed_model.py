@@ -24,9 +24,9 @@ class CallGraph(NamedTuple):
 def graph_of_call(node):
     """Calls a model's own `call` on symbols, to see which layers it calls on what.
 
-    A graph does the same as the model only where `call` computes with nothing but layers and `keras.ops`, in both modes alike. So
-    it must neither depend on `training` but by passing it on, nor read or assign a variable itself, nor bring numbers from
-    elsewhere, of which it is not known whether they are others each time.
+    A graph does the same as the model only where `call` computes with nothing but layers and `keras.ops`, in both modes
+    alike. So it must neither depend on `training` but by passing it on, nor read or assign a variable itself, nor bring
+    numbers from elsewhere, of which it is not known whether they are others each time.
 
     Args:
         node: Keras's node of a call of a model whose `call` is its own.
@@ -57,7 +57,8 @@ def _is_more_than_its_call(model, node):
     parameters = inspect.signature(model.call).parameters
     floats = [tensor for tensor in node.input_tensors if 'float' in tensor.dtype]
     return (
-        type(model).compute_mask is not keras.layers.Layer.compute_mask and not isinstance(model, (Functional, keras.Sequential))
+        type(model).compute_mask is not keras.layers.Layer.compute_mask
+        and not isinstance(model, (Functional, keras.Sequential))
         or model.supports_masking or model.activity_regularizer is not None
         or any(name == 'mask' or name.endswith('_mask') for name in parameters)  # Keras fills these in
         or any(tensor.dtype != model.compute_dtype for tensor in floats))
@@ -84,7 +85,8 @@ def _trace(node, training):
 
 def _require_runnable(functional):
     """Sizes that the model leaves open are None in symbols, which operations such as reshapes may have been given."""
-    specs = [tf.TensorSpec([2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)], symbol.dtype)
+    specs = [tf.TensorSpec(
+        [2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)], symbol.dtype)
              for symbol in functional.inputs]
     with keras.StatelessScope():
         tf.function(lambda values: functional(values, training=False), autograph=False).get_concrete_function(specs)
@@ -97,7 +99,8 @@ def _description(functional, training):
     for place, node in enumerate(calls(functional)):
         arguments = [names[id(leaf)] if isinstance(leaf, keras.KerasTensor) else leaf
                      for leaf in keras.tree.flatten((node.arguments.args, {**node.arguments.kwargs, 'training': None}))]
-        if any(hasattr(leaf, 'shape') for leaf in arguments) or node.arguments.kwargs.get('training', training) not in (training, None):
+        if any(hasattr(leaf, 'shape')
+               for leaf in arguments) or node.arguments.kwargs.get('training', training) not in (training, None):
             return None
         description.append((_identity(node.operation), [repr(leaf) for leaf in arguments]))
         names.update({id(tensor): (place, output) for output, tensor in enumerate(node.outputs)})

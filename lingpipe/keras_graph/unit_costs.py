@@ -73,14 +73,17 @@ def _known_values(graph, input_specs):
     for unit in graph.units:
         for number in unit.outputs:
             if not values[number][0].shape.is_fully_defined():
-                raise ValueError(f'Layer {unit.name!r} makes a tensor of shape {values[number][0].shape}, whose size is not '
-                                 "known before it runs: it cannot be measured. Set partition_by='flops' and memory_limit=None.")
+                raise ValueError(f'Layer {unit.name!r} makes a tensor of shape {values[number][0].shape}, whose size '
+                                 'is not '
+                                 "known before it runs: it cannot be measured. Set partition_by='flops' and "
+                                 "memory_limit=None.")
     return values
 
 
 def _inputs(unit, values):
     read = [values[number] for number in unit.inputs]
-    return boundary.Boundary([spec for spec, _ in read], {place: mask for place, (_, mask) in enumerate(read) if mask is not None})
+    return boundary.Boundary(
+        [spec for spec, _ in read], {place: mask for place, (_, mask) in enumerate(read) if mask is not None})
 
 
 def _names_with_masks(unit, values):

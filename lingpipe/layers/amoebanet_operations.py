@@ -164,7 +164,8 @@ class Operation(AmoebaNetLayer):
     def __init__(self, params, **kwargs):
         super().__init__(params, **kwargs)
         if params.operation not in OPERATIONS:
-            nearest = spelling.did_you_mean(str(params.operation), OPERATIONS, see_all='amoebanet_operations.OPERATIONS')
+            nearest = spelling.did_you_mean(
+                str(params.operation), OPERATIONS, see_all='amoebanet_operations.OPERATIONS')
             raise ValueError(f'Operation.operation is {params.operation!r}, which is none{nearest} Set it to one.')
 
     def build(self, input_shape):

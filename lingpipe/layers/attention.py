@@ -34,7 +34,8 @@ class MultiHeadAttention(base_layer.BaseLayer):
                     ├─> keys ──────────────────────────────┤
                     └─> values ────────────────────────────┴─> softmax(q k / sqrt(h)) v ─> dense ─>
 
-    The three steps `project`, `attend` and `combine` are methods, so that decoding can keep keys and values between them.
+    The three steps `project`, `attend` and `combine` are methods, so that decoding can keep keys and values between
+    them.
     """
 
     @classmethod
@@ -45,7 +46,8 @@ class MultiHeadAttention(base_layer.BaseLayer):
         p.Define('is_causal', True, 'Whether a position attends to itself and those before it only.')
         p.Define('use_rotary_positions', False, 'Whether queries and keys are turned by their positions.')
         p.Define('use_bias', True, 'Whether the dense layers have biases.')
-        p.Define('atten_dropout_prob', 0.0, "Drop-out of the attention weights; with it Keras's fused kernel is not used.")
+        p.Define('atten_dropout_prob', 0.0, "Drop-out of the attention weights; with it Keras's fused kernel is not "
+                                            "used.")
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
 
@@ -69,8 +71,9 @@ class MultiHeadAttention(base_layer.BaseLayer):
         is_rotary = 'use_rotary_positions' in p and p.use_rotary_positions
         if not p.dim_per_head and model_dim % p.num_heads or is_rotary and head_dim % 2:
             raise ValueError(
-                f'{type(self).__name__}.num_heads is {p.num_heads}, but vectors have {model_dim} channels: heads need an '
-                'equal number of them, an even one for rotary positions. Choose another num_heads, or set dim_per_head.')
+                f'{type(self).__name__}.num_heads is {p.num_heads}, but vectors have {model_dim} channels: heads need '
+                'an equal number of them, an even one for rotary positions. Choose another num_heads, or set '
+                'dim_per_head.')
         return head_dim
 
     def _dense(self, name, units, scale):
@@ -138,8 +141,8 @@ class MultiHeadAttention(base_layer.BaseLayer):
             ValueError: the attention is not causal, so that earlier outputs would change with every new vector.
         """
         if not self.params.is_causal:
-            raise ValueError(f'MultiHeadAttention.is_causal is False in {self.name!r}, but text is generated from left to '
-                             'right. Set it to True and train.')
+            raise ValueError(f'MultiHeadAttention.is_causal is False in {self.name!r}, but text is generated from left '
+                             'to right. Set it to True and train.')
         queries, *new = self.project(inputs, start)
         keys, values = (keras.ops.slice_update(old, (0, start, 0, 0), part) for old, part in zip(cache, new))
         last_seen = start + keras.ops.arange(inputs.shape[1])
@@ -167,7 +170,8 @@ def _attention_weights(queries, keys, allowed, is_causal):
 
 
 class CrossAttention(MultiHeadAttention):
-    """Attention of a target, which has the queries, to a source, which has keys and values (arXiv 1706.03762, section 3.2.3).
+    """Attention of a target, which has the queries, to a source, which has keys and values (arXiv 1706.03762, section
+    3.2.3).
 
         target ─> dense ───> queries ────────────┐
         source ─> dense ─┬─> keys ───────────────┤

@@ -42,7 +42,8 @@ class BaseLayer(keras.layers.Layer):
         """Returns the InstantiableParams of this layer class."""
         p = LayerParams(cls)
         p.Define('name', None, 'Name of the layer; None lets the enclosing stack choose one.')
-        p.Define('dtype_policy', None, "Keras dtype policy of the layer, such as 'mixed_bfloat16'; None: the global policy.")
+        p.Define('dtype_policy', None, "Keras dtype policy of the layer, such as 'mixed_bfloat16'; None: the global "
+                                       "policy.")
         return p
 
     def __init__(self, params, **kwargs):
@@ -85,7 +86,8 @@ def _policy(policy):
     try:
         return keras.dtype_policies.get(policy)
     except (TypeError, ValueError) as error:
-        raise ValueError(f'dtype_policy={policy!r} is unknown{spelling.did_you_mean(str(policy), DTYPE_POLICIES)}') from error
+        raise ValueError(f'dtype_policy={policy!r} is '
+                         f'unknown{spelling.did_you_mean(str(policy), DTYPE_POLICIES)}') from error
 
 
 def with_policy(layer_params, policy):
@@ -106,8 +108,8 @@ def with_policy(layer_params, policy):
         return copy
     if field is None:
         raise ValueError(
-            f'dtype_policy={policy!r} cannot be handed on to {layer_params.cls.__name__}, which takes no argument dtype. Give '
-            'its constructor **kwargs, and pass them on in super().__init__(**kwargs).')
+            f'dtype_policy={policy!r} cannot be handed on to {layer_params.cls.__name__}, which takes no argument '
+            'dtype. Give its constructor **kwargs, and pass them on in super().__init__(**kwargs).')
     return copy if copy.Get(field) is not None else copy.Set(**{field: policy})
 
 
@@ -162,7 +164,8 @@ def unallocated_variables():
     """Inside this scope Keras variables have a shape and a dtype but no value and no memory.
 
     Keras queues such variables for allocation when an ordinary scope closes next; this scope takes its own out of the
-    queue. It also leaves Python's random state as it was, so that a model built afterwards starts from the same weights.
+    queue. It also leaves Python's random state as it was, so that a model built afterwards starts from the same
+    weights.
     """
     queued = list(global_state.get_global_attribute(_QUEUE) or [])
     random_state = random.getstate()
@@ -176,9 +179,11 @@ def unallocated_variables():
 
 @contextlib.contextmanager
 def allocated_variables():
-    """Inside this scope variables get their values at once, on the device in scope, even while Keras runs a model symbolically.
+    """Inside this scope variables get their values at once, on the device in scope, even while Keras runs a model
+    symbolically.
 
-    Keras would allocate them when that is over, outside of every device scope. Inside `unallocated_variables` it changes nothing.
+    Keras would allocate them when that is over, outside of every device scope. Inside `unallocated_variables` it
+    changes nothing.
     """
     outer = global_state.get_global_attribute(_SCOPE)
     if outer is not None and not outer.initialize_variables:
@@ -190,7 +195,8 @@ def allocated_variables():
 
 @contextlib.contextmanager
 def outside_of_scopes():
-    """Inside this scope variables are made as if no model was being run symbolically or only described, and no function traced.
+    """Inside this scope variables are made as if no model was being run symbolically or only described, and no function
+    traced.
 
     A `tf.function` in whose first trace variables are made is traced again, even where `tf.init_scope` has made them.
     """

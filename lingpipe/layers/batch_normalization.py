@@ -10,9 +10,9 @@ from lingpipe.devices import collectives
 class BatchNormalization(keras.layers.BatchNormalization):
     """Keras's batch norm with statistics over groups of replicas, in one pass over the data.
 
-    Where a replica sees few examples its own statistics are too noisy for good accuracy (Ying et al. 2018, arXiv 1811.06992,
-    section 'distributed batch normalization'). The members of a group add up sums, sums of squares and numbers of examples, in
-    float32, and normalise with the mean and variance of all their examples::
+    Where a replica sees few examples its own statistics are too noisy for good accuracy (Ying et al. 2018, arXiv
+    1811.06992, section 'distributed batch normalization'). The members of a group add up sums, sums of squares and
+    numbers of examples, in float32, and normalise with the mean and variance of all their examples::
 
         replica 0   x ─> count, sum, sum of squares ─┐   ┌─> mean, variance ─> normalise
         replica 1   x ─> count, sum, sum of squares ─┴─+─┴─> mean, variance ─> normalise
@@ -27,8 +27,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
     def __init__(self, group_size=1, **kwargs):
         super().__init__(**kwargs)
         if group_size < 1:
-            raise ValueError(f'group_size={group_size} is not possible: it is the number of replicas that share statistics. Set it '
-                             'to 1 or more.')
+            raise ValueError(f'group_size={group_size} is not possible: it is the number of replicas that share '
+                             'statistics. Set it to 1 or more.')
         self.group_size = group_size
 
     def get_config(self):

@@ -80,7 +80,8 @@ class LearnedPositions(_AddedPositions):
 class SinusoidalPositions(_AddedPositions):
     """Adds sin(t / 10000^(i / (d/2))) in the first half of the d channels and the cosine in the second, t from 0.
 
-    The formula is that of arXiv 1706.03762, section 3.5, with sines and cosines side by side as in Lingvo, not interleaved.
+    The formula is that of arXiv 1706.03762, section 3.5, with sines and cosines side by side as in Lingvo, not
+    interleaved.
     """
 
     def vectors(self, start, length, model_dim):
@@ -94,7 +95,8 @@ class TokenEmbedding(base_layer.BaseLayer):
     """Looks up a vector for every token; its table may also be that of a softmax (see `SoftmaxHead.tied_to`).
 
     With `scale_sqrt_depth` the table starts with standard deviation 1 / sqrt(model_dim) and vectors are multiplied by
-    sqrt(model_dim), so that one table gives inputs of variance 1 and logits of variance 1 (arXiv 1706.03762, section 3.4).
+    sqrt(model_dim), so that one table gives inputs of variance 1 and logits of variance 1 (arXiv 1706.03762, section
+    3.4).
     """
 
     @classmethod
@@ -103,7 +105,8 @@ class TokenEmbedding(base_layer.BaseLayer):
         p.Define('vocab_size', None, 'Number of different tokens.')
         p.Define('model_dim', None, 'Size of a vector.')
         p.Define('scale_sqrt_depth', True, 'Whether vectors are multiplied by sqrt(model_dim).')
-        p.Define('padding_id', None, 'Token that later layers are not to attend to, as a Keras mask; None: there is none.')
+        p.Define('padding_id', None, 'Token that later layers are not to attend to, as a Keras mask; None: there is '
+                                     'none.')
         return p
 
     def __init__(self, params, **kwargs):
@@ -215,7 +218,8 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
         super().__init__(params, **kwargs)
         self.supports_masking = True
         if not isinstance(params.vocab_size, int) or params.vocab_size < 1:
-            raise ValueError(f'SoftmaxHead.vocab_size is {params.vocab_size!r}; it must be an integer of at least 1. Set it.')
+            raise ValueError(f'SoftmaxHead.vocab_size is {params.vocab_size!r}; it must be an integer of at least 1. '
+                             'Set it.')
         self.norm = keras.layers.LayerNormalization(epsilon=params.norm_epsilon, name='norm', dtype=self.dtype_policy)
 
     def build(self, input_shape):

@@ -1,7 +1,8 @@
 """ResNet for image classification, version 1.5, as a sequence of blocks that a pipeline can cut anywhere.
 
-He et al. 2015 (arXiv 1512.03385), with the changes that all large-batch records share (arXiv 1706.02677, section 5.1): a
-bottleneck shrinks the image in its 3x3 convolution, and the last batch norm of each block starts with a scale of zero.
+He et al. 2015 (arXiv 1512.03385), with the changes that all large-batch records share (arXiv 1706.02677, section 5.1):
+a bottleneck shrinks the image in its 3x3 convolution, and the last batch norm of each block starts with a scale of
+zero.
 """
 
 import keras
@@ -61,7 +62,8 @@ class ResNetConvolution(ResNetLayer):
         self._padding = params.kernel_size // 2 if params.strides > 1 else 0
         self.convolution = keras.layers.Conv2D(
             params.filters, params.kernel_size, params.strides, 'valid' if self._padding else 'same', use_bias=False,
-            kernel_initializer=keras.initializers.VarianceScaling(2.0, 'fan_out', 'truncated_normal'), name='convolution',
+            kernel_initializer=keras.initializers.VarianceScaling(2.0, 'fan_out', 'truncated_normal'),
+            name='convolution',
             dtype=self.dtype_policy)
         self.batch_norm = self._batch_norm(gamma_initializer='zeros' if params.starts_at_zero else 'ones')
 
@@ -103,8 +105,8 @@ class ResNetStem(ResNetLayer):
 
     def build(self, input_shape):
         if len(input_shape) != 4 or None in tuple(input_shape[1:]):
-            raise ValueError(f'ResNetStem received images of shape {tuple(input_shape)}; it needs [batch, height, width, '
-                             'channels] with a known height and width. Resize the images in the input pipeline.')
+            raise ValueError(f'ResNetStem received images of shape {tuple(input_shape)}; it needs [batch, height, '
+                             'width, channels] with a known height and width. Resize the images in the input pipeline.')
         self.convolution.build(input_shape)
 
     def call(self, inputs, training=None):
@@ -141,7 +143,8 @@ class ResNetBlock(ResNetLayer):
         filters, last = params.filters, {'relu': False, 'starts_at_zero': True}
         if params.bottleneck:
             self.convolutions = [
-                self._convolution('convolution_0', filters, 1), self._convolution('convolution_1', filters, 3, params.strides),
+                self._convolution('convolution_0', filters, 1),
+                self._convolution('convolution_1', filters, 3, params.strides),
                 self._convolution('convolution_2', _EXPANSION * filters, 1, **last)]
         else:
             self.convolutions = [self._convolution('convolution_0', filters, 3, params.strides),
@@ -203,7 +206,8 @@ def resnet_layers(depth=50, num_classes=1000, filters=64, for_small_images=False
 
         stem, group_0_block_0, ..., group_3_block_2, head
 
-    Each of the four groups has twice the filters of the one before, and all but the first halve the image in their first block.
+    Each of the four groups has twice the filters of the one before, and all but the first halve the image in their
+    first block.
 
     Args:
         depth: number of layers with weights: 10, 18, 34, 50, 101 or 152.
@@ -221,7 +225,8 @@ def resnet_layers(depth=50, num_classes=1000, filters=64, for_small_images=False
         ValueError: there is no network of that depth.
     """
     if depth not in _DEPTHS:
-        raise ValueError(f'resnet_layers: depth={depth!r} is none of {sorted(_DEPTHS)}. Set it to one of them, such as 50.')
+        raise ValueError(f'resnet_layers: depth={depth!r} is none of {sorted(_DEPTHS)}. Set it to one of them, such as '
+                         '50.')
     batch_norm = {'batch_norm_momentum': batch_norm_momentum, 'batch_norm_epsilon': batch_norm_epsilon,
                   'batch_norm_group_size': batch_norm_group_size}
     blocks_of_groups, bottleneck = _DEPTHS[depth]

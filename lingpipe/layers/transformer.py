@@ -30,8 +30,8 @@ class FeedForward(base_layer.BaseLayer):
     def __init__(self, params, **kwargs):
         super().__init__(params, **kwargs)
         if not isinstance(params.hidden_dim, int) or params.hidden_dim < 1:
-            raise ValueError(f'FeedForward.hidden_dim is {params.hidden_dim!r}; it must be an integer of at least 1. Set it, '
-                             'usually to four times the size of the vectors.')
+            raise ValueError(f'FeedForward.hidden_dim is {params.hidden_dim!r}; it must be an integer of at least 1. '
+                             'Set it, usually to four times the size of the vectors.')
 
     def build(self, input_shape):
         p = self.params
@@ -125,7 +125,8 @@ class TransformerBlock(base_layer.BaseLayer):
 
 
 def transformer_lm_layers(
-        num_layers, vocab_size, model_dim, hidden_dim, num_heads, positions='sinusoidal', max_length=None, is_tied=False,
+        num_layers, vocab_size, model_dim, hidden_dim, num_heads, positions='sinusoidal', max_length=None,
+        is_tied=False,
         activation='gelu', is_gated=False, use_bias=True, input_dropout_prob=0.0, residual_dropout_prob=0.0,
         atten_dropout_prob=0.0, relu_dropout_prob=0.0):
     """Returns a decoder-only Transformer as the list of its units, from tokens to logits.

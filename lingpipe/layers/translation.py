@@ -1,7 +1,7 @@
 """Transformers that translate, as a sequence of layers that a pipeline can cut anywhere.
 
-Encoder and decoder follow each other in one stack. Each layer takes and returns the same nest, of which it changes one part and
-passes the others on::
+Encoder and decoder follow each other in one stack. Each layer takes and returns the same nest, of which it changes one
+part and passes the others on::
 
                      source_embedding  encoder blocks  target_embedding  decoder blocks    head
     source            ids ─> vectors      changed         normalised       read (cross)
@@ -29,7 +29,8 @@ class _SequenceEmbedding(embeddings.TokenEmbedding):
 
     def __init__(self, params, **kwargs):
         super().__init__(params, **kwargs)
-        self.positions = params.positions.Copy().Set(name='positions', dtype_policy=self.dtype_policy.name).Instantiate()
+        self.positions = params.positions.Copy().Set(name='positions',
+                                                     dtype_policy=self.dtype_policy.name).Instantiate()
 
     def _embedded(self, tokens, training):
         return self.positions(super().call(tokens), training=training)
@@ -180,10 +181,11 @@ def transformer_nmt_layers(
     The input of the first layer is `{'source': [batch, source_length], 'target': [batch, target_length]}`, tokens; the
     target is what stands before each token that is to be predicted.
 
-    It has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads together, d by
-    default, and T of 1 to 3 the number of tables: the family T(L, f, A) of GPipe (arXiv 1811.06965, section 5), whose
-    published counts ask for heads of size 64 with 16 and with 32 heads. After the same section feed-forward networks start
-    smaller the deeper the network is (here by 1 / L, in the second of their layers), and logits may be clipped.
+    It has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
+    together, d by default, and T of 1 to 3 the number of tables: the family T(L, f, A) of GPipe (arXiv 1811.06965,
+    section 5), whose published counts ask for heads of size 64 with 16 and with 32 heads. After the same section
+    feed-forward networks start smaller the deeper the network is (here by 1 / L, in the second of their layers), and
+    logits may be clipped.
 
     Args:
         num_layers: number of blocks of the encoder, and of the decoder, L.

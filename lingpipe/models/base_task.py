@@ -20,7 +20,8 @@ class BaseTask:
         p = hyperparams.InstantiableParams(cls)
         p.Define('name', None, 'Name of the task.')
         p.Define('body', gpipe_layer.GPipeLayer.Params().Set(name='body'), 'The stack of layers, as GPipeLayer params.')
-        p.Define('dtype_policy', None, f'Precision of the body where it names none: one of {base_layer.DTYPE_POLICIES}.')
+        p.Define('dtype_policy', None, 'Precision of the body where it names none: one of '
+                                       f'{base_layer.DTYPE_POLICIES}.')
         p.Define('train', train_params(), 'How the task is trained.')
         p.Define('eval', eval_params(), 'How the task is evaluated.')
         return p
@@ -103,8 +104,10 @@ class BaseTask:
         """
         num_rows = max(1, tf.nest.flatten(targets)[0].shape[0] // self.params.body.num_micro_batches)
         specs = tf.nest.map_structure(
-            lambda spec: tf.TensorSpec([num_rows, *spec.shape[1:]], spec.dtype), (targets, self.body.analyses[-1].outputs))
-        return set(tf.function(losses.as_metrics(self.loss), autograph=False).get_concrete_function(*specs).structured_outputs)
+            lambda spec: tf.TensorSpec([num_rows, *spec.shape[1:]], spec.dtype),
+            (targets, self.body.analyses[-1].outputs))
+        return set(
+            tf.function(losses.as_metrics(self.loss), autograph=False).get_concrete_function(*specs).structured_outputs)
 
 
 def train_params():
@@ -122,9 +125,12 @@ def train_params():
     p.Define('save_interval_seconds', 600.0, 'Seconds between two checkpoints.')
     p.Define('save_max_to_keep', 5, 'Number of newest checkpoints to keep.')
     p.Define('summary_interval_steps', 100, 'Steps between two points of the TensorBoard curves.')
-    p.Define('init_from_checkpoint', None, 'Checkpoint whose weights a new training starts from; what it has not starts afresh.')
-    p.Define('init_from_checkpoint_rules', {}, 'Which variables of a new training start from which of checkpoints: {path: ([(regular '
-             "expression for names here, name there with '%s' for each group)], [expressions for what starts afresh])}.")
+    p.Define('init_from_checkpoint', None, 'Checkpoint whose weights a new training starts from; what it has not '
+                                           'starts afresh.')
+    p.Define('init_from_checkpoint_rules', {}, 'Which variables of a new training start from which of checkpoints: '
+                                               '{path: ([(regular '
+             "expression for names here, name there with '%s' for each group)], [expressions for what starts "
+             "afresh])}.")
     return p
 
 

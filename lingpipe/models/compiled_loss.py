@@ -30,15 +30,16 @@ class NotAdditive(Exception):
 def kinds_of(compile_loss, y_true, outputs, sample_weight, variables):
     """Finds the kind of each of the losses that a model was compiled with.
 
-    Keras's own losses are known to compute each example by itself. Any other is tried on a few random examples, once as a
-    batch and once in parts.
+    Keras's own losses are known to compute each example by itself. Any other is tried on a few random examples, once as
+    a batch and once in parts.
 
     Args:
         compile_loss: Keras's record of losses, once built.
         y_true: nest of `keras.KerasTensor`, the targets.
         outputs: nest of `keras.KerasTensor`, what the model returns.
         sample_weight: nest of `keras.KerasTensor`, or None.
-        variables: list of the Keras variables of the model; those that layers change have new values when the loss reads them.
+        variables: list of the Keras variables of the model; those that layers change have new values when the loss
+            reads them.
 
     Returns:
         List of `Kind`, one a loss.
@@ -49,12 +50,14 @@ def kinds_of(compile_loss, y_true, outputs, sample_weight, variables):
     parts = compile_loss._flat_losses
     if all(_computes_each_example(part.loss) for part in parts):
         return [_kind_of_reduction(part.loss) for part in parts]
-    return [_kind(part.loss, *specs, variables) for part, specs in zip(parts, _specs(compile_loss, y_true, outputs, sample_weight))]
+    return [_kind(part.loss, *specs, variables) for part, specs in zip(
+        parts, _specs(compile_loss, y_true, outputs, sample_weight))]
 
 
 def _computes_each_example(loss):
     function = getattr(loss, 'fn', None)
-    return (type(loss).__module__ == keras_losses.__name__ and function not in _MIXING and loss.reduction not in (None, 'none')
+    return (type(loss).__module__ == keras_losses.__name__ and function not in _MIXING
+            and loss.reduction not in (None, 'none')
             and getattr(function, '__module__', keras_losses.__name__) == keras_losses.__name__)
 
 
@@ -74,9 +77,11 @@ def _kind(loss, y_true, outputs, is_weighted, variables):
     except NotAdditive:
         raise
     except Exception as error:
-        raise NotAdditive(f'The loss {loss.name!r} could not be tried on random examples ({type(error).__name__})') from error
+        raise NotAdditive(f'The loss {loss.name!r} could not be tried on random examples '
+                          f'({type(error).__name__})') from error
     if found is None:
-        raise NotAdditive(f'The loss {loss.name!r} of a batch is neither the mean nor the sum of the losses of its parts')
+        raise NotAdditive(f'The loss {loss.name!r} of a batch is neither the mean nor the sum of the losses of its '
+                          'parts')
     if found != 'rows' and is_weighted:
         raise NotAdditive(f'The loss {loss.name!r} returns one number for a batch with sample weights')
     return _kind_of_reduction(loss) if found == 'rows' else found
@@ -116,7 +121,8 @@ def _specs(compile_loss, y_true, outputs, sample_weight):
     found = []
 
     def note(y_true, outputs, sample_weight):
-        found.append((*[tf.nest.map_structure(_spec_of, nest) for nest in (y_true, outputs)], sample_weight is not None))
+        found.append(
+            (*[tf.nest.map_structure(_spec_of, nest) for nest in (y_true, outputs)], sample_weight is not None))
         return tf.zeros([])
 
     noting = losses.shallow_copy(compile_loss)
@@ -156,8 +162,9 @@ class Targets(NamedTuple):
     Attributes:
         fractions: tensor `[batch]` of one over the number of examples in the mini-batch; their sum over it is 1.
         values: list of tensors `[batch, ...]`, the targets and sample weights without their nest.
-        shares: list of tensors `[batch]`, one a loss where there are several: the number of examples in the mini-batch over the
-            weight of the loss in it, for each example the same number. Empty: the losses weigh a micro-batch by its examples.
+        shares: list of tensors `[batch]`, one a loss where there are several: the number of examples in the mini-batch
+            over the weight of the loss in it, for each example the same number. Empty: the losses weigh a micro-batch
+            by its examples.
     """
 
     fractions: tf.Tensor
@@ -173,10 +180,10 @@ class Targets(NamedTuple):
 class CompiledLoss:
     """Computes the loss of a micro-batch as Keras would, in a form that adds up over micro-batches.
 
-    Each loss is a mean by a weight of its own, such as the number of tokens that its mask leaves, but their sum can have one
-    weight only: the number of examples. With n examples and weight w_k of loss k in the mini-batch, n_m and w_mk in micro-batch
-    m, the mean over the mini-batch comes out right where each micro-batch's counts w_mk / n_m * n / w_k times; n / w_k is its
-    share.
+    Each loss is a mean by a weight of its own, such as the number of tokens that its mask leaves, but their sum can
+    have one weight only: the number of examples. With n examples and weight w_k of loss k in the mini-batch, n_m and
+    w_mk in micro-batch m, the mean over the mini-batch comes out right where each micro-batch's counts w_mk / n_m * n /
+    w_k times; n / w_k is its share.
 
     Args:
         compile_loss: Keras's record of losses, weights and the outputs they belong to, once built.
@@ -196,7 +203,8 @@ class CompiledLoss:
         return len(self._parts)
 
     def __call__(self, targets, outputs):
-        """Returns {name: (mean, weight)} with 'loss' and, where there are several, every loss by the name Keras gives it.
+        """Returns {name: (mean, weight)} with 'loss' and, where there are several, every loss by the name Keras gives
+        it.
 
         Args:
             targets: `Targets` of the micro-batch.
@@ -224,7 +232,8 @@ class CompiledLoss:
         fraction = tf.reduce_sum(targets.fractions)
         recording = losses.shallow_copy(self._compile_loss)
         recording._flat_losses = [
-            part._replace(loss=functools.partial(_record, found, metrics, share, fraction)) for part, metrics, share in zip(
+            part._replace(loss=functools.partial(_record, found, metrics, share, fraction))
+            for part, metrics, share in zip(
                 recording._flat_losses, self._parts, shares or [None] * len(self._parts))]
         recording._metrics = [None] * len(self._parts)  # they would be updated once a micro-batch
         y_true, sample_weight = self._structure.pack(targets.values)
@@ -239,7 +248,8 @@ def no_loss(targets, outputs):
 
 def pack_targets(y_true, sample_weight, num_rows):
     """Returns targets and sample weights as `Targets` without shares, and the `Structure` of the pair."""
-    is_listed = isinstance(sample_weight, (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
+    is_listed = isinstance(sample_weight,
+                           (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
     pair = (y_true, sample_weight[0] if is_listed else sample_weight)
     fraction = tf.math.divide_no_nan(1.0, tf.cast(num_rows, tf.float32))
     return Targets(tf.fill([num_rows], fraction), boundary.unpack(pair).values, []), boundary.structure_of(pair)
@@ -248,7 +258,8 @@ def pack_targets(y_true, sample_weight, num_rows):
 def with_shares(targets, weights):
     """Returns the `Targets` with the shares of losses that weigh `weights` in the mini-batch, a list of scalars."""
     rows = tf.shape(targets.fractions)
-    return targets._replace(shares=[tf.fill(rows, tf.math.divide_no_nan(targets.num_rows, weight)) for weight in weights])
+    return targets._replace(
+        shares=[tf.fill(rows, tf.math.divide_no_nan(targets.num_rows, weight)) for weight in weights])
 
 
 def _as_sum(loss):
@@ -270,9 +281,9 @@ def _record(found, metrics, share, fraction, y_true, outputs, sample_weight):
 def weights_of_batch(pipe, loss, x, targets):
     """Computes what the mean of each loss over a mini-batch divides by.
 
-    A mask goes its own way through a model, from the inputs to the outputs, past all weights. So the model and its losses are
-    traced as one graph, and of it no more is run than the weights of the losses need. Zeros take the place of the outputs, of
-    which but the shapes matter::
+    A mask goes its own way through a model, from the inputs to the outputs, past all weights. So the model and its
+    losses are traced as one graph, and of it no more is run than the weights of the losses need. Zeros take the place
+    of the outputs, of which but the shapes matter::
 
         tokens ─┬─> not equal to 0 ─> mask ───────────┬─> weight of the loss
                 └─> embedding ─> layers ─> outputs    │   (below: traced, but not run)

@@ -31,11 +31,12 @@ class Sampling(NamedTuple):
             ValueError: a field cannot work.
         """
         if not 0 <= self.temperature < float('inf'):
-            raise ValueError(f'temperature={self.temperature} is not possible: it must be 0 or a positive number. Set it to '
-                             '0.8, for instance, or to 0 for the likeliest tokens.')
+            raise ValueError(f'temperature={self.temperature} is not possible: it must be 0 or a positive number. Set '
+                             'it to 0.8, for instance, or to 0 for the likeliest tokens.')
         for field, value in (('top_k', self.top_k), ('seed', self.seed)):
             if value < 0:
-                raise ValueError(f'{field}={value} is not possible: it must be an integer of 0 or more. Set it to 0 at least.')
+                raise ValueError(f'{field}={value} is not possible: it must be an integer of 0 or more. Set it to 0 at '
+                                 'least.')
         return self
 
     def choose(self, logits, draw):
@@ -66,9 +67,9 @@ class IncrementalDecoder:
                     v  │                   v  │
                   cache 0                cache 1        keys and values of every attention, [batch, length, heads, h]
 
-    A layer that looks at other positions, or needs to know its own, has a method `decode(inputs, cache, start) -> outputs,
-    cache`, and `initial_cache(batch_size, length)` where it keeps anything. Layers without `decode` are called on the new
-    positions alone, so they must map every position by itself, as dense layers and layer norms do.
+    A layer that looks at other positions, or needs to know its own, has a method `decode(inputs, cache, start) ->
+    outputs, cache`, and `initial_cache(batch_size, length)` where it keeps anything. Layers without `decode` are called
+    on the new positions alone, so they must map every position by itself, as dense layers and layer norms do.
 
     Caches are variables, since a compiled function may hand its results out on another device than it made them on.
 
@@ -112,7 +113,8 @@ class IncrementalDecoder:
 def _make_cache(layer, batch_size, length):
     if not hasattr(layer, 'initial_cache'):
         return ()
-    return tf.nest.map_structure(lambda zeros: tf.Variable(zeros, trainable=False), layer.initial_cache(batch_size, length))
+    return tf.nest.map_structure(
+        lambda zeros: tf.Variable(zeros, trainable=False), layer.initial_cache(batch_size, length))
 
 
 def _decode_layers(layers, x, caches, start):
@@ -133,8 +135,8 @@ class Generator:
 
         prompt ─> prefill (one call, all positions) ─> token ─> step ─> token ─> step ─> ...
 
-    The two compiled functions have static shapes. A network knows positions up to `context_length` only: where a text gets
-    longer, its last half context is read again as if it were the start, and goes on from there.
+    The two compiled functions have static shapes. A network knows positions up to `context_length` only: where a text
+    gets longer, its last half context is read again as if it were the start, and goes on from there.
 
     Args:
         body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
@@ -145,7 +147,8 @@ class Generator:
 
     def __init__(self, body, context_length, sampling, read=variable_placement.read_variable):
         if context_length < 2:
-            raise ValueError(f'context_length is {context_length}, but a token and the next need 2. Choose a larger one.')
+            raise ValueError(f'context_length is {context_length}, but a token and the next need 2. Choose a larger '
+                             'one.')
         self._decoder = IncrementalDecoder(body.stages, 1, context_length, read)
         self._last_device = body.stages[-1].device
         self._context_length, self._sampling = context_length, sampling.validate()
@@ -244,10 +247,10 @@ def beam_search(next_log_probs, batch_size, max_length, end_id, beam_size=4, len
     """Searches the sequence with the best length-normalised log probability.
 
     The score of a sequence Y, its end counted, is log P(Y) / ((5 + |Y|) / 6)^length_penalty (GNMT, arXiv 1609.08144,
-    equation 14, without the coverage of attention). In every step the `beam_size` best continuations of all beginnings are
-    looked at: those that end here are put aside, and of the others the best go on. An example is done when no
-    beginning can beat the best sequence that has ended. A beam of 1 is greedy: it is done with its first end. All shapes are
-    static, so that it compiles for any accelerator.
+    equation 14, without the coverage of attention). In every step the `beam_size` best continuations of all beginnings
+    are looked at: those that end here are put aside, and of the others the best go on. An example is done when no
+    beginning can beat the best sequence that has ended. A beam of 1 is greedy: it is done with its first end. All
+    shapes are static, so that it compiles for any accelerator.
 
     Args:
         next_log_probs: function from (tokens `[batch_size, beam_size, max_length]`, position scalar) to the log
@@ -259,8 +262,8 @@ def beam_search(next_log_probs, batch_size, max_length, end_id, beam_size=4, len
         length_penalty: exponent; 0 prefers short sequences, 1 is nearly the mean log probability of a token.
 
     Returns:
-        Tokens int32 `[batch_size, max_length]`, `end_id` after the end, and scores `[batch_size]`. A sequence that has no
-        end comes out only where none has ended.
+        Tokens int32 `[batch_size, max_length]`, `end_id` after the end, and scores `[batch_size]`. A sequence that has
+        no end comes out only where none has ended.
     """
     def going_on(position, beams):
         return (position < max_length) & ~tf.reduce_all(_is_done(beams, max_length, length_penalty))

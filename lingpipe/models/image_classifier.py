@@ -35,5 +35,6 @@ class ImageClassifier(base_task.BaseTask):
     def _cross_entropy(self, labels, logits):
         logits = tf.cast(logits, tf.float32)
         smoothing, num_classes = self.params.label_smoothing, logits.shape[-1]
-        probabilities = tf.one_hot(labels, num_classes, 1.0 - smoothing + smoothing / num_classes, smoothing / num_classes)
+        probabilities = tf.one_hot(
+            labels, num_classes, 1.0 - smoothing + smoothing / num_classes, smoothing / num_classes)
         return tf.nn.softmax_cross_entropy_with_logits(probabilities, logits)

@@ -33,14 +33,14 @@ def weighted_mean(values, weights, total):
 class NGramModel:
     """Counts of up to n tokens in a row, smoothed by interpolated Kneser-Ney with one discount an order.
 
-    For a history h and its shorter form h' (Chen and Goodman 1999, "An empirical study of smoothing techniques for language
-    modeling", section 2.7)::
+    For a history h and its shorter form h' (Chen and Goodman 1999, "An empirical study of smoothing techniques for
+    language modeling", section 2.7)::
 
         p(w | h) = max(c(h w) - D, 0) / c(h) + D N(h) / c(h) p(w | h')    D = (n1 + 1/2) / (n1 + 2 n2 + 1)
 
-    c counts occurrences for the longest histories, and the different tokens that stand before for shorter ones; N(h) is the
-    number of different tokens after h, n1 and n2 how many c are 1 and 2 (the 1/2 keeps something for the unseen where n1 is 0).
-    The shortest history leads to equal probabilities.
+    c counts occurrences for the longest histories, and the different tokens that stand before for shorter ones; N(h) is
+    the number of different tokens after h, n1 and n2 how many c are 1 and 2 (the 1/2 keeps something for the unseen
+    where n1 is 0). The shortest history leads to equal probabilities.
 
     Args:
         tokens: integer array `[length]` to learn from.
@@ -50,11 +50,13 @@ class NGramModel:
 
     def __init__(self, tokens, order, vocab_size):
         if vocab_size ** order >= 2 ** 63:
-            raise ValueError(f'order={order} is too large for runs of tokens below {vocab_size}. Choose a smaller order.')
+            raise ValueError(f'order={order} is too large for runs of tokens below {vocab_size}. Choose a smaller '
+                             'order.')
         self._vocab_size = vocab_size
         runs = [_counts(self._codes(tokens, length)) for length in range(1, order + 1)]
         self._levels = [
-            _Level(codes, counts if length == order else self._continuations(runs[length][0], length, codes), vocab_size)
+            _Level(
+                codes, counts if length == order else self._continuations(runs[length][0], length, codes), vocab_size)
             for length, (codes, counts) in enumerate(runs, 1)]
 
     def bits(self, tokens):
@@ -121,7 +123,8 @@ class LanguageModel(base_task.BaseTask):
         p = super().Params()
         p.eval.Set(best_metric='bits_per_byte')
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all tokens (arXiv 1512.00567, section 7).')
-        p.Define('n_gram_order', 0, 'n of the n-gram model that is shown for comparison, for texts that fit into memory; 0: '
+        p.Define('n_gram_order', 0, 'n of the n-gram model that is shown for comparison, for texts that fit into '
+                                    'memory; 0: '
                  'none.')
         p.Define('sample_prompt', '', 'Start of the text that the model writes with every evaluation of a training.')
         p.Define('sample_length', 100, 'Number of tokens that it goes on for at most; 0: it writes none.')
@@ -139,8 +142,8 @@ class LanguageModel(base_task.BaseTask):
             outputs: logits `[batch, length, vocab_size]`.
 
         Returns:
-            Dictionary from name to (mean, weight): 'loss', the smoothed cross-entropy in nats a token; 'bits_per_byte', the
-            plain one over all bytes that the tokens stand for; 'accuracy' of the next token.
+            Dictionary from name to (mean, weight): 'loss', the smoothed cross-entropy in nats a token; 'bits_per_byte',
+            the plain one over all bytes that the tokens stand for; 'accuracy' of the next token.
         """
         labels, weights, num_bytes = targets
         logits = tf.cast(outputs, tf.float32)
@@ -159,7 +162,8 @@ class LanguageModel(base_task.BaseTask):
         if not p.sample_length:
             return None
         if self._sampler is None:
-            self._sampler = generation.Generator(self.body, training_input.input_spec.shape[1], generation.Sampling(), read)
+            self._sampler = generation.Generator(
+                self.body, training_input.input_spec.shape[1], generation.Sampling(), read)
         pieces = generation.text_pieces(self._sampler, training_input.tokenizer, p.sample_prompt, p.sample_length)
         return p.sample_prompt + ''.join(pieces)
 

@@ -9,12 +9,14 @@ from lingpipe.stages import losses
 
 
 class ModelSurface(keras.Model):
-    """A model whose layers are those that a pipeline was made of, so that Keras finds everything where it is in a plain model.
+    """A model whose layers are those that a pipeline was made of, so that Keras finds everything where it is in a plain
+    model.
 
     ::
 
         plain model       layers ─┐
-                                  ├─> the same layers, under the same names, in the same order, in the same places of a file
+                                  ├─> the same layers, under the same names, in the same order, in the same places of a
+                                  file
         pipelined model   layers ─┘
                           pipe   ───> how they are run; Keras does not track it, so nothing is there twice
 
@@ -32,7 +34,8 @@ class ModelSurface(keras.Model):
         super().__init__(autocast=False, **{'name': getattr(source, 'name', None), **kwargs})
         with tracking.DotNotTrackScope():
             self.pipe = pipe
-        self._layers.extend(pipe.stack if source is None else source._flatten_layers(include_self=False, recursive=False))
+        self._layers.extend(
+            pipe.stack if source is None else source._flatten_layers(include_self=False, recursive=False))
         self._input_specs = None
         self.built = pipe.built
 
@@ -141,7 +144,8 @@ class ModelSurface(keras.Model):
             ValueError: the pipeline was built before it became a model, which so has not seen any inputs yet.
         """
         if self.built and self._input_specs is None and self.pipe.model is None:
-            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it is saved.')
+            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it '
+                             'is saved.')
         return {'name': self.name, 'pipe': keras.saving.serialize_keras_object(self.pipe),
                 'input_specs': keras.saving.serialize_keras_object(self._input_specs)}
 
@@ -167,15 +171,16 @@ class ModelSurface(keras.Model):
     def _of_source(self, name):
         if self.source is None:
             raise AttributeError(
-                f'{self.name!r} has no attribute {name!r}: its pipeline is made of Params, which say nothing of inputs. '
-                'Make it of a Keras model by GPipeLayer.from_keras.')
+                f'{self.name!r} has no attribute {name!r}: its pipeline is made of Params, which say nothing of '
+                'inputs. Make it of a Keras model by GPipeLayer.from_keras.')
         return getattr(self.source, name)
 
     def _plain_model(self):
         if self.source is not None:
             return self.source
         if self._input_specs is None:
-            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it is exported.')
+            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it '
+                             'is exported.')
         inputs = keras.tree.map_structure(lambda spec: keras.Input(spec.shape[1:], dtype=spec.dtype), self._input_specs)
         outputs = inputs
         for layer in self.pipe.stack:
@@ -184,10 +189,11 @@ class ModelSurface(keras.Model):
 
     def _build_for(self, inputs):
         """Creates the weights outside of any function that is being traced."""
-        if self.source is None and any(isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)) for leaf in tf.nest.flatten(inputs)):
+        if self.source is None and any(isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor))
+                                       for leaf in tf.nest.flatten(inputs)):
             raise ValueError(
-                f'{self.name!r} was given a sparse or ragged tensor, but micro-batches are cut out of dense ones. Make it dense by '
-                'tf.sparse.to_dense, or by its to_tensor().')
+                f'{self.name!r} was given a sparse or ragged tensor, but micro-batches are cut out of dense ones. Make '
+                'it dense by tf.sparse.to_dense, or by its to_tensor().')
         if self._input_specs is None:
             self._input_specs = keras.tree.map_structure(symbol_of_any_batch, inputs)
         if not self.pipe.built:
@@ -199,7 +205,8 @@ def symbol_of_any_batch(tensor):
     """Returns a `keras.KerasTensor` of any number of rows, for which a model knows what it returns without asking its layers."""
     if tensor is None:
         return None
-    return keras.KerasTensor((None, *tensor.shape[1:]) if len(tensor.shape) else (), keras.backend.standardize_dtype(tensor.dtype))
+    return keras.KerasTensor(
+        (None, *tensor.shape[1:]) if len(tensor.shape) else (), keras.backend.standardize_dtype(tensor.dtype))
 
 
 def _spec_of(symbol):

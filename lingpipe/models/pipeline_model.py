@@ -14,7 +14,8 @@ from lingpipe.optimizers import device_placement, loss_scaling
 from lingpipe.private_api import keras_backend
 from lingpipe.stages import boundary, losses
 
-_STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics', 'get_metrics_result', 'reset_metrics',
+_STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics',
+          'get_metrics_result', 'reset_metrics',
           'fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', 'make_train_function',
           'make_test_function', 'make_predict_function')
 
@@ -23,8 +24,8 @@ _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_me
 class PipelineModel(model_surface.ModelSurface):
     """Trains a pipeline by Keras's own `fit`, with the results of `fit` on the plain model.
 
-    The loss is computed inside the last partition, so the schedule of the pipeline holds in training; called as a layer, a
-    pipeline always runs GPipe's. The optimizer that `compile` is given works on the device of each variable::
+    The loss is computed inside the last partition, so the schedule of the pipeline holds in training; called as a
+    layer, a pipeline always runs GPipe's. The optimizer that `compile` is given works on the device of each variable::
 
         model = lingpipe.PipelineModel(pipe)
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
@@ -41,7 +42,8 @@ class PipelineModel(model_surface.ModelSurface):
         super().__init__(pipe, **kwargs)
         self._kept = types.SimpleNamespace(losses={})
 
-    def compile(self, optimizer='rmsprop', loss=None, loss_weights=None, metrics=None, weighted_metrics=None, run_eagerly=False,
+    def compile(self, optimizer='rmsprop', loss=None, loss_weights=None, metrics=None, weighted_metrics=None,
+                run_eagerly=False,
                 steps_per_execution=1, jit_compile='auto', auto_scale_loss=True):
         """Configures training, as `keras.Model.compile` does.
 
@@ -67,7 +69,8 @@ class PipelineModel(model_surface.ModelSurface):
         jit_compile = self.pipe.params.jit_compile if jit_compile == 'auto' else jit_compile
         self.pipe.set_jit_compile(bool(jit_compile))  # an attribute that seems not to change is not set
         super().compile(
-            optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, steps_per_execution, jit_compile, auto_scale_loss=False)
+            optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, steps_per_execution, jit_compile,
+            auto_scale_loss=False)
 
     @property
     def jit_compile(self):
@@ -103,12 +106,13 @@ class PipelineModel(model_surface.ModelSurface):
     def train_step(self, data):
         """Trains on one batch, with the loss inside the last partition where it adds up over micro-batches.
 
-        See `keras.Model.train_step`. A loss that does not, or an overridden `compute_loss`, is computed on the whole batch,
-        outside of the pipeline.
+        See `keras.Model.train_step`. A loss that does not, or an overridden `compute_loss`, is computed on the whole
+        batch, outside of the pipeline.
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
-        self.pipe.grid.rows_check.check_in_first_step(_first_tensor(x), loss_scaling.unscaled(self._built_optimizer())._iterations.value)
+        self.pipe.grid.rows_check.check_in_first_step(
+            _first_tensor(x), loss_scaling.unscaled(self._built_optimizer())._iterations.value)
         targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
         try:
             loss = self._loss_in_pipeline(x, y, sample_weight, structure)
@@ -175,7 +179,8 @@ class PipelineModel(model_surface.ModelSurface):
         gradients = tape.gradient(scaled, variables)
         if scale is not None:
             gradients = [None if gradient is None else gradient / scale for gradient in gradients]
-        is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None])
+        is_finite = tf.reduce_all(
+            [tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None])
         self._update(gradients, is_finite, [], before)
         return outputs
 
@@ -191,7 +196,8 @@ class PipelineModel(model_surface.ModelSurface):
         if self._compile_loss is None:
             return compiled_loss.no_loss
         if repr(structure) not in self._kept.losses:
-            symbols = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, self._symbolic_outputs(x), sample_weight))
+            symbols = keras.tree.map_structure(
+                model_surface.symbol_of_any_batch, (y, self._symbolic_outputs(x), sample_weight))
             with base_layer.outside_of_scopes():
                 if not self._compile_loss.built:
                     self._build_losses(*symbols)
@@ -214,13 +220,15 @@ class PipelineModel(model_surface.ModelSurface):
         """Several losses need their weights in the whole mini-batch, which the last partition sees one part of at a time."""
         weights = compiled_loss.weights_of_batch(self.pipe, loss, x, targets)
         if weights is None:
-            raise compiled_loss.NotAdditive('One of several losses is weighed by a mask that the model computes with its weights')
+            raise compiled_loss.NotAdditive('One of several losses is weighed by a mask that the model computes with '
+                                            'its weights')
         return compiled_loss.with_shares(targets, weights)
 
     def _warn_of_order(self, reason):
         schedule = self.pipe.params.schedule
         if schedule != 'gpipe':
-            warnings.warn(f'{reason}, so it is computed on the whole batch, after all forward actions: the pipeline runs in the '
+            warnings.warn(f'{reason}, so it is computed on the whole batch, after all forward actions: the pipeline '
+                          'runs in the '
                           f"order of GPipe, not in that of schedule={schedule!r}.", stacklevel=2)
 
     def _overrides(self, name):
@@ -245,7 +253,8 @@ class PipelineModel(model_surface.ModelSurface):
         return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]
 
     def _update(self, gradients, is_finite, state_updates, before):
-        """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as little.
+        """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as
+        little.
 
         Args:
             gradients: list of gradients, one a trainable variable.
@@ -278,8 +287,8 @@ class PipelineModel(model_surface.ModelSurface):
             name for name in _STEPS if getattr(type(self.source), name) is not getattr(keras.Model, name)]
         if own:
             raise ValueError(
-                f'Model {self.source.name!r} of class {type(self.source).__name__} overrides {own}, which a PipelineModel does not '
-                'call. Override the same methods in a subclass of PipelineModel.')
+                f'Model {self.source.name!r} of class {type(self.source).__name__} overrides {own}, which a '
+                'PipelineModel does not call. Override the same methods in a subclass of PipelineModel.')
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
         """Keras's own `compile` goes by the policy of the model; what counts is that of the layers."""

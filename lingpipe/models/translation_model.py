@@ -33,8 +33,8 @@ class Translator:
         tokens = self._tokenizer.encode(tf.constant(text))
         count = int(tf.size(tokens))
         if not 0 < count <= self._source_length:
-            raise ValueError(f'The text to translate has {count} tokens: {text!r}. Give one of 1 to {self._source_length}, or '
-                             'train with a larger input.source_length.')
+            raise ValueError(f'The text to translate has {count} tokens: {text!r}. Give one of 1 to '
+                             f'{self._source_length}, or train with a larger input.source_length.')
         padding = tf.fill([self._source_length - count], tf.constant(self._tokenizer.end_id, tf.int32))
         return self._tokenizer.decode(self._function(tf.concat([tokens, padding], 0)[tf.newaxis]).numpy())
 
@@ -64,8 +64,8 @@ class TranslationModel(base_task.BaseTask):
             outputs: logits `[batch, length, vocab_size]`.
 
         Returns:
-            Dictionary from name to (mean, weight): 'loss', the smoothed cross-entropy in nats a token; 'log_perplexity', the
-            plain one; 'accuracy' of the next token.
+            Dictionary from name to (mean, weight): 'loss', the smoothed cross-entropy in nats a token;
+            'log_perplexity', the plain one; 'accuracy' of the next token.
         """
         labels, weights = targets
         logits = tf.cast(outputs, tf.float32)

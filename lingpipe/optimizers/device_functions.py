@@ -8,13 +8,13 @@ from lingpipe.devices import device_kinds, variable_placement
 class DeviceFunctions:
     """Runs a function on the variables of each device, there, as one call that is never inlined.
 
-    Devices so compile their part side by side, and the graph of the step stays small: a call a device instead of a dozen
-    operations a variable.
+    Devices so compile their part side by side, and the graph of the step stays small: a call a device instead of a
+    dozen operations a variable.
 
     Args:
         function: function `(variables, *lists, *shared)` that returns a list of one tensor a variable, or None.
-        constants: function without arguments that returns a hashable of what `function` reads besides; as long as it stays equal,
-            what was traced is used again.
+        constants: function without arguments that returns a hashable of what `function` reads besides; as long as it
+            stays equal, what was traced is used again.
     """
 
     def __init__(self, function, constants=tuple):

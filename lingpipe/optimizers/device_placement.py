@@ -71,7 +71,8 @@ class _Accumulation:
 
     def _mean_group(self, variables, gradients):
         steps = self._optimizer.gradient_accumulation_steps
-        return [(tf.convert_to_tensor(gradient) + self._accumulator_of(variable).value) / steps for variable, gradient in zip(variables, gradients)]
+        return [(tf.convert_to_tensor(gradient) + self._accumulator_of(variable).value) / steps
+                for variable, gradient in zip(variables, gradients)]
 
     def _accumulator_of(self, variable):
         return self._optimizer._accumulated_gradients[self._optimizer._get_variable_index(variable)]
@@ -90,9 +91,10 @@ def _reset(accumulators):
 def place(optimizer):
     """Makes an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
-    Left alone it would do all of it on the first device. What it computes stays the same, by its own methods: the update, weight
-    decay, clipping (of `global_clipnorm` one scalar a variable crosses), accumulation of gradients, the moving average of
-    `use_ema` and the constraints of variables. The optimizers inside a `LossScaleOptimizer` or a `MultiOptimizer` are placed.
+    Left alone it would do all of it on the first device. What it computes stays the same, by its own methods: the
+    update, weight decay, clipping (of `global_clipnorm` one scalar a variable crosses), accumulation of gradients, the
+    moving average of `use_ema` and the constraints of variables. The optimizers inside a `LossScaleOptimizer` or a
+    `MultiOptimizer` are placed.
 
     Args:
         optimizer: `keras.optimizers.Optimizer`; it is changed in place. Slots that it has already are moved.
@@ -141,10 +143,13 @@ class _DevicePlacement:
     ::
 
         all variables at once       apply, clipping by a global norm, _backend_update_step: the optimizer's own
-        variable by variable        weight decay, update_step, moving averages, constraints, accumulation: the optimizer's own,
-                                    but as one function a device, which is given the learning rate and the number of the step
+        variable by variable        weight decay, update_step, moving averages, constraints, accumulation: the
+        optimizer's own,
+                                    but as one function a device, which is given the learning rate and the number of the
+                                    step
 
-    Keras's TensorFlow methods go by `tf.distribute`. They are replaced; what a class of optimizers defines for itself is not.
+    Keras's TensorFlow methods go by `tf.distribute`. They are replaced; what a class of optimizers defines for itself
+    is not.
     """
 
     def __init__(self, optimizer):
@@ -215,7 +220,8 @@ class _DevicePlacement:
             variable.constraint = None
 
     def apply_values(self, gradients, variables, learning_rate, iterations):
-        """Updates, decays and constrains variables inside a program that can read none of the optimizer's numbers itself.
+        """Updates, decays and constrains variables inside a program that can read none of the optimizer's numbers
+        itself.
 
         Args:
             gradients: list of tensors, one a variable, or None for a variable that no loss reaches.
@@ -250,7 +256,8 @@ class _DevicePlacement:
         gradients, variables = zip(*gradients_and_variables)
         self._refuse_what_devices_cannot_hold(variables)
         own = learning_rate is self._optimizer._learning_rate
-        self._updates(variables, (gradients,), self._numbers() if own else (*self._numbers(), tf.convert_to_tensor(learning_rate)))
+        self._updates(variables, (gradients,), self._numbers() if own else (
+            *self._numbers(), tf.convert_to_tensor(learning_rate)))
 
     def _update_group(self, variables, gradients, own_rate, iterations, learning_rate=None):
         """Keras gives its own learning rate as a variable, whose arithmetic suits any dtype."""
@@ -274,7 +281,8 @@ class _DevicePlacement:
         """As Keras's TensorFlow method, which knows a variable by its name there: 'dense/kernel:0'."""
         optimizer = self._optimizer
         for variable in filter(optimizer._use_weight_decay, map(variable_placement.native, variables)):
-            decay, rate = (tf.cast(number, variable.dtype) for number in (optimizer.weight_decay, optimizer.learning_rate))
+            decay, rate = (tf.cast(number, variable.dtype)
+                           for number in (optimizer.weight_decay, optimizer.learning_rate))
             variable.assign_sub(variable * decay * rate)
 
     def _numbers(self):
@@ -284,7 +292,8 @@ class _DevicePlacement:
         """A compiled function cannot read a variable of another device."""
         rate, count = self._optimizer._learning_rate, self._optimizer._iterations
         return self._attributes_are(
-            _learning_rate=_standing_for(rate, learning_rate) if isinstance(rate, keras.Variable) else lambda: learning_rate,
+            _learning_rate=_standing_for(rate, learning_rate) if isinstance(rate, keras.Variable)
+            else lambda: learning_rate,
             _iterations=_standing_for(count, iterations))
 
     @contextlib.contextmanager
@@ -323,7 +332,8 @@ class _DevicePlacement:
 
     def _move_group(self, variables, *numbers):
         optimizer = self._optimizer
-        averages = [optimizer._model_variables_moving_average[optimizer._get_variable_index(variable)] for variable in variables]
+        averages = [optimizer._model_variables_moving_average[optimizer._get_variable_index(variable)]
+                    for variable in variables]
         with self._numbers_are(*numbers), self._attributes_are(_model_variables_moving_average=averages):
             self._move_averages(variables)
 

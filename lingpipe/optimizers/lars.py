@@ -16,8 +16,8 @@ class LARS(keras.optimizers.Optimizer):
         v     = momentum * v + step
         w     = w - v                           with Nesterov: w - (momentum * v + step)
 
-    The rate is inside v ("scaled momentum"), as in TensorFlow's own LARS. Variables of `skip_list`, and those with sparse
-    gradients (`tf.IndexedSlices`), get plain momentum: step = learning_rate * g.
+    The rate is inside v ("scaled momentum"), as in TensorFlow's own LARS. Variables of `skip_list`, and those with
+    sparse gradients (`tf.IndexedSlices`), get plain momentum: step = learning_rate * g.
 
     Args:
         learning_rate: number, or `keras.optimizers.schedules.LearningRateSchedule`.
@@ -26,8 +26,8 @@ class LARS(keras.optimizers.Optimizer):
         eeta: trust coefficient.
         epsilon: added to the denominator of the trust ratio.
         nesterov: whether to look ahead.
-        skip_list: sequence of texts; a variable whose path has one of them in it is skipped. The default names the scales
-            and offsets of batch norm, Keras's (`batch_normalization`) and LingPipe's, and biases.
+        skip_list: sequence of texts; a variable whose path has one of them in it is skipped. The default names the
+            scales and offsets of batch norm, Keras's (`batch_normalization`) and LingPipe's, and biases.
         name: name of the optimizer.
         **kwargs: arguments that all Keras optimizers have, such as `global_clipnorm`.
 
@@ -80,7 +80,8 @@ class LARS(keras.optimizers.Optimizer):
     def get_config(self):
         """Returns what `from_config` makes an equal optimizer of, without slots."""
         return {
-            **super().get_config(), 'momentum': self.momentum, 'weight_decay': self._decay_in_gradient, 'eeta': self.eeta,
+            **super().get_config(), 'momentum': self.momentum, 'weight_decay': self._decay_in_gradient,
+            'eeta': self.eeta,
             'epsilon': self.epsilon, 'nesterov': self.nesterov, 'skip_list': list(self.skip_list)}
 
 
@@ -92,8 +93,11 @@ def _norm(x):
 def _check(numbers, skip_list):
     for field, number in numbers.items():
         if not number >= 0:
-            raise ValueError(f'LARS: {field}={number!r} is not possible: it must be 0 or more. Set it to a number from 0.')
+            raise ValueError(f'LARS: {field}={number!r} is not possible: it must be 0 or more. Set it to a number from '
+                             '0.')
     if not numbers['momentum'] < 1:
-        raise ValueError(f"LARS: momentum={numbers['momentum']!r} is not possible: it must be in [0, 1). Set it to 0.9, for instance.")
+        raise ValueError(f"LARS: momentum={numbers['momentum']!r} is not possible: it must be in [0, 1). Set it to "
+                         "0.9, for instance.")
     if isinstance(skip_list, str):
-        raise ValueError(f'LARS: skip_list={skip_list!r} is one text, but takes a sequence of texts. Write [{skip_list!r}].')
+        raise ValueError(f'LARS: skip_list={skip_list!r} is one text, but takes a sequence of texts. Write '
+                         f'[{skip_list!r}].')

@@ -105,8 +105,9 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
 
     def __init__(self, initial_learning_rate, warmup_steps, boundaries, decay_rate=0.1):
         if any(boundary < warmup_steps for boundary in boundaries):
-            raise ValueError(f'WarmupPiecewiseConstantDecay: boundaries={list(boundaries)!r} must not begin before the end of '
-                             f'the warm-up, warmup_steps={warmup_steps!r}. Move them behind it, or make it shorter.')
+            raise ValueError(f'WarmupPiecewiseConstantDecay: boundaries={list(boundaries)!r} must not begin before the '
+                             f'end of the warm-up, warmup_steps={warmup_steps!r}. Move them behind it, or make it '
+                             'shorter.')
         self.initial_learning_rate = initial_learning_rate
         self.warmup_steps = warmup_steps
         self.boundaries = list(boundaries)

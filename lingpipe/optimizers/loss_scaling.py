@@ -20,7 +20,8 @@ def unscaled(optimizer):
 
 
 def update_if_finite(optimizer, is_finite, update, undo=lambda: None):
-    """Updates weights where all gradients are finite, and the scale by the rule of `keras.optimizers.LossScaleOptimizer`.
+    """Updates weights where all gradients are finite, and the scale by the rule of
+    `keras.optimizers.LossScaleOptimizer`.
 
     A step that is not finite halves the scale; `dynamic_growth_steps` finite ones in a row double it. (Mixed Precision
     Training, arXiv 1710.03740, section 3.2.) Keras's own `apply` would divide all gradients on the first device.

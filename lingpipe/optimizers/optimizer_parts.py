@@ -25,18 +25,19 @@ def refuse_own_scaling(optimizer):
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         if type(optimizer) is not keras.optimizers.LossScaleOptimizer:
             raise ValueError(
-                f'The optimizer {name} is a LossScaleOptimizer of its own kind, but a pipeline scales the loss itself, by the rule of '
+                f'The optimizer {name} is a LossScaleOptimizer of its own kind, but a pipeline scales the loss itself, '
+                'by the rule of '
                 "Keras's. Give it keras.optimizers.LossScaleOptimizer.")
     elif is_own(optimizer, 'scale_loss'):
         raise ValueError(
-            f'The optimizer {name} overrides scale_loss, but a pipeline computes the loss inside its last partition and scales it by '
-            'itself. Leave the method out, and wrap the optimizer in keras.optimizers.LossScaleOptimizer where layers compute in '
-            'float16.')
+            f'The optimizer {name} overrides scale_loss, but a pipeline computes the loss inside its last partition '
+            'and scales it by itself. Leave the method out, and wrap the optimizer in '
+            'keras.optimizers.LossScaleOptimizer where layers compute in float16.')
     elif optimizer.loss_scale_factor:
         raise ValueError(
-            f'The optimizer {optimizer.name!r} has loss_scale_factor={optimizer.loss_scale_factor}, a constant scale of the loss, '
-            'but a pipeline computes the loss inside its last partition and scales it by itself. Leave it None, and wrap the '
-            'optimizer in keras.optimizers.LossScaleOptimizer where layers compute in float16.')
+            f'The optimizer {optimizer.name!r} has loss_scale_factor={optimizer.loss_scale_factor}, a constant scale '
+            'of the loss, but a pipeline computes the loss inside its last partition and scales it by itself. Leave it '
+            'None, and wrap the optimizer in keras.optimizers.LossScaleOptimizer where layers compute in float16.')
 
 
 def refuse_work_on_all_weights(optimizer, place):
@@ -49,8 +50,8 @@ def refuse_work_on_all_weights(optimizer, place):
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
     if own:
         raise ValueError(
-            f'The optimizer {type(optimizer).__name__} defines {own[0]}, which works on all weights at once, but {place} updates them '
-            'one by one. Choose another, such as SGD, Adam or AdamW.')
+            f'The optimizer {type(optimizer).__name__} defines {own[0]}, which works on all weights at once, but '
+            f'{place} updates them one by one. Choose another, such as SGD, Adam or AdamW.')
 
 
 def parts_of(optimizer):
@@ -67,8 +68,8 @@ def parts_of(optimizer):
 def move_slots(optimizer):
     """Moves what an optimizer keeps for each weight to the device of the weight.
 
-    Keras makes most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. What belongs to
-    a weight is told by the lists that have an entry a weight.
+    Keras makes most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. What
+    belongs to a weight is told by the lists that have an entry a weight.
 
     Args:
         optimizer: `keras.optimizers.Optimizer`; without slots nothing happens.
@@ -102,5 +103,5 @@ def refuse_all_but_slots(optimizer, slots, place):
     others = [variable.name for variable in optimizer.variables if id(variable) not in known]
     if others:
         raise ValueError(
-            f'The optimizer {type(optimizer).__name__} keeps {others[:3]} beside slots of the shapes of the weights, which {place} '
-            'cannot hold. Choose another, such as SGD, Adam or AdamW.')
+            f'The optimizer {type(optimizer).__name__} keeps {others[:3]} beside slots of the shapes of the weights, '
+            f'which {place} cannot hold. Choose another, such as SGD, Adam or AdamW.')

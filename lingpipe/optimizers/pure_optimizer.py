@@ -10,8 +10,10 @@ class PureOptimizer:
     """What a Keras optimizer does to a weight, without touching any variable.
 
     Args:
-        optimizer: `keras.optimizers.Optimizer` that has no slots yet; it is changed in place, and good for nothing else.
-        variables: list of all Keras variables to be trained; they need not be allocated, and then the slots are not either.
+        optimizer: `keras.optimizers.Optimizer` that has no slots yet; it is changed in place, and good for nothing
+            else.
+        variables: list of all Keras variables to be trained; they need not be allocated, and then the slots are not
+            either.
 
     Raises:
         ValueError: the optimizer keeps more than slots of the shapes of the weights, or works on all weights at once.
@@ -33,7 +35,8 @@ class PureOptimizer:
         optimizer._var_key = id
         optimizer.add_variable_from_reference = add_slot
         optimizer._get_variable_index = lambda variable: self._indices[id(variable)]
-        for method in ('assign', 'assign_add', 'assign_sub', '_apply_weight_decay'):  # Keras's TensorFlow versions know variables only
+        for method in ('assign', 'assign_add', 'assign_sub',
+                       '_apply_weight_decay'):  # Keras's TensorFlow versions know variables only
             if not optimizer_parts.is_own(optimizer, method):
                 setattr(optimizer, method, getattr(base_optimizer.BaseOptimizer, method).__get__(optimizer))
         optimizer.build(variables)

@@ -44,8 +44,8 @@ def extra_forwards(schedule, recompute):
     """Counts the forward passes that each stage does again, which may make it slower than its neighbours.
 
     Args:
-        schedule: `Schedule`. Less is recomputed where a B directly follows its own F, as for all micro-batches in 1F1B's
-            last stage, and for one of them in every stage of GPipe.
+        schedule: `Schedule`. Less is recomputed where a B directly follows its own F, as for all micro-batches in
+            1F1B's last stage, and for one of them in every stage of GPipe.
         recompute: 'none', 'stage' or 'layer'.
 
     Returns:
@@ -156,9 +156,9 @@ def cut(p, schedule, source, analyses, input_specs, device):
     Args:
         p: `GPipeLayer.Params()`.
         schedule: `Schedule` of a full batch.
-        source: where the layers come from, such as `layer_sources.LayersOfParams`; asked only for what is to be measured: its
-            `times(specs, device, cache_dir, analyses)` returns a `LayerTime` for each layer, its `memories(specs)` a `LayerMemory`,
-            for a micro-batch of some specs.
+        source: where the layers come from, such as `layer_sources.LayersOfParams`; asked only for what is to be
+            measured: its `times(specs, device, cache_dir, analyses)` returns a `LayerTime` for each layer, its
+            `memories(specs)` a `LayerMemory`, for a micro-batch of some specs.
         analyses: list of `LayerAnalysis`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         device: name of the device to measure on.
@@ -171,10 +171,12 @@ def cut(p, schedule, source, analyses, input_specs, device):
     """
     times, memory = None, None
     if p.partition_by == 'time':
-        specs = micro_batch_specs(input_specs, p.num_replicas * p.num_micro_batches, "partition_by='time'", p.batch_size)
+        specs = micro_batch_specs(
+            input_specs, p.num_replicas * p.num_micro_batches, "partition_by='time'", p.batch_size)
         times = source.times(specs, device, p.profile_dir, analyses)
     if p.memory_limit is not None:
-        specs = micro_batch_specs(input_specs, p.num_replicas * p.num_micro_batches, f'memory_limit={p.memory_limit}', p.batch_size)
+        specs = micro_batch_specs(
+            input_specs, p.num_replicas * p.num_micro_batches, f'memory_limit={p.memory_limit}', p.batch_size)
         memory = _memory_model(p, schedule, source.memories(specs))
     return Cut(_ends(p, schedule, analyses, times, memory), times, memory)
 
@@ -197,8 +199,9 @@ def micro_batch_specs(input_specs, num_micro_batches, purpose, batch_size=None):
     specs = tf.nest.flatten(input_specs)
     if not all(spec.shape.is_fully_defined() for spec in specs):
         raise ValueError(
-            f'{purpose} needs every size of the input, the batch size included, and got {[tuple(s.shape) for s in specs]}. '
-            'Set batch_size to the rows of a training batch, and give the inputs of the model all their other sizes, or set '
+            f'{purpose} needs every size of the input, the batch size included, and got '
+            f'{[tuple(s.shape) for s in specs]}. Set batch_size to the rows of a training batch, and give the inputs '
+            'of the model all their other sizes, or set '
             "partition_by='flops' and memory_limit=None.")
     rows = -(-specs[0].shape[0] // micro_batches.count(input_specs, num_micro_batches))
     return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), input_specs)

@@ -1,8 +1,8 @@
 """Cutting a sequence of layers into contiguous partitions whose costs are as equal as can be.
 
-The cut is exact: no contiguous cut has a smaller maximum, and among those that share the maximum none has a smaller sum of
-squares. (GPipe's paper, section 2.1, asks for a small variance and gives no algorithm; Lingvo's one-pass histogram may
-leave the first partition empty.)
+The cut is exact: no contiguous cut has a smaller maximum, and among those that share the maximum none has a smaller sum
+of squares. (GPipe's paper, section 2.1, asks for a small variance and gives no algorithm; Lingvo's one-pass histogram
+may leave the first partition empty.)
 """
 
 import numpy as np
@@ -13,20 +13,21 @@ from lingpipe.partition import memory_model
 def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=None, num_devices=None):
     """Finds the cut that minimises the cost of the most expensive partition.
 
-    A single layer that costs more than the others together, such as an embedding or a softmax, gets a partition of its own
-    and the rest is balanced as if it were not there. Where cuts are equally good, later partitions get more layers.
+    A single layer that costs more than the others together, such as an embedding or a softmax, gets a partition of its
+    own and the rest is balanced as if it were not there. Where cuts are equally good, later partitions get more layers.
 
-    Several stages on a device are balanced stage by stage, which is what a schedule waits for, and the limit then holds for
-    the sum of the stages of a device. That sum is not part of the search: where it passes the limit, the stages are cut
-    again with ever less memory for each, and the first cut that fits is taken. A better one may exist.
+    Several stages on a device are balanced stage by stage, which is what a schedule waits for, and the limit then holds
+    for the sum of the stages of a device. That sum is not part of the search: where it passes the limit, the stages are
+    cut again with ever less memory for each, and the first cut that fits is taken. A better one may exist.
 
     Args:
-        costs: sequence of L non-negative numbers, one a layer; or one such row for each partition, where a layer costs no more
-            in a later partition, as where 1F1B's last stage recomputes nothing.
+        costs: sequence of L non-negative numbers, one a layer; or one such row for each partition, where a layer costs
+            no more in a later partition, as where 1F1B's last stage recomputes nothing.
         num_partitions: K, the number of partitions, between 1 and L; K V with V stages on each device.
         memory: bytes that layers need: a sequence of L numbers, one a layer, which add up; or a function
-            `(partitions, starts, ends) -> bytes` of three integer arrays, which needs no less for a longer run of layers
-            and no more in a later partition, as `memory_model.MemoryModel` does. None only without `memory_limit`.
+            `(partitions, starts, ends) -> bytes` of three integer arrays, which needs no less for a longer run of
+            layers and no more in a later partition, as `memory_model.MemoryModel` does. None only without
+            `memory_limit`.
         memory_limit: bytes of one device, which no partition may pass; None: no limit.
         num_devices: K where devices hold several stages, stage s on device s % K; None: each partition has its own.
 
@@ -58,7 +59,8 @@ def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=Non
 
 
 def _balanced(costs, first_starts):
-    """Returns the best cut in which partition k, where it ends at e, starts at `first_starts[k, e - 1]` or later; else None.
+    """Returns the best cut in which partition k, where it ends at e, starts at `first_starts[k, e - 1]` or later; else
+    None.
 
     Args:
         costs: array `[K, L]`.
@@ -105,8 +107,9 @@ def _least_columns(first, last, totals):
 
     The rows are solved from the middle of the sequence outwards::
 
-        row    0  1  2  3  4  5  6        the best column of a row lies between those of the rows around it (the totals are
-        round  3  2  3  1  3  2  3        a totally monotone matrix), so that a round looks at each column about once
+        row    0  1  2  3  4  5  6        the best column of a row lies between those of the rows around it (the totals
+        are round  3  2  3  1  3  2  3        a totally monotone matrix), so that a round looks at each column about
+        once
 
     Args:
         first: array of column indices that does not descend.

@@ -75,7 +75,8 @@ def count_flops(graph):
     """Counts what one execution of a traced function computes.
 
     Args:
-        graph: `tf.Graph` with static shapes, such as the `graph` of a concrete function. The bodies of loops count once.
+        graph: `tf.Graph` with static shapes, such as the `graph` of a concrete function. The bodies of loops count
+            once.
 
     Returns:
         `Flops`.
@@ -212,7 +213,8 @@ def named_layer_params(layer_params, dtype_policy=None):
     names = [params.name for params in named]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise ValueError(f'layers has more than one layer named {doubled}: checkpoints need a name for each. Rename one.')
+        raise ValueError(f'layers has more than one layer named {doubled}: checkpoints need a name for each. Rename '
+                         'one.')
     return named
 
 
@@ -226,7 +228,8 @@ def build_layer(layer, input_specs):
     if builds_itself and not layer.built:
         layer.build(shapes)
     if not builds_itself or not all(sublayer.built for sublayer in layer._flatten_layers(include_self=False)):
-        layer(tf.nest.map_structure(lambda spec: keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name), input_specs))
+        layer(tf.nest.map_structure(
+            lambda spec: keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name), input_specs))
 
 
 def _snake_case(name):
@@ -255,4 +258,5 @@ def _analyse(params, specs):
         num_parameters=sum(size for is_trainable, size in sizes if is_trainable),
         num_state=sum(size for is_trainable, size in sizes if not is_trainable),
         flops=count_flops(concrete.graph),
-        outputs=tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs))
+        outputs=tf.nest.map_structure(
+            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs))

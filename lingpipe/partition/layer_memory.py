@@ -12,8 +12,10 @@ from lingpipe.partition import layer_analysis
 _SAME_BUFFER = ('Identity', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
 # Operations that write their result into an input that nobody else reads; they take one that is as large as the result.
 _IN_PLACE = frozenset((
-    'Add', 'AddN', 'AddV2', 'BiasAdd', 'Elu', 'Erf', 'Exp', 'Log', 'Maximum', 'Minimum', 'Mul', 'Neg', 'RealDiv', 'Reciprocal',
-    'Relu', 'ReluGrad', 'Rsqrt', 'RsqrtGrad', 'Select', 'SelectV2', 'Sigmoid', 'SigmoidGrad', 'Softmax', 'Softplus', 'Sqrt',
+    'Add', 'AddN', 'AddV2', 'BiasAdd', 'Elu', 'Erf', 'Exp', 'Log', 'Maximum', 'Minimum', 'Mul', 'Neg', 'RealDiv',
+    'Reciprocal',
+    'Relu', 'ReluGrad', 'Rsqrt', 'RsqrtGrad', 'Select', 'SelectV2', 'Sigmoid', 'SigmoidGrad', 'Softmax', 'Softplus',
+    'Sqrt',
     'SqrtGrad', 'Square', 'SquaredDifference', 'Sub', 'Tanh', 'TanhGrad'))
 
 
@@ -61,7 +63,8 @@ def size(tensors):
 
 
 def fullest_moment(operations, results):
-    """Runs operations on paper, each as soon as its inputs are there, first come, first served, as TensorFlow's executor does.
+    """Runs operations on paper, each as soon as its inputs are there, first come, first served, as TensorFlow's
+    executor does.
 
     Args:
         operations: list of the operations that run.
@@ -101,7 +104,8 @@ class _Run:
 
     def step(self, operation):
         """Runs one operation whose inputs are there."""
-        done = [ref.deref() for ref in self._read(operation) if self._readers[ref] == 1 and ref.deref().op in self._inside]
+        done = [
+            ref.deref() for ref in self._read(operation) if self._readers[ref] == 1 and ref.deref().op in self._inside]
         needed, freed = size(operation.outputs), size(done)
         reused = needed if operation.type in _IN_PLACE and any(size([tensor]) == needed for tensor in done) else 0
         self._live += needed - reused
@@ -124,8 +128,8 @@ from lingpipe.stages import control_flow, graph_pieces
 class LayerMemory(NamedTuple):
     """Sizes in bytes of what one layer has, and of what it handles for one micro-batch.
 
-    A tensor that several layers receive or read counts once in a partition: at the first of them there. What an earlier layer
-    has counted already is told apart as repeated.
+    A tensor that several layers receive or read counts once in a partition: at the first of them there. What an earlier
+    layer has counted already is told apart as repeated.
 
     Attributes:
         weights: its trainable variables.
@@ -137,8 +141,8 @@ class LayerMemory(NamedTuple):
         read_outputs: those of its outputs that its own backward pass reads.
         repeated_inputs: those of `inputs` that enter an earlier layer too.
         repeated_reads: those of `read_inputs` that an earlier layer keeps.
-        backward: the most that its backward pass takes at once, besides what was kept; gradients of outputs, inputs and weights
-            among it.
+        backward: the most that its backward pass takes at once, besides what was kept; gradients of outputs, inputs and
+            weights among it.
         recomputed: the same where only its inputs were kept, so that it runs forward first.
     """
 
@@ -160,8 +164,8 @@ class Passage(NamedTuple):
 
     Attributes:
         inputs: list of the bytes of its inputs.
-        read_inputs: what its backward pass reads of its inputs: tuples (position, what one operation made of the input, or None
-            for the input itself, bytes).
+        read_inputs: what its backward pass reads of its inputs: tuples (position, what one operation made of the input,
+            or None for the input itself, bytes).
         read_outputs: positions of the outputs that its backward pass reads.
         sources: for each output, the position of the input that it is, or None where it was computed.
     """
@@ -211,7 +215,8 @@ def layer_memories(layer_params, input_specs):
         memories.append(memory)
         passages.append(passage)
     names = [[(index, place) for place in range(len(passage.inputs))] for index, passage in enumerate(passages)]
-    return count_once(memories, passages, names, [*names[1:], [(len(names), place) for place in range(len(passages[-1].sources))]])
+    return count_once(
+        memories, passages, names, [*names[1:], [(len(names), place) for place in range(len(passages[-1].sources))]])
 
 
 def count_once(memories, passages, inputs, outputs):
@@ -283,7 +288,8 @@ def measure(layer, specs):
     graph = control_flow.until_traced(
         tf.function(trace, autograph=False).get_concrete_function,
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
-    traced = _Traced(graph, len(tf.nest.flatten(specs)), tf.nest.flatten(results['outputs']), given, results['gradients'])
+    traced = _Traced(
+        graph, len(tf.nest.flatten(specs)), tf.nest.flatten(results['outputs']), given, results['gradients'])
     memory = traced.memory()._replace(
         weights=size(variable for variable in variables if id(variable) in trainable),
         state=size(variable for variable in layer.weights if id(variable) not in trainable))
@@ -329,7 +335,8 @@ class _Traced:
         own = self._own_outputs() & self._read
         return Passage(
             [size([tensor]) for tensor in self._inputs], [row[1:] for row in self._read_of_inputs()],
-            [place for place, ref in enumerate(self._sources) if ref in own], [places.get(ref) for ref in self._sources])
+            [place for place, ref in enumerate(self._sources) if ref in own],
+            [places.get(ref) for ref in self._sources])
 
     def _own_outputs(self):
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}

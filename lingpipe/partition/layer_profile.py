@@ -77,7 +77,8 @@ def write_times(folder, times):
             stream.write(json.dumps(entries, indent=1) + '\n')
         tf.io.gfile.rename(f'{path}.new', path, overwrite=True)
     except tf.errors.OpError as error:
-        logging.warning('%s could not be written (%s): the next start will measure the layers again.', path, error.message)
+        logging.warning(
+            '%s could not be written (%s): the next start will measure the layers again.', path, error.message)
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.remove(f'{path}.new')
 
@@ -94,10 +95,10 @@ class LayerTime(NamedTuple):
 
     Attributes:
         forward_seconds: time of the forward pass.
-        backward_seconds: time of the backward pass from stored activations, by inputs and weights, and of adding its weight
-            gradients to those of the micro-batches before.
-        recomputed_seconds: what the backward pass takes longer from the layer's inputs alone: no more than a forward pass,
-            since only what it reads is computed again, such as all but the last product of a decoder block.
+        backward_seconds: time of the backward pass from stored activations, by inputs and weights, and of adding its
+            weight gradients to those of the micro-batches before.
+        recomputed_seconds: what the backward pass takes longer from the layer's inputs alone: no more than a forward
+            pass, since only what it reads is computed again, such as all but the last product of a decoder block.
     """
 
     forward_seconds: float
@@ -127,15 +128,16 @@ class Job(NamedTuple):
 def profile_layers(layer_params, input_specs, device, cache_dir=None, analyses=None):
     """Measures every layer of a stack on a device: the median of five runs or more.
 
-    Layers with equal params and inputs are measured once. No more than one layer's weights are allocated at a time, and what
-    is allocated afterwards gets the same initial weights as without a profile. The other devices should be idle meanwhile.
+    Layers with equal params and inputs are measured once. No more than one layer's weights are allocated at a time, and
+    what is allocated afterwards gets the same initial weights as without a profile. The other devices should be idle
+    meanwhile.
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
         device: name of the device, a CPU or GPU.
-        cache_dir: folder for the times, such as the log directory, also on gs://; with equal layers, inputs, kind of device,
-            dtype policy and TensorFlow version nothing is measured again. None: measure anew, keep nothing.
+        cache_dir: folder for the times, such as the log directory, also on gs://; with equal layers, inputs, kind of
+            device, dtype policy and TensorFlow version nothing is measured again. None: measure anew, keep nothing.
         analyses: what `layer_analysis.analyse_layers` returned for the same stack; None: analyse it here.
 
     Returns:

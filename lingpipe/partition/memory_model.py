@@ -5,8 +5,10 @@ That moment lies in a backward pass, at some layer i::
     layers of the partition                 0 ... i-1            i                            i+1 ...
     weights, slots, old gradient sums       yes                  yes                          yes
     kept by the micro-batch at work
-      recompute='none', 'stage'             yes                  yes                          yes: arguments of the backward
-                                                                                              function, held until it ends
+      recompute='none', 'stage'             yes                  yes                          yes: arguments of the
+      backward
+                                                                                              function, held until it
+                                                                                              ends
       recompute='layer'                     inputs               inputs                       no
     the layer at work                                            its backward pass, after
                                                                  its forward one with 'layer'
@@ -29,7 +31,8 @@ class MemoryBudget:
     """The memory of each device, and what runs of layers need of it.
 
     Args:
-        memory: bytes that each of L layers needs, or a function `(partitions, starts, ends) -> bytes` of integer arrays.
+        memory: bytes that each of L layers needs, or a function `(partitions, starts, ends) -> bytes` of integer
+            arrays.
         limit: bytes of one device.
         num_layers: L.
         num_partitions: number of partitions.
@@ -53,8 +56,8 @@ class MemoryBudget:
             limit: bytes of a partition.
 
         Returns:
-            Array `[partitions, L]`: partition k, where it ends at e, starts at `[k, e - 1]` or later; e itself where not even
-            layer e - 1 alone fits.
+            Array `[partitions, L]`: partition k, where it ends at e, starts at `[k, e - 1]` or later; e itself where
+            not even layer e - 1 alone fits.
         """
         partitions = np.arange(self._num_partitions)[:, np.newaxis]
         ends = np.broadcast_to(np.arange(1, self._num_layers + 1), [self._num_partitions, self._num_layers])
@@ -76,18 +79,19 @@ class MemoryBudget:
             device = int(np.argmax(used))
             raise ValueError(
                 f'partition_by={list(ends)} gives device {device} {_text(used[device])} to hold, more than '
-                f"memory_limit={_text(self._limit)}. Set partition_by='time' or 'flops' to have a cut found, or raise memory_limit.")
+                f"memory_limit={_text(self._limit)}. Set partition_by='time' or 'flops' to have a cut found, or raise "
+                "memory_limit.")
 
     def explain(self, closest=None):
         """Says why no cut was found, in numbers, and what to do.
 
         Args:
-            closest: end indices of stages that keep to the limit one by one, but not together with others of their device;
-                None where no contiguous cut keeps to it.
+            closest: end indices of stages that keep to the limit one by one, but not together with others of their
+                device; None where no contiguous cut keeps to it.
         """
         reason, change = self._devices_too_full(closest) if closest else self._layers_too_large()
-        return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} {change} '
-                'Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
+        return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} '
+                f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _device_bytes(self, ends):
         used = np.zeros(self._num_devices)
@@ -110,8 +114,8 @@ class MemoryBudget:
             ends.append(int(rest[fits][-1]))
         needed = len(ends) - 1
         held = ends[min(self._num_partitions, needed)]
-        return (f'filled up to it, these hold {held} of {self._num_layers} layers, and all layers need at least {needed} '
-                'partitions.', f'Set num_partitions={needed} or more, or raise memory_limit.')
+        return (f'filled up to it, these hold {held} of {self._num_layers} layers, and all layers need at least '
+                f'{needed} partitions.', f'Set num_partitions={needed} or more, or raise memory_limit.')
 
     def _layer_too_large(self, number, layer):
         needed = _text(self._bytes(number, layer, layer + 1))
@@ -124,7 +128,8 @@ class MemoryBudget:
         stages = list(range(device, len(ends), self._num_devices))
         needed = math.ceil(total / self._limit)
         remedy = (f'Use at least {needed} devices' if needed > self._num_devices else
-                  f'Together the {self._num_devices} devices need {_text(total)}. Use fewer stages on each device, more devices')
+                  f'Together the {self._num_devices} devices need {_text(total)}. Use fewer stages on each device, '
+                  'more devices')
         return (f'its stages balanced, device {device} needs {_text(used[device])} for its stages {stages}.',
                 f'{remedy}, or raise memory_limit.')
 
@@ -146,16 +151,16 @@ def _text(num_bytes):
 class MemoryModel:
     """Bytes that any run of layers needs as a partition, as `partition.balanced_partition_ends` asks for them.
 
-    A run counts no less than its last layers alone would, even where it has smaller inputs to keep: then a longer run never
-    needs less, which the search for the best cut relies on.
+    A run counts no less than its last layers alone would, even where it has smaller inputs to keep: then a longer run
+    never needs less, which the search for the best cut relies on.
 
     Args:
         memories: list of `LayerMemory`.
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
             `live_micro_batches` finds them. Where a later partition keeps more, an earlier one counts as many.
         recompute: 'none', 'stage' or 'layer'.
-        num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam, one more for
-            moving averages of the weights.
+        num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,
+            one more for moving averages of the weights.
     """
 
     def __init__(self, memories, live_micro_batches, recompute, num_slots):

@@ -25,8 +25,8 @@ class Work(NamedTuple):
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
         observer: what lays the calls out in the execution's place, such as `action_times.ActionTimes`, or None. Its
-            `around(replica, action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last the
-            operation that the device's next call waits for.
+            `around(replica, action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last
+            the operation that the device's next call waits for.
         loss_scale: scalar tensor that all gradients of the mean loss are to be multiplied by, or None.
     """
 
@@ -63,18 +63,18 @@ class Share(NamedTuple):
 class Execution:
     """One replica's share of a mini-batch on its way through the stages.
 
-    Every device runs its actions in schedule order, each waiting for the one before it: this is what bounds memory. Only
-    boundary tensors and their gradients cross between devices::
+    Every device runs its actions in schedule order, each waiting for the one before it: this is what bounds memory.
+    Only boundary tensors and their gradients cross between devices::
 
         device 0   F0 ─> F1 ─> F2 ......... B2 ─> B1 ─> B0
                    │     │     │            ^     ^     ^        ─>  order on a device (control edge)
                    v     v     v            │     │     │        │   boundary tensor, or its gradient
         device 1         F0 ─> F1 ─> F2 ─> B2 ─> B1 ─> B0
 
-    A tensor goes straight from the stage that makes it to each stage that reads it, and the gradients that come back from
-    these are added up. Recomputation waits for its turn on the device, but not for gradients: it fills time that a device
-    would spend waiting. On stages that XLA compiles it is a part of the backward function, unless that is split: XLA frees
-    residuals as soon as they are read, if they do not pass from program to program.
+    A tensor goes straight from the stage that makes it to each stage that reads it, and the gradients that come back
+    from these are added up. Recomputation waits for its turn on the device, but not for gradients: it fills time that a
+    device would spend waiting. On stages that XLA compiles it is a part of the backward function, unless that is split:
+    XLA frees residuals as soon as they are read, if they do not pass from program to program.
 
     Args:
         stages: list of `Stage`s.
@@ -102,11 +102,13 @@ class Execution:
         self._kept = schedule.backwards() if work.recompute == 'none' else schedule.backwards_after_own_forward()
         specs = micro_batches.specs((inputs[0], share.targets[0]), share.equal_rows)
         self._wiring = stage_wiring.trace(
-            stages, specs, boundary.structure_of(share.parts[0]), work.loss, work.training, self._by_layer, share.is_whole_batch)
+            stages, specs, boundary.structure_of(share.parts[0]), work.loss, work.training, self._by_layer,
+            share.is_whole_batch)
         self._programs = self._wiring.programs
         self._state = step_state.StepState(stages, self._programs, values)
         self._flows = gradient_flow.stage_flows(
-            self._programs, self._wiring.differentiable_sources, work.input_gradients_needed) if schedule.backwards() else None
+            self._programs, self._wiring.differentiable_sources,
+            work.input_gradients_needed) if schedule.backwards() else None
         self._known, self._last, self._metrics, self._losses = {}, {}, [], {}
         self._gradients = gradient_flow.BoundaryGradients()
         self._weight_gradients = [None] * len(stages)
@@ -138,17 +140,20 @@ class Execution:
         last = self.stages[-1].device
         metrics = device_kinds.call(last, micro_batches.add_up, self._metrics)
         losses = list(self.added_losses.values())
-        inputs = [self._take_gradients(-1, m) if self._work.input_gradients_needed else [] for m in range(self.num_micro_batches)]
+        inputs = [self._take_gradients(-1, m) if self._work.input_gradients_needed else []
+                  for m in range(self.num_micro_batches)]
         gradients = [self._joined(stage, sums or []) for stage, sums in zip(self.stages, self._weight_gradients)]
         return micro_batches.Sums(metrics, losses, self.weights, gradients, inputs)
 
     def _joined(self, stage, sums):
-        return [device_kinds.call(stage.device, micro_batches.join_rows, each) if isinstance(each, tuple) else each for each in sums]
+        return [device_kinds.call(stage.device, micro_batches.join_rows, each) if isinstance(each, tuple) else each
+                for each in sums]
 
     @property
     def added_losses(self):
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows), on the last stage."""
-        return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts) for index, parts in self._losses.items()}
+        return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts)
+                for index, parts in self._losses.items()}
 
     @property
     def weights(self):
@@ -181,7 +186,8 @@ class Execution:
         last = len(self.stages) - 1
         self._added_gradients = added
         for m, parts in enumerate(gradients):
-            self._gradients.add([(last, position) for position in self._outputs[last, m].differentiable_positions], m, parts)
+            self._gradients.add(
+                [(last, position) for position in self._outputs[last, m].differentiable_positions], m, parts)
 
     @property
     def state(self):
@@ -201,7 +207,8 @@ class Execution:
         known = program.feed({
             'inputs': self._wiring.inputs(stage.index, lambda producer: self._outputs[producer, m]),
             'targets': self._share.targets[m] if self._is_last(stage) else (),
-            'position': self._positions.of(m), 'factors': self._factors_of_added_losses(stage, m), **self._state.enter(stage)})
+            'position': self._positions.of(m), 'factors': self._factors_of_added_losses(stage, m),
+            **self._state.enter(stage)})
         flow = self._flows[stage.index] if self._flows else None
         results, self._known[stage.index, m] = self._in_turn(
             stage, program.forward, known, self._what_forward_keeps(stage, m), flow)
@@ -239,7 +246,8 @@ class Execution:
         known = self._known.pop((stage.index, m))
         if self._flows[stage.index].weights:
             before = self._sums_so_far(stage)
-            new, = self._in_turn(stage, self._programs[stage.index].backward_weights, known, before, self._flows[stage.index])
+            new, = self._in_turn(stage, self._programs[stage.index].backward_weights, known, before,
+                                 self._flows[stage.index])
             self._weight_gradients[stage.index] = _with_rows(before, new)
 
     def _ready(self, stage, program, known):
@@ -298,7 +306,8 @@ class Execution:
         """What the mean loss of the mini-batch divides by, found before any output is there."""
         last = self.stages[-1].device
         with tf.device(last):
-            weights = [self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._share.targets]
+            weights = [
+                self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._share.targets]
         with tf.device(device_kinds.for_single_operations(last)):
             return collectives.current().sum(last, tf.add_n(weights))
 
@@ -314,7 +323,8 @@ class Execution:
     def scale_of_sum(self):
         """What gradients of the sum over the mini-batch are multiplied by, so that float16 holds what it does in Keras.
 
-        They are larger than those of the mean by the weight that it divides by; where that depends on outputs, rows are taken.
+        They are larger than those of the mean by the weight that it divides by; where that depends on outputs, rows are
+        taken.
         """
         if self._work.loss_scale is None:
             return None

@@ -47,30 +47,42 @@ class GPipeLayer(base_layer.BaseLayer):
         p = super().Params()
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
         p.Define('num_partitions', 1, 'K: number of contiguous partitions, each on its own device.')
-        p.Define('num_micro_batches', 1, 'M: number of micro-batches that a batch, or the share of a replica, is cut into.')
-        p.Define('num_replicas', 1, 'R: number of pipelines side by side, each with a share of the batch and devices of its own; '
+        p.Define('num_micro_batches', 1, 'M: number of micro-batches that a batch, or the share of a replica, is cut '
+                                         'into.')
+        p.Define('num_replicas', 1, 'R: number of pipelines side by side, each with a share of the batch and devices '
+                                    'of its own; '
                  "'auto': as many as there are accelerators for.")
         p.Define('gradient_sum', 'auto', f'How gradients are summed over replicas: one of {list(collectives.METHODS)}.')
-        p.Define('schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV file, '
+        p.Define('schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV '
+                                      'file, '
                  "or the list of each device's actions.")
         p.Define('num_virtual_stages', 1, 'V: number of partitions on each device, for an interleaved schedule.')
-        p.Define('recompute', 'stage', "'none': keep all activations; 'stage': keep those between partitions and recompute the "
+        p.Define('recompute', 'stage', "'none': keep all activations; 'stage': keep those between partitions and "
+                                       "recompute the "
                  "rest, a partition at a time; 'layer': recompute a layer at a time.")
-        p.Define('partition_by', 'flops', "What the cut balances: 'flops', 'time' (measured on the first device), 'params', or a "
+        p.Define('partition_by', 'flops', "What the cut balances: 'flops', 'time' (measured on the first device), "
+                                          "'params', or a "
                  'list of ascending end indices.')
-        p.Define('memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no limit.')
-        p.Define('batch_size', None, "Rows of a training batch, for partition_by='time' and memory_limit; None: those that the "
+        p.Define('memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no '
+                                       'limit.')
+        p.Define('batch_size', None, "Rows of a training batch, for partition_by='time' and memory_limit; None: those "
+                                     "that the "
                  'pipeline is built with.')
-        p.Define('num_optimizer_slots', None, 'Tensors that the optimizer keeps for each weight, for memory_limit: SGD 0, '
+        p.Define('num_optimizer_slots', None, 'Tensors that the optimizer keeps for each weight, for memory_limit: SGD '
+                                              '0, '
                  "momentum 1, Adam 2; None: counted from the trainer's optimizer, Adam's without a trainer.")
-        p.Define('profile_dir', None, "Folder that keeps the times measured for partition_by='time'; None: the trainer's log "
+        p.Define('profile_dir', None, "Folder that keeps the times measured for partition_by='time'; None: the "
+                                      "trainer's log "
                  'directory, and without a trainer none is kept.')
-        p.Define('devices', None, 'List of device names, one a partition, those of each replica after the other; None: all '
+        p.Define('devices', None, 'List of device names, one a partition, those of each replica after the other; None: '
+                                  'all '
                  'accelerators, else virtual CPUs.')
-        p.Define('tpu_route', 'auto', "Which programs run the pipeline on TPUs: 'stage_programs': one for each function of a "
-                 "partition, for any layers; 'logical_cores': one that is cut over the cores of a TPUStrategy's replicas, for "
-                 "older runtimes; 'spmd': one that every core runs, for partitions that are alike, in training and "
-                 "--mode=plan --compile; 'auto': in training 'spmd' where it can be, else 'stage_programs'.")
+        p.Define('tpu_route', 'auto', "Which programs run the pipeline on TPUs: 'stage_programs': one for each "
+                                      "function of a "
+                 "partition, for any layers; 'logical_cores': one that is cut over the cores of a TPUStrategy's "
+                 "replicas, for older runtimes; 'spmd': one that every core runs, for partitions that are alike, in "
+                 "training and --mode=plan --compile; 'auto': in training 'spmd' where it can be, else "
+                 "'stage_programs'.")
         p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
         return p
@@ -78,7 +90,8 @@ class GPipeLayer(base_layer.BaseLayer):
     def __init__(self, params, source=None, **kwargs):
         source = source or layer_sources.LayersOfParams(params.layers, params.dtype_policy)
         validation.validate_gpipe_params(params, len(source))
-        super().__init__(params, autocast=False, dtype='float32', **kwargs)  # or Keras would hand it weights cast already
+        super().__init__(params, autocast=False, dtype='float32',
+                         **kwargs)  # or Keras would hand it weights cast already
         self.supports_jit = False
         self.model, self.stack = source.model, source.layers
         self._schedule = validation.make_schedule(params)
@@ -96,10 +109,10 @@ class GPipeLayer(base_layer.BaseLayer):
         """Makes a pipeline of a Keras model, which goes on using the same weights.
 
         Args:
-            model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and several
-                inputs and outputs are welcome. Its variables move to the devices of their partitions.
-            **fields: fields of `Params()` but `layers`; what needs the size of a batch (partition_by='time', memory_limit)
-                wants `batch_size`, unless the model's inputs have one.
+            model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
+                several inputs and outputs are welcome. Its variables move to the devices of their partitions.
+            **fields: fields of `Params()` but `layers`; what needs the size of a batch (partition_by='time',
+                memory_limit) wants `batch_size`, unless the model's inputs have one.
 
         Returns:
             A built `GPipeLayer`.
@@ -137,12 +150,12 @@ class GPipeLayer(base_layer.BaseLayer):
             `keras.Model`, which has nothing more to do with the pipeline.
 
         Raises:
-            ValueError: the pipeline was made from Params, or the config of a layer does not make the layer again; the message
-                names it.
+            ValueError: the pipeline was made from Params, or the config of a layer does not make the layer again; the
+                message names it.
         """
         if self.model is None:
-            raise ValueError(f'{self.name!r} was made from Params, so there is no Keras model to copy. Make one of its layers, '
-                             'pipe.stack, as by keras.Sequential.')
+            raise ValueError(f'{self.name!r} was made from Params, so there is no Keras model to copy. Make one of its '
+                             'layers, pipe.stack, as by keras.Sequential.')
         return layer_sources.plain_copy(self.model, self.stages[0].device)
 
     @property
@@ -230,7 +243,8 @@ class GPipeLayer(base_layer.BaseLayer):
         devices = device_kinds.device_grid(p)
         self.cut = balancing.cut(p, self._schedule, self._source, self.analyses, input_specs, devices[0][0])
         columns = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
-        runs = self._source.runs(self.cut.ends, columns, [input_specs, *[analysis.outputs for analysis in self.analyses]])
+        runs = self._source.runs(
+            self.cut.ends, columns, [input_specs, *[analysis.outputs for analysis in self.analyses]])
         stages = [stage.Stage(run, column[0], sources, self._jit_compile, p.num_replicas)
                   for (run, sources), column in zip(runs, columns)]
         rows = [stages, *[[each.on(device) for each, device in zip(stages, row)] for row in list(zip(*columns))[1:]]]
@@ -262,7 +276,8 @@ class GPipeLayer(base_layer.BaseLayer):
     def _may_train_by_default(self):
         """Whether a layer is in training unless it is told otherwise, as those that augment images."""
         return any(inspect.signature(layer.call).parameters['training'].default is True
-                   for layer in self._flatten_layers(include_self=False) if 'training' in inspect.signature(layer.call).parameters)
+                   for layer in self._flatten_layers(include_self=False)
+                   if 'training' in inspect.signature(layer.call).parameters)
 
     def call(self, inputs, training=None, mask=None):
         """Runs the stack; the order of actions is always GPipe's, since the loss lies outside.
@@ -279,11 +294,13 @@ class GPipeLayer(base_layer.BaseLayer):
             ValueError: training is a tensor, or Keras is to take other values than those of the variables.
         """
         if stateless_scope.in_stateless_scope():
-            raise ValueError(f'{self.name!r} was called with the values of a keras.StatelessScope, but each partition reads variables on its '
-                             'device. Call stateless_call of the PipelineModel, or of the plain model, pipe.to_keras().')
+            raise ValueError(f'{self.name!r} was called with the values of a keras.StatelessScope, but each partition '
+                             'reads variables on its device. Call stateless_call of the PipelineModel, or of the plain '
+                             'model, pipe.to_keras().')
         if tf.is_tensor(training) and tf.is_symbolic_tensor(training):
-            raise ValueError(f'training={training} was given to {self.name!r} as a tensor, but inference and training are different '
-                             'programs. Give a Python boolean, and call the pipeline in both branches of a tf.cond if need be.')
+            raise ValueError(f'training={training} was given to {self.name!r} as a tensor, but inference and training '
+                             'are different programs. Give a Python boolean, and call the pipeline in both branches of '
+                             'a tf.cond if need be.')
         inputs = boundary.put_masks_on(self._source.enter(inputs), mask)
         if training is None and not self._may_train_by_default:
             training = False
@@ -299,16 +316,18 @@ class GPipeLayer(base_layer.BaseLayer):
         """Computes the mean loss of a batch and its gradients, with the loss inside the last stage.
 
         Args:
-            loss_fn: a Keras loss, or a function `(y_true, outputs)` that returns a scalar (the mean over the examples), a
-                tensor `[batch, ...]` (a loss for each), or, as in Lingvo, `{name: (mean, weight)}` with the entry 'loss'.
+            loss_fn: a Keras loss, or a function `(y_true, outputs)` that returns a scalar (the mean over the examples),
+                a tensor `[batch, ...]` (a loss for each), or, as in Lingvo, `{name: (mean, weight)}` with the entry
+                'loss'.
             x: nest of tensors `[batch, ...]`, the input.
             y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
             sample_weight: tensor `[batch, ...]`, how much each example or token counts; None: all the same.
             step: number of the training step, which with the seed determines all random numbers; None: counted here.
             return_outputs: whether to return the outputs too.
-            assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`, does.
-            loss_scale: scalar that the loss is multiplied by before the way back, and gradients are divided by after it, so
-                that small ones survive float16; None: 1.
+            assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`,
+                does.
+            loss_scale: scalar that the loss is multiplied by before the way back, and gradients are divided by after
+                it, so that small ones survive float16; None: 1.
 
         Returns:
             `loss_pass.ValueAndGrad`.
@@ -322,7 +341,8 @@ class GPipeLayer(base_layer.BaseLayer):
         step = None if step is None else tf.cast(step, tf.int64)
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         out = self._in_function(loss_pass.value_and_grad)(
-            self._grid, self._loss_of_targets(loss_fn), self._source.enter(x), _targets(loss_fn, y_true, sample_weight), step,
+            self._grid, self._loss_of_targets(loss_fn), self._source.enter(x),
+            _targets(loss_fn, y_true, sample_weight), step,
             return_outputs, assign_state, loss_scale)
         gradients = dict(zip(map(id, self._grid.trainable_variables), out.gradients))
         return out._replace(gradients=[gradients.get(id(variable)) for variable in self.trainable_variables],
@@ -340,11 +360,13 @@ class GPipeLayer(base_layer.BaseLayer):
             read: function that gives the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to (sum, weight), ready to be added up over batches; losses that layers add count in 'loss'.
+            Dictionary from name to (sum, weight), ready to be added up over batches; losses that layers add count in
+            'loss'.
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
-            self._grid, self._loss_of_targets(loss_fn), self._source.enter(x), _targets(loss_fn, y_true, sample_weight), read)
+            self._grid, self._loss_of_targets(loss_fn), self._source.enter(x),
+            _targets(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x):
@@ -362,8 +384,8 @@ class GPipeLayer(base_layer.BaseLayer):
                 targets[0], self.pack_outputs(outputs), *targets[1:])
             if len(self._losses_of_targets) == _MANY_LOSSES:
                 warnings.warn(
-                    f'{self.name!r} was given its {_MANY_LOSSES}th loss function. Each is traced and kept: make the loss once, outside '
-                    'of the training loop.', stacklevel=3)
+                    f'{self.name!r} was given its {_MANY_LOSSES}th loss function. Each is traced and kept: make the '
+                    'loss once, outside of the training loop.', stacklevel=3)
         return self._losses_of_targets[key]
 
     def _require_built(self, x):
@@ -390,5 +412,5 @@ def _refuse_pipelines(model):
     names = [layer.name for layer in layers
              if any(isinstance(part, GPipeLayer) for part in (layer, getattr(layer, 'pipe', None)))]
     if names:
-        raise ValueError(f'Layer {names[0]!r} of model {model.name!r} is a pipeline already. Make one pipeline of the whole model, '
-                         'in which the model that this one was made of stands in its place.')
+        raise ValueError(f'Layer {names[0]!r} of model {model.name!r} is a pipeline already. Make one pipeline of the '
+                         'whole model, in which the model that this one was made of stands in its place.')

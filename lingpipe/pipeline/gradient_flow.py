@@ -93,8 +93,8 @@ def stage_flows(programs, sources, input_gradients_needed):
 
     Args:
         programs: list of `StageProgram`s.
-        sources: for each stage, the list of pairs (producer, position) that its differentiable inputs come from: a value of an
-            earlier stage, or of the pipeline's inputs where the producer is -1.
+        sources: for each stage, the list of pairs (producer, position) that its differentiable inputs come from: a
+            value of an earlier stage, or of the pipeline's inputs where the producer is -1.
         input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
 
     Returns:
@@ -194,8 +194,8 @@ def finish(stages, values, sums, total_weight):
         total_weight: scalar, what the loss is divided by: the weight of all replicas' examples.
 
     Returns:
-        List of `StageGradients`, for every stage one a device that has weights of it. They lack the variables that neither the
-        loss nor a regulariser depends on.
+        List of `StageGradients`, for every stage one a device that has weights of it. They lack the variables that
+        neither the loss nor a regulariser depends on.
     """
     parts = collections.defaultdict(list)
     for variables, tensors in zip(sums.weights, sums.weight_gradients):
@@ -242,16 +242,19 @@ def _finish(device, variables, weights, parts, total_weight):
         return tf.add_n(terms) if terms else tf.zeros([])
 
     def divide_and_regularize(weights, parts, total_weight):
-        totals = [micro_batches.total(each, variable.shape) if each else None for each, variable in zip(parts, variables)]
+        totals = [
+            micro_batches.total(each, variable.shape) if each else None for each, variable in zip(parts, variables)]
         totals = _over_all_replicas(device, totals)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             regularization = regularize(weights)
         extra = tape.gradient(regularization, weights)
         gradients = [_mean(total, weight, total_weight) for total, weight in zip(totals, weights)]
-        gradients = [mean if more is None else tf.convert_to_tensor(mean) + more for mean, more in zip(gradients, extra)]
+        gradients = [
+            mean if more is None else tf.convert_to_tensor(mean) + more for mean, more in zip(gradients, extra)]
         halves = [tf.nn.l2_loss(tf.cast(_numbers(gradient), tf.float32)) for gradient in gradients]
         return gradients, tf.cast(regularization, tf.float32), 2.0 * tf.add_n(halves) if halves else tf.zeros([])
 
     with tf.device(device):
-        return StageGradients(variables, *device_kinds.one_call(device, divide_and_regularize)(weights, parts, total_weight))
+        return StageGradients(
+            variables, *device_kinds.one_call(device, divide_and_regularize)(weights, parts, total_weight))

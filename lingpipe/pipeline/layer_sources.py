@@ -130,8 +130,9 @@ class LayersOfModel:
             raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
         if p.dtype_policy is not None:
             raise ValueError(
-                f'dtype_policy={p.dtype_policy!r} was given to a pipeline that is made from a Keras model, whose layers have '
-                'policies of their own. Leave it out, and call keras.config.set_dtype_policy before the model is made.')
+                f'dtype_policy={p.dtype_policy!r} was given to a pipeline that is made from a Keras model, whose '
+                'layers have policies of their own. Leave it out, and call keras.config.set_dtype_policy before the '
+                'model is made.')
         if p.num_micro_batches != 1 or p.num_replicas != 1:
             self._graph.refuse_micro_batches()
         self._require_enough_units(p)
@@ -141,9 +142,10 @@ class LayersOfModel:
         whole = [unit.name for unit in units if isinstance(unit.layer, keras.Model)]
         if whole and p.num_partitions * p.num_virtual_stages > len(units):
             raise ValueError(
-                f'Model {whole[0]!r} stays whole, as one of {len(units)} layers, too few for num_partitions={p.num_partitions}: '
-                'its call does more than call layers and keras.ops, alike in training and inference. Move what else it does, such as '
-                'reading a weight, drawing random numbers or adding a loss, into layers.')
+                f'Model {whole[0]!r} stays whole, as one of {len(units)} layers, too few for '
+                f'num_partitions={p.num_partitions}: its call does more than call layers and keras.ops, alike in '
+                'training and inference. Move what else it does, such as reading a weight, drawing random numbers or '
+                'adding a loss, into layers.')
 
     def analyses(self, input_specs):
         """Returns the list of `LayerAnalysis`, one a unit of the model."""
@@ -183,8 +185,8 @@ class LayersOfModel:
 def plain_copy(model, device):
     """Makes a Keras model that has nothing more to do with the pipeline.
 
-    The model that the pipeline was made from has its weights on the devices of the partitions, where Keras does not compile
-    for XLA what uses them, such as convolutions in groups.
+    The model that the pipeline was made from has its weights on the devices of the partitions, where Keras does not
+    compile for XLA what uses them, such as convolutions in groups.
 
     Args:
         model: `keras.Model`.
@@ -211,8 +213,9 @@ def _copy_state(layer, copy):
     if not isinstance(layer, keras.layers.Layer):
         return
     if [variable.shape for variable in layer.variables] != [variable.shape for variable in copy.variables]:
-        raise ValueError(f'Layer {layer.name!r} has other weights than one that is made from its get_config(). Let its config hold all '
-                         'arguments of its constructor, or save the weights of the model and load them into one that you make.')
+        raise ValueError(f'Layer {layer.name!r} has other weights than one that is made from its get_config(). Let its '
+                         'config hold all arguments of its constructor, or save the weights of the model and load them '
+                         'into one that you make.')
     # pylint: disable-next=protected-access
     for part, copied in zip(layer._flatten_layers(), copy._flatten_layers()):
         copied.trainable = part.trainable
@@ -226,14 +229,16 @@ def _require_own_weights(model):
         for node in operation._inbound_nodes:  # pylint: disable=protected-access
             for leaf in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
                 if isinstance(leaf, keras.Variable):
-                    raise ValueError(f'Operation {operation.name!r} reads {leaf.path!r} by reference, which a copy of the model would '
-                                     'read too. Read it inside a layer that owns it or is given the layer that does.')
+                    raise ValueError(f'Operation {operation.name!r} reads {leaf.path!r} by reference, which a copy of '
+                                     'the model would read too. Read it inside a layer that owns it or is given the '
+                                     'layer that does.')
 
 
 def _as_tensor(leaf):
     """The model itself makes sparse tensors dense."""
     if isinstance(leaf, tf.RaggedTensor):
-        raise ValueError('A pipeline was given a ragged tensor, but micro-batches are cut out of dense ones. Make it dense by its to_tensor().')
+        raise ValueError('A pipeline was given a ragged tensor, but micro-batches are cut out of dense ones. Make it '
+                         'dense by its to_tensor().')
     return leaf if leaf is None or isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
 
 
@@ -241,5 +246,5 @@ def _refuse_sparse_inputs(model):
     names = [symbol.name for symbol in getattr(model, 'inputs', None) or [] if getattr(symbol, 'sparse', False)]
     if names:
         raise ValueError(
-            f'Inputs {names} of model {model.name!r} are sparse, but micro-batches are cut out of dense tensors. Make them '
-            'keras.Input(..., sparse=False); sparse tensors that the model is given then become dense.')
+            f'Inputs {names} of model {model.name!r} are sparse, but micro-batches are cut out of dense tensors. Make '
+            'them keras.Input(..., sparse=False); sparse tensors that the model is given then become dense.')

@@ -14,7 +14,8 @@ class ValueAndGrad(NamedTuple):
 
     Attributes:
         loss: scalar, the mean over the mini-batch plus weight regularisers and the losses that layers add.
-        gradients: list of tensors in the order of `trainable_variables`; None for a variable that the loss does not depend on.
+        gradients: list of tensors in the order of `trainable_variables`; None for a variable that the loss does not
+            depend on.
         metrics: dictionary from name to the mean over the mini-batch, for loss functions that return several.
         squared_norm: scalar, the sum of squares of all gradients.
         state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were.
@@ -43,7 +44,8 @@ def value_and_grad(grid, loss, x, targets, step, return_outputs, assign_state, l
         loss_scale: scalar, or None.
 
     Returns:
-        `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and outputs as the last stage hands them out.
+        `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and outputs as the last stage hands
+        them out.
     """
     stages = grid.stages
     work = executor.Work(grid.schedule, grid.seed_and_step(step, True), True, grid.recompute, loss,
@@ -61,7 +63,8 @@ def value_and_grad(grid, loss, x, targets, step, return_outputs, assign_state, l
     updates = execution.state_updates()
     if assign_state:
         updates = variable_placement.assign(updates)
-    return ValueAndGrad(mean_loss, _in_order(grid.trainable_variables, finished), metrics, squared_norm, updates, outputs)
+    return ValueAndGrad(
+        mean_loss, _in_order(grid.trainable_variables, finished), metrics, squared_norm, updates, outputs)
 
 
 def _of_all_replicas(sums, device):

@@ -17,10 +17,10 @@ class Replicas:
         mini-batch ─┬─ micro-batches 0, 1 ─> replica 0:  stage 0 ─> stage 1 ─> loss ─┐
                     └─ micro-batches 2, 3 ─> replica 1:  stage 0 ─> stage 1 ─> loss ─┴─> sums over replicas
 
-    Micro-batches keep the numbers that they would have in one pipeline, so that R replicas of M micro-batches compute what one
-    pipeline of R M micro-batches does, random numbers included. Each weight lives on one of the devices that have its stage:
-    it is sent to the others at the begin of a step, and the gradients come back to it. The weights of all replicas are
-    therefore equal, and each device updates its share of them (arXiv 2004.13336, section 3).
+    Micro-batches keep the numbers that they would have in one pipeline, so that R replicas of M micro-batches compute
+    what one pipeline of R M micro-batches does, random numbers included. Each weight lives on one of the devices that
+    have its stage: it is sent to the others at the begin of a step, and the gradients come back to it. The weights of
+    all replicas are therefore equal, and each device updates its share of them (arXiv 2004.13336, section 3).
 
     Args:
         executions: list of `executor.Execution`s, one a replica that takes part.
@@ -55,7 +55,8 @@ class Replicas:
         metrics = device_kinds.call(last, micro_batches.add_up, [part.metrics for part in parts])
         losses = list(self.added_losses.values())
         weights = parts[0].weights
-        weight_gradients = [self._sum_weight_gradients(index, variables, [part.weight_gradients[index] for part in parts])
+        weight_gradients = [self._sum_weight_gradients(
+            index, variables, [part.weight_gradients[index] for part in parts])
                             for index, variables in enumerate(weights)]
         return micro_batches.Sums(
             metrics, losses, weights, weight_gradients, [nest for part in parts for nest in part.input_gradients])
@@ -69,7 +70,8 @@ class Replicas:
     def added_losses(self):
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows)."""
         parts, last = [execution.added_losses for execution in self._executions], self._executions[0].stages[-1].device
-        return {index: device_kinds.call(last, micro_batches.add_up, [part[index] for part in parts]) for index in parts[0]}
+        return {
+            index: device_kinds.call(last, micro_batches.add_up, [part[index] for part in parts]) for index in parts[0]}
 
     @property
     def borrowed(self):
@@ -113,7 +115,8 @@ class Replicas:
         sums = self._gradient_sum(
             [[part[place] for place in added_up] for part in parts], devices, [owners[place] for place in added_up])
         found = dict(zip(added_up, sums)) | {
-            place: device_kinds.call(owners[place], micro_batches.join_rows, [part[place] for part in parts]) for place in rows}
+            place: device_kinds.call(owners[place], micro_batches.join_rows, [part[place] for part in parts])
+            for place in rows}
         return [found[place] for place in range(len(variables))]
 
 
@@ -153,7 +156,8 @@ class StageGrid:
     @property
     def trainable_variables(self):
         """List of the trainable Keras variables in the order of the stages, each once."""
-        return list({id(variable): variable for stage in self.stages for variable in stage.trainable_variables}.values())
+        return list(
+            {id(variable): variable for stage in self.stages for variable in stage.trainable_variables}.values())
 
     @property
     def recompute(self):
@@ -212,13 +216,14 @@ class StageGrid:
             return
         if min(counts) != max(counts):
             raise ValueError(
-                f'A batch gives some replicas {min(counts)} and others {max(counts)} micro-batches, but layers such as {waiting[0]!r} '
-                'share statistics between replicas and would wait for ever. Make the batch at least num_replicas * num_micro_batches '
-                'large.')
+                f'A batch gives some replicas {min(counts)} and others {max(counts)} micro-batches, but layers such as '
+                f'{waiting[0]!r} share statistics between replicas and would wait for ever. Make the batch at least '
+                'num_replicas * num_micro_batches large.')
         if max(counts) > collectives.MOST_MICRO_BATCHES:
             raise ValueError(
-                f'num_micro_batches={max(counts)} is too many where layers such as {waiting[0]!r} share statistics between replicas: '
-                f'{collectives.MOST_MICRO_BATCHES} are the most whose sums can be told apart. Set it to that or less.')
+                f'num_micro_batches={max(counts)} is too many where layers such as {waiting[0]!r} share statistics '
+                f'between replicas: {collectives.MOST_MICRO_BATCHES} are the most whose sums can be told apart. Set it '
+                'to that or less.')
 
 
 def join_outputs(execution, stages):

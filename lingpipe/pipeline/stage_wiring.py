@@ -15,8 +15,8 @@ class Wiring:
     Attributes:
         programs: list of `StageProgram`s, one a stage.
         added_sums: for each stage, the list of booleans whether the losses that its layers add are sums over rows.
-        differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs come from;
-            producer -1 is the pipeline's input.
+        differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs
+            come from; producer -1 is the pipeline's input.
     """
 
     def __init__(self):
@@ -63,8 +63,8 @@ def trace(stages, specs, structure, loss, training, by_layer, is_whole_batch=Fal
 
     Args:
         stages: list of `Stage`s.
-        specs: pair of the `Boundary` of `tf.TensorSpec` of a micro-batch of the pipeline's inputs, and the nest of specs of what
-            the loss compares the outputs with.
+        specs: pair of the `Boundary` of `tf.TensorSpec` of a micro-batch of the pipeline's inputs, and the nest of
+            specs of what the loss compares the outputs with.
         structure: `Structure` of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         training: Python boolean.
@@ -126,8 +126,9 @@ def _all_means(wiring):
 
 def _warn_of_means(reason):
     warnings.warn(
-        f'Layers add losses of which it cannot be told whether they are sums over rows or means ({reason}): they are taken for means. '
-        'Add keras.ops.sum or keras.ops.mean of values that have a row for each example, or set num_micro_batches=1.', stacklevel=2)
+        f'Layers add losses of which it cannot be told whether they are sums over rows or means ({reason}): they are '
+        'taken for means. Add keras.ops.sum or keras.ops.mean of values that have a row for each example, or set '
+        'num_micro_batches=1.', stacklevel=2)
 
 
 def _resolved(stage, structure_of):

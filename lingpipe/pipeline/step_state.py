@@ -55,15 +55,16 @@ def updates(stages, state):
         value = collectives.current().agree_on(each.device, each.variable.aggregation, each.before, each.value)
         changed[id(each.variable)] = (each.variable, value)
     for stage, statistics, values in zip(stages, state.statistics, state.values):
-        changed.update((id(variable), (variable, value)) for variable, value in statistics.updates(values, read, stage.device))
+        changed.update(
+            (id(variable), (variable, value)) for variable, value in statistics.updates(values, read, stage.device))
     return list(changed.values())
 
 
 def merge_updates(stages, states):
     """Joins what the replicas made of their shares of a mini-batch.
 
-    Statistics are those of all rows. What layers assigned follows the `aggregation` of its Keras variable: 'mean', 'sum' of the
-    changes, else that of the first replica.
+    Statistics are those of all rows. What layers assigned follows the `aggregation` of its Keras variable: 'mean',
+    'sum' of the changes, else that of the first replica.
 
     Args:
         stages: list of `Stage`s of the first replica, which do the work.
@@ -73,7 +74,8 @@ def merge_updates(stages, states):
         `State`.
     """
     first = states[0]
-    values = [device_kinds.call(stage.device, lambda parts, statistics=statistics: _join(statistics, parts), list(parts))
+    values = [device_kinds.call(
+        stage.device, lambda parts, statistics=statistics: _join(statistics, parts), list(parts))
               for stage, statistics, parts in zip(stages, first.statistics, zip(*[state.values for state in states]))]
     assigned = {key: each._replace(value=_aggregate(each, [state.assigned[key].value for state in states]))
                 for key, each in first.assigned.items()}
@@ -93,15 +95,16 @@ def _aggregate(assigned, values):
         return device_kinds.call(assigned.device, lambda values: sum(values[1:], values[0]) / len(values), values)
     if variable.aggregation == 'sum':
         return device_kinds.call(
-            assigned.device, lambda before, values: before + sum(value - before for value in values), assigned.before, values)
+            assigned.device, lambda before, values: before + sum(value - before for value in values), assigned.before,
+            values)
     return values[0]
 
 
 class StepState:
     """Hands every forward action the values that the layers would find in plain Keras, one micro-batch after the other.
 
-    Statistics of batch norm wait for the end of the mini-batch. What layers assign is read by the next action; where several
-    stages share it, their forward actions take turns::
+    Statistics of batch norm wait for the end of the mini-batch. What layers assign is read by the next action; where
+    several stages share it, their forward actions take turns::
 
         stage 0   F0 ──┐  ┌─> F1 ──┐  ┌─> F2        count: 0 ─> 1 ─> 2 ─> 3 ─> ...
                        v  │        v  │
@@ -117,7 +120,8 @@ class StepState:
         self._stages, self._programs, self._initial = stages, programs, values
         self._variables = [stage.variables() for stage in stages]
         self._assigned, self._brought = {}, {}
-        self._statistics = [_zeros(stage.device, program.trace.statistics.spec) for stage, program in zip(stages, programs)]
+        self._statistics = [
+            _zeros(stage.device, program.trace.statistics.spec) for stage, program in zip(stages, programs)]
 
     @property
     def borrowed_from_outside(self):
@@ -180,10 +184,12 @@ class StepState:
         try:
             return schedule.execution_order(before)
         except ValueError as error:
-            paths = [variable.path for parts in self._variables for variable in parts.state + parts.weights if id(variable) in shared]
+            paths = [variable.path for parts in self._variables for variable in parts.state + parts.weights
+                     if id(variable) in shared]
             raise ValueError(
-                f'Layers of several partitions assign {sorted(set(paths))[:3]}, so that they have to take turns, for which '
-                f'schedule={schedule.name!r} has no room. Cut the model so that one partition has them (partition_by=[...]), or set '
+                f'Layers of several partitions assign {sorted(set(paths))[:3]}, so that they have to take turns, for '
+                f'which schedule={schedule.name!r} has no room. Cut the model so that one partition has them '
+                '(partition_by=[...]), or set '
                 "schedule='gpipe' and num_virtual_stages=1.") from error
 
     def _shared(self):
@@ -212,7 +218,8 @@ class StepState:
         key = (stage.index, id(variable))
         if key not in self._brought:
             known = [value for parts, values in zip(self._variables, self._initial)
-                     for own, value in zip(parts.weights + parts.state, values.weights + values.state) if own is variable]
+                     for own, value in zip(parts.weights + parts.state, values.weights + values.state)
+                     if own is variable]
             with tf.device(variable_placement.device_of(variable)):
                 value = known[0] if known else variable_placement.read_unwatched(variable)
             with tf.device(stage.device):

@@ -16,7 +16,8 @@ def call(grid, inputs, training):
 
         weights of stage k ─> port k (device k) ─> token ─┐
         inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
-                                backward: the pipeline's gradient runs all B actions, port k's hands out the sums of stage k
+                                backward: the pipeline's gradient runs all B actions, port k's hands out the sums of
+                                    stage k
 
     Args:
         grid: `stage_grid.StageGrid`.
@@ -24,7 +25,8 @@ def call(grid, inputs, training):
         training: Python boolean.
 
     Returns:
-        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one a stage that has such layers.
+        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one a stage that has
+        such layers.
     """
     values = variable_placement.read_values(grid.stages)
     _trace(grid, inputs, training, values)
@@ -43,8 +45,9 @@ def call(grid, inputs, training):
 
     def gradient(*upstream, variables=()):
         if variables:
-            raise ValueError(f'A layer of the pipeline reads {[variable.name for variable in variables[:3]]}, a tf.Variable, to which a '
-                             'pipeline that is called as a layer hands no gradient. Make it by add_weight, or set trainable=False.')
+            raise ValueError(f'A layer of the pipeline reads {[variable.name for variable in variables[:3]]}, a '
+                             'tf.Variable, to which a pipeline that is called as a layer hands no gradient. Make it by '
+                             'add_weight, or set trainable=False.')
         if save_context.in_save_context():
             return [tf.zeros([])] * len(tokens) + _not_saved(boundary.unpack(inputs).differentiable)
         return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, grid.stages)
@@ -53,7 +56,8 @@ def call(grid, inputs, training):
     variable_placement.assign(results['execution'].state_updates())
     outputs = boundary.unpack(results['outputs'])
     count = len(outputs.values)
-    return boundary.pack(boundary.Boundary(found[:count], outputs.masks), boundary.structure_of(results['outputs'])), found[count:]
+    return boundary.pack(boundary.Boundary(found[:count], outputs.masks),
+                         boundary.structure_of(results['outputs'])), found[count:]
 
 
 def _trace(grid, inputs, training, values):
@@ -62,7 +66,8 @@ def _trace(grid, inputs, training, values):
 
 
 def _execution(grid, inputs, training, values, step=None):
-    work = executor.Work(grid.schedule.forward_then_backward(), grid.seed_and_step(step, training), training, grid.recompute,
+    work = executor.Work(grid.schedule.forward_then_backward(), grid.seed_and_step(step, training), training,
+                         grid.recompute,
                          input_gradients_needed=True)
     return grid.execution(work, values, inputs)
 
@@ -75,8 +80,8 @@ def evaluate(grid, inputs):
         inputs: nest of tensors `[batch, ...]` that the first stage takes.
 
     Returns:
-        Nest of outputs `[batch, ...]`, as the last stage hands them out, and the list of the means of the losses that layers
-        added, one a stage that has such layers.
+        Nest of outputs `[batch, ...]`, as the last stage hands them out, and the list of the means of the losses that
+        layers added, one a stage that has such layers.
     """
     work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(None, False), False, grid.recompute)
     execution = grid.execution(work, variable_placement.read_values(grid.stages), inputs)
@@ -106,8 +111,8 @@ def _port(stage, variables, weights, results):
             if save_context.in_save_context():
                 return _not_saved(variables)
             if 'sums' not in results:
-                raise ValueError('A pipeline has no forward-mode derivatives, as of tf.autodiff.ForwardAccumulator. Take gradients '
-                                 'by a tf.GradientTape.')
+                raise ValueError('A pipeline has no forward-mode derivatives, as of tf.autodiff.ForwardAccumulator. '
+                                 'Take gradients by a tf.GradientTape.')
             with tf.device(device_kinds.for_single_operations(stage.device)):
                 return [_total(results['sums'], variable) for variable in variables]
 
@@ -135,8 +140,9 @@ def _refuse_borrowed(variables, training):
     trainable = [variable.path for variable in variables if variable.trainable]
     if trainable and training:
         raise ValueError(
-            f'A layer of the pipeline reads {trainable[:3]}, weights that no layer inside of it has, to which a pipeline that is called '
-            'as a layer hands no gradient. Make the layer that owns them a part of the pipeline, or set their trainable to False.')
+            f'A layer of the pipeline reads {trainable[:3]}, weights that no layer inside of it has, to which a '
+            'pipeline that is called as a layer hands no gradient. Make the layer that owns them a part of the '
+            'pipeline, or set their trainable to False.')
 
 
 def _input_gradients(results, upstream, stages):

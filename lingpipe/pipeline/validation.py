@@ -29,12 +29,15 @@ def validate_gpipe_params(p, num_layers):
     for field in ('num_partitions', 'num_micro_batches', 'num_virtual_stages', 'num_replicas'):
         value = getattr(p, field)
         if value == 'auto':
-            raise ValueError(f"{field}='auto' is not resolved by GPipeLayer itself: give a number of 1 or more, such as one that "
+            raise ValueError(f"{field}='auto' is not resolved by GPipeLayer itself: give a number of 1 or more, such "
+                             "as one that "
                              'lingpipe.plan(params).params has.')
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
+            raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at '
+                             'least.')
     if p.recompute == 'auto':
-        raise ValueError("recompute='auto' is not resolved by GPipeLayer itself: give 'none', 'stage' or 'layer', such as "
+        raise ValueError("recompute='auto' is not resolved by GPipeLayer itself: give 'none', 'stage' or 'layer', such "
+                         "as "
                          'lingpipe.plan(params).params has.')
     for field, choices in _CHOICES.items():
         _check_choice(field, getattr(p, field), choices)
@@ -45,8 +48,8 @@ def validate_gpipe_params(p, num_layers):
     if num_stages > num_layers:
         times = f' times num_virtual_stages={p.num_virtual_stages}' if p.num_virtual_stages > 1 else ''
         raise ValueError(
-            f'num_partitions={p.num_partitions}{times} is more than the {num_layers} layers: each partition needs a layer. '
-            f'Set num_partitions to {max(1, num_layers // p.num_virtual_stages)} or less.')
+            f'num_partitions={p.num_partitions}{times} is more than the {num_layers} layers: each partition needs a '
+            f'layer. Set num_partitions to {max(1, num_layers // p.num_virtual_stages)} or less.')
     if not isinstance(p.partition_by, str):
         exact_cut.validate_partition_ends(p.partition_by, num_layers, num_stages)
     schedule = make_schedule(p)
@@ -87,23 +90,24 @@ def validate_batch(batch, count, p, devices):
         if not shape.is_fully_defined() or shape.rank and shape[0] % count:
             times = f'num_replicas={p.num_replicas} times ' if p.num_replicas > 1 else ''
             raise ValueError(
-                f'A batch has a tensor of shape {tuple(shape)} for {times}num_micro_batches={p.num_micro_batches} on {compiled}, '
-                'where programs are compiled for one shape: every size must be known, and the number of rows a multiple of '
-                f'{p.num_replicas * p.num_micro_batches}. Set the batch size to such a multiple, and drop_remainder=True in the '
-                'input pipeline.')
+                f'A batch has a tensor of shape {tuple(shape)} for {times}num_micro_batches={p.num_micro_batches} on '
+                f'{compiled}, where programs are compiled for one shape: every size must be known, and the number of '
+                f'rows a multiple of {p.num_replicas * p.num_micro_batches}. Set the batch size to such a multiple, '
+                'and drop_remainder=True in the input pipeline.')
 
 
 def _check_memory_fields(p):
     if p.memory_limit is not None and not (_is_number(p.memory_limit, (int, float)) and p.memory_limit > 0):
-        raise ValueError(f'memory_limit={p.memory_limit!r} is not possible: it is the number of bytes that a device may hold. '
-                         'Set it to such a number, as 16e9, or to None for no limit.')
+        raise ValueError(f'memory_limit={p.memory_limit!r} is not possible: it is the number of bytes that a device '
+                         'may hold. Set it to such a number, as 16e9, or to None for no limit.')
     if p.batch_size is not None and not (_is_number(p.batch_size, int) and p.batch_size > 0):
-        raise ValueError(f'batch_size={p.batch_size!r} is not possible: it is the number of rows of a training batch. Set it to 1 '
-                         'or more, or to None.')
+        raise ValueError(f'batch_size={p.batch_size!r} is not possible: it is the number of rows of a training batch. '
+                         'Set it to 1 or more, or to None.')
     slots = p.num_optimizer_slots
     if slots is not None and not (_is_number(slots, int) and slots >= 0):
-        raise ValueError(f'num_optimizer_slots={slots!r} is not possible: it is how many tensors the optimizer keeps for each '
-                         'weight. Set it to 0 for SGD, 1 for momentum, 2 for Adam, or to None to have it counted.')
+        raise ValueError(f'num_optimizer_slots={slots!r} is not possible: it is how many tensors the optimizer keeps '
+                         'for each weight. Set it to 0 for SGD, 1 for momentum, 2 for Adam, or to None to have it '
+                         'counted.')
 
 
 def _is_number(value, kinds):
@@ -148,5 +152,5 @@ def refuse_overwritten(variables):
     names = [variable.path for variable in variables if getattr(variable, 'overwrite_with_gradient', False)]
     if names:
         raise ValueError(
-            f'Variables {names[:3]} are overwritten with their gradients, as those that layers quantized to float8 scale by, and '
-            'micro-batches would add these up. Train the plain model, or in mixed_bfloat16.')
+            f'Variables {names[:3]} are overwritten with their gradients, as those that layers quantized to float8 '
+            'scale by, and micro-batches would add these up. Train the plain model, or in mixed_bfloat16.')

@@ -6,23 +6,24 @@ from lingpipe.placements import server_program
 
 
 class AsynchronousProgram(server_program.ServerProgram):
-    """A `ServerProgram` in which no worker waits for another (Dean et al. 2012, "Large scale distributed deep networks", section 4.1).
+    """A `ServerProgram` in which no worker waits for another (Dean et al. 2012, "Large scale distributed deep
+    networks", section 4.1).
 
     ::
 
         worker 0   read version 5 ─> gradients ──────────> 2 updates since: staleness 2 ─> apply, count: version 8
         worker 1          read version 5 ─> gradients ─> staleness 1 ─> apply, count: 7
 
-    A gradient counts as a step whatever its staleness, the number of updates that others applied between its reading and its
-    applying; one that is staler than `max_staleness` is dropped and does not count, and its batch is lost.
+    A gradient counts as a step whatever its staleness, the number of updates that others applied between its reading
+    and its applying; one that is staler than `max_staleness` is dropped and does not count, and its batch is lost.
 
-    What servers add to weights is never lost. A slot that the optimizer computes anew (momentum), a moving statistic of batch
-    norm and a moving average of weights are those of the last writer: of two that write at a time one is lost.
+    What servers add to weights is never lost. A slot that the optimizer computes anew (momentum), a moving statistic of
+    batch norm and a moving average of weights are those of the last writer: of two that write at a time one is lost.
 
-    A worker that dies in the middle of a step has it done again by another, which then sees its batch once more: at least once,
-    never less. What it had applied already stays, so a step may be counted twice. A batch is handed out in the order of a single
-    machine's; between two checkpoints it is not known which are done, and a training that goes on starts at the batch whose number is
-    that of the step.
+    A worker that dies in the middle of a step has it done again by another, which then sees its batch once more: at
+    least once, never less. What it had applied already stays, so a step may be counted twice. A batch is handed out in
+    the order of a single machine's; between two checkpoints it is not known which are done, and a training that goes on
+    starts at the batch whose number is that of the step.
     """
 
     def __init__(self, *args, **kwargs):

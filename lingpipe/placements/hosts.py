@@ -31,7 +31,8 @@ def connect(config, timeout_seconds=300):
         RuntimeError: the port of this chief is taken.
     """
     server.check_port(config)
-    tf.config.set_visible_devices([], 'GPU')  # no stage comes here, but TensorFlow would take the memory of those of this machine
+    tf.config.set_visible_devices([],
+                                  'GPU')  # no stage comes here, but TensorFlow would take the memory of those of this machine
     _wait_for_all(config, timeout_seconds)
     jobs = {job: config.jobs[job] for job in ('chief', 'worker')}
     try:
@@ -39,8 +40,9 @@ def connect(config, timeout_seconds=300):
         tf.config.list_logical_devices()  # now it really connects
     except tf.errors.OpError as error:
         raise ConnectionError(
-            f'The workers {", ".join(jobs["worker"])} answer, but no cluster came of it ({str(error).splitlines()[0]}). Check that '
-            'each runs this version of TensorFlow and LingPipe with the same addresses, and start them again.') from error
+            f'The workers {", ".join(jobs["worker"])} answer, but no cluster came of it '
+            f'({str(error).splitlines()[0]}). Check that each runs this version of TensorFlow and LingPipe with the '
+            'same addresses, and start them again.') from error
 
 
 def count():
@@ -56,9 +58,9 @@ def _wait_for_all(config, timeout_seconds):
     while missing := _missing(config):
         if time.monotonic() > end:
             raise ConnectionError(
-                f'After {timeout_seconds} s there is no answer from {", ".join(missing)}, of {config.num_workers} workers. Check that '
-                'each is running the same command with its own task, that the addresses are right, and that no firewall stands '
-                'between.')
+                f'After {timeout_seconds} s there is no answer from {", ".join(missing)}, of {config.num_workers} '
+                'workers. Check that each is running the same command with its own task, that the addresses are right, '
+                'and that no firewall stands between.')
         time.sleep(_SECONDS_BETWEEN_TRIES)
 
 

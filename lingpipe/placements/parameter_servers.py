@@ -15,8 +15,10 @@ from lingpipe.planner import resolution
 from lingpipe.training import errors, placement, planning, trainer
 
 MODES = ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
-_OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
-_PROGRAMS = {ASYNCHRONOUS: asynchronous_program.AsynchronousProgram, SYNCHRONOUS: synchronous_program.SynchronousProgram}
+_OF_OTHERS = (
+    tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
+_PROGRAMS = {
+    ASYNCHRONOUS: asynchronous_program.AsynchronousProgram, SYNCHRONOUS: synchronous_program.SynchronousProgram}
 
 
 class ParameterServers(placement.Placement):
@@ -29,12 +31,12 @@ class ParameterServers(placement.Placement):
               ─────────────────> worker 1 ────────────────> server 1: the others
                                              gradients
 
-    Each variable lies as a whole on one server, the one that has the fewest bytes of them when it is made. (The strategy's own
-    `variable_partitioner` would cut large ones into `ShardedVariable`s. Keras layers can use these, but Keras optimizers keep whole
-    slots for them, on one server, and they have no device on which a step could read them.)
+    Each variable lies as a whole on one server, the one that has the fewest bytes of them when it is made. (The
+    strategy's own `variable_partitioner` would cut large ones into `ShardedVariable`s. Keras layers can use these, but
+    Keras optimizers keep whole slots for them, on one server, and they have no device on which a step could read them.)
 
-    Make it before TensorFlow has done anything else in the process but setting virtual devices up. It waits until all tasks
-    of the cluster are there.
+    Make it before TensorFlow has done anything else in the process but setting virtual devices up. It waits until all
+    tasks of the cluster are there.
 
     Args:
         config: `cluster_config.ClusterConfig` whose task is the chief.
@@ -80,7 +82,8 @@ class ParameterServers(placement.Placement):
         p = body_params
         num_gpus = self._num_of_each('GPU')
         if kind == 'GPU' and not num_gpus:
-            raise ValueError('--device=gpu: the chief and all workers must have a GPU. Give --device=cpu, or leave it out.')
+            raise ValueError('--device=gpu: the chief and all workers must have a GPU. Give --device=cpu, or leave it '
+                             'out.')
         kind, count = ('GPU', num_gpus) if num_gpus and kind != 'CPU' else ('CPU', self._num_of_each('CPU'))
         self.devices = p.devices or [f'{kind}:{index % count}' for index in range(p.num_replicas * p.num_partitions)]
 
@@ -130,10 +133,12 @@ def _check(update, max_staleness):
     if update not in MODES:
         raise ValueError(f'update={update!r} is not possible. Choose one of {MODES}.')
     if max_staleness is not None and update == SYNCHRONOUS:
-        raise ValueError(f'max_staleness={max_staleness} is for asynchronous updates: no gradient is stale in synchronous ones. '
+        raise ValueError(f'max_staleness={max_staleness} is for asynchronous updates: no gradient is stale in '
+                         'synchronous ones. '
                          "Leave it out, or choose update='async'.")
     if max_staleness is not None and max_staleness < 0:
-        raise ValueError(f'max_staleness={max_staleness} is not possible. Give a number of updates from 0, or None for no limit.')
+        raise ValueError(f'max_staleness={max_staleness} is not possible. Give a number of updates from 0, or None for '
+                         'no limit.')
 
 
 def join(params, config, update, max_staleness=None, timeout_seconds=0.0, kind=None):
@@ -161,7 +166,8 @@ def join(params, config, update, max_staleness=None, timeout_seconds=0.0, kind=N
     num_devices = 1 if 'auto' in numbers else math.prod(numbers)
     device_kinds.use_virtual_devices(num_devices)  # which GPUs are none of, but evaluation without one needs them
     server.check_port(config)
-    print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.', file=sys.stderr, flush=True)
+    print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.',
+          file=sys.stderr, flush=True)
     servers = ParameterServers(config, update, max_staleness, timeout_seconds)
     params = planning.resolved(params, num_devices, kind == 'CPU')
     servers.choose_devices(params.task.body, kind)
@@ -199,6 +205,6 @@ def losses_in_words(servers):
             raise
         silent = servers.silent_tasks()
         raise errors.LostWorkerError(
-            f'{", ".join(silent) if silent else "A parameter server"} was lost, and with a server its part of the weights '
-            f'({errors.cause(root)}). Start what has died again and run the same command, or give all --max_restarts: training goes '
-            'on from its newest checkpoint.') from root
+            f'{", ".join(silent) if silent else "A parameter server"} was lost, and with a server its part of the '
+            f'weights ({errors.cause(root)}). Start what has died again and run the same command, or give all '
+            '--max_restarts: training goes on from its newest checkpoint.') from root

@@ -16,7 +16,8 @@ _POLL_SECONDS, _RETRY_SECONDS = 0.5, 0.1
 class RemoteCalls:
     """Calls of one function that are under way at a time, up to a number.
 
-    The coordinator of a cluster only tells when all calls have ended, or waits for one of them; here a thread waits for each::
+    The coordinator of a cluster only tells when all calls have ended, or waits for one of them; here a thread waits for
+    each::
 
         call(...) ─> coordinator ─> worker 0, worker 1, ... ─> answers ─> next_answer()
                          a worker dies: another one, or the same once it is back, does its call again
@@ -32,7 +33,8 @@ class RemoteCalls:
         self.num_under_way = 0
         self._values, self._answers = queue.Queue(), queue.Queue()
         for index in range(limit):
-            threading.Thread(target=_fetch, args=(self._values, self._answers), name=f'remote call {index}', daemon=True).start()
+            threading.Thread(target=_fetch, args=(self._values, self._answers), name=f'remote call {index}',
+                             daemon=True).start()
 
     def call(self, arguments):
         """Sends a call off.
@@ -80,8 +82,8 @@ def _fetch(values, answers):
 def _answer(value):
     """Returns what a call returned and what it failed with, one of them None.
 
-    A worker may die after a call has ended and before its result is here. The coordinator copies the result too, sees the same
-    and has the call done again, so an error counts only where the coordinator has set it.
+    A worker may die after a call has ended and before its result is here. The coordinator copies the result too, sees
+    the same and has the call done again, so an error counts only where the coordinator has set it.
     """
     while True:
         try:
@@ -95,9 +97,10 @@ def _answer(value):
 class ServerProgram(train_program.TrainProgram):
     """A `TrainProgram` whose step is spread over workers and servers.
 
-    The chief reads the batches and hands them out, so that the data and their order are those of one machine, and inputs may
-    run any Python code. Steps are counted on a server by `assign_add`, which loses no count. (Keras's own counter of updates is
-    read, changed and written, and so loses some; it gets the number of steps before each checkpoint.)
+    The chief reads the batches and hands them out, so that the data and their order are those of one machine, and
+    inputs may run any Python code. Steps are counted on a server by `assign_add`, which loses no count. (Keras's own
+    counter of updates is read, changed and written, and so loses some; it gets the number of steps before each
+    checkpoint.)
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
@@ -111,8 +114,8 @@ class ServerProgram(train_program.TrainProgram):
 
     def __init__(self, task, train_params, servers, batch_spec):
         if task.body.computes_in_float16:
-            raise ValueError("dtype_policy='mixed_float16' does not go with parameter servers: the scale of the loss would depend on "
-                             "who comes first. Set it to 'mixed_bfloat16' or 'float32'.")
+            raise ValueError("dtype_policy='mixed_float16' does not go with parameter servers: the scale of the loss "
+                             "would depend on who comes first. Set it to 'mixed_bfloat16' or 'float32'.")
         super().__init__(task, train_params)
         self._servers, self._batch_spec = servers, batch_spec
         with tf.device(servers.names[0]):
@@ -137,7 +140,8 @@ class ServerProgram(train_program.TrainProgram):
     @property
     def partitions(self):
         return [part._replace(device=f'{tf.DeviceSpec.from_string(part.device).device_type}:'
-                              f'{tf.DeviceSpec.from_string(part.device).device_index} of {self._servers.num_workers} workers')
+                              f'{tf.DeviceSpec.from_string(part.device).device_index} of {self._servers.num_workers} '
+                              'workers')
                 for part in super().partitions]
 
     def before_save(self):
@@ -158,8 +162,8 @@ class ServerProgram(train_program.TrainProgram):
             if limit and time.monotonic() - begin > limit:
                 raise errors.LostWorkerError(
                     f'No worker ended a step in {limit:g} s (--step_timeout_seconds); no answer comes from '
-                    f'{", ".join(self._servers.silent_tasks()) or "none of them, though all can be reached"}. Start what has died '
-                    'again, and run the same command: training goes on from its newest checkpoint.')
+                    f'{", ".join(self._servers.silent_tasks()) or "none of them, though all can be reached"}. Start '
+                    'what has died again, and run the same command: training goes on from its newest checkpoint.')
         return answer
 
     def _result(self, rows):

@@ -93,7 +93,8 @@ class SpmdCores(tpu_replicas.TpuReplicas):
 
 
 class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
-    """A `ReplicaTrainProgram` around an `SpmdStep`: the task is built on the host, and what is trained lies on the cores.
+    """A `ReplicaTrainProgram` around an `SpmdStep`: the task is built on the host, and what is trained lies on the
+    cores.
 
     Args:
         task: a `BaseTask` whose body is built on the host.
@@ -161,10 +162,11 @@ def validate(body_params, train_params):
     p = body_params
     if p.schedule != 'gpipe' or p.num_virtual_stages != 1:
         raise ValueError(
-            f"schedule={p.schedule!r} with num_virtual_stages={p.num_virtual_stages} does not go with tpu_route='spmd', whose cores "
-            "all work in step. Set schedule='gpipe' and num_virtual_stages=1, or tpu_route='stage_programs'.")
+            f"schedule={p.schedule!r} with num_virtual_stages={p.num_virtual_stages} does not go with "
+            "tpu_route='spmd', whose cores all work in step. Set schedule='gpipe' and num_virtual_stages=1, or "
+            "tpu_route='stage_programs'.")
     for field in ('ema_decay', 'l2_regularizer_weight'):
         value = train_params.Get(field)
         if value:
-            raise ValueError(f"train.{field}={value} does not go with tpu_route='spmd', whose program leaves it out. Set it to 0, or "
-                             "tpu_route to 'stage_programs'.")
+            raise ValueError(f"train.{field}={value} does not go with tpu_route='spmd', whose program leaves it out. "
+                             "Set it to 0, or tpu_route to 'stage_programs'.")

@@ -20,8 +20,8 @@ class ShareSlots:
         share 1 ─> [1]   beside the variable ─> mean by weight
         share 2 ─> [2]
 
-    A share may come twice, from a worker that died and from the one that took its place: it is put into its place, not added, and
-    the mean stays the same.
+    A share may come twice, from a worker that died and from the one that took its place: it is put into its place, not
+    added, and the mean stays the same.
 
     Args:
         variables: list of Keras variables.
@@ -66,12 +66,12 @@ class SynchronousProgram(server_program.ServerProgram):
     ::
 
         batch ─┬─> share 0 ─> any worker ─> gradients ─┐
-               ├─> share 1 ─> any worker ─> gradients ─┼─> places on the servers ─> mean by weight ─> finite? clip, apply, count
-               └─> share 2 ─> any worker ─> gradients ─┘
+               ├─> share 1 ─> any worker ─> gradients ─┼─> places on the servers ─> mean by weight ─> finite? clip,
+               apply, count └─> share 2 ─> any worker ─> gradients ─┘
 
-    Each share counts by the weights of its examples, and moving statistics are those of the whole batch: the step equals that of
-    one machine with W times as many micro-batches. (Random numbers depend on step and micro-batch: the shares draw the same.) A
-    worker that dies has its share computed again by another, which changes nothing.
+    Each share counts by the weights of its examples, and moving statistics are those of the whole batch: the step
+    equals that of one machine with W times as many micro-batches. (Random numbers depend on step and micro-batch: the
+    shares draw the same.) A worker that dies has its share computed again by another, which changes nothing.
 
     Args:
         As `ServerProgram`.
@@ -83,8 +83,8 @@ class SynchronousProgram(server_program.ServerProgram):
     def __init__(self, task, train_params, servers, batch_spec):
         sizes = {spec.shape[0] for spec in tf.nest.flatten(batch_spec)}
         if any(size is None or size % servers.num_workers for size in sizes):
-            raise ValueError(f'input.batch_size={max(sizes)} cannot be shared out among {servers.num_workers} workers. Set it to a '
-                             f'multiple of {servers.num_workers}.')
+            raise ValueError(f'input.batch_size={max(sizes)} cannot be shared out among {servers.num_workers} workers. '
+                             f'Set it to a multiple of {servers.num_workers}.')
         self._rows_of_share = max(sizes) // servers.num_workers
         super().__init__(task, train_params, servers, batch_spec)
         self._means = device_functions.DeviceFunctions(_weighted_means)
@@ -117,7 +117,8 @@ class SynchronousProgram(server_program.ServerProgram):
         images, *targets = self._packed(tensors)
         out = self._task.body.value_and_grad(
             self._weighted_loss, images, tuple(targets), step=self.global_step.read_value(), assign_state=False)
-        reached = [(variable, gradient) for variable, gradient in zip(self._trainable, out.gradients) if gradient is not None]
+        reached = [
+            (variable, gradient) for variable, gradient in zip(self._trainable, out.gradients) if gradient is not None]
         self._reached = {id(variable) for variable, _ in reached}
         for variable, gradient in reached:
             self._slots.put(share, variable, gradient)
@@ -173,15 +174,16 @@ def _refuse_what_has_no_mean(body, updates):
     names += [norm.name for norm in {id(norm): norm for stage in body.stages for norm in stage.repeated_norms}.values()]
     if names:
         raise ValueError(
-            f'Layers assign {names[:3]}, integers or weights that are trained, or call a batch norm more than once, of which shares of a '
-            'batch have no mean. Choose another --cluster.')
+            f'Layers assign {names[:3]}, integers or weights that are trained, or call a batch norm more than once, of '
+            'which shares of a batch have no mean. Choose another --cluster.')
 
 
 def _between(moved_means, weights, momentum):
-    """Returns what the variance of a batch has beyond the mean of its shares' variances, as it enters the moving variance.
+    """Returns what the variance of a batch has beyond the mean of its shares' variances, as it enters the moving
+    variance.
 
-    A share's statistic enters a moving average with the factor (1 - momentum), so means that moved apart by d come of statistics
-    that are apart by d / (1 - momentum).
+    A share's statistic enters a moving average with the factor (1 - momentum), so means that moved apart by d come of
+    statistics that are apart by d / (1 - momentum).
     """
     centre = tf.tensordot(weights, moved_means, 1)
     return tf.tensordot(weights, tf.square(moved_means - centre), 1) / max(1.0 - momentum, 1e-12)

@@ -51,8 +51,8 @@ def computation_shape(mesh, num_stages):
     if not boxes:
         possible = sorted({math.prod(box) for box in itertools.product(*divisors)})
         raise ValueError(
-            f'num_partitions={num_stages} cores do not fill a TPU system of {mesh} ({_DIMENSIONS}): a replica must be a box that '
-            f'divides it. Set num_partitions to one of {possible}.')
+            f'num_partitions={num_stages} cores do not fill a TPU system of {mesh} ({_DIMENSIONS}): a replica must be '
+            f'a box that divides it. Set num_partitions to one of {possible}.')
     return list(min(boxes, key=lambda box: (-box[-1], sum(box), max(box))))
 
 
@@ -107,8 +107,8 @@ class TpuReplicas(placement.Placement):
         sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
         if None in sizes or any(size % self.num_replicas for size in sizes):
             raise ValueError(
-                f'A batch has {sorted(map(str, sizes))} rows for {self.num_replicas} replicas: each must get as many. Set '
-                f'batch_size to a multiple of {self.num_replicas}, and drop_remainder=True in the input pipeline.')
+                f'A batch has {sorted(map(str, sizes))} rows for {self.num_replicas} replicas: each must get as many. '
+                f'Set batch_size to a multiple of {self.num_replicas}, and drop_remainder=True in the input pipeline.')
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(dataset, context)))
 
 

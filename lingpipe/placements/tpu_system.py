@@ -62,12 +62,14 @@ def start_tpu_system(name=LOCAL):
 def _what_to_check(name, error):
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if name == LOCAL:
-        return (f"--tpu=local: no TPU of this machine could be started ({reason}). Check that the machine is a TPU VM (it has "
-                "/dev/accel0 or /dev/vfio/0), that TensorFlow is the build for TPUs (tensorflow-tpu, with the libtpu "
+        return (f"--tpu=local: no TPU of this machine could be started ({reason}). Check that the machine is a TPU VM "
+                "(it has /dev/accel0 or /dev/vfio/0), that TensorFlow is the build for TPUs (tensorflow-tpu, with the "
+                "libtpu "
                 'that its release notes name), and that no other program holds the TPU; or run with --device=cpu.')
-    return (f'--tpu={name}: this TPU could not be reached ({reason}). Check that it exists and is READY (gcloud compute tpus '
-            'tpu-vm list --zone=ZONE), that this machine is in its project and network with access to the metadata server, and '
-            'that its TensorFlow has the version of this one; on the TPU VM itself use --tpu=local.')
+    return (f'--tpu={name}: this TPU could not be reached ({reason}). Check that it exists and is READY (gcloud '
+            'compute tpus tpu-vm list --zone=ZONE), that this machine is in its project and network with access to the '
+            'metadata server, and that its TensorFlow has the version of this one; on the TPU VM itself use '
+            '--tpu=local.')
 
 
 def place(body_params, system):
@@ -78,8 +80,8 @@ def place(body_params, system):
         system: `tpu_system.TpuSystem`.
 
     Returns:
-        `Placement`: for tpu_route='logical_cores' and 'spmd' the `LogicalCores` or `SpmdCores`, else one with the name of a core
-        for each partition, those of each replica after the other.
+        `Placement`: for tpu_route='logical_cores' and 'spmd' the `LogicalCores` or `SpmdCores`, else one with the name
+        of a core for each partition, those of each replica after the other.
 
     Raises:
         ValueError: the system does not have that many cores.
@@ -91,8 +93,8 @@ def place(body_params, system):
     num_partitions, num_replicas = body_params.num_partitions, body_params.num_replicas
     if num_replicas * num_partitions > len(system.devices):
         times = f' times num_replicas={num_replicas}' if num_replicas > 1 else ''
-        raise ValueError(f'num_partitions={num_partitions}{times} is more than the {len(system.devices)} cores of the TPU system. '
-                         f'Set {"their product" if times else "it"} to {len(system.devices)} or less.')
+        raise ValueError(f'num_partitions={num_partitions}{times} is more than the {len(system.devices)} cores of the '
+                         f'TPU system. Set {"their product" if times else "it"} to {len(system.devices)} or less.')
     return placement.Placement(system.devices[:num_replicas * num_partitions])
 
 
@@ -108,16 +110,17 @@ def validate(body_params, mode):
         raise ValueError(f"tpu_route={p.tpu_route!r} is for --mode=train only, but --mode={mode} was given. Add "
                          "--model_params_override=\"task.body.tpu_route='stage_programs'\", or --device=cpu.")
     if p.tpu_route in (LOGICAL_CORES, SPMD) and p.num_replicas != 1:
-        raise ValueError(f'num_replicas={p.num_replicas!r} is for other routes: with tpu_route={p.tpu_route!r} there are as many replicas '
-                         'as the system has room for. Set it to 1.')
+        raise ValueError(f'num_replicas={p.num_replicas!r} is for other routes: with tpu_route={p.tpu_route!r} there '
+                         'are as many replicas as the system has room for. Set it to 1.')
     if mode == 'generate':
-        raise ValueError('--mode=generate does not run on TPUs: a text grows step by step, and they want fixed shapes. Add '
-                         '--device=cpu.')
+        raise ValueError('--mode=generate does not run on TPUs: a text grows step by step, and they want fixed shapes. '
+                         'Add --device=cpu.')
     if p.devices is not None:
-        raise ValueError(f'task.body.devices={list(p.devices)} names devices, but on a TPU the partitions go to the cores in their '
-                         'order. Set it to None, or add --device=cpu.')
+        raise ValueError(f'task.body.devices={list(p.devices)} names devices, but on a TPU the partitions go to the '
+                         'cores in their order. Set it to None, or add --device=cpu.')
     if p.partition_by == 'time':
-        raise ValueError("task.body.partition_by='time' measures layers, which does not run on TPUs. Set it to 'flops'.")
+        raise ValueError("task.body.partition_by='time' measures layers, which does not run on TPUs. Set it to "
+                         "'flops'.")
 
 
 def with_defaults(params):
@@ -152,8 +155,8 @@ def validate_route(params):
 def resolved(params, mode, mesh):
     """Returns params with a route in the place of 'auto', and says which and why.
 
-    It is 'spmd' where that trains the model, K >= 2 divides the layers that are alike, and the replicas divide the batch. With
-    'spmd' the cut becomes that of its stages.
+    It is 'spmd' where that trains the model, K >= 2 divides the layers that are alike, and the replicas divide the
+    batch. With 'spmd' the cut becomes that of its stages.
 
     Args:
         params: the experiment's Params, with numbers of partitions and micro-batches.
@@ -193,7 +196,8 @@ def _with_spmd(params, mesh):
     if is_choosing and params.task.body.num_partitions < 2:
         raise ValueError('there is one partition only.')
     if params.task.body.num_replicas > 1:
-        raise ValueError(f'num_replicas={params.task.body.num_replicas} is set, and one program has as many as find room.')
+        raise ValueError(f'num_replicas={params.task.body.num_replicas} is set, and one program has as many as find '
+                         'room.')
     _check_replicas(params, mesh)
     pipeline = _check(params)
     if is_choosing and pipeline.num_left_out:
@@ -237,6 +241,7 @@ def _check_replicas(params, mesh):
     size = tf.nest.flatten(params.input.cls.InputSpec(params.input))[0].shape[0]
     if size % (replicas * p.num_micro_batches):
         raise ValueError(
-            f'batch_size={size} is not a multiple of {replicas} replicas times num_micro_batches={p.num_micro_batches}, which '
-            f"tpu_route='spmd' needs with num_partitions={p.num_partitions} on {math.prod(mesh)} cores. Set batch_size to a multiple "
-            f"of {replicas * p.num_micro_batches}, or tpu_route to 'stage_programs'.")
+            f'batch_size={size} is not a multiple of {replicas} replicas times '
+            f'num_micro_batches={p.num_micro_batches}, which '
+            f"tpu_route='spmd' needs with num_partitions={p.num_partitions} on {math.prod(mesh)} cores. Set batch_size "
+            f"to a multiple of {replicas * p.num_micro_batches}, or tpu_route to 'stage_programs'.")

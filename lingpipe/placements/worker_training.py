@@ -9,7 +9,8 @@ from lingpipe.cluster import server
 from lingpipe.placements import local, workers
 from lingpipe.training import errors, experiment, interruption, planning, train_program, trainer
 
-_OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
+_OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError,
+              tf.errors.DeadlineExceededError,
               tf.errors.AlreadyExistsError, tf.errors.InternalError)
 
 
@@ -58,8 +59,8 @@ class Follower:
                 if train_program.NON_FINITE not in str(error):
                     raise
                 raise errors.TrainingError(
-                    f'The loss or a gradient of step {int(self._program.global_step) + 1} is not finite; the chief, worker:0, '
-                    'says what to do.') from None
+                    f'The loss or a gradient of step {int(self._program.global_step) + 1} is not finite; the chief, '
+                    'worker:0, says what to do.') from None
 
 
 def join(params, config, kind=None, dog=None):
@@ -120,13 +121,13 @@ def losses_in_words():
         yield
     except _OF_OTHERS as error:
         raise errors.LostWorkerError(
-            f'Another worker was lost, or a device of this one failed ({errors.cause(error)}); lines above that begin with E or W '
-            'say which. All workers stop. Start the same command on all of them again, or give them --max_restarts: training goes '
-            'on from its newest checkpoint.') from error
+            f'Another worker was lost, or a device of this one failed ({errors.cause(error)}); lines above that begin '
+            'with E or W say which. All workers stop. Start the same command on all of them again, or give them '
+            '--max_restarts: training goes on from its newest checkpoint.') from error
 
 
 def _refuse_measured_times(body_params):
     if body_params.partition_by == 'time':
         raise ValueError(
-            "task.body.partition_by='time' measures layers on each worker, which may then cut the model differently. Set it to "
-            "'flops', or to the list of end indices that --mode=inspect_model shows on one machine.")
+            "task.body.partition_by='time' measures layers on each worker, which may then cut the model differently. "
+            "Set it to 'flops', or to the list of end indices that --mode=inspect_model shows on one machine.")

@@ -15,7 +15,8 @@ from lingpipe.training import train_program
 
 
 class WorkerTrainProgram(train_program.TrainProgram):
-    """A `TrainProgram` on one of several `Workers`: all do the same steps, each on its rows, and stop after the same one.
+    """A `TrainProgram` on one of several `Workers`: all do the same steps, each on its rows, and stop after the same
+    one.
 
     ::
 
@@ -92,12 +93,12 @@ class Workers(collectives.Group, placement.Placement):
                               :          :          :                device meets those that have its stage elsewhere
         worker 2           stage 0 ─> stage 1 ─> stage 2 ─> loss
 
-    `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and watches whether each is alive. Its own sums would
-    bring the gradients of all stages to one device of a worker, where they need not fit: here each stage sums on its device.
-    Such sums end with the same bits on all workers, so that weights never part.
+    `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and watches whether each is alive. Its own sums
+    would bring the gradients of all stages to one device of a worker, where they need not fit: here each stage sums on
+    its device. Such sums end with the same bits on all workers, so that weights never part.
 
-    Call it before TensorFlow has done anything else in the process but setting virtual devices up. It returns when all workers
-    are there.
+    Call it before TensorFlow has done anything else in the process but setting virtual devices up. It returns when all
+    workers are there.
 
     Args:
         config: `cluster_config.ClusterConfig` whose task is a worker.
@@ -198,8 +199,8 @@ class Workers(collectives.Group, placement.Placement):
         others = [index for index, row in enumerate(rows) if (row != rows[0]).any()]
         if others:
             raise ValueError(
-                f'worker:{others[0]} was started with other params, devices or input than worker:0. Start the same command, of the '
-                'same version, on machines that are alike.')
+                f'worker:{others[0]} was started with other params, devices or input than worker:0. Start the same '
+                'command, of the same version, on machines that are alike.')
 
     def wait_for_all(self):
         """Returns when all workers have called it."""
@@ -208,7 +209,8 @@ class Workers(collectives.Group, placement.Placement):
     def leave(self):
         """Ends the work together: no worker's process ends before all have done what the others wait for.
 
-        An error of the first meeting says that somebody has not finished; one of the second that somebody has left already.
+        An error of the first meeting says that somebody has not finished; one of the second that somebody has left
+        already.
         """
         self.wait_for_all()
         with contextlib.suppress(tf.errors.OpError):
@@ -245,8 +247,8 @@ def rows_of(dataset, index, count):
     """
     sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
     if None in sizes or any(size % count for size in sizes):
-        raise ValueError(f'input.batch_size: a batch has {", ".join(sorted(map(str, sizes)))} rows for {count} workers, and each must '
-                         f'get as many. Set it to a multiple of {count}.')
+        raise ValueError(f'input.batch_size: a batch has {", ".join(sorted(map(str, sizes)))} rows for {count} '
+                         f'workers, and each must get as many. Set it to a multiple of {count}.')
 
     def rows(tensor):
         size = tensor.shape[0] // count

@@ -1,7 +1,8 @@
 """What accelerators can do, by the figures that their makers give.
 
-A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs reach a
-part of these peaks: predicted times are the least that is possible, and are meant to be compared with each other.
+A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs
+reach a part of these peaks: predicted times are the least that is possible, and are meant to be compared with each
+other.
 """
 
 from typing import NamedTuple

@@ -33,16 +33,16 @@ class Depth(NamedTuple):
 def largest_depth(plan, num_devices=1):
     """Finds the largest model of the same kind that fits on some devices, all else being as in a plan.
 
-    A family of models differs in how often layers are repeated: in runs of layers that are equal in all sizes, all runs are
-    made longer or shorter by the same factor.
+    A family of models differs in how often layers are repeated: in runs of layers that are equal in all sizes, all runs
+    are made longer or shorter by the same factor.
 
     Args:
         plan: `Plan` with a memory limit.
         num_devices: K.
 
     Returns:
-        `Depth`, or None where no layer is repeated, not even one of each fits, or the schedule has several stages on a device or
-        is a user's own.
+        `Depth`, or None where no layer is repeated, not even one of each fits, or the schedule has several stages on a
+        device or is a user's own.
     """
     setting, schedule = plan.setting, plan.schedule
     if schedule.num_virtual_stages > 1 or schedule.name not in schedules.SCHEDULES:
@@ -105,7 +105,8 @@ def to_bytes(field, size):
     """
     match = re.fullmatch(r'\s*(\d+(?:\.\d*)?(?:e\d+)?)\s*([a-z]*)\s*', str(size).lower())
     if match is None or match[2] not in _UNITS or not float(match[1]):
-        raise ValueError(f'{field}={size!r} is no size of a memory. Write it as 16GiB, 40GB or as a number of bytes, as 16e9.')
+        raise ValueError(f'{field}={size!r} is no size of a memory. Write it as 16GiB, 40GB or as a number of bytes, '
+                         'as 16e9.')
     return round(float(match[1]) * _UNITS[match[2]])
 
 
@@ -119,8 +120,10 @@ def to_text(num_bytes):
 
 from lingpipe.planner.plans import KINDS
 
-_COLOURS = {'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266'}
-_LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients', 'boundary': 'boundary activations',
+_COLOURS = {
+    'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266'}
+_LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients', 'boundary': 'boundary '
+                                                                                                   'activations',
            'working': 'working activations'}
 _INK, _LIMIT = '#202020', '#c02020'
 _MARGIN, _TITLE, _FONT_SIZE = 12, 24, 13

@@ -180,7 +180,8 @@ class Plan:
     def summing_time(self):
         """Seconds in which the gradients of all replicas are summed and new weights sent, at least.
 
-        Either moves the share (R - 1) / R of a device's bytes (Thakur et al. 2005, section 4.4: the lower bound of a reduction).
+        Either moves the share (R - 1) / R of a device's bytes (Thakur et al. 2005, section 4.4: the lower bound of a
+        reduction).
         """
         replicas = self.setting.num_replicas
         num_bytes = [0] * self.schedule.num_devices

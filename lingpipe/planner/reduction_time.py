@@ -1,7 +1,8 @@
 """How long accelerators take to sum their gradients, so that each has the sums, over one ring or over two dimensions.
 
-A transfer of b bytes between neighbours takes latency + b / bandwidth. A ring of n cuts what it sums into n parts. In n - 1 steps
-every chip gets the sum of one of them, in n - 1 more all get all sums. Every step sends a part over every link.
+A transfer of b bytes between neighbours takes latency + b / bandwidth. A ring of n cuts what it sums into n parts. In n
+- 1 steps every chip gets the sum of one of them, in n - 1 more all get all sums. Every step sends a part over every
+link.
 """
 
 from typing import NamedTuple
@@ -27,8 +28,9 @@ class Reduction(NamedTuple):
 def ring(num_bytes, num_chips, link_bandwidth, hop_seconds=HOP_SECONDS):
     """Sums over one ring through all chips.
 
-    With n chips, B bytes, bandwidth w and latency a: 2 (n - 1) (a + B / (n w)). Half of it is a reduce-scatter, half a ring
-    allgather: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH, 2005, section 4.
+    With n chips, B bytes, bandwidth w and latency a: 2 (n - 1) (a + B / (n w)). Half of it is a reduce-scatter, half a
+    ring allgather: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH, 2005,
+    section 4.
 
     Args:
         num_bytes: B, bytes that each chip has to add.
@@ -39,12 +41,14 @@ def ring(num_bytes, num_chips, link_bandwidth, hop_seconds=HOP_SECONDS):
     Returns:
         `Reduction`.
     """
-    return _both_ways([(num_chips - 1, num_bytes / num_chips)], num_bytes_per_link=2 * num_bytes * (num_chips - 1) / num_chips,
+    return _both_ways([(num_chips - 1, num_bytes / num_chips)],
+                      num_bytes_per_link=2 * num_bytes * (num_chips - 1) / num_chips,
                       link_bandwidth=link_bandwidth, hop_seconds=hop_seconds)
 
 
 def two_dimensional(num_bytes, num_rows, num_columns, link_bandwidth, hop_seconds=HOP_SECONDS):
-    """Sums over the rings of a torus: half of the bytes along rows and then columns, the other half along columns and then rows.
+    """Sums over the rings of a torus: half of the bytes along rows and then columns, the other half along columns and
+    then rows.
 
     So the links of both dimensions are busy all the time::
 
@@ -52,9 +56,9 @@ def two_dimensional(num_bytes, num_rows, num_columns, link_bandwidth, hop_second
         one half        rows     ->     columns, with the part that the row's ring left
         other half      columns  ->     rows
 
-    Both halves begin a dimension together. On s x s = n chips this is 4 (s - 1) a + (n - 1) / n B / w, with the names of `ring`: half
-    its bytes on a link, and steps that grow with s, not with n. Ying et al. 2018, arXiv 1811.06992, two-dimensional gradient
-    summation.
+    Both halves begin a dimension together. On s x s = n chips this is 4 (s - 1) a + (n - 1) / n B / w, with the names
+    of `ring`: half its bytes on a link, and steps that grow with s, not with n. Ying et al. 2018, arXiv 1811.06992,
+    two-dimensional gradient summation.
 
     Args:
         num_bytes: bytes that each chip has to add.

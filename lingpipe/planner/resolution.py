@@ -94,7 +94,8 @@ def fewest_devices(setting, p, most_partitions):
         p: `GPipeLayer.Params()`.
         most_partitions: the largest number of partitions to consider.
     """
-    open_choices = choices(p.Copy().Set(num_partitions=AUTO), len(setting.stack), setting.stack.batch_size, most_partitions)
+    open_choices = choices(
+        p.Copy().Set(num_partitions=AUTO), len(setting.stack), setting.stack.batch_size, most_partitions)
     for num_partitions in open_choices.num_partitions:
         candidates = list(all_plans(setting, p, open_choices._replace(num_partitions=[num_partitions])))
         if any(plan.fits for plan in candidates):
@@ -159,9 +160,9 @@ class LayerStack:
     def least_times(self, micro_batch_size, accelerator, dtype):
         """Returns the list of `LayerTime`: the least that an accelerator needs for a micro-batch of a size.
 
-        An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model, Williams
-        et al., CACM 52(4), 2009); here a layer counts as one operation that reads its weights and inputs and writes what it
-        keeps. A backward pass counts as two forward passes, and what it recomputes as a whole one.
+        An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
+        Williams et al., CACM 52(4), 2009); here a layer counts as one operation that reads its weights and inputs and
+        writes what it keeps. A backward pass counts as two forward passes, and what it recomputes as a whole one.
         """
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):
@@ -220,19 +221,23 @@ def make_setting(p, input_specs, accelerator=None, memory_limit=None, num_slots=
         accelerator: `Accelerator`; None: a processor core.
         memory_limit: bytes of a device; None: that of `p`, of the accelerator, or none.
         num_slots: tensors that the optimizer keeps for each weight.
-        profile_device: name of the device on which layers are measured where `p.partition_by` is 'time'; None: not measured.
+        profile_device: name of the device on which layers are measured where `p.partition_by` is 'time'; None: not
+            measured.
 
     Returns:
         `Setting`.
     """
     batch_size = -(-_batch_size(input_specs) // p.num_replicas)
-    input_specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype), input_specs)
+    input_specs = tf.nest.map_structure(
+        lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype), input_specs)
     counts = choices(p, len(p.layers), batch_size, 1).num_micro_batches
     stack = LayerStack(p.layers, input_specs, [-(-batch_size // count) for count in counts], p.dtype_policy)
     limit = memory_limit or p.memory_limit or (accelerator and accelerator.memory) or None
-    times = functools.partial(_measured_times, p, stack, profile_device) if p.partition_by == 'time' and profile_device else None
+    times = functools.partial(_measured_times, p, stack,
+                              profile_device) if p.partition_by == 'time' and profile_device else None
     policy = keras.DTypePolicy(p.dtype_policy) if p.dtype_policy else keras.config.dtype_policy()
-    return plans.Setting(stack, accelerator or accelerators.CPU, limit, num_slots / p.num_replicas, policy.compute_dtype, times,
+    return plans.Setting(stack, accelerator or accelerators.CPU, limit, num_slots / p.num_replicas,
+                         policy.compute_dtype, times,
                          p.num_replicas)
 
 
@@ -258,7 +263,8 @@ def find_plan(setting, p, most_partitions=None):
         p, len(setting.stack), setting.stack.batch_size, most_partitions or _DEFAULT_MOST_PARTITIONS)))
     if not candidates:
         raise ValueError(
-            f"schedule={p.schedule!r} does not go with any of the numbers of partitions and micro-batches that 'auto' tries. Set "
+            f"schedule={p.schedule!r} does not go with any of the numbers of partitions and micro-batches that 'auto' "
+            "tries. Set "
             'num_partitions and num_micro_batches to numbers.')
     return best(candidates)
 

@@ -49,7 +49,8 @@ def unallocated_pipeline(p, input_specs):
         p: `GPipeLayer.Params()`, with numbers and end indices in the place of what is chosen.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of one replica.
     """
-    p = p.Copy().Set(devices=['CPU:0'] * p.num_partitions, jit_compile=True, memory_limit=None, random_seed=p.random_seed or 0,
+    p = p.Copy().Set(devices=['CPU:0'] * p.num_partitions, jit_compile=True, memory_limit=None,
+                     random_seed=p.random_seed or 0,
                      num_replicas=1)
     with base_layer.unallocated_variables():
         pipe = gpipe_layer.GPipeLayer(p)
@@ -80,7 +81,8 @@ def step_function(pipe, loss, observer=None):
 
 def value_specs(pipe):
     """Returns, for each stage, its `Variables` as `tf.TensorSpec`."""
-    return [stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)) for stage in pipe.stages]
+    return [
+        stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)) for stage in pipe.stages]
 
 
 def step_calls(pipe, input_specs, target_specs, loss):

@@ -20,7 +20,8 @@ from lingpipe.schedules.simulation import StageCosts
 from lingpipe.schedules.timeline import Span, Timeline
 
 __all__ = [
-    'Action', 'BACKWARD', 'FORWARD', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline', 'WEIGHT', 'forward_only',
+    'Action', 'BACKWARD', 'FORWARD', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline', 'WEIGHT',
+    'forward_only',
     'from_csv', 'from_lists', 'gpipe', 'interleaved_1f1b', 'make_schedule', 'one_forward_one_backward', 'zb_h1',
 ]
 
@@ -47,22 +48,24 @@ def make_schedule(schedule, num_devices, num_micro_batches, num_virtual_stages=1
     sizes = num_devices, num_micro_batches, num_virtual_stages
     for field, value in zip(('num_devices', 'num_micro_batches', 'num_virtual_stages'), sizes):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
+            raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at '
+                             'least.')
     if not isinstance(schedule, str):
         return _fitting(from_lists(schedule), *sizes)
     if schedule.endswith('.csv'):
         return _fitting(from_csv(schedule), *sizes)
     if schedule not in SCHEDULES:
         raise ValueError(
-            f'schedule={schedule!r} is unknown: it must be one of {sorted(SCHEDULES)}, the path of a .csv file, or a list of '
+            f'schedule={schedule!r} is unknown: it must be one of {sorted(SCHEDULES)}, the path of a .csv file, or a '
+            'list of '
             f"each device's actions{spelling.did_you_mean(schedule, SCHEDULES)}")
     if _has_virtual_stages(schedule):
         return SCHEDULES[schedule](*sizes)
     if num_virtual_stages > 1:
         others = ' or '.join(f'schedule={name!r}' for name in sorted(SCHEDULES) if _has_virtual_stages(name))
         raise ValueError(
-            f'num_virtual_stages={num_virtual_stages} does not go with schedule={schedule!r}, which has one stage on each '
-            f'device. Set num_virtual_stages=1, or {others}.')
+            f'num_virtual_stages={num_virtual_stages} does not go with schedule={schedule!r}, which has one stage on '
+            f'each device. Set num_virtual_stages=1, or {others}.')
     return SCHEDULES[schedule](num_devices, num_micro_batches)
 
 
@@ -77,6 +80,6 @@ def _fitting(schedule, num_devices, num_micro_batches, num_virtual_stages):
             (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}'),
             (schedule.num_virtual_stages, num_virtual_stages, 'stages on each device', 'Set num_virtual_stages={}')]:
         if found != wanted:
-            raise ValueError(f'Schedule {schedule.name!r} is for {found} {what}, not for {wanted}. {remedy.format(found)}, or '
-                             f'give an order for {wanted}.')
+            raise ValueError(f'Schedule {schedule.name!r} is for {found} {what}, not for {wanted}. '
+                             f'{remedy.format(found)}, or give an order for {wanted}.')
     return schedule

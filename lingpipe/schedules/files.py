@@ -1,7 +1,8 @@
 """A user's own schedule, from lists or a CSV file, checked before anything is built.
 
-One row a device, one action a cell, in the order in which the device runs them; empty cells are left out. A cell is stage,
-kind, micro-batch; without a stage it is the stage with the number of the row. Three micro-batches over two devices::
+One row a device, one action a cell, in the order in which the device runs them; empty cells are left out. A cell is
+stage, kind, micro-batch; without a stage it is the stage with the number of the row. Three micro-batches over two
+devices::
 
     F0, F1, B0, F2, B1, B2                    0F0, 0F1, 0B0, 0F2, 0B1, 0B2
     F0, B0, F1, B1, F2, B2         or         1F0, 1B0, 1F1, 1B1, 1F2, 1B2
@@ -35,7 +36,8 @@ def from_csv(path):
         with open(path, encoding='utf-8', newline='') as file:
             rows = [row for row in csv.reader(file) if row]
     except OSError as error:
-        raise ValueError(f'schedule={str(path)!r} cannot be read: {error.strerror}. Give the path of a CSV file.') from error
+        raise ValueError(f'schedule={str(path)!r} cannot be read: {error.strerror}. Give the path of a CSV '
+                         'file.') from error
     return from_lists(rows, name=str(path))
 
 
@@ -43,19 +45,21 @@ def from_lists(rows, name='own'):
     """Makes a schedule from the actions of each device.
 
     Args:
-        rows: for each device, the list of its actions: texts such as 'F0' or '1B2', `Action`s, or '' or None to leave out.
+        rows: for each device, the list of its actions: texts such as 'F0' or '1B2', `Action`s, or '' or None to leave
+            out.
         name: name of the schedule.
 
     Returns:
         A `Schedule`.
 
     Raises:
-        ValueError: when a cell is no action, an action is missing or there twice, a stage is on two devices, devices hold
-            different numbers of stages, or the devices would wait for each other for ever.
+        ValueError: when a cell is no action, an action is missing or there twice, a stage is on two devices, devices
+            hold different numbers of stages, or the devices would wait for each other for ever.
     """
     rows = [[cell for cell in row if cell is not None and str(cell).strip()] for row in rows]
     devices = tuple(
-        tuple(_parse(cell, name, device, position) for position, cell in enumerate(row)) for device, row in enumerate(rows))
+        tuple(_parse(cell, name, device, position) for position, cell in enumerate(row))
+        for device, row in enumerate(rows))
     places = _places(devices, name)
     num_stages, num_micro_batches = _check_complete(places, len(devices), name)
     schedule = Schedule(name, num_stages, num_micro_batches, devices)
@@ -67,7 +71,8 @@ def _parse(cell, name, device, position):
     match = _CELL.fullmatch(str(cell).strip())
     if not match:
         raise ValueError(
-            f'Schedule {name!r}, device {device}, position {position}: {cell!r} is no action. Write a stage (or leave it out, '
+            f'Schedule {name!r}, device {device}, position {position}: {cell!r} is no action. Write a stage (or leave '
+            'it out, '
             f"for stage {device}), one of the letters 'F', 'B' and 'W', and a micro-batch, such as '{device}F0'.")
     stage, kind, micro_batch = match.groups()
     return Action(kind, device if stage is None else int(stage), int(micro_batch))
@@ -80,12 +85,13 @@ def _places(devices, name):
         for position, action in enumerate(actions):
             here = f'Schedule {name!r}, device {device}, position {position}: {action}'
             if action in places:
-                raise ValueError('{} is already on device {} at position {}. Remove one of them.'.format(here, *places[action]))
+                raise ValueError(
+                    '{} is already on device {} at position {}. Remove one of them.'.format(here, *places[action]))
             home = device_of.setdefault(action.stage, device)
             if home != device:
                 raise ValueError(
-                    f'{here} belongs to stage {action.stage}, which device {home} runs. Move it there: a stage, with its '
-                    'weights, is on one device.')
+                    f'{here} belongs to stage {action.stage}, which device {home} runs. Move it there: a stage, with '
+                    'its weights, is on one device.')
             places[action] = device, position
     return places
 
@@ -114,13 +120,13 @@ def _check_stages(places, num_devices, name):
     counts = [len(stages[device]) for device in range(num_devices)]
     if len(set(counts)) > 1:
         raise ValueError(
-            f'Schedule {name!r} has {counts} stages on its {num_devices} devices: each must have the same number. Move the '
-            'actions of a stage to another device, or give each row the actions of its own device.')
+            f'Schedule {name!r} has {counts} stages on its {num_devices} devices: each must have the same number. Move '
+            'the actions of a stage to another device, or give each row the actions of its own device.')
     absent = set(range(sum(counts))) - set().union(*stages.values())
     if absent:
         raise ValueError(
-            f'Schedule {name!r} has {sum(counts)} stages, but none with number {min(absent)}. Number the stages from 0 on, '
-            'without a gap.')
+            f'Schedule {name!r} has {sum(counts)} stages, but none with number {min(absent)}. Number the stages from 0 '
+            'on, without a gap.')
 
 
 def _describe_missing(action, device, name):

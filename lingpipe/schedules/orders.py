@@ -8,7 +8,8 @@ from lingpipe.schedules.schedule_type import Schedule, named
 def gpipe(num_devices, num_micro_batches):
     """All forward passes, then all backward passes, last micro-batch first (GPipe, arXiv 1811.06965, Figure 2c).
 
-    Every device keeps the activations of all M micro-batches. Three devices, four micro-batches, a B as long as two Fs::
+    Every device keeps the activations of all M micro-batches. Three devices, four micro-batches, a B as long as two
+    Fs::
 
         device 0  F0F1F2F3............B3--B2--B1--B0--
         device 1  ..F0F1F2F3......B3--B2--B1--B0--....
@@ -22,13 +23,15 @@ def gpipe(num_devices, num_micro_batches):
         A `Schedule`.
     """
     return _one_stage_a_device('gpipe', num_micro_batches, [
-        _actions(FORWARD, stage, range(num_micro_batches)) + _actions(BACKWARD, stage, reversed(range(num_micro_batches)))
+        _actions(FORWARD, stage, range(num_micro_batches))
+        + _actions(BACKWARD, stage, reversed(range(num_micro_batches)))
         for stage in range(num_devices)])
 
 
 @named('1f1b')
 def one_forward_one_backward(num_devices, num_micro_batches):
-    """1F1B: as early a backward pass as possible, then forward and backward in turn (Megatron, arXiv 2104.04473, Figure 4).
+    """1F1B: as early a backward pass as possible, then forward and backward in turn (Megatron, arXiv 2104.04473, Figure
+    4).
 
     It waits as long as GPipe, but device i, counted from 0, never keeps the activations of more than min(K - i, M)
     micro-batches, however large M is::
@@ -53,12 +56,14 @@ def one_forward_one_backward(num_devices, num_micro_batches):
 def interleaved_1f1b(num_devices, num_micro_batches, num_virtual_stages):
     """1F1B with V smaller stages on each device, in a loop: stage s on device s % K (Megatron, section 2.2).
 
-    A device waits a V-th of the time that it waits in 1F1B; boundary tensors cross V times as often, and device i keeps the
-    activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) micro-batches through one of its V stages. Two devices with two
-    stages each, four micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
+    A device waits a V-th of the time that it waits in 1F1B; boundary tensors cross V times as often, and device i keeps
+    the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) micro-batches through one of its V stages. Two devices
+    with two stages each, four micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
 
-        device 0  0F0-0F1-2F0-2F1-0F2-....2B0-----0F3-2B1-----2F2-0B0-----2F3-0B1-----....2B2-----....2B3-----0B2-----0B3-----
-        device 1  ....1F0-1F1-3F0-3B0-----3F1-3B1-----1F2-1B0-----1F3-1B1-----3F2-3B2-----3F3-3B3-----1B2-----1B3-----........
+        device 0
+        0F0-0F1-2F0-2F1-0F2-....2B0-----0F3-2B1-----2F2-0B0-----2F3-0B1-----....2B2-----....2B3-----0B2-----0B3-----
+        device 1
+        ....1F0-1F1-3F0-3B0-----3F1-3B1-----1F2-1B0-----1F3-1B1-----3F2-3B2-----3F3-3B3-----1B2-----1B3-----........
 
     Args:
         num_devices: K, the number of devices.
@@ -77,7 +82,8 @@ def interleaved_1f1b(num_devices, num_micro_batches, num_virtual_stages):
     for device in range(num_devices):
         forward = _in_rounds(FORWARD, device, num_devices, num_micro_batches, chunks)
         backward = _in_rounds(BACKWARD, device, num_devices, num_micro_batches, chunks[::-1])
-        devices.append(_in_turn(forward, backward, 2 * (num_devices - 1 - device) + (num_virtual_stages - 1) * num_devices))
+        devices.append(
+            _in_turn(forward, backward, 2 * (num_devices - 1 - device) + (num_virtual_stages - 1) * num_devices))
     return Schedule('interleaved_1f1b', num_devices * num_virtual_stages, num_micro_batches, tuple(devices))
 
 
@@ -85,10 +91,10 @@ def interleaved_1f1b(num_devices, num_micro_batches, num_virtual_stages):
 def zb_h1(num_devices, num_micro_batches):
     """1F1B with the backward pass split: B, which others wait for, first; W fills what was bubble (ZB-H1).
 
-    Zero Bubble, arXiv 2401.10241, section 2.1. Device i, counted from 0, runs the W of a micro-batch i micro-batches after
-    its B. Equal stages wait (K - 1)(T_F + T_B - min(T_F, T_B, T_W)) where M >= K, and where M < K and all three are equal,
-    K - M forward passes longer. It keeps as many activations as 1F1B, and besides, on device i, what the Ws of up to i + 1
-    micro-batches need::
+    Zero Bubble, arXiv 2401.10241, section 2.1. Device i, counted from 0, runs the W of a micro-batch i micro-batches
+    after its B. Equal stages wait (K - 1)(T_F + T_B - min(T_F, T_B, T_W)) where M >= K, and where M < K and all three
+    are equal, K - M forward passes longer. It keeps as many activations as 1F1B, and besides, on device i, what the Ws
+    of up to i + 1 micro-batches need::
 
         device 0  F0F1F2....B0W0F3B1W1B2W2B3W3
         device 1  ..F0F1..B0F2B1W0F3B2W1B3W2W3
@@ -129,7 +135,8 @@ def _actions(kind, stage, micro_batches):
 
 def _one_forward_one_backward_on(stage, num_devices, num_micro_batches):
     micro_batches = range(num_micro_batches)
-    return _in_turn(_actions(FORWARD, stage, micro_batches), _actions(BACKWARD, stage, micro_batches), num_devices - 1 - stage)
+    return _in_turn(
+        _actions(FORWARD, stage, micro_batches), _actions(BACKWARD, stage, micro_batches), num_devices - 1 - stage)
 
 
 def _in_turn(forward, backward, num_warm_up):
@@ -161,11 +168,12 @@ def _with_delayed_weight_gradients(actions, delay):
 def _check_interleaving(num_devices, num_micro_batches, num_virtual_stages):
     if num_virtual_stages < 2:
         raise ValueError(
-            f"num_virtual_stages={num_virtual_stages} leaves schedule='interleaved_1f1b' nothing to interleave: it must be 2 "
-            "or more. Set num_virtual_stages=2, or schedule='1f1b'.")
+            f"num_virtual_stages={num_virtual_stages} leaves schedule='interleaved_1f1b' nothing to interleave: it "
+            "must be 2 or more. Set num_virtual_stages=2, or schedule='1f1b'.")
     if num_micro_batches % num_devices:
         fewer = num_micro_batches // num_devices * num_devices
         nearest = ' or '.join(str(number) for number in (fewer, fewer + num_devices) if number)
         raise ValueError(
-            f"num_micro_batches={num_micro_batches} is not possible with schedule='interleaved_1f1b' over {num_devices} "
+            f"num_micro_batches={num_micro_batches} is not possible with schedule='interleaved_1f1b' over "
+            f"{num_devices} "
             f'devices: it must be a multiple of {num_devices}. Set num_micro_batches to {nearest}.')

@@ -17,8 +17,8 @@ def named(name):
     Every module of this folder is imported, so a new schedule is one new file here.
 
     Args:
-        name: value of the field `schedule`. The function takes `(num_devices, num_micro_batches)`, and `num_virtual_stages` as
-            a third argument where a device has several stages, and returns a `Schedule`.
+        name: value of the field `schedule`. The function takes `(num_devices, num_micro_batches)`, and
+            `num_virtual_stages` as a third argument where a device has several stages, and returns a `Schedule`.
     """
     def enter(make):
         SCHEDULES[name] = make
@@ -133,7 +133,8 @@ class Schedule:
     def for_num_micro_batches(self, num_micro_batches):
         """Returns the schedule of a smaller batch: this one without the actions of the micro-batches that it lacks.
 
-        What is left of an order that ends is an order that ends, and holds no more memory: no micro-batch needs another.
+        What is left of an order that ends is an order that ends, and holds no more memory: no micro-batch needs
+        another.
 
         Args:
             num_micro_batches: number of micro-batches, 1 to M.
@@ -145,7 +146,8 @@ class Schedule:
             raise ValueError(
                 f'Schedule {self.name!r} is for 1 to {self.num_micro_batches} micro-batches, not {num_micro_batches}. '
                 f'Make one for {num_micro_batches}.')
-        return self._filtered(lambda action: action.micro_batch < num_micro_batches, num_micro_batches=num_micro_batches)
+        return self._filtered(
+            lambda action: action.micro_batch < num_micro_batches, num_micro_batches=num_micro_batches)
 
     def forward_only(self):
         """Returns the schedule of inference: this one without its backward actions."""
@@ -154,8 +156,8 @@ class Schedule:
     def forward_then_backward(self):
         """Returns this schedule with all forward actions first, then the backward actions in reverse, as GPipe does.
 
-        It is the order for a loss that is computed outside of the pipeline, from the outputs of all micro-batches. Nothing
-        is split.
+        It is the order for a loss that is computed outside of the pipeline, from the outputs of all micro-batches.
+        Nothing is split.
         """
         forward = self.forward_only()
         return dataclasses.replace(forward, name='gpipe', device_actions=tuple(
@@ -241,7 +243,8 @@ def _advice(schedule, positions, places, circle):
         return f'Add {first} to the device of its stage.'
     # Data dependencies alone never run in a circle: at least one of these actions is free to move ahead.
     missing, waiting, device = next(
-        link for link in (_link(schedule, positions, places, missing) for _, missing in circle) if not _follows(*link[:2]))
+        link for link in (_link(schedule, positions, places, missing) for _, missing in circle)
+        if not _follows(*link[:2]))
     return f'Move {missing} ahead of {waiting} on device {device}, for instance.'
 
 

@@ -30,7 +30,8 @@ class StageCosts:
     def __post_init__(self):
         for field, value in dataclasses.asdict(self).items():
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f'{field}={value!r} is no time: it must be a finite number of 0 or more. Measure it again.')
+                raise ValueError(f'{field}={value!r} is no time: it must be a finite number of 0 or more. Measure it '
+                                 'again.')
 
     def scaled(self, factor):
         """Returns the costs of a stage that is `factor` times as large."""
@@ -40,21 +41,21 @@ class StageCosts:
 def simulate(schedule, costs=None, recompute_after_own_forward=False):
     """Runs a schedule on paper: each action starts as soon as its device is free and its data are there.
 
-    Recomputation is an action of its own before its B. It waits for its turn on the device, as in the `Execution`, but not
-    for gradients, so that it fills a part of the time in which the device would wait::
+    Recomputation is an action of its own before its B. It waits for its turn on the device, as in the `Execution`, but
+    not for gradients, so that it fills a part of the time in which the device would wait::
 
         device 0  F0F1......B1--R0B0--      B1 follows its own F1: its activations are still at hand
         device 1  ..F0F1B1--R0B0--....
 
-    Sending keeps no device busy. The updates begin when every device has finished its actions, since the norm that clips
-    gradients takes all of them.
+    Sending keeps no device busy. The updates begin when every device has finished its actions, since the norm that
+    clips gradients takes all of them.
 
     Args:
         schedule: `Schedule`.
-        costs: `StageCosts` of every stage, or a list of them, one a stage; None: F, B and W take 1 each for all V stages of
-            a device together.
-        recompute_after_own_forward: whether recomputation is done also where a B directly follows its own F, although the
-            activations are still at hand there.
+        costs: `StageCosts` of every stage, or a list of them, one a stage; None: F, B and W take 1 each for all V
+            stages of a device together.
+        recompute_after_own_forward: whether recomputation is done also where a B directly follows its own F, although
+            the activations are still at hand there.
 
     Returns:
         `Timeline`.
@@ -75,8 +76,8 @@ def run(schedule, durations, transfers=None):
 
     Args:
         schedule: `Schedule`.
-        durations: dictionary from `Action` to its time; an action that it lacks takes none. Recomputations are actions of
-            kind `RECOMPUTE`.
+        durations: dictionary from `Action` to its time; an action that it lacks takes none. Recomputations are actions
+            of kind `RECOMPUTE`.
         transfers: for each stage, `StageCosts.transfer`; None: sending takes no time.
 
     Returns:
@@ -138,13 +139,13 @@ from lingpipe.schedules.timeline import StepTimes
 def replay(schedule, durations, update=(0.0, 0.0)):
     """Runs a schedule on paper, with no time between the end of an action and the start of those that waited for it.
 
-    Unlike `simulation.simulate`, which knows the costs of stages, it takes a duration for each action. Replicas do not wait for
-    each other before the updates.
+    Unlike `simulation.simulate`, which knows the costs of stages, it takes a duration for each action. Replicas do not
+    wait for each other before the updates.
 
     Args:
         schedule: `Schedule` of each replica.
-        durations: for each replica, the dictionary from `Action` to seconds; an action that it lacks takes none. Recomputations
-            are actions of kind `RECOMPUTE`.
+        durations: for each replica, the dictionary from `Action` to seconds; an action that it lacks takes none.
+            Recomputations are actions of kind `RECOMPUTE`.
         update: seconds from the end of the last action to the begin of the updates, and what an update takes.
 
     Returns:

@@ -22,16 +22,16 @@ class StepTimes:
         device 1  .. F0 F1 F2 B2 R1 B1 R0 B0 ........... │ .U     U: update
                   start                        end of actions   end
 
-    Replicas stand beneath each other: with K devices a replica, device d of replica r is device r K + d here. Micro-batches
-    are counted in each replica from 0.
+    Replicas stand beneath each other: with K devices a replica, device d of replica r is device r K + d here.
+    Micro-batches are counted in each replica from 0.
 
     Attributes:
         schedule: `Schedule` that each replica ran.
         spans: tuple of `Span`s in the order of their starts.
         updates: for each device the pair (begin, end) of its update; empty where there was none.
         num_replicas: R.
-        input_wait: pair (begin, end) of the time in which all devices waited for the batch, before the step; empty where that
-            was not measured.
+        input_wait: pair (begin, end) of the time in which all devices waited for the batch, before the step; empty
+            where that was not measured.
     """
 
     schedule: object
@@ -137,7 +137,8 @@ class Timeline:
     Attributes:
         schedule: `Schedule` that was run.
         spans: tuple of `Span`s, one an action, recomputations among them, in the order of their starts.
-        updates: for each device, the time of its weight update, which begins when all devices have finished their actions.
+        updates: for each device, the time of its weight update, which begins when all devices have finished their
+            actions.
     """
 
     schedule: object
@@ -190,7 +191,8 @@ class Timeline:
     def draw(self, num_columns=None):
         """Draws one row a device: an action's name where it begins, '-' to its end, '.' where the device is idle.
 
-        Stages are named where a device holds several. A name that has no room is cut down to its kind. 'U' is the update.
+        Stages are named where a device holds several. A name that has no room is cut down to its kind. 'U' is the
+        update.
 
         Args:
             num_columns: number of characters for the whole step; None: as many as the names need, 160 at most.
@@ -200,7 +202,8 @@ class Timeline:
         """
         columns = num_columns or self._natural_num_columns()
         width = len(str(self.num_devices - 1))
-        return '\n'.join(f'device {device:<{width}}  {self._draw_device(device, columns)}' for device in range(self.num_devices))
+        return '\n'.join(
+            f'device {device:<{width}}  {self._draw_device(device, columns)}' for device in range(self.num_devices))
 
     @property
     def _actions_time(self):

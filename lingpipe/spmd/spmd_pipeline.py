@@ -1,16 +1,16 @@
 """A pipeline of identical stages as one program that every core runs: a shift register of micro-batches.
 
-With K stages and M micro-batches the program is a loop of M + K - 1 ticks. In each tick every stage works, and what it makes
-moves on to the next core (GSPMD, arXiv 2105.04663, section 3.3)::
+With K stages and M micro-batches the program is a loop of M + K - 1 ticks. In each tick every stage works, and what it
+makes moves on to the next core (GSPMD, arXiv 2105.04663, section 3.3)::
 
     tick        0    1    2    3    4          K=3, M=3
     stage 0     m0   m1   m2   .    .
     stage 1     .    m0   m1   m2   .
     stage 2     .    .    m0   m1   m2
 
-Stages that are not at a micro-batch (the dots) compute what nobody reads: the bubble. The gradient runs the loop backwards, and
-recomputes each tick from the tensors that entered it. Layers before and after the identical ones, such as embedding and
-softmax, run for one micro-batch after the other, each on all cores, with large weights cut over these.
+Stages that are not at a micro-batch (the dots) compute what nobody reads: the bubble. The gradient runs the loop
+backwards, and recomputes each tick from the tensors that entered it. Layers before and after the identical ones, such
+as embedding and softmax, run for one micro-batch after the other, each on all cores, with large weights cut over these.
 """
 
 import functools
@@ -110,7 +110,8 @@ class SpmdPipeline:
             outer_values: list of tensors, in the order of `outer_variables`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
             targets: nest of tensors `[batch, ...]`.
-            seed_and_step: int64 tensor `[2]`; all that random numbers depend on, which are those of every other pipeline.
+            seed_and_step: int64 tensor `[2]`; all that random numbers depend on, which are those of every other
+                pipeline.
 
         Returns:
             Dictionary from name to the pair (sum, weight) over the mini-batch.
@@ -228,16 +229,19 @@ def of_layer(pipe, input_specs, is_partitioned):
 
 
 def _call(part, inputs, weights, step, seeds):
-    weights = list(map(tf.identity, weights))  # in the graph that the layers are traced in, where their readers can be found
+    weights = list(map(tf.identity,
+                       weights))  # in the graph that the layers are traced in, where their readers can be found
     call = part.call(inputs, stage_layers.Variables(weights, []), step, part.given_seeds(seeds), training=True)
     if call.losses:
         raise ValueError(
-            f'One of the layers {[layer.name for layer in part.layers]} adds a loss (add_loss or an activity regularizer), which '
+            f'One of the layers {[layer.name for layer in part.layers]} adds a loss (add_loss or an activity '
+            'regularizer), which '
             "one program for all cores leaves out. Set tpu_route='stage_programs', or compute it in the loss function.")
     extras = [variable.path for variable, *_ in [*call.scope.assigned, *call.scope.borrowed.values()]]
     if extras:
         raise ValueError(
-            f'One of the layers {[layer.name for layer in part.layers]} assigns, or reads from another layer, {extras[:3]}, which one '
+            f'One of the layers {[layer.name for layer in part.layers]} assigns, or reads from another layer, '
+            f'{extras[:3]}, which one '
             "program for all cores cannot. Set tpu_route='stage_programs'.")
     _refuse_unused(part, weights, call.outputs)
     return call.outputs
@@ -249,7 +253,8 @@ def _refuse_unused(part, weights, outputs):
     unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
     if unused:
         raise ValueError(
-            f'The outputs of the layers {[layer.name for layer in part.layers]} do not use {unused[:3]}, which one program for all cores '
+            f'The outputs of the layers {[layer.name for layer in part.layers]} do not use {unused[:3]}, which one '
+            'program for all cores '
             "would train all the same. Make them trainable=False, or set tpu_route='stage_programs'.")
 
 
@@ -262,7 +267,8 @@ def _one_by_one(function, rows):
     count = rows[0].shape[0]
     specs = tf.nest.map_structure(
         lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
-        tf.function(function, autograph=False).get_concrete_function([tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])
+        tf.function(function, autograph=False).get_concrete_function(
+            [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])
         .structured_outputs)
     arrays = [tf.TensorArray(spec.dtype, count, element_shape=spec.shape) for spec in specs]
 
@@ -277,19 +283,20 @@ def _one_by_one(function, rows):
 def _validate(run, num_stages, recompute):
     if run[1] - run[0] < num_stages:
         raise ValueError(
-            f"tpu_route='spmd' needs at least num_partitions={num_stages} layers in a row that are alike (equal params, outputs "
-            f"shaped as inputs), but finds {run[1] - run[0]}. Set tpu_route='stage_programs', or fewer partitions.")
+            f"tpu_route='spmd' needs at least num_partitions={num_stages} layers in a row that are alike (equal "
+            f"params, outputs shaped as inputs), but finds {run[1] - run[0]}. Set tpu_route='stage_programs', or fewer "
+            "partitions.")
     if recompute == 'none':
-        raise ValueError("recompute='none' does not go with tpu_route='spmd', which keeps nothing of a tick but what entered it. "
-                         "Set recompute to 'stage' or 'layer', or tpu_route to 'stage_programs'.")
+        raise ValueError("recompute='none' does not go with tpu_route='spmd', which keeps nothing of a tick but what "
+                         "entered it. Set recompute to 'stage' or 'layer', or tpu_route to 'stage_programs'.")
 
 
 def _refuse_extras(part):
     variables = [variable.path for variable in part.variables().state]
     if variables:
-        raise ValueError(f"tpu_route='spmd' takes layers without state other than weights, but there is {variables[:3]}. Set "
-                         "tpu_route='stage_programs'.")
+        raise ValueError("tpu_route='spmd' takes layers without state other than weights, but there is "
+                         f"{variables[:3]}. Set tpu_route='stage_programs'.")
     extras = [variable.path for variable in part.trainable_variables if variable.regularizer or variable.constraint]
     if extras:
-        raise ValueError(f"tpu_route='spmd' takes weights without regularizer and constraint, but {extras[:3]} have one. Leave them "
-                         "out, or set tpu_route='stage_programs'.")
+        raise ValueError(f"tpu_route='spmd' takes weights without regularizer and constraint, but {extras[:3]} have "
+                         "one. Leave them out, or set tpu_route='stage_programs'.")

@@ -84,8 +84,8 @@ class SpmdStep:
             targets: nest of tensors `[batch, ...]`.
 
         Returns:
-            The new `SpmdState`, and a dictionary of float32 scalars: the means of the metrics over the rows of all replicas, and
-            'gradient_norm'.
+            The new `SpmdState`, and a dictionary of float32 scalars: the means of the metrics over the rows of all
+            replicas, and 'gradient_norm'.
         """
         state = self._placed(state)
         sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
@@ -109,7 +109,8 @@ class SpmdStep:
             tape.watch([state.stages, state.outer])
             sums = self._pipeline.metrics(
                 self._loss, state.stages, state.outer, x, targets, tf.stack([seed, state.step]))
-        gradients = tape.gradient(sums['loss'][0], [state.stages, state.outer], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = tape.gradient(
+            sums['loss'][0], [state.stages, state.outer], unconnected_gradients=tf.UnconnectedGradients.ZERO)
         sums, gradients = self._replicas.sum_over_replicas((sums, self._placed_gradients(gradients)))
         weight = sums['loss'][1]
         stages, outer = self._placed_gradients(tf.nest.map_structure(
@@ -126,11 +127,13 @@ class SpmdStep:
         if not first:
             return [], []
         return tf.vectorized_map(
-            lambda given: self._update_all(first, *given, state.step, learning_rate), (state.stages, gradients, state.stage_slots),
+            lambda given: self._update_all(first, *given, state.step, learning_rate),
+            (state.stages, gradients, state.stage_slots),
             fallback_to_while_loop=False)
 
     def _update_all(self, variables, values, gradients, slots, step, learning_rate):
-        updated = [self._optimizer.update(*row, step, learning_rate) for row in zip(variables, values, gradients, slots)]
+        updated = [
+            self._optimizer.update(*row, step, learning_rate) for row in zip(variables, values, gradients, slots)]
         return [value for value, _ in updated], [new for _, new in updated]
 
     def _placed(self, state):
@@ -194,7 +197,8 @@ class SpmdVariables:
 
     Args:
         variables: `SpmdState` of Keras variables, as `SpmdStep.variables` returns it.
-        outer_dimension: function from the shape of an outer variable to the dimension along which cores hold slices, or None.
+        outer_dimension: function from the shape of an outer variable to the dimension along which cores hold slices, or
+            None.
         cores: `SpmdCores`.
     """
 

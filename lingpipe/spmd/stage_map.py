@@ -15,7 +15,8 @@ def longest_run(layer_params, specs):
         specs: list of nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then the output of each.
 
     Returns:
-        Pair of the index of the first layer of the run and the one that follows its last; of the first run among equals.
+        Pair of the index of the first layer of the run and the one that follows its last; of the first run among
+        equals.
     """
     shapes = [str(tf.nest.map_structure(lambda spec: (spec.shape[1:], spec.dtype), nest)) for nest in specs]
     keys = [(layer_analysis.identity(params), inputs) if inputs == outputs else None
@@ -34,8 +35,8 @@ def longest_run(layer_params, specs):
 class StageMap:
     """Applies a function to the slice of each stage; tensors have a first dimension with an entry for each of K stages.
 
-    Partitioned, the program is for XLA's SPMD partitioner: every core runs the same program on its own slice, and inside the
-    function XLA has nothing left to partition (GSPMD, arXiv 2105.04663, section 3.4, 'manual' sharding)::
+    Partitioned, the program is for XLA's SPMD partitioner: every core runs the same program on its own slice, and
+    inside the function XLA has nothing left to partition (GSPMD, arXiv 2105.04663, section 3.4, 'manual' sharding)::
 
         [K, ...]  ──>  core 0: [...] ─> function ─> [...]   ──>  [K, ...]
                        core 1: [...] ─> function ─> [...]
@@ -74,7 +75,8 @@ class StageMap:
 
     def _leave(self, tensor):
         shape = [self.num_stages, *tensor.shape.as_list()]
-        return self.shard(xla_sharding.manual_to_auto_spmd_partition(tensor[tf.newaxis], self._sharding(len(shape)), shape))
+        return self.shard(
+            xla_sharding.manual_to_auto_spmd_partition(tensor[tf.newaxis], self._sharding(len(shape)), shape))
 
     def _sharding(self, rank):
         cores = np.arange(self.num_stages).reshape([self.num_stages] + [1] * (rank - 1))
@@ -84,8 +86,8 @@ class StageMap:
 def recomputing(function, run=None):
     """Makes a function compute everything again for its gradient (arXiv 1604.06174), inside of what XLA compiles.
 
-    An optimization barrier keeps XLA from seeing that it was all computed before: `tf.recompute_grad` has no such barrier, and
-    XLA undoes it.
+    An optimization barrier keeps XLA from seeing that it was all computed before: `tf.recompute_grad` has no such
+    barrier, and XLA undoes it.
 
     Args:
         function: function from a list of tensors to a list of tensors.

@@ -10,8 +10,8 @@ from lingpipe.devices import collectives, device_kinds
 class BatchStatistics:
     """Joins the statistics of a stage's batch norms from micro-batch to micro-batch.
 
-    All means stand in one row, so that a stage joins them with a handful of operations; a norm that is called twice has two
-    places, each with a step of the moving averages, as in Keras::
+    All means stand in one row, so that a stage joins them with a handful of operations; a norm that is called twice has
+    two places, each with a step of the moving averages, as in Keras::
 
         statistics  [[mean in call 0     | mean in call 1     | ...],
                      [variance in call 0 | variance in call 1 | ...],
@@ -80,7 +80,8 @@ class BatchStatistics:
                           for variable in (norm.moving_mean, norm.moving_variance)}.values())
         with tf.device(device):
             averages = [read(variable) for variable in variables]
-        new = device_kinds.call(device, lambda averages, statistics: self._steps(variables, averages, statistics), averages,
+        new = device_kinds.call(device, lambda averages, statistics: self._steps(variables, averages, statistics),
+                                averages,
                                 _of_all_replicas(statistics, device))
         return list(zip(variables, new))
 
@@ -88,7 +89,8 @@ class BatchStatistics:
         values = {id(variable): average for variable, average in zip(variables, averages)}
         for places in self._rounds():
             norms = [self.norms[place] for place in places]
-            momentum = tf.constant(np.repeat([norm.momentum for norm in norms], [self._sizes[p] for p in places]), self._dtype)
+            momentum = tf.constant(
+                np.repeat([norm.momentum for norm in norms], [self._sizes[p] for p in places]), self._dtype)
             new = momentum * self._averages(norms, values) + (1.0 - momentum) * self._columns(statistics, places)
             for norm, pair in zip(norms, tf.split(new, [self._sizes[place] for place in places], axis=1)):
                 for variable, value in zip((norm.moving_mean, norm.moving_variance), tf.unstack(pair)):
@@ -132,4 +134,5 @@ def batch_norms(layers):
     """Returns the batch norms inside some layers whose moving averages can wait for the end of the mini-batch."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers
-                 if isinstance(layer, keras.layers.BatchNormalization) and not getattr(layer, 'renorm', False)}.values())
+                 if isinstance(layer, keras.layers.BatchNormalization)
+                 and not getattr(layer, 'renorm', False)}.values())

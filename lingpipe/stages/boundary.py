@@ -96,7 +96,8 @@ def put_masks_on(inputs, mask):
 
     Args:
         inputs: nest of tensors `[batch, ...]` and Nones.
-        mask: nest of boolean tensors and Nones, one an input, in the order of `inputs`; None: leave the inputs as they are.
+        mask: nest of boolean tensors and Nones, one an input, in the order of `inputs`; None: leave the inputs as they
+            are.
     """
     masks = keras.tree.flatten(mask)
     if all(leaf is None for leaf in masks):

@@ -22,7 +22,8 @@ class UntranslatableError(ValueError):
 
 
 def until_traced(trace, *arguments):
-    """Calls a function that traces layers; again, as if for the first time, where a layer turned out to need translation.
+    """Calls a function that traces layers; again, as if for the first time, where a layer turned out to need
+    translation.
 
     Translation takes time, and few layers need it: they are traced without first.
 
@@ -67,7 +68,8 @@ def functions_laid_out():
 
 
 def run(layer, function):
-    """Calls a layer so that the Python of users' layers, in it too, may branch and loop on tensors, as it may where Keras is eager.
+    """Calls a layer so that the Python of users' layers, in it too, may branch and loop on tensors, as it may where
+    Keras is eager.
 
     Args:
         layer: Keras layer or operation.
@@ -106,8 +108,9 @@ def _run_translated(layer, function):
             raise
         reason = re.findall(r'^\s*(\w+Error: .*)$', str(error), re.MULTILINE) or [str(error)]
         raise UntranslatableError(
-            f'Layer {layer.name!r} branches or loops on a tensor, and AutoGraph makes no graph of it: {reason[-1]} Give its '
-            'inputs known shapes where it asks for sizes; else write keras.ops.cond, where or while_loop there.') from error
+            f'Layer {layer.name!r} branches or loops on a tensor, and AutoGraph makes no graph of it: {reason[-1]} '
+            'Give its inputs known shapes where it asks for sizes; else write keras.ops.cond, where or while_loop '
+            'there.') from error
 
 
 @contextlib.contextmanager
@@ -124,7 +127,8 @@ def _translated(layer):
 def _functions_of_users(layer):
     """Returns, for every layer in a layer whose code is a user's, its attributes, the name of the one to replace, and the function."""
     functions = []
-    for part in layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []:  # pylint: disable=protected-access
+    for part in layer._flatten_layers() if isinstance(layer,
+                                                      keras.layers.Layer) else []:  # pylint: disable=protected-access
         if isinstance(part, keras.layers.Lambda):
             functions.append((vars(part), 'function', part.function))
         elif type(part).call.__module__.partition('.')[0] not in _NOT_USERS:

@@ -1,7 +1,8 @@
 """Cutting one traced graph into functions that run on their own.
 
-A stage is traced once, forward and backward together. Its forward function, its backward function with recomputation and its
-backward function from stored activations are pieces of that one graph, so that they agree by construction and cost one trace.
+A stage is traced once, forward and backward together. Its forward function, its backward function with recomputation
+and its backward function from stored activations are pieces of that one graph, so that they agree by construction and
+cost one trace.
 """
 
 import contextlib
@@ -16,7 +17,8 @@ from lingpipe.private_api import pywrap_tfe, record, xla
 def copy_operations(graph, operations, values):
     """Copies operations; the copies carry the device, the control edges and the control flow of the place.
 
-    `tf.graph_util.import_graph_def` fails inside a TPU program, where every operation waits for one of the program's own.
+    `tf.graph_util.import_graph_def` fails inside a TPU program, where every operation waits for one of the program's
+    own.
 
     Args:
         graph: the `FuncGraph` to copy from.
@@ -35,12 +37,14 @@ def copy_operations(graph, operations, values):
 
 def _copy(graph, operation, values, control_inputs):
     target = tf.compat.v1.get_default_graph()
-    attributes = {name: value for name, value in operation.node_def.attr.items() if name not in ('_class', '_output_shapes')}
+    attributes = {
+        name: value for name, value in operation.node_def.attr.items() if name not in ('_class', '_output_shapes')}
     _bring_functions(graph, target, attributes.values())
     with tf.control_dependencies(control_inputs):
         return target.create_op(
             operation.type, [values[tensor.ref()] for tensor in operation.inputs],
-            [tensor.dtype for tensor in operation.outputs], name=operation.name, attrs=attributes, op_def=operation.op_def)
+            [tensor.dtype for tensor in operation.outputs], name=operation.name, attrs=attributes,
+            op_def=operation.op_def)
 
 
 def _bring_functions(source, target, attributes):
@@ -52,8 +56,9 @@ def _bring_functions(source, target, attributes):
 
 
 _NO_GRADIENT = 'LingPipeGraphPiece'
-_ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its own (a gradient penalty, a Hessian, the gradient of '
-              'value_and_grad\'s results), but pipelines have first-order gradients only. Compute such a term with the plain model.')
+_ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its own (a gradient penalty, a Hessian, the '
+              'gradient of value_and_grad\'s results), but pipelines have first-order gradients only. Compute such a '
+              'term with the plain model.')
 
 
 @contextlib.contextmanager
@@ -72,8 +77,8 @@ def recording():
 class GraphPiece:
     """The part of a graph that computes some tensors from others, as a function of its own.
 
-    The function is never inlined (building and memory of an unrolled pipeline depend on it) and is called by a stateless
-    call operation, so that no side effect inside orders the work of different devices.
+    The function is never inlined (building and memory of an unrolled pipeline depend on it) and is called by a
+    stateless call operation, so that no side effect inside orders the work of different devices.
 
     Args:
         graph: the `FuncGraph` to cut from.
@@ -81,11 +86,11 @@ class GraphPiece:
         outputs: tensors of `graph` that the piece computes.
         side_effects: operations of `graph` that the piece runs even where no output needs them, such as prints.
         name: name of the function, shown in profiles.
-        jit_compile: whether XLA compiles the piece. It hands no list of tensors, as loops keep for their gradients, from one
-            program to another: pieces that take or leave one are not compiled.
+        jit_compile: whether XLA compiles the piece. It hands no list of tensors, as loops keep for their gradients,
+            from one program to another: pieces that take or leave one are not compiled.
         inline: whether calls are laid out as the operations of the piece, which so carry the device of the caller.
-        repeats: whether the piece computes again what another one did. Where XLA compiles both into one program it would see
-            that, compute it once and keep it; an optimization barrier before the piece hides it.
+        repeats: whether the piece computes again what another one did. Where XLA compiles both into one program it
+            would see that, compute it once and keep it; an optimization barrier before the piece hides it.
     """
 
     def __init__(self, graph, feeds, outputs, side_effects=(), name='piece', jit_compile=False, repeats=False,
@@ -132,8 +137,8 @@ class GraphPiece:
             values: dictionary from `feed.ref()` to the tensor to feed, for at least the feeds that the piece needs.
 
         Returns:
-            Dictionary from `output.ref()` to its value, in which outputs that are feeds come straight from `values`, and the
-            call operation, None where there is nothing to compute.
+            Dictionary from `output.ref()` to its value, in which outputs that are feeds come straight from `values`,
+            and the call operation, None where there is nothing to compute.
         """
         if not self.outputs:
             return dict(values), None
@@ -172,7 +177,8 @@ def _refuse_in_graph(operation, *gradients):
 def _refuse(inputs, gradients):
     """Fails when it runs, and where there is something to hand on: under two tapes TensorFlow lays out, and runs with zeros,
     second gradients that nobody asks for."""
-    is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients if gradient is not None and _is_number(gradient)]
+    is_zero = [
+        tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients if gradient is not None and _is_number(gradient)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
         return [tf.zeros_like(tensor) if _is_number(tensor) else None for tensor in inputs]
 
@@ -222,8 +228,9 @@ def descendants(graph, tensors):
 def repeated_pools(operations):
     """Returns the max pooling operations whose outputs the gradients among `operations` read.
 
-    A backward pass that repeats them keeps less, and is much faster on CPUs: oneDNN's gradient of max pooling reads a record of
-    the maxima, which its max pooling only leaves in the same graph. TensorFlow's own gradient takes many times as long.
+    A backward pass that repeats them keeps less, and is much faster on CPUs: oneDNN's gradient of max pooling reads a
+    record of the maxima, which its max pooling only leaves in the same graph. TensorFlow's own gradient takes many
+    times as long.
 
     Args:
         operations: set of operations of one graph.
@@ -233,7 +240,8 @@ def repeated_pools(operations):
 
 def _known_shapes(graph):
     """Tensors that hold a shape which is known now. XLA must know it too, so no piece hands it to another as a value."""
-    return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation) for tensor in operation.outputs]
+    return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
+            for tensor in operation.outputs]
 
 
 def _gives_known_shapes(operation):

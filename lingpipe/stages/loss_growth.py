@@ -10,7 +10,8 @@ from lingpipe.stages import graph_pieces
 
 _UNKNOWN = math.nan
 _SHAPERS = ('Reshape', 'BroadcastTo', 'Tile', 'Transpose', 'ExpandDims', 'Squeeze', 'Slice', 'Pad')
-_LINEAR = ('Identity', 'StopGradient', 'PreventGradient', 'CheckNumerics', 'Cast', 'Neg', 'Abs', 'Real', 'Relu', *_SHAPERS)
+_LINEAR = (
+    'Identity', 'StopGradient', 'PreventGradient', 'CheckNumerics', 'Cast', 'Neg', 'Abs', 'Real', 'Relu', *_SHAPERS)
 _ALIKE = ('Add', 'AddV2', 'AddN', 'Sub', 'Maximum', 'Minimum', 'SelectV2', 'Select', 'Pack', 'ConcatV2')
 _POWERS = {'Square': 2.0, 'Sqrt': 0.5, 'Rsqrt': -0.5, 'Reciprocal': -1.0, 'Inv': -1.0}
 _PRODUCTS = ('Mul', 'MulNoNan')
@@ -76,8 +77,9 @@ def are_sums(graph, other, losses, inputs):
         weights         none    reduce_mean over the rows   +0      a / b   difference
         shape(x)[0]     1       square                      * 2     a + b   that of both, where they agree
 
-    A loss of power 1 is a sum, as `reduce_sum(x)` and `reduce_mean(x) * shape(x)[0]` are. Everything else is computed for
-    each micro-batch, and the mean over these counts. Sizes that depend on the rows are those in which two traces differ.
+    A loss of power 1 is a sum, as `reduce_sum(x)` and `reduce_mean(x) * shape(x)[0]` are. Everything else is computed
+    for each micro-batch, and the mean over these counts. Sizes that depend on the rows are those in which two traces
+    differ.
 
     Args:
         graph: graph that was traced with a known number of rows.
@@ -194,14 +196,16 @@ def _matrix_product(operation, given, twin):
 def _einsum(operation, given, twin):
     """Adds the letters that stand for rows and that the result lacks."""
     terms, result = operation.get_attr('equation').decode().split('->')
-    summed = {letter: twin.growth(tensor, [axis]) for term, tensor in zip(terms.split(','), operation.inputs) if '...' not in term
+    summed = {letter: twin.growth(tensor, [axis]) for term, tensor in zip(terms.split(','), operation.inputs)
+              if '...' not in term
               for axis, letter in enumerate(term) if letter not in result}
     return _product(operation, given, twin) + sum(summed.values())
 
 
 _RULES = {
     **dict.fromkeys(_LINEAR, _first), **dict.fromkeys(_ALIKE, _alike), **dict.fromkeys(_PRODUCTS, _product),
-    **dict.fromkeys(_QUOTIENTS, _quotient), **dict.fromkeys(_POWERS, _power), **dict.fromkeys(('Mean', 'Max', 'Min'), _first),
+    **dict.fromkeys(_QUOTIENTS, _quotient), **dict.fromkeys(_POWERS, _power),
+    **dict.fromkeys(('Mean', 'Max', 'Min'), _first),
     **dict.fromkeys(('MatMul', 'BatchMatMul', 'BatchMatMulV2'), _matrix_product),
     **dict.fromkeys(('StridedSlice', 'GatherV2'), _element),
     'Fill': _filled, 'Sum': _sum, 'L2Loss': _half_square_sum, 'Prod': _first, 'Einsum': _einsum}

@@ -19,8 +19,8 @@ def as_metrics(loss_fn):
     Args:
         loss_fn: a Keras loss, whose own reduction then holds for the mini-batch as a whole, or a function
             `(y_true, outputs)` that returns a scalar (the mean over the examples), a tensor `[batch, ...]` (a loss for
-            each, whose mean counts, weighted where there are sample weights), or, as Lingvo's tasks do, a dictionary from
-            name to (mean, weight) with the entry 'loss'.
+            each, whose mean counts, weighted where there are sample weights), or, as Lingvo's tasks do, a dictionary
+            from name to (mean, weight) with the entry 'loss'.
 
     Returns:
         Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; where `is_sum`, it is given
@@ -70,7 +70,8 @@ def identity(loss_fn):
     """
     settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if _is_from_keras(loss_fn) else {}
     settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
-    if not settings or not all(value is None or callable(value) or isinstance(value, _PLAIN) for value in settings.values()):
+    if not settings or not all(value is None or callable(value) or isinstance(value, _PLAIN)
+                               for value in settings.values()):
         return loss_fn
     return type(loss_fn), *sorted(settings.items())
 

@@ -30,8 +30,8 @@ def specs_of_shapes(shapes):
 class Positions:
     """Six numbers as one int64 tensor.
 
-    Seed, step, number of the micro-batch in the mini-batch, its number of rows, number of the replica, and number of the
-    micro-batch in the replica.
+    Seed, step, number of the micro-batch in the mini-batch, its number of rows, number of the replica, and number of
+    the micro-batch in the replica.
 
     Each is a sum with a value known at run time only: were it a constant, TensorFlow would specialise and compile the
     functions of a stage once for every micro-batch.
@@ -47,7 +47,8 @@ class Positions:
     def __init__(self, seed_and_step, rows, device, first=0, replica=0):
         self._rows, self._device = rows, device_kinds.for_single_operations(device)
         with tf.device(self._device):
-            self._start = tf.concat([tf.cast(seed_and_step, tf.int64), tf.constant([first, 0, replica, 0], tf.int64)], 0)
+            self._start = tf.concat(
+                [tf.cast(seed_and_step, tf.int64), tf.constant([first, 0, replica, 0], tf.int64)], 0)
         self._tensors = {}
 
     @property
@@ -66,7 +67,8 @@ class Positions:
 
 
 def count(batch, num_micro_batches):
-    """Returns how many micro-batches a batch gives: a batch of fewer rows than M gives one a row, an empty one gives one.
+    """Returns how many micro-batches a batch gives: a batch of fewer rows than M gives one a row, an empty one gives
+    one.
 
     Args:
         batch: nest of tensors `[batch, ...]`.
@@ -78,7 +80,8 @@ def count(batch, num_micro_batches):
     sizes = {_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None} - {None}
     if len(sizes) > 1:
         raise ValueError(
-            f'The tensors of a batch have {sorted(sizes)} rows: all must have the same number. Check the input pipeline.')
+            f'The tensors of a batch have {sorted(sizes)} rows: all must have the same number. Check the input '
+            'pipeline.')
     return max(1, min(num_micro_batches, *sizes)) if sizes else num_micro_batches
 
 
@@ -129,8 +132,8 @@ def split(batch, num_micro_batches):
     """Cuts every tensor of a nest along its first dimension.
 
     Args:
-        batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones; where the number of rows is not known before
-            running and turns out to be less than M, some micro-batches are empty.
+        batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones; where the number of rows is not known
+            before running and turns out to be less than M, some micro-batches are empty.
         num_micro_batches: M, as `count` returns it.
 
     Returns:
@@ -167,7 +170,8 @@ def num_rows(values):
 
 
 def specs(nest, equal):
-    """Returns the specs of a micro-batch; where sizes differ the number of rows is left open, so that one trace serves all.
+    """Returns the specs of a micro-batch; where sizes differ the number of rows is left open, so that one trace serves
+    all.
 
     Args:
         nest: nest of tensors `[micro_batch, ...]`.
@@ -189,7 +193,8 @@ def _to_tensor(leaf):
 def _static_rows(tensor):
     shape = tf.TensorShape(tensor.shape)
     if shape.rank == 0:
-        raise ValueError('A pipeline input is a scalar: every input needs a batch dimension. Repeat it for each example.')
+        raise ValueError('A pipeline input is a scalar: every input needs a batch dimension. Repeat it for each '
+                         'example.')
     return shape[0]
 
 
@@ -240,8 +245,10 @@ class Sums(NamedTuple):
         metrics: dictionary from name to (sum, weight), on the last stage.
         losses: for each stage whose layers add losses, the pair (sum, rows).
         weights: for each stage, the list of the Keras variables that a loss depends on.
-        weight_gradients: for each stage, the list of the sums of their gradients, or of the `Rows` of all micro-batches.
-        input_gradients: for each micro-batch, the list of gradients of its differentiable inputs; empty where not asked for.
+        weight_gradients: for each stage, the list of the sums of their gradients, or of the `Rows` of all
+            micro-batches.
+        input_gradients: for each micro-batch, the list of gradients of its differentiable inputs; empty where not asked
+            for.
     """
 
     metrics: dict

@@ -61,8 +61,9 @@ class Seeds:
     Args:
         generators: list of pairs (place among the generators of the whole model, state variable) of the stage.
         draw: function from a call index to an indexable of seeds `[2]`, one a generator of the stage.
-        draw_untracked: function from two integers, place of a segment in the model and number of the generator in it, to a seed
-            `[2]` for a generator that belongs to no layer, such as Keras's global one; None: there can be none.
+        draw_untracked: function from two integers, place of a segment in the model and number of the generator in it,
+            to a seed `[2]` for a generator that belongs to no layer, such as Keras's global one; None: there can be
+            none.
     """
 
     def __init__(self, generators, draw, draw_untracked=None):
@@ -98,9 +99,11 @@ class Seeds:
         """
         if self._draw_untracked is None:
             raise ValueError(
-                f'One of the layers {[layer.name for layer in self._segment.layers]} draws random numbers without a seed generator of '
-                "its own, for which one program for all cores has none. Make self.seed_generator = keras.random.SeedGenerator() in "
-                "its __init__ and pass seed=self.seed_generator, or set tpu_route='stage_programs'.")
+                f'One of the layers {[layer.name for layer in self._segment.layers]} draws random numbers without a '
+                'seed generator of '
+                "its own, for which one program for all cores has none. Make self.seed_generator = "
+                "keras.random.SeedGenerator() in its __init__ and pass seed=self.seed_generator, or set "
+                "tpu_route='stage_programs'.")
         self._untracked.append(variable)
         return tf.cast(self._draw_untracked(self._segment.position, len(self._untracked)), variable.dtype)
 
@@ -149,7 +152,8 @@ def seed_generator_states(layers):
 def make_global_generator():
     """Makes Keras's global generator, if there is none: first used inside a traced layer it would stay without a value.
 
-    Python's random state, from which Keras draws its seed, stays as it is, and with it the weights of layers that are made later.
+    Python's random state, from which Keras draws its seed, stays as it is, and with it the weights of layers that are
+    made later.
     """
     random_state = random.getstate()
     try:

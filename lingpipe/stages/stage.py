@@ -28,8 +28,8 @@ class Stage:
     Args:
         run: `stage_layers.StageLayers`.
         device: name of the device that holds the variables and does the work.
-        sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1 for
-            the pipeline's inputs; None: all that the stage before hands out, in its own structure.
+        sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1
+            for the pipeline's inputs; None: all that the stage before hands out, in its own structure.
         jit_compile: whether XLA compiles the stage's functions; on some kinds of devices it always does.
         num_replicas: number of devices that have the stage, this one among them.
 
@@ -49,7 +49,8 @@ class Stage:
         self._zeros = {}
 
     def on(self, device):
-        """Returns the same stage at work on another device, for another replica: layers, variables and programs are shared.
+        """Returns the same stage at work on another device, for another replica: layers, variables and programs are
+        shared.
 
         Args:
             device: name of the device, of the same kind.
@@ -125,7 +126,8 @@ class Stage:
     def _setting(self):
         num_replicas = self._num_replicas * collectives.current().count
         return stage_trace.Setting(
-            self.jit_compile, device_kinds.is_logical_core(self.device), device_kinds.has_static_shapes_only(self.device),
+            self.jit_compile, device_kinds.is_logical_core(self.device),
+            device_kinds.has_static_shapes_only(self.device),
             num_replicas, self._number)
 
     def _trace(self, *arguments):
@@ -137,13 +139,15 @@ class Stage:
         with control_flow.functions_laid_out():
             program = trace()
         if program.hidden_variables:
-            raise ValueError(f'A layer reads {[variable.path for variable in program.hidden_variables[:3]]} in a tf.function of its own, '
-                             'which hands them no gradient inside a partition. Leave the function undecorated.')
+            raise ValueError(f'A layer reads {[variable.path for variable in program.hidden_variables[:3]]} in a '
+                             'tf.function of its own, which hands them no gradient inside a partition. Leave the '
+                             'function undecorated.')
         return program
 
 
 def _settings(layers):
-    """Returns what a trace takes for constants: numbers, texts, lists of them, functions, tables, tensors such as an adapted mean.
+    """Returns what a trace takes for constants: numbers, texts, lists of them, functions, tables, tensors such as an
+    adapted mean.
 
     They are in a dictionary whose keys are pairs of the id of a layer and the name of an attribute.
     """

@@ -65,11 +65,12 @@ class StageLayers:
     Args:
         index: position of the stage in the pipeline.
         segments: list of functions `(nest, training) -> nest` to run one after the other, with attributes `layers` (the
-            built Keras layers inside), `call_index` (how often these were called before in the model) and `position` (place
-            in the model).
+            built Keras layers inside), `call_index` (how often these were called before in the model) and `position`
+            (place in the model).
         seed_generators: every seed generator state of the whole model, in model order; a layer's place in this list
             picks its random numbers, so they do not depend on the stage that the layer is in.
-        keeps_rows: whether gradients of embeddings stay `micro_batches.Rows`, as Keras's optimizers get them, and are not added up.
+        keeps_rows: whether gradients of embeddings stay `micro_batches.Rows`, as Keras's optimizers get them, and are
+            not added up.
 
     Attributes:
         layers: list of the Keras layers, each once.

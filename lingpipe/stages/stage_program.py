@@ -28,26 +28,27 @@ class StageProgram:
 
     ::
 
-        forward               inputs, variables, targets           -> outputs, statistics, state, metrics (, what is kept)
-        recompute             inputs, variables                    -> residuals, or what passes between the segments
-        backward              residuals, gradients, sums           -> input gradients, sums + weight gradients
+        forward               inputs, variables, targets           -> outputs, statistics, state, metrics (, what is
+        kept) recompute             inputs, variables                    -> residuals, or what passes between the
+        segments backward              residuals, gradients, sums           -> input gradients, sums + weight gradients
         backward_from_inputs  inputs, variables, gradients, sums   -> input gradients, sums + weight gradients
-        backward_inputs       residuals, gradients                 -> input gradients, bridge
-        backward_weights      residuals, gradients, bridge, sums   -> sums + weight gradients
-        backward_segment      what enters the segment, gradients of what leaves it, sums
+        backward_inputs       residuals, gradients                 -> input gradients, bridge backward_weights
+        residuals, gradients, bridge, sums   -> sums + weight gradients backward_segment      what enters the segment,
+        gradients of what leaves it, sums
                                                                    -> gradients of what enters, sums + weight gradients
 
-    A backward function computes what the step wants of it, a `gradient_flow.StageFlow`: not the gradients of frozen weights, nor
-    of inputs that no trained weight led to. Residuals are what the forward pass computes and the backward pass reads; the bridge is what the first half of a split
-    backward pass computes and the second half reads. Tensors of the graph that were computed before go from function to
-    function in a dictionary `known` from `tensor.ref()` to value. Sums of weight gradients over micro-batches travel through
-    the backward function: never more than one copy is held.
+    A backward function computes what the step wants of it, a `gradient_flow.StageFlow`: not the gradients of frozen
+    weights, nor of inputs that no trained weight led to. Residuals are what the forward pass computes and the backward
+    pass reads; the bridge is what the first half of a split backward pass computes and the second half reads. Tensors
+    of the graph that were computed before go from function to function in a dictionary `known` from `tensor.ref()` to
+    value. Sums of weight gradients over micro-batches travel through the backward function: never more than one copy is
+    held.
 
     Args:
         run: `stage_layers.StageLayers`.
         setting: `stage_trace.Setting`.
-        specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its targets,
-            () where there is no loss.
+        specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its
+            targets, () where there is no loss.
         structure: `Structure` of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         training: Python boolean.
@@ -63,7 +64,8 @@ class StageProgram:
             'position': tf.TensorSpec([6], tf.int64)}
         traces = []
         function = tf.function(  # gradients of loops come out otherwise where XLA is to compile them
-            stage_trace.trace_function(run, setting.replica, structure, loss, training, by_layer, traces), autograph=False,
+            stage_trace.trace_function(run, setting.replica, structure, loss, training, by_layer, traces),
+            autograph=False,
             jit_compile=setting.jit_compile)
         self._graph = function.get_concrete_function(**specs).graph
         self.trace = traces[0]
@@ -189,8 +191,10 @@ class StageProgram:
         Args:
             index: index of the segment.
             known: what is known; all that passes between the segments among it.
-            gradients: gradients of the differentiable values that leave the segment; then, as everywhere, of added losses.
-            sums: list of the sums of weight gradients, one a weight of `flow`; those of this segment's weights are replaced.
+            gradients: gradients of the differentiable values that leave the segment; then, as everywhere, of added
+                losses.
+            sums: list of the sums of weight gradients, one a weight of `flow`; those of this segment's weights are
+                replaced.
             flow: `StageFlow` of the stage.
 
         Returns:
@@ -202,7 +206,8 @@ class StageProgram:
         wanted = trace.between_gradients[index - 1] if index > self.first_segment(flow) else self._wanted(flow)[0]
         own = {place: trace.segment_sums[index][position] for place, position in enumerate(flow.weights)
                if position in trace.segment_sums[index]}
-        known = {**known, **{inner.ref(): outer for inner, outer in zip([*given, *added], gradients)}, **self._sums(sums, flow)}
+        known = {**known, **{inner.ref(): outer for inner, outer in zip([*given, *added], gradients)},
+                 **self._sums(sums, flow)}
         computed, operation = self._call(
             ('backward_segment', index, flow), known, [*wanted, *tf.nest.flatten(own)],
             feeds=[*self._between(flow), *given, *self._unrepeatable(flow)])
@@ -217,7 +222,8 @@ class StageProgram:
         """Returns the index of the first segment whose backward pass is wanted."""
         if flow.inputs:
             return 0
-        return min((index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(flow.weights)), default=0)
+        return min(
+            (index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(flow.weights)), default=0)
 
     def total_weight(self, targets):
         """Lays out the weight of a micro-batch's loss, without running the stage.
@@ -234,9 +240,10 @@ class StageProgram:
         others = {tensor.op for tensor in self._all_arguments() if tensor.ref() not in feeds}
         if needed & others:
             raise losses.WeightUnknownError(
-                f'A layer adds a loss (add_loss or an activity regularizer), and the weight of the main loss, behind layer '
-                f'{self._run.layers[-1].name!r}, depends on outputs, as by a Keras mask: the two cannot be brought together inside of '
-                'the pipeline. Train a PipelineModel, which computes such losses on the whole batch, or call the pipeline as a layer.')
+                'A layer adds a loss (add_loss or an activity regularizer), and the weight of the main loss, behind '
+                f'layer {self._run.layers[-1].name!r}, depends on outputs, as by a Keras mask: the two cannot be '
+                'brought together inside of the pipeline. Train a PipelineModel, which computes such losses on the '
+                'whole batch, or call the pipeline as a layer.')
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def has_residuals(self, known, flow):
@@ -298,7 +305,8 @@ class StageProgram:
 
     def _all_arguments(self):
         return [tensor for tensors in self._arguments.values() for tensor in tensors] + [
-            self.trace.given_statistics, *self.trace.given_factors, *[placeholder for _, placeholder in self.trace.borrowed]]
+            self.trace.given_statistics, *self.trace.given_factors,
+            *[placeholder for _, placeholder in self.trace.borrowed]]
 
     @functools.cached_property
     def _backward_operations(self):

@@ -16,8 +16,8 @@ from lingpipe.stages import boundary, graph_pieces
 def refusing_hidden_weights(scope):
     """Refuses what TensorFlow finds no gradient for while layers run on tensors in the place of variables.
 
-    It gives the gradient function of a `tf.custom_gradient` the variables that the function has read. Here these are tensors, of
-    which it knows the arguments only.
+    It gives the gradient function of a `tf.custom_gradient` the variables that the function has read. Here these are
+    tensors, of which it knows the arguments only.
 
     Args:
         scope: the `stage_scope.StageScope` of the layers that run inside of the `with` block.
@@ -54,8 +54,9 @@ def _require_arguments(scope, results, arguments):
               if inner.get(id(version.value), version.value).op in needed and version.value.ref() not in stops]
     if hidden:
         raise ValueError(
-            f'A layer computes {results[0].name!r} by tf.recompute_grad, keras.remat or tf.custom_gradient, and the function reads '
-            f'{hidden[:3]}, to which TensorFlow would hand no gradient inside a partition. Give it the weight as an argument; or leave '
+            f'A layer computes {results[0].name!r} by tf.recompute_grad, keras.remat or tf.custom_gradient, and the '
+            f'function reads {hidden[:3]}, to which TensorFlow would hand no gradient inside a partition. Give it the '
+            'weight as an argument; or leave '
             "it out, and have the pipeline recompute by recompute='layer'.")
 
 
@@ -110,10 +111,12 @@ class StageScope(keras.StatelessScope):
         watch: function of a tensor, called with every version of a trainable variable.
 
     Attributes:
-        borrowed: dictionary from the id of a variable that the stage does not have to the pair of variable and placeholder.
+        borrowed: dictionary from the id of a variable that the stage does not have to the pair of variable and
+            placeholder.
         versions: list of `Version`s.
         norm_calls: list of `NormCall`s, in the order of the calls.
-        added_losses: list of the losses that layers added. (From `losses` Keras takes out those of a layer that is called again.)
+        added_losses: list of the losses that layers added. (From `losses` Keras takes out those of a layer that is
+            called again.)
     """
 
     def __init__(self, variables, values, seeds, watch):
@@ -179,8 +182,8 @@ class StageScope(keras.StatelessScope):
         """
         if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
             raise ValueError(
-                f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a partition '
-                f'cannot carry it. {advice}, or leave the function undecorated.')
+                f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a '
+                f'partition cannot carry it. {advice}, or leave the function undecorated.')
 
     @contextlib.contextmanager
     def recording(self, norms):
@@ -191,7 +194,8 @@ class StageScope(keras.StatelessScope):
         """
         def record(norm, inputs, mask):
             mean, variance = type(norm)._moments(norm, inputs, mask)
-            self.require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
+            self.require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the '
+                                                                                            'loop')
             self.norm_calls.append(NormCall(norm, mean, variance, _count(inputs, mask, norm)))
             self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
             return mean, variance

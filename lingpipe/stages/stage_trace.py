@@ -34,7 +34,8 @@ class Setting(NamedTuple):
         """
         if self.num_replicas == 1:
             return None
-        return collectives.Replica(self.num_replicas, self.number, index, micro_batch, self.jit_compile or self.is_static)
+        return collectives.Replica(
+            self.num_replicas, self.number, index, micro_batch, self.jit_compile or self.is_static)
 
 
 class Trace(NamedTuple):
@@ -49,25 +50,28 @@ class Trace(NamedTuple):
     Attributes:
         outputs: `Boundary`.
         output_structure: `Structure` of the outputs.
-        forward: dictionary with `outputs`, `statistics`, `assigned` (list of new values), `metrics` and `losses` (a list with
-            the sum of the losses that layers added, each times its factor, and the number of rows, or an empty one).
+        forward: dictionary with `outputs`, `statistics`, `assigned` (list of new values), `metrics` and `losses` (a
+            list with the sum of the losses that layers added, each times its factor, and the number of rows, or an
+            empty one).
         added_losses: list of scalars, the losses that layers added.
-        given_factors: list with the placeholder for what each of `added_losses` is multiplied by; empty where there are none.
+        given_factors: list with the placeholder for what each of `added_losses` is multiplied by; empty where there are
+            none.
         statistics: the `BatchStatistics`.
         given_statistics: placeholder for the statistics of the micro-batches so far.
         borrowed: list of pairs (Keras variable, placeholder) of variables that layers read and the stage does not have.
         assigned: list of Keras variables that layers assign.
         between: list of `Boundary`s, what passes from each segment to the next.
-        given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss; one for the
-            added losses follows where there are any.
+        given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss; one for
+            the added losses follows where there are any.
         weights: list of the Keras variables that have a gradient.
-        given_sums: list of placeholders, one a weight, for the sums of weight gradients over the micro-batches so far; None for
-            a weight whose gradients are `micro_batches.Rows`, which are not added up.
+        given_sums: list of placeholders, one a weight, for the sums of weight gradients over the micro-batches so far;
+            None for a weight whose gradients are `micro_batches.Rows`, which are not added up.
         input_gradients: list of the gradients of the differentiable inputs, None where they have none.
         between_gradients: for each entry of `between`, the gradients of its differentiable values.
-        sums: list of `given_sums` plus this micro-batch's weight gradients, or the `micro_batches.Rows` of this micro-batch.
-        segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient that this
-            segment alone contributes; empty unless the backward pass is cut at every segment.
+        sums: list of `given_sums` plus this micro-batch's weight gradients, or the `micro_batches.Rows` of this
+            micro-batch.
+        segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient
+            that this segment alone contributes; empty unless the backward pass is cut at every segment.
     """
 
     outputs: boundary.Boundary
@@ -90,7 +94,8 @@ class Trace(NamedTuple):
 
 
 def trace_function(run, replica_of, structure, loss, training, by_layer, traces):
-    """Returns the function to trace; it appends its `Trace` to `traces`, since a return value would be a copy of tensors.
+    """Returns the function to trace; it appends its `Trace` to `traces`, since a return value would be a copy of
+    tensors.
 
     Args:
         run: `stage_layers.StageLayers`.
@@ -123,7 +128,8 @@ def trace_function(run, replica_of, structure, loss, training, by_layer, traces)
         assigned = call.scope.assigned
         forward = {
             'outputs': outputs, 'metrics': metrics, 'losses': losses,
-            'statistics': statistics.merge(given_statistics, statistics.of_micro_batch(call.scope.norm_calls), rows.is_empty is not None),
+            'statistics': statistics.merge(
+                given_statistics, statistics.of_micro_batch(call.scope.norm_calls), rows.is_empty is not None),
             'assigned': [rows.unless_empty(value, old) for _, value, old in assigned]}
         traces.append(Trace(
             outputs, boundary.structure_of(call.outputs), forward, added, given_factors, statistics, given_statistics,
@@ -168,17 +174,21 @@ def _backward(tape, differentiated, inputs, versions, between, rows, num_segment
     given_gradients = [_placeholder(tensor) for tensor in differentiated]
     groups = [inputs, [version.value for version in versions], *[point.differentiable for point in between]]
     input_gradients, version_gradients, *between_gradients = tape.gradient(differentiated, groups, given_gradients)
-    found = [version._replace(value=gradient) for version, gradient in zip(versions, version_gradients) if gradient is not None]
-    dense = {id(version.variable) for version in found if not (keeps_rows and isinstance(version.value, tf.IndexedSlices))}
+    found = [version._replace(value=gradient) for version, gradient in zip(versions, version_gradients)
+             if gradient is not None]
+    dense = {
+        id(version.variable) for version in found if not (keeps_rows and isinstance(version.value, tf.IndexedSlices))}
     found = [version._replace(value=rows.gradient(version.value, id(version.variable) in dense)) for version in found]
     weights = list({id(version.variable): version.variable for version in found}.values())
-    given_sums = [_placeholder(tf.TensorSpec(weight.shape, weight.dtype)) if id(weight) in dense else None for weight in weights]
+    given_sums = [
+        _placeholder(tf.TensorSpec(weight.shape, weight.dtype)) if id(weight) in dense else None for weight in weights]
     return {
         'given_gradients': given_gradients, 'weights': weights, 'given_sums': given_sums,
         'input_gradients': list(map(_dense, input_gradients)),
         'between_gradients': [
             [tf.zeros_like(value) if gradient is None else _dense(gradient)
-             for value, gradient in zip(point.differentiable, gradients)] for point, gradients in zip(between, between_gradients)],
+             for value, gradient in zip(point.differentiable, gradients)]
+             for point, gradients in zip(between, between_gradients)],
         'sums': list(_sums(weights, given_sums, found).values()),
         'segment_sums': [_sums(weights, given_sums, [version for version in found if version.segment == segment])
                          for segment in range(num_segments)]}

@@ -38,7 +38,8 @@ def read_newest(directory, read):
             damaged.append(error)
             continue
         for error in damaged:
-            logging.warning('Checkpoint %s cannot be read (%s). The newest that can, %s, is taken; nothing was deleted.',
+            logging.warning('Checkpoint %s cannot be read (%s). The newest that can, %s, is taken; nothing was '
+                            'deleted.',
                             error.path, error.reason, path)
         return path, [error.path for error in damaged]
     if damaged:
@@ -54,10 +55,12 @@ def complete(directory):
     A checkpoint whose files somebody has deleted does not count.
 
     Raises:
-        TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged, or names others.
+        TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged, or names
+            others.
     """
     found = [path for path in _listed(directory) if files_of(path)]
-    present = sorted((name.removesuffix('.index') for name in _names_in(directory) if _INDEX.fullmatch(name)), key=step_of)
+    present = sorted(
+        (name.removesuffix('.index') for name in _names_in(directory) if _INDEX.fullmatch(name)), key=step_of)
     if present and not found:
         raise errors.TrainingError(
             f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To go "
@@ -75,7 +78,8 @@ def _listed(directory):
     for path in listed:
         if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):  # training would delete it as too old
             raise errors.TrainingError(
-                f"The file 'checkpoint' in {directory} names {path}, which lies elsewhere: LingPipe never writes that. Delete the "
+                f"The file 'checkpoint' in {directory} names {path}, which lies elsewhere: LingPipe never writes that. "
+                "Delete the "
                 'line, or choose another --logdir; nothing was changed.')
     return listed
 
@@ -124,8 +128,8 @@ def model_variables(body):
         body: a built `GPipeLayer`.
 
     Returns:
-        Dictionary from '<layer>/<position in the layer>_<variable>' to Keras variable, in model order; what layers share goes
-        by the first of them.
+        Dictionary from '<layer>/<position in the layer>_<variable>' to Keras variable, in model order; what layers
+        share goes by the first of them.
     """
     named = {}
     for layer in body.stack:
@@ -216,7 +220,8 @@ class Checkpointer:
         """What is damaged leaves the list with the first checkpoint that follows: it neither counts as kept, nor is deleted."""
         if self._manager is None:
             leave_out(self._directory, self._damaged)
-            self._manager = tf.train.CheckpointManager(self._checkpoint, self._directory, self._max_to_keep, checkpoint_name='ckpt')
+            self._manager = tf.train.CheckpointManager(
+                self._checkpoint, self._directory, self._max_to_keep, checkpoint_name='ckpt')
         return self._manager
 
     def restore_newest(self):
@@ -363,10 +368,11 @@ def _check_matches(path, state, partial=False):
              if name in stored and stored[name] != shape]
     if missing or extra or other:
         parts = [f'{len(names)} {what} (such as {names[0]})' for what, names in (
-            ('variables it lacks', missing), ('it has and the model lacks', extra), ('of another shape', other)) if names]
+            ('variables it lacks', missing), ('it has and the model lacks', extra),
+            ('of another shape', other)) if names]
         raise errors.TrainingError(
-            f'Checkpoint {path} is of another model: {"; ".join(parts)}. Restore the params it was trained with, or choose '
-            'another --logdir; nothing was changed.')
+            f'Checkpoint {path} is of another model: {"; ".join(parts)}. Restore the params it was trained with, or '
+            'choose another --logdir; nothing was changed.')
 
 
 def _read(checkpoint, path):

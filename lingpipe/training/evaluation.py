@@ -93,7 +93,8 @@ class CheckpointEvaluation:
             TrainingError: when there is no checkpoint, or it cannot be read.
         """
         step = self._reader.restore_chosen(path, self._logdir.train)
-        results = {name: self._evaluator.run(data.evaluation_dataset(), decode=True) for name, data in self._inputs.items()}
+        results = {
+            name: self._evaluator.run(data.evaluation_dataset(), decode=True) for name, data in self._inputs.items()}
         for name, metrics in results.items():
             self._write_curves(name, step, metrics)
             print(f'step {step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())), flush=True)

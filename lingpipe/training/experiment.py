@@ -84,7 +84,8 @@ def build_task(params, input_spec, devices=None, logdir=None):
 
 
 def body_params(params):
-    """Fills in what the body's params leave open: the seed, the precision, and for a memory limit the optimizer's slots.
+    """Fills in what the body's params leave open: the seed, the precision, and for a memory limit the optimizer's
+    slots.
 
     Args:
         params: the experiment's Params, with `task` and `train`.
@@ -104,8 +105,8 @@ def body_params(params):
 def evaluation_params(params):
     """Returns a copy of an experiment's Params for evaluation alone.
 
-    Evaluation needs no gradients, slots or waiting activations, so the limit on the memory of training does not count, and
-    nothing is measured, which a training on the same machine would disturb and be disturbed by.
+    Evaluation needs no gradients, slots or waiting activations, so the limit on the memory of training does not count,
+    and nothing is measured, which a training on the same machine would disturb and be disturbed by.
     """
     params = params.Copy()
     body = params.task.body.Set(memory_limit=None)

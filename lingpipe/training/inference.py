@@ -17,8 +17,10 @@ class Exporter:
 
     ::
 
-        logdir/train/ckpt-* ─> keras.Model(layers of the body) ─┬─> logdir/export/model.keras    Keras; stock layers need no LingPipe
-                                                                └─> logdir/export/saved_model/   TensorFlow Serving, tf.saved_model
+        logdir/train/ckpt-* ─> keras.Model(layers of the body) ─┬─> logdir/export/model.keras    Keras; stock layers
+        need no LingPipe
+                                                                └─> logdir/export/saved_model/   TensorFlow Serving,
+                                                                tf.saved_model
 
     Args:
         params: the experiment's Params with `task` and `input`.
@@ -66,7 +68,8 @@ class Exporter:
         return keras.Model(inputs, outputs, name=name)
 
     def _needed(self):
-        foreign = sorted({type(layer).__name__ for layer in self._body.stack if not type(layer).__module__.startswith('keras.')})
+        foreign = sorted(
+            {type(layer).__name__ for layer in self._body.stack if not type(layer).__module__.startswith('keras.')})
         return f'loads where {", ".join(foreign)} can be imported' if foreign else 'loads with Keras alone'
 
 
@@ -107,7 +110,8 @@ class CheckpointGeneration:
         Args:
             prompt: text that stands at the start of a document.
             num_tokens: largest number of tokens to go on for; less where the model ends the document.
-            path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where it holds them.
+            path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where
+                it holds them.
 
         Returns:
             The continuation.
@@ -128,8 +132,8 @@ class CheckpointGeneration:
 def _require_language_model(cls):
     if not issubclass(cls, language_model.LanguageModel):
         raise errors.TrainingError(
-            f'--mode=generate needs a LanguageModel, but the task of this model is {cls.__name__}. Choose a --model such as '
-            'params.transformer_lm.')
+            f'--mode=generate needs a LanguageModel, but the task of this model is {cls.__name__}. Choose a --model '
+            'such as params.transformer_lm.')
 
 
 class CheckpointTranslation:
@@ -157,7 +161,8 @@ class CheckpointTranslation:
 
         Args:
             text: what to translate.
-            path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where it holds them.
+            path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where
+                it holds them.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.

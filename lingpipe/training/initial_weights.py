@@ -2,9 +2,10 @@
 
     train.init_from_checkpoint_rules = {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}
 
-A rule is a regular expression for names of the model's variables, and what their names are in the checkpoint, with its groups in
-place of each '%s'. Both begin where the name begins, as `re.match` has it. The first rule that matches counts; the second list
-holds expressions for variables that are left alone. Of several checkpoints a later one has the last word.
+A rule is a regular expression for names of the model's variables, and what their names are in the checkpoint, with its
+groups in place of each '%s'. Both begin where the name begins, as `re.match` has it. The first rule that matches
+counts; the second list holds expressions for variables that are left alone. Of several checkpoints a later one has the
+last word.
 """
 
 import re
@@ -25,11 +26,13 @@ def validate(train):
         train: the Params of training.
     """
     if train.init_from_checkpoint and train.init_from_checkpoint_rules:
-        raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', '%s')], []) are the "
+        raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', "
+                         "'%s')], []) are the "
                          'rules for all variables of a checkpoint.')
     for path, entry in train.init_from_checkpoint_rules.items():
         if not _is_entry(entry):
-            raise ValueError(f'{_FIELD}[{path!r}]={entry!r} is no pair of a list of rules and of a list of expressions to leave alone. '
+            raise ValueError(f'{_FIELD}[{path!r}]={entry!r} is no pair of a list of rules and of a list of expressions '
+                             'to leave alone. '
                              "Write it like ([('(.*)', '%s')], ['head/']).")
         rules, ignored = entry
         for pattern, name in [*rules, *((pattern, None) for pattern in ignored)]:
@@ -37,7 +40,8 @@ def validate(train):
 
 
 def _is_entry(entry):
-    return (_is_sequence(entry, 2) and all(map(_is_sequence, entry)) and all(isinstance(pattern, str) for pattern in entry[1])
+    return (_is_sequence(entry, 2) and all(map(_is_sequence, entry)) and all(
+        isinstance(pattern, str) for pattern in entry[1])
             and all(_is_sequence(rule, 2) and all(isinstance(part, str) for part in rule) for rule in entry[0]))
 
 
@@ -89,8 +93,10 @@ def _equal_names(path, named):
     found = {name: name for name in named if _MODEL + name in stored}
     if not found:
         raise errors.TrainingError(
-            f'train.init_from_checkpoint: {path} has no variable of this model, whose names are like {next(iter(named), None)!r}; its own '
-            f"are like {next(iter(_model_names(stored)), None)!r}. To start from it nevertheless, set {_FIELD}={{{path!r}: "
+            f'train.init_from_checkpoint: {path} has no variable of this model, whose names are like '
+            f'{next(iter(named), None)!r}; its own '
+            f"are like {next(iter(_model_names(stored)), None)!r}. To start from it nevertheless, set "
+            f"{_FIELD}={{{path!r}: "
             "([('EXPRESSION', 'NAME')], [])}.")
     return found
 
@@ -99,8 +105,8 @@ def _mapped(named, rules, ignored):
     """Returns {name: name in the checkpoint} of the variables that rules are for."""
     for pattern in [*(pattern for pattern, _ in rules), *ignored]:
         if not any(re.match(pattern, name) for name in named):
-            raise ValueError(f'{_FIELD}: {pattern!r} matches no variable of the model; {spelling.what_there_is(pattern, named)}. Change '
-                             'it, or leave it out.')
+            raise ValueError(f'{_FIELD}: {pattern!r} matches no variable of the model; '
+                             f'{spelling.what_there_is(pattern, named)}. Change it, or leave it out.')
     found = {}
     for name in named:
         if not any(re.match(pattern, name) for pattern in ignored):
@@ -118,11 +124,12 @@ def _read(path, names, named):
         if key not in stored:
             known = _model_names(stored)
             raise errors.TrainingError(
-                f'{_FIELD}: {path} has no variable {key!r} for {name}{spelling.did_you_mean(key, known)} Change the rule, or name '
-                f'{name} among those to be left alone.')
+                f'{_FIELD}: {path} has no variable {key!r} for {name}{spelling.did_you_mean(key, known)} Change the '
+                f'rule, or name {name} among those to be left alone.')
         if stored[key] != list(named[name].shape):
             raise errors.TrainingError(
-                f'{path} has {key} of shape {stored[key]}, but {name} of this model has {list(named[name].shape)}. To start it afresh, '
+                f'{path} has {key} of shape {stored[key]}, but {name} of this model has {list(named[name].shape)}. To '
+                'start it afresh, '
                 f"set {_FIELD}={{{path!r}: ([('(.*)', '%s')], [{_layer_of(name) + '/'!r}])}}.")
     checkpoints.read_variables(path, [(key, named[name]) for name, key in keys.items()])
 

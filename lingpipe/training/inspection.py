@@ -11,8 +11,8 @@ from lingpipe.planner import picture
 from lingpipe.planner.plans import KINDS
 
 _UNMEASURED = (
-    "partition_by='time' measures the layers when a training starts. Nothing was measured here: the cut above is that of "
-    "partition_by='flops'.")
+    "partition_by='time' measures the layers when a training starts. Nothing was measured here: the cut above is that "
+    "of partition_by='flops'.")
 _MIB = 2**20
 
 
@@ -135,7 +135,8 @@ def sentence(plan, device_name, alternative=None):
     if plan.fits:
         return f'Fits on {devices} with {_how(plan)}{_largest(plan, device_name)}.'
     too_much = picture.to_text(max(plan.device_bytes) - plan.setting.memory_limit)
-    remedy = (f'It fits on {alternative.schedule.num_devices} × {device_name} with {_how(alternative)}.' if alternative else
+    remedy = (f'It fits on {alternative.schedule.num_devices} × {device_name} with {_how(alternative)}.'
+              if alternative else
               'Use smaller micro-batches, recompute=\'layer\', or smaller layers: more partitions do not help.')
     return f'Does not fit on {devices} with {_how(plan)}: the fullest lacks {too_much}{_largest(plan, device_name)}. {remedy}'
 
@@ -147,7 +148,8 @@ def _numbers(plan):
     devices = 'the devices of each replica' if plan.setting.num_replicas > 1 else 'all devices'
     return (f'{num_parameters:,} parameters, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
             f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
-            f'bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} times as fast as one device without a limit')
+            f'bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} times as fast as one device without a '
+            'limit')
 
 
 def _replicas(plan):

@@ -70,7 +70,8 @@ class LogDir:
 
     def __init__(self, path):
         self.path = os.path.expanduser(path)
-        self.train, self.best, self._control = (tf.io.gfile.join(self.path, name) for name in ('train', 'best', 'control'))
+        self.train, self.best, self._control = (tf.io.gfile.join(self.path, name)
+                                                for name in ('train', 'best', 'control'))
 
     def create(self):
         """Makes the folder, where it is not there, for a training to write to.
@@ -86,8 +87,8 @@ class LogDir:
             tf.io.gfile.remove(probe)
         except tf.errors.OpError as error:
             raise errors.TrainingError(
-                f'--logdir={self.path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a disk with '
-                'free space.') from error
+                f'--logdir={self.path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a '
+                'disk with free space.') from error
 
     def lock(self):
         """Context manager inside which no other training can run here; see `hold_lock`."""
@@ -97,7 +98,8 @@ class LogDir:
         """Raises TrainingError when the folder is not there."""
         if not tf.io.gfile.isdir(self.path):
             raise errors.TrainingError(
-                f'There is no folder --logdir={self.path}, and none was made. Give the folder that a training writes to.')
+                f'There is no folder --logdir={self.path}, and none was made. Give the folder that a training writes '
+                'to.')
 
     def evaluation(self, dataset_name):
         """Returns the folder for evaluations on 'Dev' or 'Test'."""
@@ -156,5 +158,5 @@ def replace_text(file, text):
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.remove(new)
         raise errors.TrainingError(
-            f'{file} could not be written ({errors.reason(error)}). Free some space or choose another --logdir, then run '
-            'the same command again.') from error
+            f'{file} could not be written ({errors.reason(error)}). Free some space or choose another --logdir, then '
+            'run the same command again.') from error

@@ -68,16 +68,17 @@ def _refuse_what_train_params_do(params):
     for option, instead in _INSTEAD.items():
         if option in params and params.Get(option):
             raise ValueError(
-                f'optimizer.{option}={params.Get(option)!r} would do what the trainer does, reports and checkpoints itself. '
-                f'Use {instead}.')
+                f'optimizer.{option}={params.Get(option)!r} would do what the trainer does, reports and checkpoints '
+                f'itself. Use {instead}.')
 
 
 class MovingAverage:
     """Averages `average = decay * average + (1 - decay) * value`, each on the device of its variable.
 
     The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps do not weigh for ever
-    (as `tf.train.ExponentialMovingAverage` does with `num_updates`). An average has the dtype of its variable and is computed in
-    float32 at least. What is no number with fractions, such as a counter of steps, has its value in the place of an average.
+    (as `tf.train.ExponentialMovingAverage` does with `num_updates`). An average has the dtype of its variable and is
+    computed in float32 at least. What is no number with fractions, such as a counter of steps, has its value in the
+    place of an average.
 
     Args:
         named_variables: dictionary from name to Keras variable.

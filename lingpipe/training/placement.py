@@ -15,7 +15,8 @@ class Placement:
                 ──> evaluate(...)   lay out the evaluation of a batch
 
     Args:
-        devices: list of device names, one a partition of each replica, for params that name none; None: they are chosen.
+        devices: list of device names, one a partition of each replica, for params that name none; None: they are
+            chosen.
 
     Attributes:
         devices: list of device names, one a partition of each replica that this process builds, or None.

@@ -46,13 +46,13 @@ def plan(params, accelerator=None, device_memory=None, num_devices=None, input_s
 
     Args:
         params: Params of an experiment, as `model_registry.GetParams` returns them, or `GPipeLayer.Params()`.
-        accelerator: name of the accelerator, such as 'v3' or 'a100' (see `planner.accelerators`); None: a processor core, with
-            as much memory as the body's `memory_limit` says.
+        accelerator: name of the accelerator, such as 'v3' or 'a100' (see `planner.accelerators`); None: a processor
+            core, with as much memory as the body's `memory_limit` says.
         device_memory: memory of a device, as '16GiB' or in bytes; None: as the accelerator has.
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input; only for `GPipeLayer.Params()`.
-        num_optimizer_slots: tensors that the optimizer keeps for each weight; None: counted from the experiment's optimizer,
-            Adam's 2 for `GPipeLayer.Params()`.
+        num_optimizer_slots: tensors that the optimizer keeps for each weight; None: counted from the experiment's
+            optimizer, Adam's 2 for `GPipeLayer.Params()`.
         profile_device: name of the device on which layers are measured where `partition_by` is 'time'; None: nothing is
             measured, and times follow from floating-point operations and bytes.
 
@@ -68,7 +68,8 @@ def plan(params, accelerator=None, device_memory=None, num_devices=None, input_s
         body = body.Copy().Set(partition_by='flops')
     found = accelerators.find(accelerator) if accelerator else None
     memory = picture.to_bytes('device_memory', device_memory) if device_memory else None
-    find = functools.partial(_find, specs=specs, accelerator=found, memory=memory, num_slots=num_slots, profile_device=profile_device)
+    find = functools.partial(
+        _find, specs=specs, accelerator=found, memory=memory, num_slots=num_slots, profile_device=profile_device)
     if body.num_replicas == 'auto':
         body = _with_replicas(find, body, num_devices)
     setting, chosen = find(body, most_partitions=num_devices and num_devices // body.num_replicas)
@@ -90,7 +91,8 @@ def resolved(params, num_devices=None, on_cpu=False):
     num_devices = num_devices or num_local_devices(on_cpu)
     planned = plan(params, device_memory=_local_memory(num_devices, on_cpu), num_devices=num_devices)
     body = _body(planned.params)
-    print(f"'auto': num_partitions={body.num_partitions}, num_replicas={body.num_replicas}. {planned.sentence}", flush=True)
+    print(f"'auto': num_partitions={body.num_partitions}, num_replicas={body.num_replicas}. {planned.sentence}",
+          flush=True)
     return planned.params
 
 
@@ -104,7 +106,8 @@ def _local_memory(num_devices, on_cpu):
     """Bytes of a GPU that the planner knows; without accelerators an equal part of the machine's; else None."""
     for gpu in [] if on_cpu else tf.config.list_physical_devices('GPU'):
         name = tf.config.experimental.get_device_details(gpu).get('device_name', '').lower()
-        known = [accelerator for accelerator in accelerators.ACCELERATORS.values() if accelerator.name.split('-')[0] in name]
+        known = [
+            accelerator for accelerator in accelerators.ACCELERATORS.values() if accelerator.name.split('-')[0] in name]
         return min((accelerator.memory for accelerator in known), default=None)
     if not on_cpu and tf.config.list_physical_devices('TPU'):
         return None
@@ -125,7 +128,8 @@ def _with_replicas(find, body, num_devices):
     one = body.Copy().Set(num_replicas=1)
     _, chosen = find(one, most_partitions=None)
     num_partitions = chosen.schedule.num_devices
-    return one.Set(num_partitions=num_partitions, num_replicas=max(1, (num_devices or num_partitions) // num_partitions))
+    return one.Set(
+        num_partitions=num_partitions, num_replicas=max(1, (num_devices or num_partitions) // num_partitions))
 
 
 def _with_body(params, body, chosen):
@@ -142,7 +146,8 @@ def _parts(params, input_specs, num_slots):
     """Returns the body's params, the specs of its input, and the number of optimizer slots."""
     if 'task' not in params:
         if input_specs is None:
-            raise ValueError('input_specs=None: GPipeLayer.Params() do not say what goes in. Give tf.TensorSpec([batch, ...]).')
+            raise ValueError('input_specs=None: GPipeLayer.Params() do not say what goes in. Give '
+                             'tf.TensorSpec([batch, ...]).')
         return params, input_specs, next(
             count for count in (num_slots, params.num_optimizer_slots, _DEFAULT_SLOTS) if count is not None)
     if num_slots is None:

@@ -31,9 +31,11 @@ class TrainProgram:
 
     ::
 
-        iterate ─> batch ─> _value_and_grad ─> _if_finite ─ no ──> stop, nothing touched; with float16: scale halved, resume
+        iterate ─> batch ─> _value_and_grad ─> _if_finite ─ no ──> stop, nothing touched; with float16: scale halved,
+        resume
                                                    │
-                                                  yes ─> _update: moving statistics ─> clip ─> _apply ─> moving average ─> count
+                                                  yes ─> _update: moving statistics ─> clip ─> _apply ─> moving average
+                                                  ─> count
 
     A placement changes some of these steps in a subclass, and leaves the others as they are:
 
@@ -183,7 +185,8 @@ class TrainProgram:
     def _if_finite(self, is_finite, update):
         """Stops training where a step is not finite, else updates and counts it.
 
-        Where the loss is scaled, numbers that are not finite may come of that alone: the step is skipped while the scale can fall.
+        Where the loss is scaled, numbers that are not finite may come of that alone: the step is skipped while the
+        scale can fall.
 
         Args:
             is_finite: boolean scalar.

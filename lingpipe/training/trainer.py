@@ -243,7 +243,8 @@ class Trainer:
             results[name] = metrics
             self._evaluation_curves[name].scalars(self._step, metrics)
             self._evaluation_curves[name].flush()
-            self._progress.write(f'step {self._step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())))
+            self._progress.write(
+                f'step {self._step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())))
         self._keep_best(results)
         self._show_sample()
         return results
@@ -270,7 +271,8 @@ class Trainer:
     def _finish(self, interrupted, path):
         results = self._evaluate(self._evaluation_inputs, interrupted, decode=True)
         if interrupted and len(results) < len(self._evaluation_inputs):
-            print(f'Stopped by {interrupted.reason} in the final evaluation; checkpoint {path}. Run the same command again for it.',
+            print(f'Stopped by {interrupted.reason} in the final evaluation; checkpoint {path}. Run the same command '
+                  'again for it.',
                   flush=True)
             return {}
         for name, metrics in results.items():

@@ -34,8 +34,8 @@ class CompiledDevice(NamedTuple):
         limit: what the compiler lets programs use.
         moment: the call, such as '0B3 backward'.
         refused: whether the compiler found that some program alone does not fit.
-        programs: for each function, the pair of the name of its first call, such as '0F0 forward', and its `CompiledProgram`, or
-            `OutOfTpuMemory`.
+        programs: for each function, the pair of the name of its first call, such as '0F0 forward', and its
+            `CompiledProgram`, or `OutOfTpuMemory`.
     """
 
     weights: int
@@ -105,7 +105,8 @@ def _compile(text, compiler, topology, fast):
 def _lower(operation):
     function = operation.graph._get_function(operation.get_attr('f').name)  # else its whole library would be copied
     return tpu_compiler.lower(
-        lambda *arguments: function(*arguments), *[tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in operation.inputs])
+        lambda *arguments: function(*arguments),
+        *[tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in operation.inputs])
 
 
 def _sizes(calls, programs):
@@ -230,8 +231,8 @@ def lower_spmd(body_params, input_specs, target_specs, loss, optimizer, clip_gra
 def compiled_report(planned, topology, cache_dir=None):
     """Compiles what the devices of a plan would run, with nothing allocated.
 
-    With tpu_route='spmd' that is one program for all of them, else the functions of each. 'auto' is what a training on a system
-    of that topology takes. The one program is that of a single replica, which has the whole batch.
+    With tpu_route='spmd' that is one program for all of them, else the functions of each. 'auto' is what a training on
+    a system of that topology takes. The one program is that of a single replica, which has the whole batch.
 
     Args:
         planned: `planning.Planned` of the params of an experiment.
@@ -332,8 +333,10 @@ def report_of_program(plan, program, topology):
     """
     total, limit = program.arguments + program.temporaries, tpu_compiler.topology_memory(topology)
     table = text_tables.table(
-        ['planned MiB', 'compiled MiB', 'weights, slots, batch', 'temporaries', 'limit MiB', 'fits', *program.collectives],
-        [[max(plan.device_bytes) / _MIB, total / _MIB, program.arguments / _MIB, program.temporaries / _MIB, limit / _MIB,
+        ['planned MiB', 'compiled MiB', 'weights, slots, batch', 'temporaries', 'limit MiB', 'fits',
+         *program.collectives],
+        [[max(plan.device_bytes) / _MIB, total / _MIB, program.arguments / _MIB, program.temporaries / _MIB,
+          limit / _MIB,
           'yes' if total <= limit else 'no', *map(len, program.collectives.values())]])
     fits = 'fits' if total <= limit else 'does not fit'
     return f'{table}\n\nOne program for all cores, by the TPU compiler: it {fits} on cores of {topology}.'
@@ -347,7 +350,8 @@ def report(plan, devices, topology):
         devices: list of `CompiledDevice`.
         topology: what was compiled for.
     """
-    header = ['device', 'planned MiB', 'compiled MiB', *(kind.replace('_', ' ') for kind in _KINDS), 'limit MiB', 'fits', 'fullest in']
+    header = ['device', 'planned MiB', 'compiled MiB', *(kind.replace('_', ' ') for kind in _KINDS), 'limit MiB',
+              'fits', 'fullest in']
     rows = [[index, planned / _MIB, device.total / _MIB, *(getattr(device, kind) / _MIB for kind in _KINDS),
              device.limit / _MIB, 'yes' if device.fits else 'no', device.moment]
             for index, (planned, device) in enumerate(zip(plan.device_bytes, devices))]
@@ -358,5 +362,6 @@ def _sentence(devices, topology):
     full = [index for index, device in enumerate(devices) if not device.fits]
     if not full:
         return f'By the TPU compiler it fits on devices of {topology}.'
-    return (f'By the TPU compiler device{"s" if len(full) > 1 else ""} {", ".join(map(str, full))} of {topology} cannot hold it. '
+    return (f'By the TPU compiler device{"s" if len(full) > 1 else ""} {", ".join(map(str, full))} of {topology} '
+            'cannot hold it. '
             "Use smaller micro-batches, recompute='layer', or more partitions.")

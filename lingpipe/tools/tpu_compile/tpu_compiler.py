@@ -76,7 +76,8 @@ def lower(function, *specs):
         *specs: nests of `tf.TensorSpec` of its arguments, every dimension known.
 
     Returns:
-        The program as text, without name and source lines and with functions numbered, so that equal programs are equal texts.
+        The program as text, without name and source lines and with functions numbered, so that equal programs are equal
+        texts.
 
     Raises:
         ValueError: a dimension is open.
@@ -101,13 +102,15 @@ def lower(function, *specs):
 def _with_numbered_functions(text):
     """TensorFlow names the functions of loops and branches otherwise in every process."""
     numbers = {name: number for number, name in enumerate(_FUNCTION_NAME.findall(text))}
-    return re.sub(r'@([\w.$-]+)', lambda match: f'@function_{numbers[match[1]]}' if match[1] in numbers else match[0], text)
+    return re.sub(
+        r'@([\w.$-]+)', lambda match: f'@function_{numbers[match[1]]}' if match[1] in numbers else match[0], text)
 
 
 def _unpacked(match):
     """TensorFlow's MLIR writes a boolean constant as bits, the newer one that reads it expects bytes."""
     count = math.prod(int(size) for size in match[2].split('x') if size)
-    return np.unpackbits(np.frombuffer(bytes.fromhex(match[1]), np.uint8), count=count, bitorder='little').tobytes().hex().upper()
+    return np.unpackbits(np.frombuffer(bytes.fromhex(match[1]), np.uint8), count=count,
+                         bitorder='little').tobytes().hex().upper()
 
 
 # Bytes that the compiler of libtpu 0.0.51 has to give, by its own error messages: less than the maker's figures, and on v4 a
@@ -115,8 +118,10 @@ def _unpacked(match):
 _HBM_GIB = {'v2': 7.48, 'v3': 15.48, 'v4': 15.25, 'v5e': 15.75, 'v5p': 95.73, 'v6e': 31.24}
 _DEVICES = {
     'v2:1x1': 2, 'v2:2x2': 8, 'v2:4x4': 32, 'v3:1x1': 2, 'v3:2x2': 8, 'v3:4x4': 32, 'v3:4x8': 64,
-    'v4:1x1x1': 2, 'v4:2x2x1': 8, 'v4:2x2x2': 16, 'v4:2x2x4': 32, 'v5e:1x1': 1, 'v5e:2x2': 4, 'v5e:2x4': 8, 'v5e:4x4': 16,
-    'v5e:8x8': 64, 'v5p:1x1x1': 1, 'v5p:2x2x1': 4, 'v5p:2x2x2': 8, 'v6e:1x1': 1, 'v6e:2x2': 4, 'v6e:2x4': 8, 'v6e:4x4': 16}
+    'v4:1x1x1': 2, 'v4:2x2x1': 8, 'v4:2x2x2': 16, 'v4:2x2x4': 32, 'v5e:1x1': 1, 'v5e:2x2': 4, 'v5e:2x4': 8,
+    'v5e:4x4': 16,
+    'v5e:8x8': 64, 'v5p:1x1x1': 1, 'v5p:2x2x1': 4, 'v5p:2x2x2': 8, 'v6e:1x1': 1, 'v6e:2x2': 4, 'v6e:2x4': 8,
+    'v6e:4x4': 16}
 _PACKAGES = ('jaxlib', 'libtpu')
 _SECONDS_TO_DIE = 30
 _OUT_OF_MEMORY = re.compile(r'\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)')
@@ -154,7 +159,8 @@ def check_topology(topology, num_devices=1):
             f'tpu_topology={topology!r} is unknown'
             f'{spelling.did_you_mean(str(topology), _DEVICES, see_all="lingpipe/tools/tpu_compile/tpu_compiler.py")}')
     if not 1 <= num_devices <= _DEVICES[topology]:
-        larger = [name for name, count in _DEVICES.items() if name.split(':')[0] == topology.split(':')[0] and count >= num_devices]
+        larger = [name for name, count in _DEVICES.items()
+                  if name.split(':')[0] == topology.split(':')[0] and count >= num_devices]
         raise ValueError(
             f'num_devices={num_devices} does not go with tpu_topology={topology!r}, which has {_DEVICES[topology]}. '
             f'Use {f"{larger[0]!r}" if larger else "fewer devices, 1 at least"}.')
@@ -174,8 +180,8 @@ class OutOfTpuMemory(TpuCompileError):
 
     def __init__(self, topology, needed, limit):
         super().__init__(
-            f'A program for one device of {topology} needs {needed / 2**30:.2f} GiB and there are {limit / 2**30:.2f} GiB. '
-            'Use smaller micro-batches, recomputation, or more partitions.')
+            f'A program for one device of {topology} needs {needed / 2**30:.2f} GiB and there are {limit / 2**30:.2f} '
+            'GiB. Use smaller micro-batches, recomputation, or more partitions.')
         self.needed, self.limit = needed, limit
 
 
@@ -267,7 +273,8 @@ class TpuCompiler:
             raise OutOfTpuMemory(topology, _bytes(*found.groups()[:2]), _bytes(*found.groups()[2:]))
         if 'error' in answer:
             raise TpuCompileError(
-                f'The TPU compiler for {topology} refused the program: {answer["error"][:1000]}{_remedy(answer["error"])}')
+                f'The TPU compiler for {topology} refused the program: '
+                f'{answer["error"][:1000]}{_remedy(answer["error"])}')
         return CompiledProgram(**answer)
 
     def _ask(self, request):
@@ -284,7 +291,8 @@ class TpuCompiler:
             self._worker = None
 
 
-def compile_program(program, topology='v5e:2x2', num_devices=1, spmd=False, timeout_seconds=600, fast=False, cache_dir=None):
+def compile_program(program, topology='v5e:2x2', num_devices=1, spmd=False, timeout_seconds=600, fast=False,
+                    cache_dir=None):
     """Compiles one program in a process of its own; for several, `TpuCompiler` starts it once.
 
     Args:

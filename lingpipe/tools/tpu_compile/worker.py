@@ -44,7 +44,8 @@ def _compile(program, topology, num_devices, spmd, fast):
         program: StableHLO, as text.
         topology: name of the topology, such as 'v5e:2x2'.
         num_devices: number of its first devices that the program is for.
-        spmd: whether it is one program that the compiler partitions over the devices, sharding inputs and outputs as it likes.
+        spmd: whether it is one program that the compiler partitions over the devices, sharding inputs and outputs as it
+            likes.
         fast: whether to optimise less.
 
     Returns:
@@ -119,7 +120,8 @@ def _options(module, devices, spmd, fast):
         build.optimization_level = _OPTIMIZATION_LEVEL_O1
     if spmd:
         build.use_spmd_partitioning = True
-        main_function = next(function for function in module.body.operations if function.attributes['sym_name'].value == 'main')
+        main_function = next(
+            function for function in module.body.operations if function.attributes['sym_name'].value == 'main')
         build.allow_spmd_sharding_propagation_to_parameters = [True] * len(main_function.type.inputs)
         build.allow_spmd_sharding_propagation_to_output = [True] * len(main_function.type.results)
     return options

@@ -10,9 +10,9 @@ _NUM_TRIES = 20
 class TimeStamps:
     """Makes operations that read the clock.
 
-    `tf.timestamp` is stateful, and a `tf.function` runs stateful operations in program order: stamps would let the devices
-    work one after the other. So each stamp is a function of its own, called by a stateless operation, and what it waits for
-    are its arguments.
+    `tf.timestamp` is stateful, and a `tf.function` runs stateful operations in program order: stamps would let the
+    devices work one after the other. So each stamp is a function of its own, called by a stateless operation, and what
+    it waits for are its arguments.
     """
 
     def __init__(self):
@@ -37,8 +37,8 @@ class TimeStamps:
     def when_computed(self, tensor, device):
         """Lays out a stamp that waits until a device has computed a tensor.
 
-        An accelerator's operations count as done when they are queued. Only a value that the host has been given is certain
-        to have been computed, so the host reads the clock there.
+        An accelerator's operations count as done when they are queued. Only a value that the host has been given is
+        certain to have been computed, so the host reads the clock there.
 
         Args:
             tensor: result of the work to wait for.
@@ -70,15 +70,16 @@ def _clock_of(device):
 class Clocks:
     """Measures clocks when they are first asked for.
 
-    A machine is asked for its time again and again. The answer that came back fastest counts, and is taken for given half way
-    between question and answer, as in NTP (RFC 5905, section 8)::
+    A machine is asked for its time again and again. The answer that came back fastest counts, and is taken for given
+    half way between question and answer, as in NTP (RFC 5905, section 8)::
 
         here    asked ────────────┬──────────── answered        offset = time there - (asked + answered) / 2,
                                   │                             wrong by half of answered - asked at most
         there                time there
 
     Args:
-        ask: function of the name of a device that returns its machine's time in seconds since 1970; None: TensorFlow does.
+        ask: function of the name of a device that returns its machine's time in seconds since 1970; None: TensorFlow
+            does.
     """
 
     def __init__(self, ask=None):
@@ -86,7 +87,8 @@ class Clocks:
         self._offsets = {}
 
     def offset(self, device):
-        """Returns what to subtract from a time that a device tells, to get this machine's; 0 for devices of this machine.
+        """Returns what to subtract from a time that a device tells, to get this machine's; 0 for devices of this
+        machine.
 
         Args:
             device: name of the device.
@@ -121,8 +123,8 @@ from lingpipe.schedules.timeline import RECOMPUTE, Span
 class ActionTimes:
     """Observer of an `executor.Execution` that stamps the begin and the end of every call of a stage.
 
-    A call begins when its arguments are on its device and the call before it there has ended, so that waiting is no work.
-    Its results are handed on after its end has been stamped, else who waits for them could begin before::
+    A call begins when its arguments are on its device and the call before it there has ended, so that waiting is no
+    work. Its results are handed on after its end has been stamped, else who waits for them could begin before::
 
         previous end ──┬──> begin ──> call ──> end ──┬──> next begin
         arguments ─────┘                │            v
@@ -171,8 +173,8 @@ class ActionTimes:
     def spans(self, schedule, stamps):
         """Returns what the stamps of one step say.
 
-        An action of several calls, as a backward pass in segments, lasts from the first to the last. One that has nothing to
-        do has no call: it takes no time, after the action before it on its device.
+        An action of several calls, as a backward pass in segments, lasts from the first to the last. One that has
+        nothing to do has no call: it takes no time, after the action before it on its device.
 
         Args:
             schedule: the `Schedule` that each replica ran.

@@ -18,7 +18,8 @@ _NUM_STEPS_TO_WARM_UP = 2
 
 
 class TraceProgram(train_program.TrainProgram):
-    """A `TrainProgram` that also tells when each device began and ended each action, and its update, and waited for a batch.
+    """A `TrainProgram` that also tells when each device began and ended each action, and its update, and waited for a
+    batch.
 
     Args:
         task: a `BaseTask` whose body is built.
@@ -48,8 +49,10 @@ class TraceProgram(train_program.TrainProgram):
         stamps, updates = self._traced_function(batch)
         body = self._task.body
         offsets = [self._clocks.offset(device) for device, _ in self._places()]
-        updates = [tuple(moment - offset for moment in moments) for moments, offset in zip(updates.numpy().tolist(), offsets)]
-        return StepTimes(body.schedule, self._times.spans(body.schedule, stamps.numpy()), tuple(updates), len(body.replicas),
+        updates = [
+            tuple(moment - offset for moment in moments) for moments, offset in zip(updates.numpy().tolist(), offsets)]
+        return StepTimes(body.schedule, self._times.spans(body.schedule, stamps.numpy()), tuple(updates),
+                         len(body.replicas),
                          input_wait)
 
     def _traced_step(self, batch):
@@ -79,7 +82,8 @@ class TraceProgram(train_program.TrainProgram):
     def _end_of_update(self, stamps, begin, device, variables):
         """Stamps when the new values can be read, since a function reads a variable after it has assigned it."""
         with tf.device(device):
-            values = [read(variable) for read in {self.read, variable_placement.read_variable} for variable in variables] or [begin]
+            values = [read(variable) for read in {self.read, variable_placement.read_variable}
+                      for variable in variables] or [begin]
             with tf.control_dependencies(values):
                 return stamps.when_computed(values[0], device)
 
@@ -146,8 +150,8 @@ class TraceFiles:
             action()
         except tf.errors.OpError as error:
             raise errors.TrainingError(
-                f'{self.folder} cannot be written to ({errors.reason(error)}). Choose a --logdir of yours on a disk with free '
-                'space.') from error
+                f'{self.folder} cannot be written to ({errors.reason(error)}). Choose a --logdir of yours on a disk '
+                'with free space.') from error
 
 
 class Trace:
@@ -205,8 +209,8 @@ class Trace:
             if train_program.NON_FINITE not in str(error):
                 raise
             raise errors.TrainingError(
-                f'{train_program.NON_FINITE} Lower the learning rate or set train.clip_gradient_norm_to_value, and trace '
-                'again.') from None
+                f'{train_program.NON_FINITE} Lower the learning rate or set train.clip_gradient_norm_to_value, and '
+                'trace again.') from None
         return steps[_NUM_STEPS_TO_WARM_UP - 1:]
 
     def _iterator_at(self, step):
@@ -247,7 +251,8 @@ def row_names(body):
 
 
 def _stages_of_devices(schedule, stages):
-    return [[stage for stage in stages if schedule.device_of(stage.index) == device] for device in range(schedule.num_devices)]
+    return [[stage for stage in stages if schedule.device_of(stage.index) == device]
+            for device in range(schedule.num_devices)]
 
 
 def _row_name(held, replica):

@@ -56,8 +56,8 @@ class Breakdown:
         compute: forward and backward passes, without recomputation.
         recompute: computing activations again.
         bubble: waiting that the schedule has even where all stages cost the same and nothing takes time to send.
-        imbalance: waiting that is added because actions differ in length, between stages, between replicas, or from one to
-            the next.
+        imbalance: waiting that is added because actions differ in length, between stages, between replicas, or from one
+            to the next.
         transfer: the rest of the waiting: tensors on their way, and actions that could run and did not yet.
         update: from the end of the last action to the end of the step: gradients summed over
             replicas, averaged, clipped, and applied.
@@ -80,8 +80,8 @@ def mean_breakdown(steps):
 def breakdown(step):
     """Splits a step's time.
 
-    Waiting is told apart by two simulations of the same schedule: with equal stages, which leaves the bubble; then with every
-    action as long as it was, which leaves bubble and imbalance. Whatever was waited beyond that is transfer.
+    Waiting is told apart by two simulations of the same schedule: with equal stages, which leaves the bubble; then with
+    every action as long as it was, which leaves bubble and imbalance. Whatever was waited beyond that is transfer.
 
     Args:
         step: `StepTimes`.
@@ -211,7 +211,8 @@ def _bubble_percent(steps, parts, num_micro_batches):
     schedule = steps[0].schedule
     other = schedules.make_schedule(
         schedule.name, schedule.num_devices, num_micro_batches, schedule.num_virtual_stages)
-    ratio = (_balanced_idle(other, steps) * schedule.num_micro_batches / num_micro_batches) / _balanced_idle(schedule, steps)
+    ratio = (_balanced_idle(other, steps)
+             * schedule.num_micro_batches / num_micro_batches) / _balanced_idle(schedule, steps)
     bubble = parts.bubble * ratio
     return 100 * bubble / (100 - parts.bubble + bubble)
 
@@ -229,8 +230,8 @@ def _recompute(parts):
 def _transfer(parts):
     if parts.transfer < _LARGE_SHARE:
         return None
-    return (f'Transfer takes {parts.transfer:.0f} % of the step: use fewer and larger micro-batches, or cut where tensors are '
-            'small.')
+    return (f'Transfer takes {parts.transfer:.0f} % of the step: use fewer and larger micro-batches, or cut where '
+            'tensors are small.')
 
 
 def _update(parts):
@@ -245,5 +246,5 @@ def _shared_cores(steps, num_cores):
         return None
     in_flight = statistics.fmean(step.mean_actions_in_flight for step in steps)
     return (f'{num_devices} virtual devices share {num_cores} processor {"core" if num_cores == 1 else "cores"}, with '
-            f'{in_flight:.1f} actions in flight on average: an action that waits for a core counts as computing, so the '
-            'bubble of as many accelerators would be another.')
+            f'{in_flight:.1f} actions in flight on average: an action that waits for a core counts as computing, so '
+            'the bubble of as many accelerators would be another.')

@@ -15,7 +15,8 @@ _LEGEND = {'F': 'forward', 'B': 'backward', 'W': 'weight gradients', RECOMPUTE: 
 _INK, _EDGE = '#202020', '#ffffff'
 _MARGIN, _ROW, _GAP, _TITLE = 12, 26, 6, 24
 _FONT_SIZE, _SMALL_FONT_SIZE = 13, 11
-_COLOURS_OF_EVENTS = {'F': 'thread_state_running', 'B': 'rail_response', 'W': 'rail_animation', RECOMPUTE: 'thread_state_iowait'}
+_COLOURS_OF_EVENTS = {
+    'F': 'thread_state_running', 'B': 'rail_response', 'W': 'rail_animation', RECOMPUTE: 'thread_state_iowait'}
 _NAMES = {'F': 'forward', 'B': 'backward', 'W': 'weight gradients', RECOMPUTE: 'recompute'}
 _MICROSECONDS = 1e6
 
@@ -83,7 +84,8 @@ def _panel(canvas, top, title, step, row_names):
     for row in tops[:len(row_names)]:
         canvas.block(_WAIT, 0, step.end - step.asked, row)
     for span in step.spans:
-        canvas.block(span.action.kind, span.start - step.asked, span.end - step.asked, tops[span.device], _label(step, span))
+        canvas.block(
+            span.action.kind, span.start - step.asked, span.end - step.asked, tops[span.device], _label(step, span))
     for row, (begin, end) in zip(tops, step.updates):
         canvas.block(_UPDATE, begin - step.asked, end - step.asked, row)
     if step.input_wait:
@@ -115,8 +117,8 @@ def _png_bytes(image):
 def trace_text(steps, row_names, first_step=1):
     """Returns the text of a trace file.
 
-    Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, which is counted in
-    its replica. Times are microseconds since the first batch was asked for.
+    Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, which is
+    counted in its replica. Times are microseconds since the first batch was asked for.
 
     Args:
         steps: list of measured `StepTimes`.
@@ -139,7 +141,8 @@ def _metadata(what, device, value, key='name'):
 
 
 def _input_row(steps, row, first_step):
-    waits = [{**_complete('wait for input', row, *step.input_wait, steps[0].asked), 'cat': 'input', 'args': {'step': number}}
+    waits = [{
+        **_complete('wait for input', row, *step.input_wait, steps[0].asked), 'cat': 'input', 'args': {'step': number}}
              for number, step in enumerate(steps, first_step)]
     return [_metadata('thread_name', row, 'input'), _metadata('thread_sort_index', row, row, 'sort_index'), *waits]
 
