@@ -25,22 +25,22 @@ tf.config.list_logical_devices()  # from now on they stay eight, whatever a page
 
 # Folders and modules whose graphs TensorFlow optimizes as it does for users. Elsewhere that is a fifth of all the work, and
 # what the optimizers may undo (recomputation, the order of actions) is not what is asked.
-_OPTIMIZED = {'fuzz', 'test_gpipe_layer_schedules', 'test_layer_memory', 'test_recomputation'}
+_OPTIMIZED = {'fuzz', 'test_gpipe_layer_schedules', 'test_layer_memory', 'test_stage_map_recomputation'}
 
 # Modules that cost little and see most of what an edit can break: `pytest -m quick` runs them.
 _QUICK = {
     'cluster': ['cluster_config'],
-    'devices': ['device_kinds', 'gradient_sums'],
+    'devices': ['device_kinds', 'collectives_gradients'],
     'layers': ['attention', 'base_layer', 'batch_normalization', 'drop_path'],
-    'models': ['base_task', 'language_model', 'sampling', 'whole_batch_losses'],
+    'models': ['base_task', 'compiled_loss', 'generation_sampling', 'language_model'],
     'optimizers': ['learning_rate_schedules'],
     'keras_graph': ['subclassed_model'],
-    'partition': ['liveness', 'memory_model', 'partition', 'partition_table'],
-    'pipeline': ['gpipe_layer_schedules', 'gradient_flow', 'losses', 'validation'],
+    'partition': ['balancing_table', 'exact_cut', 'layer_memory_liveness', 'memory_model'],
+    'pipeline': ['gpipe_layer_schedules', 'gradient_flow', 'validation'],
     'schedules': ['files', 'replay', 'schedule', 'simulation'],
-    'stages': ['control_flow', 'graph_pieces', 'micro_batches', 'stage_scope'],
-    'tests': ['hyperparams', 'model_registry', 'private_names', 'test_names'],
-    'training': ['errors', 'lock', 'logdir', 'moving_average', 'progress', 'tables', 'variables']}
+    'stages': ['control_flow', 'graph_pieces', 'losses', 'micro_batches', 'stage_scope'],
+    'tests': ['hyperparams', 'model_registry', 'private_names', 'test_names', 'text_tables'],
+    'training': ['checkpoints_names', 'errors', 'logdir', 'logdir_lock', 'optimization_average', 'progress']}
 
 
 def pytest_collection_modifyitems(items):
@@ -50,10 +50,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.quick)
 
 
-@pytest.fixture(scope='module', autouse=True)
-def graphs_are_optimized_where_that_is_asked(request):
-    plain = _OPTIMIZED.isdisjoint([request.path.parent.name, request.path.stem])
-    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': plain})
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Optimizes graphs where that is asked: before any fixture, since those of a session train models too."""
+    plain = _OPTIMIZED.isdisjoint([item.path.parent.name, item.path.stem])
+    if tf.config.optimizer.get_experimental_options().get('disable_meta_optimizer') != plain:
+        tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': plain})
 
 
 def pytest_xdist_auto_num_workers():

@@ -118,7 +118,7 @@ class CommandLine:
 
     def __init__(self, folder, data_dir):
         self.folder = folder
-        self._environment = {'TFDS_DATA_DIR': data_dir, 'PYTHONPATH': str(ROOT / 'tests/training')}
+        self._environment = {'TFDS_DATA_DIR': data_dir, 'PYTHONPATH': str(ROOT / 'tests/programs')}
 
     def run(self, *arguments):
         inherited = {name: value for name, value in os.environ.items() if name != 'TF_CPP_MIN_LOG_LEVEL'}

@@ -113,9 +113,9 @@ def test_mixed_precision_has_a_row_for_each_model_and_policy(run_main, table, fo
     monkeypatch.chdir(_ROOT)
     fork_commands(with_one_dnn=True)  # by the process that is there for others of this file
     rows = table(run_main(
-        'mixed_precision', '--models=tests.training.tiny_digits', '--policies=mixed_bfloat16',
+        'mixed_precision', '--models=tests.programs.tiny_digits', '--policies=mixed_bfloat16',
         '--model_params_override=train.max_steps=2'))
-    assert [(row['model'], row['dtype_policy']) for row in rows] == [('tests.training.tiny_digits', 'mixed_bfloat16')]
+    assert [(row['model'], row['dtype_policy']) for row in rows] == [('tests.programs.tiny_digits', 'mixed_bfloat16')]
     assert 'accuracy' in rows[0]['final Test']
 
 

@@ -32,7 +32,7 @@ def start_fixture(tmp_path):
             (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': spec}))
             process = forked_programs.ForkedProgram(
                 [ROOT / 'run.py', '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}', '--cluster_spec=cluster.json',
-                 f'--task={task}', *flags], {'PYTHONPATH': str(ROOT / 'tests/training')}, tmp_path)
+                 f'--task={task}', *flags], {'PYTHONPATH': str(ROOT / 'tests/programs')}, tmp_path)
             stack.callback(process.communicate)
             stack.callback(process.kill)
             job, _, index = task.partition(':')

@@ -1,6 +1,6 @@
 """Runs a program on replicas of partitioned CPU devices: `python -m tests.programs.run_replicas PROGRAM ARGUMENTS RESULTS R K`.
 
-A process of its own, as tests/planner/run_partitioned.py, for the same reasons. Arguments and results are arrays `[R, ...]`, one
+A process of its own, as tests/programs/run_partitioned.py, for the same reasons. Arguments and results are arrays `[R, ...]`, one
 entry a replica, which all K devices of the replica have whole: jaxlib knows no arrays that are cut within replicas. The program
 cuts them.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from jaxlib import _jax, xla_client
 
 from lingpipe.tools.tpu_compile import worker
-from tests.planner import run_partitioned
+from tests.programs import run_partitioned
 
 
 def module_and_options(devices, program, num_replicas):

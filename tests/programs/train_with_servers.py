@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
 from absl import logging
-from training import tiny_digits
+from programs import tiny_digits
 
 from lingpipe.cluster import cluster_config, server
 from lingpipe.devices import device_kinds

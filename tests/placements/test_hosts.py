@@ -7,7 +7,7 @@ import pytest
 
 from tests import forked_programs
 
-HERE = pathlib.Path(__file__).parent
+PROGRAMS = pathlib.Path(__file__).parents[1] / 'programs'
 _SECONDS = 400  # an idle machine takes a tenth of it
 
 
@@ -22,7 +22,7 @@ def run_fixture(tmp_path, tiny):
                        'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1'}
         launcher = ['-m', 'lingpipe.cluster.local_cluster', '--workers=2', '--'] if of_cluster else []
         program = forked_programs.ForkedProgram(
-            [*launcher, HERE / 'run_in_cluster.py', '--model=struck_digits.StruckTinyDigits', *flags], environment, tmp_path,
+            [*launcher, PROGRAMS / 'run_in_cluster.py', '--model=struck_digits.StruckTinyDigits', *flags], environment, tmp_path,
             has_one_output=True)
         printed, _ = program.communicate(timeout=_SECONDS)
         assert program.returncode == 0, printed

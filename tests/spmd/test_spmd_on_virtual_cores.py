@@ -65,7 +65,7 @@ def test_four_devices_compute_what_one_does(tmp_path, assert_close):
     paths[0].write_text(lower(pipe), encoding='utf-8')
     np.savez(paths[1], *map(np.asarray, tf.nest.flatten((state, x, y))))
     root = pathlib.Path(__file__).parents[2]
-    subprocess.run([sys.executable, '-m', 'tests.planner.run_partitioned', *paths, str(NUM_STAGES)], check=True, cwd=root)
+    subprocess.run([sys.executable, '-m', 'tests.programs.run_partitioned', *paths, str(NUM_STAGES)], check=True, cwd=root)
     with np.load(paths[2]) as results:
         assert_close([results[f'arr_{index}'] for index in range(len(results))], tf.nest.flatten(expected))
     assert hand_on_activations_only(tpu_compiler.collectives(paths[3].read_text(encoding='utf-8')))

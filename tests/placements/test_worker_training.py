@@ -18,7 +18,7 @@ from lingpipe.placements import worker_training, workers
 from lingpipe.training import errors, trainer
 from tests import forked_programs
 
-HERE = pathlib.Path(__file__).parent
+PROGRAMS = pathlib.Path(__file__).parents[1] / 'programs'
 _SECONDS = 240  # a cluster takes eight on an idle machine
 
 
@@ -45,7 +45,7 @@ class Cluster:
         for index in range(2):
             config = cluster_config.ClusterConfig({'worker': addresses}, 'worker', index)
             processes.append(start_of_each[index](
-                [str(HERE / 'run_worker.py'), '--model=struck_digits', f'--logdir={self.folder}', '--cluster=multi_worker',
+                [str(PROGRAMS / 'run_worker.py'), '--model=struck_digits', f'--logdir={self.folder}', '--cluster=multi_worker',
                  *flags, *flags_of_each[index]], {**self._environment, 'TF_CONFIG': config.to_json(), **of_each[index]}))
         return processes
 
