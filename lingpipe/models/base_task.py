@@ -5,7 +5,7 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.layers import base_layer
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.stages import losses
+from lingpipe.stages import losses, micro_batches
 
 
 class BaseTask:
@@ -102,10 +102,9 @@ class BaseTask:
         Returns:
             Set of names.
         """
-        num_rows = max(1, tf.nest.flatten(targets)[0].shape[0] // self.params.body.num_micro_batches)
-        specs = tf.nest.map_structure(
-            lambda spec: tf.TensorSpec([num_rows, *spec.shape[1:]], spec.dtype),
-            (targets, self.body.analyses[-1].outputs))
+        p, batch_size = self.params.body, tf.nest.flatten(targets)[0].shape[0]
+        num_rows = micro_batches.most_rows(batch_size, p.num_replicas * p.num_micro_batches)
+        specs = micro_batches.specs_of((targets, self.body.analyses[-1].outputs), num_rows)
         return set(
             tf.function(losses.as_metrics(self.loss), autograph=False).get_concrete_function(*specs).structured_outputs)
 

@@ -203,8 +203,8 @@ def micro_batch_specs(input_specs, num_micro_batches, purpose, batch_size=None):
             f'{[tuple(s.shape) for s in specs]}. Set batch_size to the rows of a training batch, and give the inputs '
             'of the model all their other sizes, or set '
             "partition_by='flops' and memory_limit=None.")
-    rows = -(-specs[0].shape[0] // micro_batches.count(input_specs, num_micro_batches))
-    return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), input_specs)
+    num_parts = micro_batches.count(input_specs, num_micro_batches)
+    return micro_batches.specs_of(input_specs, micro_batches.most_rows(specs[0].shape[0], num_parts))
 
 
 def _memory_model(p, schedule, layers):

@@ -9,6 +9,7 @@ import numpy as np
 
 from lingpipe.partition import balancing, layer_memory, memory_model
 from lingpipe.schedules.simulation import StageCosts
+from lingpipe.stages import micro_batches
 
 # The update reads weight, gradient and slots, and writes weight and slots.
 _TIMES_OF_WEIGHTS, _TIMES_OF_SLOTS = 3, 2
@@ -155,7 +156,7 @@ class Plan:
     @property
     def micro_batch_size(self):
         """Examples in the largest micro-batch."""
-        return -(-self.setting.stack.batch_size // self.schedule.num_micro_batches)
+        return micro_batches.most_rows(self.setting.stack.batch_size, self.schedule.num_micro_batches)
 
     @functools.cached_property
     def device_bytes(self):
@@ -220,7 +221,7 @@ def make_plan(setting, schedule, recompute, partition_by='flops'):
     Returns:
         `Plan`; where no cut fits, the best without a limit.
     """
-    size = -(-setting.stack.batch_size // schedule.num_micro_batches)
+    size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)
     memories, times = setting.stack.memories(size), setting.times(size)
     model = memory_model.MemoryModel(
         memories, layer_memory.live_micro_batches(schedule), recompute, setting.num_slots)

@@ -12,6 +12,7 @@ from lingpipe.partition import layer_analysis, layer_memory, layer_profile
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import validation
 from lingpipe.planner import accelerators, plans
+from lingpipe.stages import micro_batches
 
 AUTO = 'auto'
 RECOMPUTE = ('none', 'stage', 'layer')
@@ -174,8 +175,7 @@ class LayerStack:
 
     def micro_batch_specs(self, micro_batch_size):
         """Returns the nest of `tf.TensorSpec` of the input of a micro-batch."""
-        return tf.nest.map_structure(
-            lambda spec: tf.TensorSpec([micro_batch_size, *spec.shape[1:]], spec.dtype), self._input_specs)
+        return micro_batches.specs_of(self._input_specs, micro_batch_size)
 
     @property
     def layer_params(self):
@@ -227,11 +227,11 @@ def make_setting(p, input_specs, accelerator=None, memory_limit=None, num_slots=
     Returns:
         `Setting`.
     """
-    batch_size = -(-_batch_size(input_specs) // p.num_replicas)
-    input_specs = tf.nest.map_structure(
-        lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype), input_specs)
+    batch_size = micro_batches.most_rows(_batch_size(input_specs), p.num_replicas)
+    input_specs = micro_batches.specs_of(input_specs, batch_size)
     counts = choices(p, len(p.layers), batch_size, 1).num_micro_batches
-    stack = LayerStack(p.layers, input_specs, [-(-batch_size // count) for count in counts], p.dtype_policy)
+    sizes = [micro_batches.most_rows(batch_size, count) for count in counts]
+    stack = LayerStack(p.layers, input_specs, sizes, p.dtype_policy)
     limit = memory_limit or p.memory_limit or (accelerator and accelerator.memory) or None
     times = functools.partial(_measured_times, p, stack,
                               profile_device) if p.partition_by == 'time' and profile_device else None

@@ -186,6 +186,11 @@ def specs_of(nest, num_rows):
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
 
 
+def most_rows(num_rows, num_parts):
+    """Returns the number of rows of the largest part, where a batch is cut into micro-batches or shared by replicas."""
+    return -(-num_rows // num_parts)
+
+
 def _to_tensor(leaf):
     return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
 

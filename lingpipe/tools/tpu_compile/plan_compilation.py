@@ -1,6 +1,5 @@
 """A plan beside what the TPU compiler makes of it."""
 
-import functools
 import itertools
 import math
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from lingpipe.partition import layer_analysis
 from lingpipe.placements import tpu_system
 from lingpipe.planner import stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
-from lingpipe.stages import losses
+from lingpipe.stages import losses, micro_batches
 from lingpipe.tools.tpu_compile import tpu_compiler
 from lingpipe.training import experiment, optimization
 
@@ -316,11 +315,8 @@ def _task_and_specs(params):
     with base_layer.unallocated_variables():
         task = params.task.Instantiate()
     specs = [spec(params.input) for spec in (params.input.cls.InputSpec, params.input.cls.TargetSpec)]
-    return task, *tf.nest.map_structure(functools.partial(_share_of_replica, params.task.body.num_replicas), specs)
-
-
-def _share_of_replica(num_replicas, spec):
-    return tf.TensorSpec([-(-spec.shape[0] // num_replicas), *spec.shape[1:]], spec.dtype)
+    num_rows = micro_batches.most_rows(tf.nest.flatten(specs)[0].shape[0], params.task.body.num_replicas)
+    return task, *micro_batches.specs_of(specs, num_rows)
 
 
 def report_of_program(plan, program, topology):
