@@ -4,12 +4,11 @@ import itertools
 import json
 import pathlib
 
-import common  # noqa: F401
-import models
 import numpy as np
-import step_time
 from absl import flags
 
+from benchmarks.speed import step_time
+from benchmarks.support import models
 from lingpipe.devices import device_kinds
 
 FLAGS = flags.FLAGS

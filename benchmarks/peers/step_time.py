@@ -1,6 +1,6 @@
 """Seconds of a training step: LingPipe beside torch.distributed.pipelining and torchgpipe, on the same decoder and weights.
 
-    python benchmarks/peers/step_time.py --torch_python=/path/to/another/venv/bin/python
+    python -m benchmarks.peers.step_time --torch_python=/path/to/another/venv/bin/python
 
 PyTorch is optional, and may be installed in an environment of its own. Every configuration has processes of its own, held to
 their cores, and they take turns, a step each.
@@ -9,19 +9,16 @@ their cores, and they take turns, a step each.
 import contextlib
 import math
 import os
-import pathlib
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import common
-import lingpipe_step
-import torch_process
 from absl import app, flags
+
+from benchmarks.peers import lingpipe_step, torch_process
+from benchmarks.support import common
 
 FLAGS = flags.FLAGS
 _TORCH_PYTHON = flags.DEFINE_string('torch_python', sys.executable, 'Python interpreter that has torch and torchgpipe.')

@@ -1,4 +1,4 @@
-"""The decoder of `benchmarks/decoder.py` in PyTorch: the same arithmetic, the same weights, the same batch."""
+"""The decoder of `benchmarks/support/decoder.py` in PyTorch: the same arithmetic, the same weights, the same batch."""
 
 import json
 import pathlib

@@ -4,12 +4,10 @@ import contextlib
 import json
 import math
 import os
-import pathlib
 import subprocess
 
-import common
+from benchmarks.support import common
 
-_HERE = pathlib.Path(__file__).resolve().parent
 _LOSS_TOLERANCE = 1e-4
 _INSTALL = {
     'torch': 'PyTorch is missing, so only LingPipe was measured: {install} (2.5 or later).',
@@ -29,7 +27,7 @@ def versions(python):
         ValueError: there is no such interpreter, or it fails.
     """
     try:
-        finished = subprocess.run([python, str(_HERE / 'versions.py')], capture_output=True, text=True, check=True)
+        finished = subprocess.run([python, '-m', 'benchmarks.peers.versions'], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise ValueError(f'--torch_python={python!r} does not run ({error}). Name the Python of an environment in which '
                          'PyTorch is installed, such as /path/to/venv/bin/python.') from error
@@ -100,7 +98,7 @@ class Peer:
 def _start(python, request):
     # Threads that spin while they wait take the core from those that they wait for, where another program is at work too.
     environment = {**os.environ, 'OMP_NUM_THREADS': str(request['num_threads']), 'OMP_WAIT_POLICY': 'passive'}
-    return common.LineProcess([python, str(_HERE / 'torch_step.py'), json.dumps(request)], environment)
+    return common.LineProcess([python, '-m', 'benchmarks.peers.torch_step', json.dumps(request)], environment)
 
 
 def plain_requests(cores, num_micro_batches):

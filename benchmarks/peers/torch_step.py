@@ -1,6 +1,6 @@
 """One process of a peer at work: a line on its input asks for a step, a line of JSON on its output answers.
 
-    python benchmarks/peers/torch_step.py '{"library": "plain", "folder": ..., "cores": [0], "num_threads": 1}'
+    python -m benchmarks.peers.torch_step '{"library": "plain", "folder": ..., "cores": [0], "num_threads": 1}'
 
 The first answer is a dictionary with the number of parameters and the first step's loss (null where another rank has it); each
 further answer is the seconds of a step. It needs PyTorch, not TensorFlow.
@@ -13,9 +13,10 @@ import sys
 import time
 
 import torch
-import torch_decoder
 from torch import nn
 from torch.utils import checkpoint
+
+from benchmarks.peers import torch_decoder
 
 _TIMEOUT = datetime.timedelta(minutes=5)
 

@@ -15,18 +15,19 @@ from lingpipe.cluster import child_process
 from lingpipe.layers import amoebanet, resnet
 from tests import forked_programs
 
-_FOLDER = pathlib.Path(__file__).parents[2] / 'benchmarks'
+_ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture
 def load_benchmark(monkeypatch):
-    """Returns a function that imports a benchmark and parses arguments for it and for the processes that it starts."""
-    modules, was_parsed = set(sys.modules), flags.FLAGS.is_parsed()
-    monkeypatch.syspath_prepend(_FOLDER)
+    """Returns a function that imports a benchmark, such as 'speed.bubble', and parses arguments for it and its processes."""
+    was_parsed = flags.FLAGS.is_parsed()
+    for name in _imported():
+        monkeypatch.delitem(sys.modules, name)
     with flagsaver.flagsaver():
 
         def load(name, *arguments):
-            module = importlib.import_module(name)
+            module = importlib.import_module(f'benchmarks.{name}')
             monkeypatch.setattr(sys, 'argv', [name, *arguments])
             flags.FLAGS(sys.argv, known_only=True)
             return module
@@ -34,9 +35,13 @@ def load_benchmark(monkeypatch):
         yield load
     if not was_parsed:
         flags.FLAGS.unparse_flags()
-    for name in set(sys.modules) - modules:
-        if str(getattr(sys.modules[name], '__file__', None)).startswith(str(_FOLDER)):
-            del sys.modules[name]
+    for name in _imported():
+        del sys.modules[name]
+
+
+def _imported():
+    """Returns the names of all modules and folders of benchmarks that are imported."""
+    return [name for name in sys.modules if name.split('.')[0] == 'benchmarks']
 
 
 @pytest.fixture
@@ -51,7 +56,7 @@ def fork_commands(monkeypatch):
     """Returns a function that lets commands be forked which a benchmark runs to their end; its words are for `ForkedProgram`."""
     def fork(**options):
         def run(command, *, env=None, check=False, **unused):
-            environment = {'PYTHONPATH': str(_FOLDER.parent), **(env or {})}
+            environment = {'PYTHONPATH': str(_ROOT), **(env or {})}
             program = forked_programs.ForkedProgram(command[1:], environment, os.getcwd(), **options)
             done = subprocess.CompletedProcess(command, None, *program.communicate())
             done.returncode = program.returncode
@@ -122,7 +127,7 @@ def run_benchmark(load_benchmark, monkeypatch, capsys):
 
     def run(name, *arguments):
         module = load_benchmark(name, *arguments)
-        common = sys.modules['common']
+        common = sys.modules['benchmarks.support.common']
         monkeypatch.setattr(common, 'Process', _ProcessHere)
         module.main([])
         printed = capsys.readouterr().out

@@ -11,20 +11,19 @@ from tests import forked_programs
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
-# Python puts the folder of a program on its path, and the project is not there; a process that the program starts is not forked.
+# A process that the program starts is not forked.
 _COMMAND = """
-import importlib, runpy, sys
+import importlib, runpy
 from lingpipe.cluster import child_process
 importlib.reload(child_process)
-sys.path.remove({root!r})
-runpy.run_path('benchmarks/{name}.py', run_name='__main__')
+runpy.run_module('benchmarks.{name}', run_name='__main__')
 """
 
 
 def _run(name, *arguments):
     """Runs a benchmark from the project root in a forked process; returns what it printed."""
     program = forked_programs.ForkedProgram(
-        ['-c', _COMMAND.format(root=str(_ROOT), name=name), *arguments], {'PYTHONPATH': str(_ROOT / 'benchmarks')}, _ROOT, with_one_dnn=True)
+        ['-c', _COMMAND.format(name=name), *arguments], {'PYTHONPATH': str(_ROOT)}, _ROOT, with_one_dnn=True)
     printed, errors = program.communicate()
     assert program.returncode == 0, errors[-2000:]
     assert 'Machine: ' in printed
@@ -42,14 +41,14 @@ def run_main(load_forking, capsys):
 
 
 def test_pipeline_overhead_has_a_row_for_each_size(run_benchmark, table):
-    text = run_benchmark('pipeline_overhead', '--num_partitions=2', '--num_micro_batches=1,3', '--num_steps=2')
+    text = run_benchmark('speed.pipeline_overhead', '--num_partitions=2', '--num_micro_batches=1,3', '--num_steps=2')
     assert [(row['K'], row['M'], row['actions']) for row in table(text)] == [('2', '1', '4'), ('2', '3', '12')]
     assert 'Goal at K=8, M=64: built in 20 s, 100 µs an action, or less: not measured.' in text
 
 
 def test_a_command_prints_and_writes_what_a_process_of_its_own_measured(table, tmp_path):
     report = tmp_path / 'report.md'
-    text = _run('memory_curves', '--model=decoder', '--num_blocks=1', '--width=8', '--sequence_length=4', '--num_partitions=1',
+    text = _run('memory.memory_curves', '--model=decoder', '--num_blocks=1', '--width=8', '--sequence_length=4', '--num_partitions=1',
                 '--counts=1', '--schedules=gpipe', '--recompute=none', f'--output={report}')
     assert report.read_text() == text
     row, = table(text)
@@ -59,7 +58,7 @@ def test_a_command_prints_and_writes_what_a_process_of_its_own_measured(table, t
 
 def test_step_time_compares_the_same_computation_in_every_row(run_main, table):
     whole, micro_batched, kept, recomputed = table(run_main(
-        'step_time', '--model=decoder', '--num_blocks=2', '--width=32', '--sequence_length=8', '--batch_size=4',
+        'speed.step_time', '--model=decoder', '--num_blocks=2', '--width=32', '--sequence_length=8', '--batch_size=4',
         '--num_micro_batches=2', '--num_steps=1'))
     assert whole['configuration'] == 'plain layers, whole batch'
     assert kept['configuration'] == "2 partitions, gpipe, recompute='none'"
@@ -74,7 +73,7 @@ def test_step_time_compares_the_same_computation_in_every_row(run_main, table):
 
 
 def test_amoebanet_losses_are_deterministic_and_per_example(short_amoebanet, load_benchmark):
-    models = load_benchmark('models', '--num_cells=2', '--reduction_size=8', '--batch_size=2', '--image_size=16')
+    models = load_benchmark('support.models', '--num_cells=2', '--reduction_size=8', '--batch_size=2', '--image_size=16')
     problem = models.problem()
     pipe = models.build_pipe(problem, num_partitions=2, num_micro_batches=1)
     losses = [problem.loss_fn(problem.y_true, pipe(problem.x, training=True)) for _ in range(2)]
@@ -83,7 +82,7 @@ def test_amoebanet_losses_are_deterministic_and_per_example(short_amoebanet, loa
 
 
 def test_memory_curves_grow_with_gpipe_and_not_with_1f1b(run_main, table):
-    rows = table(run_main('memory_curves', '--model=decoder', '--num_blocks=1', '--width=64', '--sequence_length=64',
+    rows = table(run_main('memory.memory_curves', '--model=decoder', '--num_blocks=1', '--width=64', '--sequence_length=64',
                            '--counts=2,6', '--schedules=gpipe,1f1b', '--recompute=none'))
     if not rows[0]['M=6']:
         pytest.skip('TensorFlow counts no memory on this processor.')
@@ -92,14 +91,14 @@ def test_memory_curves_grow_with_gpipe_and_not_with_1f1b(run_main, table):
 
 
 def test_fits_in_memory_says_how_each_configuration_ended(run_main, table):
-    rows = table(run_main('fits_in_memory', '--image_size=8', '--batch_size=8', '--num_layers=2', '--num_micro_batches=2',
+    rows = table(run_main('memory.fits_in_memory', '--image_size=8', '--batch_size=8', '--num_layers=2', '--num_micro_batches=2',
                            '--num_steps=2', '--cap_mib=4000'))
     assert [row['cap'] for row in rows] == ['none', '4000 MiB', '4000 MiB', '4000 MiB']
     assert all(row['outcome'].startswith('trains: loss ') for row in rows)
 
 
 def test_timeline_draws_the_actions_of_each_device_in_schedule_order(run_benchmark, table, tmp_path):
-    text = run_benchmark('timeline', '--num_partitions=2', '--num_micro_batches=2', '--layer=wait', '--milliseconds=20',
+    text = run_benchmark('speed.timeline', '--num_partitions=2', '--num_micro_batches=2', '--layer=wait', '--milliseconds=20',
                          '--units=4', f'--picture={tmp_path}/timeline.png')
     assert (tmp_path / 'timeline.png').read_bytes().startswith(b'\x89PNG')
     drawn = [line.split('  ')[1] for line in text.splitlines() if line.startswith('device ')]
@@ -113,7 +112,7 @@ def test_mixed_precision_has_a_row_for_each_model_and_policy(run_main, table, fo
     monkeypatch.chdir(_ROOT)
     fork_commands(with_one_dnn=True)  # by the process that is there for others of this file
     rows = table(run_main(
-        'mixed_precision', '--models=tests.programs.tiny_digits', '--policies=mixed_bfloat16',
+        'speed.mixed_precision', '--models=tests.programs.tiny_digits', '--policies=mixed_bfloat16',
         '--model_params_override=train.max_steps=2'))
     assert [(row['model'], row['dtype_policy']) for row in rows] == [('tests.programs.tiny_digits', 'mixed_bfloat16')]
     assert 'accuracy' in rows[0]['final Test']
@@ -121,7 +120,7 @@ def test_mixed_precision_has_a_row_for_each_model_and_policy(run_main, table, fo
 
 def test_sync_vs_async_has_a_row_per_worker_count_and_a_slow_worker(load_forking, monkeypatch, capsys, tmp_path):
     picture = tmp_path / 'loss.png'
-    benchmark = load_forking('sync_vs_async', '--modes=async', '--num_workers=1', '--seconds=0.5', '--pause_milliseconds=1',
+    benchmark = load_forking('scaling.sync_vs_async', '--modes=async', '--num_workers=1', '--seconds=0.5', '--pause_milliseconds=1',
                              f'--loss_picture={picture}')
     slow, trained = benchmark._measured('async', 1, True), []
     monkeypatch.setattr(benchmark, '_measured', lambda *training: trained.append(training) or slow)

@@ -1,4 +1,4 @@
-"""Random models train as pipelines as they do in plain Keras; benchmarks/fuzz.py looks at many more."""
+"""Random models train as pipelines as they do in plain Keras; benchmarks/equality/fuzz.py looks at many more."""
 
 import random
 

@@ -10,9 +10,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / 'docs/schedules.md').read_text(encoding='utf-8')
 RUN_COMMANDS = '''
 import json, sys
-import schedules
 from absl import flags
 from absl.testing import flagsaver
+from benchmarks.speed import schedules
 for arguments in json.loads(sys.argv[1]):
     with flagsaver.flagsaver():
         flags.FLAGS(['schedules', *arguments])
@@ -22,10 +22,10 @@ for arguments in json.loads(sys.argv[1]):
 
 
 def test_the_tables_and_drawings_are_what_the_commands_print():
-    blocks = re.findall(r'```\n\$ python benchmarks/schedules\.py (.*)\n([^`]*)\n```', PAGE)
+    blocks = re.findall(r'```\n\$ python -m benchmarks\.speed\.schedules (.*)\n([^`]*)\n```', PAGE)
     assert len(blocks) == 5
     arguments = json.dumps([command.split() for command, _ in blocks])
-    finished = subprocess.run([sys.executable, '-c', RUN_COMMANDS, arguments], cwd=ROOT / 'benchmarks', check=True,
+    finished = subprocess.run([sys.executable, '-c', RUN_COMMANDS, arguments], cwd=ROOT, check=True,
                               capture_output=True, text=True)
     assert [printed.strip() for printed in finished.stdout.split('=====\n')[:-1]] == [shown for _, shown in blocks]
 

@@ -1,0 +1,16 @@
+"""Benchmarks, in folders by the question that they answer; `python -m benchmarks.speed.step_time` starts one from the root.
+
+    speed/       how long does a step take, where does its time go, what does a choice cost?
+    memory/      how large a model fits, and does the planner know?
+    scaling/     what do more devices, hosts and workers bring?
+    faults/      does training go on after a fault?
+    accuracy/    what does a training learn?
+    equality/    does a pipeline compute what plain Keras does?
+    peers/       how fast are other libraries on the same model?
+    tpu/         what does a step need by the TPU compiler? No TPU is needed.
+    support/     what several of these share: models, charts, processes and tables
+"""
+
+import os
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # before anything imports TensorFlow

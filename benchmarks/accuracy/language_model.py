@@ -1,0 +1,95 @@
+"""The default language model from the command line: seconds, bits per byte on held-out text, and n-gram models beside it.
+
+    python -m benchmarks.accuracy.language_model --seeds=0
+
+User seconds count the work of all cores, so they tell the cost where others use the machine too.
+"""
+
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+import numpy as np
+from absl import app, flags
+
+from benchmarks.support import common
+from lingpipe import model_registry
+from lingpipe.models import language_model
+
+_MODEL = 'params.transformer_lm'
+_PROMPT = 'The "for" statement'
+_SEEDS = flags.DEFINE_list('seeds', ['0'], 'Values of train.random_seed, one training each.')
+_ORDERS = flags.DEFINE_list('orders', ['4', '5', '6'], 'Orders of the n-gram models.')
+_OVERRIDE = flags.DEFINE_string('model_params_override', '', 'Further changes, handed on to run.py.')
+
+
+class Training(NamedTuple):
+    """What a training reports.
+
+    Attributes:
+        first_step: seconds to the first step.
+        seconds: seconds in all.
+        user_seconds: seconds of work in all, over all cores.
+        dev: bits per byte on Dev.
+        test: bits per byte on Test.
+        text: what the trained model wrote.
+    """
+
+    first_step: float
+    seconds: float
+    user_seconds: float
+    dev: float
+    test: float
+    text: str
+
+
+def train(seed):
+    """Trains once in a process of its own, then lets the model write in another one; returns a `Training`."""
+    with tempfile.TemporaryDirectory() as logdir:
+        before, started = _user_seconds(), time.monotonic()
+        result = _run(logdir, '--mode=train', f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}')
+        seconds, user_seconds = time.monotonic() - started, _user_seconds() - before
+        text = _run(logdir, '--mode=generate', f'--prompt={_PROMPT}').stdout
+    first, dev, test = (float(re.search(pattern, result.stdout + result.stderr).group(1)) for pattern in (
+        r'First step after ([\d.]+) s', r'Final Dev .*bits_per_byte ([\d.]+)', r'Final Test .*bits_per_byte ([\d.]+)'))
+    return Training(first, seconds, user_seconds, dev, test, text)
+
+
+def _run(logdir, *arguments):
+    command = [sys.executable, str(common.ROOT / 'run.py'), f'--model={_MODEL}', f'--logdir={logdir}', *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+def _user_seconds():
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+
+
+def n_gram_rows():
+    """Returns a row for each order: a name, and bits per byte on Dev and Test of counts of the training text."""
+    experiment = model_registry.GetClass(_MODEL)()
+    train_input, *held_out = (experiment.GetDatasetParams(name).Instantiate() for name in ('Train', 'Dev', 'Test'))
+    tokenizer = train_input.tokenizer
+    rows = []
+    for order in map(int, _ORDERS.value):
+        model = language_model.NGramModel(train_input.tokens, order, tokenizer.vocab_size)
+        bits = [model.bits(np.concatenate([[tokenizer.end_id], data.tokens]))[1:].mean() for data in held_out]
+        rows.append([f'{order}-gram', '', '', '', *(f'{value:.3f}' for value in bits)])
+    return rows
+
+
+def main(unused_argv):
+    trainings = {seed: train(seed) for seed in _SEEDS.value}
+    rows = [[f'Transformer, seed {seed}', f'{result.first_step:.1f}', f'{result.seconds:.0f}', f'{result.user_seconds:.0f}',
+             f'{result.dev:.3f}', f'{result.test:.3f}'] for seed, result in trainings.items()]
+    table = common.markdown_table(
+        ['model', 's to first step', 's in all', 'user s', 'bits per byte, Dev', 'bits per byte, Test'], rows + n_gram_rows())
+    text = next(iter(trainings.values())).text.rstrip()
+    common.report(table, f'Written after {_PROMPT!r}:', '\n'.join('    ' + line for line in text.splitlines()))
+
+
+if __name__ == '__main__':
+    app.run(main)

@@ -1,0 +1,105 @@
+"""Accuracy over the batch size: SGD with momentum against LARS, for equal numbers of epochs, on handwritten digits.
+
+    python -m benchmarks.accuracy.large_batch --picture=docs/images/large_batch.png
+
+Each optimizer is tried with several learning rates for batch 32, which grow in proportion to the batch. All trainings warm up for
+a fifth of their steps and then decay with power 2. Micro-batches of about 32 images, whatever the batch, are what batch norm sees.
+"""
+
+import pathlib
+import statistics
+
+import keras
+from absl import app, flags
+
+from benchmarks.accuracy import digits_accuracy
+from benchmarks.support import common, line_chart
+from lingpipe import base_model_params, optimizers
+from lingpipe.input import image_input
+from lingpipe.layers import keras_params, resnet
+from lingpipe.models import image_classifier
+from lingpipe.optimizers import learning_rate_schedules
+
+_BATCH_SIZES = flags.DEFINE_list('batch_sizes', ['32', '128', '512', '1437'], 'Examples in a mini-batch; 1,437 is all of them.')
+_SEEDS = flags.DEFINE_list('seeds', ['0', '1'], 'Values of train.random_seed, one training each.')
+_EPOCHS = flags.DEFINE_integer('epochs', 40, 'Epochs of each training.', lower_bound=1)
+_SGD_RATES = flags.DEFINE_list('sgd_rates', ['0.005', '0.02'], 'Learning rates of SGD for batch 32.')
+_LARS_RATES = flags.DEFINE_list('lars_rates', ['0.25', '1'], 'Learning rates of LARS for batch 32.')
+_DEPTH = flags.DEFINE_integer('depth', 10, 'Depth of the ResNet.')
+_FILTERS = flags.DEFINE_integer('filters', 16, 'Filters of its first group.', lower_bound=1)
+_PICTURE = flags.DEFINE_string('picture', None, 'PNG file to draw the accuracies into.')
+
+_NUM_EXAMPLES = 1437
+_BASE_BATCH_SIZE = 32
+_WEIGHT_DECAY = 1e-4
+_BATCH_NORM_MOMENTUM = 0.5  # With 40 steps in all, a longer memory would still hold the statistics of the first ones.
+
+
+class Experiment(base_model_params.SingleTaskModelParams):
+    """One training.
+
+    Args:
+        optimizer: 'SGD' or 'LARS'.
+        rate: its highest learning rate for batch 32.
+        batch_size: examples in a mini-batch.
+        seed: `train.random_seed`.
+    """
+
+    def __init__(self, optimizer, rate, batch_size, seed):
+        self._optimizer, self._rate, self._batch_size, self._seed = optimizer, rate, batch_size, seed
+
+    def Train(self):
+        return image_input.ImageInput.Params().Set(
+            dataset='digits', split='train', batch_size=self._batch_size, image_size=8, seed=self._seed, augmentation='digits')
+
+    def Test(self):
+        return self.Train().Set(split='test', batch_size=180)
+
+    def Task(self):
+        p = image_classifier.ImageClassifier.Params().Set(name='large_batch', label_smoothing=0.1)
+        p.body.Set(
+            num_partitions=1, num_micro_batches=max(1, round(self._batch_size / _BASE_BATCH_SIZE)), recompute='none',
+            layers=resnet.resnet_layers(
+                _DEPTH.value, num_classes=10, filters=_FILTERS.value, for_small_images=True,
+                batch_norm_momentum=_BATCH_NORM_MOMENTUM))
+        max_steps = num_steps(self._batch_size)
+        p.train.Set(max_steps=max_steps, random_seed=self._seed, lr_schedule=keras_params.KerasParams(
+            optimizers.WarmupPolynomialDecay, warmup_steps=max_steps / 5, max_steps=max_steps,
+            initial_learning_rate=learning_rate_schedules.linearly_scaled(self._rate, self._batch_size, _BASE_BATCH_SIZE)))
+        self._SetOptimizer(p.train)
+        return p
+
+    def _SetOptimizer(self, train):
+        """SGD leaves the weight decay to the loss."""
+        if self._optimizer == 'SGD':
+            train.Set(optimizer=keras_params.KerasParams(keras.optimizers.SGD, momentum=0.9, nesterov=True),
+                      l2_regularizer_weight=_WEIGHT_DECAY)
+        else:
+            train.optimizer = keras_params.KerasParams(optimizers.LARS, momentum=0.9, weight_decay=_WEIGHT_DECAY)
+
+
+def num_steps(batch_size):
+    """Returns how many steps make the epochs of a training."""
+    return max(1, round(_EPOCHS.value * _NUM_EXAMPLES / batch_size))
+
+
+def main(unused_argv):
+    batch_sizes, seeds = (list(map(int, flag.value)) for flag in (_BATCH_SIZES, _SEEDS))
+    pairs = [(optimizer, float(rate)) for optimizer, flag in (('SGD', _SGD_RATES), ('LARS', _LARS_RATES)) for rate in flag.value]
+    names = [f'{optimizer}, {rate:g}' for optimizer, rate in pairs]
+    found = [[[digits_accuracy.accuracy(Experiment(*pair, batch_size, seed)) for seed in seeds] for pair in pairs]
+             for batch_size in batch_sizes]
+    if _PICTURE.value:
+        lines = {name: list(map(statistics.fmean, column)) for name, column in zip(names, zip(*found))}
+        pathlib.Path(_PICTURE.value).write_bytes(line_chart.png(
+            lines, batch_sizes, x_title='batch', y_title='accuracy on held-out digits, %'))
+    common.report(
+        common.markdown_table(['batch', 'steps', *names], [
+            [batch_size, num_steps(batch_size), *map(digits_accuracy.mean_and_range, row)]
+            for batch_size, row in zip(batch_sizes, found)]),
+        f'Accuracy on held-out digits, %, with the rate for batch {_BASE_BATCH_SIZE}; {_EPOCHS.value} epochs, {len(seeds)} seeds; '
+        f'ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group.')
+
+
+if __name__ == '__main__':
+    app.run(main)

@@ -1,0 +1,53 @@
+"""The default translation model from the command line: exact match on unseen numbers, seconds, and seconds of the processor.
+
+    python -m benchmarks.accuracy.translation --seeds=0,1,2
+"""
+
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl import app, flags
+
+from benchmarks.support import common
+
+_SEEDS = flags.DEFINE_list('seeds', ['0'], 'Values of train.random_seed, one training each.')
+_OVERRIDE = flags.DEFINE_string('model_params_override', '', 'Further changes, handed on to run.py.')
+_METRICS = ('accuracy', 'exact_match_greedy', 'exact_match_beam')
+
+
+def train(seed):
+    """Trains once in a process of its own, which evaluates at its end.
+
+    Args:
+        seed: `train.random_seed`.
+
+    Returns:
+        List of steps, seconds, seconds of the processor in user mode, and the _METRICS of the test numbers in per cent.
+    """
+    with tempfile.TemporaryDirectory() as logdir:
+        command = [sys.executable, str(common.ROOT / 'run.py'), '--model=params.transformer_nmt', '--mode=train',
+                   f'--logdir={logdir}', f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}']
+        started, used = time.monotonic(), _user_seconds()
+        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        seconds = time.monotonic() - started
+    steps, line = re.search(r'Final Test after (\d+) steps: (.*)', output).groups()
+    figures = [re.search(rf'\b{name} ([\d.]+) %', line).group(1) for name in _METRICS]
+    return [steps, f'{seconds:.0f}', f'{_user_seconds() - used:.0f}', *figures]
+
+
+def _user_seconds():
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+
+
+def main(unused_argv):
+    rows = [[seed, *train(seed)] for seed in _SEEDS.value]
+    common.report(common.markdown_table(
+        ['seed', 'steps', 'seconds', 'user seconds', 'tokens %', 'exact match, greedy %', 'exact match, beam %'], rows))
+
+
+if __name__ == '__main__':
+    app.run(main)

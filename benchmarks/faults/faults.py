@@ -1,0 +1,204 @@
+"""Strikes a training on many machines with one fault after another: when it is noticed, when steps go on, how many are lost.
+
+    python -m benchmarks.faults.faults --clusters=pipeline,multi_worker,parameter_server --output=faults.md
+
+Each cluster is of this machine: two workers, and for parameter servers, with asynchronous updates, one of these. All processes have
+--max_restarts=5 and --step_timeout_seconds=10, and checkpoints are written every 2 seconds; a step takes about 40 ms. A cluster
+takes its faults one after the other, and is started again by hand, which is not timed, where it ended.
+"""
+
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl import app, flags
+
+from benchmarks.faults import struck_training
+from benchmarks.support import common
+
+_CLUSTERS = flags.DEFINE_list('clusters', list(struck_training.CLUSTERS), 'Values of --cluster to try.')
+_FAULTS = flags.DEFINE_list('faults', None, 'Names of faults; all by default.')
+_PAUSE = flags.DEFINE_float('seconds_between', 5., 'How long the training is left alone before a fault.')
+
+_TELLS = r'\[supervisor\]|Error: |was asked to stop|topped by |worker:1 has ended|^\[launcher\] .* (ended with exit code [1-9]|was ended by)'
+_DAMAGED = r'Error: Checkpoint .*ckpt-(\d+) cannot be read'
+_SECONDS_FOR_A_SAVE = 60
+_SECONDS_TO_END = 300
+
+
+def _signal_to_child(task, number):
+    def strike(training):
+        os.kill(training.child(training.chief if task == 'chief' else task), number)
+
+    return strike
+
+
+def _sigterm(task):
+    """As a cloud does it, to the first process of the machine."""
+    def strike(training):
+        os.kill(training.supervisor(task), signal.SIGTERM)
+
+    return strike
+
+
+def _kill_while_saving(training):
+    """A checkpoint is written under other names, and gets its own when it is whole."""
+    folder, child = pathlib.Path(training.logdir, 'train'), training.child(training.chief)
+    deadline = time.monotonic() + _SECONDS_FOR_A_SAVE
+    while not any('temp' in name for name in os.listdir(folder)):  # without a pause, for a small checkpoint is written in no time
+        if time.monotonic() > deadline:
+            raise RuntimeError(f'No checkpoint was written in {_SECONDS_FOR_A_SAVE} s; the last lines: {training.lines[-10:]}')
+    os.kill(child, signal.SIGKILL)
+
+
+def _fill_disk(training):
+    """Files that grow beyond some bytes stand for a disk without space."""
+    resource.prlimit(training.child(training.chief), resource.RLIMIT_FSIZE, (100, 100))
+
+
+def _damage_newest(training):
+    """What a disk that loses power may do to a checkpoint that was whole."""
+    child = training.child(training.chief)
+    os.kill(child, signal.SIGKILL)
+    files = pathlib.Path(training.logdir, 'train').glob(f'ckpt-{training.checkpoints()[-1]}.data*')
+    data = max(files, key=lambda file: file.stat().st_size)
+    os.truncate(data, data.stat().st_size // 2)
+
+
+_STRIKES = {
+    'worker killed': _signal_to_child('worker 1', signal.SIGKILL),
+    'worker hung (SIGSTOP)': _signal_to_child('worker 1', signal.SIGSTOP),
+    'chief killed': _signal_to_child('chief', signal.SIGKILL),
+    'chief killed while it saves': _kill_while_saving,
+    'chief hung (SIGSTOP)': _signal_to_child('chief', signal.SIGSTOP),
+    'server killed': _signal_to_child('ps 0', signal.SIGKILL),
+    'disk full': _fill_disk,
+    'newest checkpoint cut in half': _damage_newest,
+    'SIGTERM to one worker': _sigterm('worker 1'),
+    'SIGTERM to a server': _sigterm('ps 0')}
+_PORT_TAKEN = 'port taken'
+
+
+class Outcome:
+    """What came of one fault.
+
+    Args:
+        training: the `StruckTraining`.
+        first: number of the first line after the fault.
+        moment: time of the fault.
+        goes_on: number of the line of the first step of the training that goes on, or None if it ended.
+    """
+
+    def __init__(self, training, first, moment, goes_on):
+        self._training, self._first, self._moment, self._goes_on = training, first, moment, goes_on
+
+    def row(self):
+        """Returns seconds until it is noticed and until steps go on, the steps lost, and how it ended."""
+        training, told = self._training, self._training.wait_for(_TELLS, self._first, 0)
+        if told is not None:
+            print(training.lines[told][1], file=sys.stderr)
+        noticed = '-' if told is None else f'{max(0., training.lines[told][0] - self._moment):.1f}'
+        if self._goes_on is None:
+            return [noticed, '-', self._lost(training.checkpoints()[-1], None), f'ends with exit code {training.exit_code()}']
+        restarts = training.starts(self._first)
+        if not restarts:
+            return [noticed, f'{self._longest_gap():.1f}', 0, 'goes on with the others']
+        number, step = restarts[-1]
+        return [noticed, f'{training.lines[self._goes_on][0] - self._moment:.1f}', self._lost(step, number), 'goes on']
+
+    def _lost(self, step, last_line):
+        return max(0, self._training.steps(0, last_line)[-1][1] - step)
+
+    def _longest_gap(self):
+        moments = [self._moment, *[moment for moment, _ in self._training.steps(self._first, self._goes_on)]]
+        return max(after - before for before, after in zip(moments, moments[1:]))
+
+
+def _strike(training, name):
+    if not training.is_running():
+        training.start()
+    training.wait_for(rf'^\[{training.chief}\] step ', len(training.lines))
+    time.sleep(_PAUSE.value)
+    first = len(training.lines)
+    _STRIKES[name](training)
+    moment = time.monotonic()
+    return Outcome(training, first, moment, _first_step_after(training, name, first))
+
+
+def _first_step_after(training, name, first):
+    """Returns the number of its line, or None when the training ended.
+
+    Asynchronous training goes on with the other workers; it has recovered when the one that was struck serves again.
+    """
+    is_of_one_worker = training.cluster == struck_training.PARAMETER_SERVER and 'worker' in name
+    again = r'^\[worker 1\] .* (serves at|has ended)' if is_of_one_worker else r'going on from step'
+    number = training.wait_for(again, first, _SECONDS_TO_END)
+    if number is None:
+        training.stop()
+        return None
+    return training.wait_for(rf'^\[{training.chief}\] (First step|step )', number, _SECONDS_TO_END)
+
+
+def _mend(training):
+    """Does what a training asks a person for."""
+    damaged = [match[1] for match in (re.search(_DAMAGED, line) for _, line in training.lines) if match]
+    for step in damaged:
+        for file in pathlib.Path(training.logdir, 'train').glob(f'ckpt-{step}.*'):
+            file.unlink()
+
+
+def _rows(cluster, names):
+    folder = tempfile.mkdtemp()
+    training = struck_training.StruckTraining(cluster, folder)
+    try:
+        for name in names:
+            outcome = _strike(training, name)
+            if name == 'newest checkpoint cut in half':
+                _mend(training)
+            yield [cluster, name, *outcome.row()]
+    finally:
+        training.stop()
+        shutil.rmtree(folder)
+
+
+def _port_taken(cluster):
+    """Only one process starts, with a port that this one holds."""
+    with socket.create_server(('', 0)) as taken, tempfile.TemporaryDirectory() as folder:
+        jobs = {'worker': [f'127.0.0.1:{taken.getsockname()[1]}', '127.0.0.1:1']}
+        jobs |= {} if cluster == struck_training.MULTI_WORKER else {'chief': ['127.0.0.1:2'], 'ps': ['127.0.0.1:3']}
+        if cluster == struck_training.PIPELINE:
+            del jobs['ps']
+        config = json.dumps({'cluster': jobs, 'task': {'type': 'worker', 'index': 0}})
+        begin = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, *struck_training.training_command(cluster, folder), f'--cluster={cluster}'],
+            env=struck_training.environment() | {'TF_CONFIG': config}, capture_output=True, text=True, timeout=_SECONDS_TO_END)
+        assert 'cannot serve at port' in done.stderr, done.stderr
+        return [cluster, _PORT_TAKEN, f'{time.monotonic() - begin:.1f}', '-', 0, f'ends with exit code {done.returncode}']
+
+
+def main(unused_argv):
+    chosen = _FAULTS.value or [*_STRIKES, _PORT_TAKEN]
+    rows = []
+    for cluster in _CLUSTERS.value:
+        is_with_servers = cluster == struck_training.PARAMETER_SERVER
+        names = [name for name in _STRIKES if name in chosen and (is_with_servers or 'server' not in name)]
+        for row in _rows(cluster, names):
+            rows.append(row)
+            print(*row, sep=' | ', file=sys.stderr, flush=True)
+        rows += [_port_taken(cluster)] if _PORT_TAKEN in chosen else []
+    common.report(common.markdown_table(
+        ['--cluster', 'fault', 'noticed after s', 'steps go on after s', 'steps lost', 'what the training does'], rows))
+
+
+if __name__ == '__main__':
+    app.run(main)

@@ -1,0 +1,206 @@
+"""What all benchmarks share: processes of their own, Markdown tables, and a line about the machine."""
+
+import importlib
+import json
+import os
+import pathlib
+import platform
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+
+_LOG_LINE = re.compile(r'[IW]\d{4} |WARNING: All log messages')
+import keras
+import tensorflow as tf
+from absl import flags
+
+from lingpipe.cluster import child_process
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COUNTING_MEMORY = {'TF_ENABLE_ONEDNN_OPTS': '1'}
+MEMORY_NOTE = 'Memory is counted with TF_ENABLE_ONEDNN_OPTS=1, without which TensorFlow counts none.'
+_OUTPUT = flags.DEFINE_string('output', None, 'File to write the report to as well; none by default.')
+
+
+class ProcessDied(Exception):
+    """A benchmark's process ended before it gave all its values; the message says how."""
+
+
+class LineProcess:
+    """A process that answers each line of its input with a line of JSON.
+
+    Args:
+        command: list of program and arguments.
+        environment: dictionary of environment variables; None: as here.
+    """
+
+    def __init__(self, command, environment=None):
+        self._errors = tempfile.TemporaryFile()
+        self._process = child_process.start(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment)
+
+    def next(self):
+        """Lets the process run up to its next answer.
+
+        Returns:
+            What it answered.
+
+        Raises:
+            ProcessDied: the process gave up or was killed.
+        """
+        self.ask()
+        return self.answer()
+
+    def ask(self):
+        """Sends the line that lets the process go on, and waits for nothing."""
+        try:
+            self._process.stdin.write('\n')
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise ProcessDied(self._cause_of_death()) from None
+
+    def answer(self):
+        """Waits for the answer to `ask` and returns it."""
+        line = self._process.stdout.readline()
+        if not line:
+            raise ProcessDied(self._cause_of_death())
+        return json.loads(line)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def _cause_of_death(self):
+        status = self._process.wait()
+        self._errors.seek(0)
+        lines = [line for line in self._errors.read().decode(errors='replace').splitlines()
+                 if line.strip() and not _LOG_LINE.match(line)]
+        how = signal.Signals(-status).name if status < 0 else f'exit status {status}'
+        return f'{how}: {lines[-1]}' if lines else how
+
+
+class Process(LineProcess):
+    """A generator function of a benchmark at work in a fresh process, which gives its values one at a time.
+
+    So configurations can take turns, run on a core of their own, or die without harm::
+
+        with common.Process(measure, 'stage', num_cores=2) as process:
+            seconds = [process.next() for _ in range(10)]
+
+    Flags have the same values there as here.
+
+    Args:
+        function: generator function at the top of a module of `benchmarks`; it yields what JSON can hold.
+        *arguments: what to call it with.
+        num_cores: how many processor cores the process may use; None: all.
+        environment: dictionary of the environment variables that differ from those here, such as COUNTING_MEMORY.
+    """
+
+    def __init__(self, function, *arguments, num_cores=None, environment=None):
+        request = {'module': function.__globals__['__spec__'].name, 'function': function.__name__,
+                   'arguments': arguments, 'cores': sorted(os.sched_getaffinity(0))[:num_cores], 'argv': sys.argv}
+        super().__init__(
+            [sys.executable, '-c', 'from benchmarks.support import common; common.serve()', json.dumps(request)],
+            {**os.environ, 'PYTHONSAFEPATH': '1', 'PYTHONPATH': python_path(), **(environment or {})})
+
+
+def python_path():
+    """Returns PYTHONPATH for a process: the project comes first, and not the folder that the command is run in."""
+    return os.pathsep.join([str(ROOT), *sys.path[1:]])
+
+
+def serve():
+    """The other end of `Process`: runs in the new process, one step of the generator for each line of input."""
+    request = json.loads(sys.argv[1])
+    os.sched_setaffinity(0, request['cores'])
+    module = importlib.import_module(request['module'])
+    # Flags of the program itself need not be known here.
+    flags.FLAGS(request['argv'], known_only=True)
+    values = getattr(module, request['function'])(*request['arguments'])
+    for _ in sys.stdin:
+        print(json.dumps(next(values)), flush=True)
+
+
+def markdown_table(header, rows):
+    """Lays out a Markdown table whose columns also line up in a terminal.
+
+    Args:
+        header: list of column names.
+        rows: list of lists of texts and numbers.
+
+    Returns:
+        The table as text.
+    """
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ['| ' + ' | '.join(cell.ljust(width) for cell, width in zip(row, widths)) + ' |' for row in cells]
+    lines.insert(1, '|' + '|'.join('-' * (width + 2) for width in widths) + '|')
+    return '\n'.join(lines)
+
+
+def report(*paragraphs):
+    """Prints a benchmark's result and the line about the machine; writes it to --output where that is given."""
+    text = '\n\n'.join([*paragraphs, machine()])
+    print(text)
+    if _OUTPUT.value:
+        pathlib.Path(_OUTPUT.value).write_text(text + '\n')
+
+
+def machine():
+    """Returns one line about processor, cores and versions."""
+    return (f'Machine: {_processor()}, {len(os.sched_getaffinity(0))} cores; Python {platform.python_version()}, '
+            f'TensorFlow {tf.__version__}, Keras {keras.__version__}.')
+
+
+def peak_mib(function, *arguments):
+    """Calls a function and returns the peak while it ran of TensorFlow's own allocator, which all virtual CPU devices share.
+
+    It counts only where TensorFlow uses oneDNN: by itself on newer processors, elsewhere with COUNTING_MEMORY.
+
+    Returns:
+        MiB, with what was there before; None where nothing is counted.
+    """
+    try:
+        tf.config.experimental.reset_memory_stats('CPU:0')
+    except ValueError:
+        function(*arguments)
+        return None
+    function(*arguments)
+    return tf.config.experimental.get_memory_info('CPU:0')['peak'] / 2**20
+
+
+def mib_text(mib, digits=0):
+    """Returns the cell of a table for what `peak_mib` gives: empty where nothing was counted."""
+    return '' if mib is None else f'{mib:.{digits}f}'
+
+
+def cap_memory(mib):
+    """Limits the data of this process to what it has now and `mib` more; an allocation beyond it fails.
+
+    Returns:
+        MiB that the process has now.
+    """
+    now = data_mib()
+    limit = round((now + mib) * 2**20)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    return now
+
+
+def data_mib():
+    """Returns MiB of the data of this process, which `cap_memory` limits."""
+    with open('/proc/self/status', encoding='utf-8') as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith('VmData'))
+
+
+def _processor():
+    for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():
+        if line.startswith('model name'):
+            return line.split(':', 1)[1].strip()
+    return platform.machine()

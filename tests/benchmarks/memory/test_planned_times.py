@@ -1,0 +1,49 @@
+"""Predicted beside measured step times: how they are compared, by hand, and the command at its smallest size."""
+
+import pytest
+
+from lingpipe.partition import layer_profile
+from lingpipe.partition.layer_profile import LayerTime
+from lingpipe.stages import graph_pieces
+
+_TINY = ['--model=decoder', '--num_blocks=1', '--width=8', '--sequence_length=4', '--batch_size=4', '--num_steps=1',
+         '--partitions=1,2', '--counts=2', '--schedules=1f1b', '--recompute=stage']
+
+
+@pytest.fixture
+def planned_times(load_benchmark):
+    return load_benchmark('memory.planned_times')
+
+
+def test_times_are_compared_over_those_of_the_first_row(planned_times):
+    rows, ratios = planned_times.relative_rows([('gpipe', 1, 4, 'none'), ('1f1b', 2, 4, 'stage')], [0.2, 0.1], [0.4, 0.3])
+    assert rows == [['gpipe', 1, 4, 'none', '200', '400', '1.00', '1.00', '1.00'],
+                    ['1f1b', 2, 4, 'stage', '100', '300', '0.50', '0.75', '1.50']]
+    assert ratios == pytest.approx([1.5])
+
+
+def test_the_fastest_of_several_measurements_of_a_layer_counts(planned_times):
+    assert planned_times.faster_layers(
+        [LayerTime(1, 5, 1), LayerTime(3, 4, 2)], [LayerTime(2, 4, 2), LayerTime(2, 6, 1)]) == [LayerTime(1, 4, 1), LayerTime(2, 4, 1)]
+
+
+def _once(function):
+    """Every core would measure the same here."""
+    found = []
+
+    def call(*arguments):
+        found.append(found[0] if found else function(*arguments))
+        return found[0]
+
+    return call
+
+
+def test_one_row_per_configuration_and_one_schedule_on_one_device(
+        run_benchmark, monkeypatch):
+    monkeypatch.setattr(graph_pieces, '_graph_def', graph_pieces._graph_def)  # which a measured pipeline changes for good
+    monkeypatch.setattr(layer_profile, 'profile_layers', _once(layer_profile.profile_layers))
+    text = run_benchmark('memory.planner_accuracy', '--what=time', *_TINY)
+    rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in text.splitlines() if line.startswith('|')][2:]
+    assert [row[:4] for row in rows] == [['gpipe', '1', '2', 'stage'], ['1f1b', '2', '2', 'stage']]
+    assert rows[0][6:] == ['1.00', '1.00', '1.00']
+    assert '1 relative times within 10 %' in text
