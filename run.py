@@ -23,7 +23,7 @@ _LONGEST_SILENCE_SECONDS = 60
 
 
 def _experiment():
-    """Returns the params, with those of its evaluation inputs, after all overrides, and {name: Params} of these inputs."""
+    """Returns the params, with those of evaluation inputs, after all overrides, and {name: Params} of these inputs."""
     experiment = model_registry.GetClass(FLAGS.model)()
     params = model_registry.GetParams(FLAGS.model, 'Train')
     evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']

@@ -1,4 +1,5 @@
-"""Benchmarks, in folders by the question that they answer; `python -m benchmarks.speed.step_time` starts one from the root.
+"""Benchmarks, in folders by the question that they answer; `python -m benchmarks.speed.step_time` starts one from the
+root.
 
     speed/       how long does a step take, where does its time go, what does a choice cost?
     memory/      how large a model fits, and does the planner know?

@@ -9,6 +9,8 @@ The interface is that of Lingvo's hyperparams; this file imports neither TensorF
 """
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 from lingpipe import spelling
 from lingpipe.hyperparams_text import known_objects, param_tree, text_format, text_reader
@@ -18,7 +20,7 @@ RegisteredTypes = known_objects.RegisteredTypes
 _SEE_ALL = 'print(params)'
 
 
-def CopyFieldsTo(from_p, to_p, skip=None, ignore_unknown_keys=False):
+def CopyFieldsTo(from_p: Any, to_p: Any, skip: Any = None, ignore_unknown_keys: bool = False) -> Any:
     """Copies the fields of one Params to another; `cls` stays, so `to_p` still instantiates its own class.
 
     Args:
@@ -40,7 +42,7 @@ def CopyFieldsTo(from_p, to_p, skip=None, ignore_unknown_keys=False):
     return to_p
 
 
-def CopyFieldsSubsetTo(from_p, to_p, fields_to_set):
+def CopyFieldsSubsetTo(from_p: Any, to_p: Any, fields_to_set: Any) -> Any:
     """Copies the named fields of one Params to another, except `cls`.
 
     Args:
@@ -70,11 +72,11 @@ class Params:
     Methods that take a name also take a path: `train.max_steps`, `body.layers[3].units`, `towers['left'].units`.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.__dict__['_params'] = {}
         self.__dict__['_immutable'] = False
 
-    def Define(self, name, default, description):
+    def Define(self, name: Any, default: Any, description: Any) -> None:
         """Adds a field.
 
         Args:
@@ -140,7 +142,7 @@ class Params:
         memo[id(self)] = copied = self.Copy()
         return copied
 
-    def Copy(self):
+    def Copy(self) -> Any:
         """Returns a deep copy, frozen if these Params are; classes, functions, modules and tensors are not copied."""
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
@@ -149,11 +151,11 @@ class Params:
             copied._params[name] = _Param(param_tree.copy_value(param.value), param.description)
         return copied
 
-    def Freeze(self):
+    def Freeze(self) -> None:
         """Makes every later change of these Params a TypeError; Params inside them stay as they are."""
         self.__dict__['_immutable'] = True
 
-    def IsImmutable(self):
+    def IsImmutable(self) -> bool:
         """Returns whether these Params are frozen."""
         return self._immutable
 
@@ -161,7 +163,7 @@ class Params:
         if self._immutable:
             raise TypeError('This Params instance is immutable; change a Copy() made before Freeze().')
 
-    def Set(self, **kwargs):
+    def Set(self, **kwargs: Any) -> Any:
         """Sets fields; `Set(**{'train.max_steps': 5})` sets one inside nested Params.
 
         Returns:
@@ -176,7 +178,7 @@ class Params:
             param_tree.assign(self, param_tree.parse_path(name), value)
         return self
 
-    def Get(self, name):
+    def Get(self, name: str) -> Any:
         """Returns the value at a path such as `body.layers[3].units`.
 
         Raises:
@@ -185,11 +187,11 @@ class Params:
         """
         return param_tree.descendant(self, param_tree.parse_path(name))
 
-    def ParamIsSet(self, name):
+    def ParamIsSet(self, name: str) -> bool:
         """Returns whether the value at a path is not None; raises AttributeError where there is no such field."""
         return self.Get(name) is not None
 
-    def Delete(self, *names):
+    def Delete(self, *names: Any) -> Any:
         """Removes fields, each given by its path.
 
         Returns:
@@ -210,20 +212,20 @@ class Params:
             del parent._params[steps[-1].key]
         return self
 
-    def IterParams(self):
+    def IterParams(self) -> Iterator[Any]:
         """Yields (name, value) of every field, sorted by name."""
         for name in self.GetKeys():
             yield name, self._params[name].value
 
-    def GetKeys(self):
+    def GetKeys(self) -> Any:
         """Returns the sorted names of the fields."""
         return sorted(self._params)
 
-    def MergeCommonKeysFrom(self, other):
+    def MergeCommonKeysFrom(self, other: Any) -> Any:
         """Copies from `other` the fields that both have, except `cls`; returns self."""
         return CopyFieldsTo(other, self, ignore_unknown_keys=True)
 
-    def Visit(self, visit_fn, enter_fn=None, exit_fn=None):
+    def Visit(self, visit_fn: Any, enter_fn: Any = None, exit_fn: Any = None) -> None:
         """Walks over these Params and all that they hold, depth first.
 
         Keys are paths: `a.b` in Params, `a[1]` in lists and tuples, `a['k']` in dicts, `a[field]` in named tuples and
@@ -238,7 +240,7 @@ class Params:
         exit_fn = exit_fn or (lambda key, value: None)
         param_tree.visit('', self, visit_fn, enter_fn, exit_fn)
 
-    def ToText(self, include_types=False, separator=':'):
+    def ToText(self, include_types: bool = False, separator: Any = ':') -> Any:
         """Returns the fields as text, a sorted line `path : value` each, which FromText reads back.
 
         A string is quoted, and spans lines if it has newlines; a class or function is `type/module/Name`, a dtype its
@@ -265,7 +267,7 @@ class Params:
         text = text_format.format_lines(values, separator)
         return (text, kinds) if include_types else text
 
-    def FromText(self, text, type_overrides=None):
+    def FromText(self, text: Any, type_overrides: dict | None = None) -> Any:
         """Sets the fields that `text` names, as ToText writes it; other fields stay.
 
         A value is read as the type that the field has now, and a list of Params is changed element by element. A line
@@ -288,19 +290,19 @@ class Params:
         text_reader.read(self, text_format.split_entries(text), type_overrides or {})
         return self
 
-    def ToTextWithTypes(self):
+    def ToTextWithTypes(self) -> str:
         """Returns the text of ToText, two blank lines, and a `path : type` line for each field."""
         text, kinds = self.ToText(include_types=True)
         return text + '\n\n' + text_format.format_lines(kinds, ':')
 
-    def FromTextWithTypes(self, text):
+    def FromTextWithTypes(self, text: Any) -> Any:
         """Sets the fields from the text of ToTextWithTypes, whatever types they have now; returns self."""
         values, _, kinds = text.rstrip().rpartition('\n\n')
         if kinds and not values:
             raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')
         return self.FromText(values, {entry.path: entry.value for entry in text_format.split_entries(kinds)})
 
-    def TextDiff(self, other):
+    def TextDiff(self, other: Any) -> Any:
         """Returns how `other` differs: `> name: value` for what is here, `<` for what is there, `?` above nesting."""
         return text_format.diff(self, other)
 
@@ -308,11 +310,11 @@ class Params:
 class InstantiableParams(Params):
     """Params of a class, which know how to make its objects."""
 
-    def __init__(self, cls=None):
+    def __init__(self, cls: Any = None) -> None:
         super().__init__()
         self.Define('cls', cls, 'The class that these Params are for.')
 
-    def Instantiate(self, **kwargs):
+    def Instantiate(self, **kwargs: Any) -> Any:
         """Returns `cls(params, **kwargs)`.
 
         Args:
@@ -326,7 +328,7 @@ class InstantiableParams(Params):
         return self.cls(self, **kwargs)
 
 
-def ApplyOverrides(params, text):
+def ApplyOverrides(params: Any, text: Any) -> Any:
     """Sets fields from a text that a person types: `'train.max_steps=100; body.num_partitions=4'`.
 
     It is FromText's format, and friendlier: `;` ends an entry as a newline does, `=` may stand for `:`, and a word that

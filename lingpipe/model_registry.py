@@ -14,7 +14,7 @@ import pathlib
 import pkgutil
 import sys
 import tokenize
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lingpipe import base_model_params, spelling
 
@@ -33,7 +33,7 @@ class Listing(NamedTuple):
     errors: dict
 
 
-def RegisterSingleTaskModel(cls):
+def RegisterSingleTaskModel(cls: Any) -> Any:
     """Class decorator: makes a SingleTaskModelParams known by its module and name.
 
     Returns:
@@ -61,7 +61,7 @@ def _module_name(name):
     return module.__spec__.name if is_run_by_name else pathlib.Path(module.__file__).stem
 
 
-def GetClass(name):
+def GetClass(name: Any) -> Any:
     """Returns the experiment of a name; the current folder is searched as well as the installed packages.
 
     Args:
@@ -157,7 +157,7 @@ def _unknown_error(name):
     return LookupError(f'There is no experiment {name!r}{spelling.did_you_mean(name, names)} --mode=list names all.')
 
 
-def GetParams(name, dataset_name):
+def GetParams(name: str, dataset_name: Any) -> Any:
     """Returns the Params of an experiment with those of one of its datasets.
 
     Args:
@@ -177,12 +177,12 @@ def GetParams(name, dataset_name):
     return params
 
 
-def GetAllRegisteredClasses():
+def GetAllRegisteredClasses() -> dict:
     """Returns {key: class} of the experiments whose modules are imported."""
     return dict(_registered)
 
 
-def ListModels():
+def ListModels() -> Any:
     """Imports every module of the `params` package and returns the Listing of all experiments.
 
     A module that cannot be imported is listed with its error, and hides no other.

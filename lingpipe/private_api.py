@@ -7,12 +7,12 @@ LingPipe reads.
 # keras_backend: casting as a layer does (AutocastScope), and running a loss on symbols only (compute_output_spec).
 from keras.src import backend as keras_backend
 
-# global_state: Keras queues variables that are made while a model is run symbolically; some must be made at once, or never.
+# global_state: Keras queues variables that are made in symbolic runs of a model; some must be made at once, or never.
 # masking: masks travel as attributes of tensors, and have no public way to be read or set.
-# stateless_scope: telling that a pipeline is called with the values of a keras.StatelessScope, which partitions cannot read.
+# stateless_scope: whether a pipeline is called with the values of a keras.StatelessScope, which partitions cannot read.
 from keras.src.backend.common import global_state, masking, stateless_scope
 
-# tensorflow_optimizer, base_optimizer: the methods of a Keras optimizer by which its arithmetic gets to the devices of weights.
+# tensorflow_optimizer, base_optimizer: the methods of an optimizer by which its arithmetic gets to devices.
 from keras.src.backend.tensorflow import optimizer as tensorflow_optimizer
 
 # keras_losses: telling stock losses, which are known to be means over examples, from those of users.
@@ -22,7 +22,7 @@ from keras.src.losses import losses as keras_losses
 from keras.src.models.functional import Functional
 from keras.src.optimizers import base_optimizer
 
-# seed_generator: the generator of keras.random functions that are given no seed; its numbers shall depend on the micro-batch.
+# seed_generator: the generator of keras.random functions without a seed; its numbers shall depend on the micro-batch.
 from keras.src.random import seed_generator
 
 # tracking: an attribute of a model that is no part of it.

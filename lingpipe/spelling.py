@@ -1,13 +1,14 @@
 """The end of every error sentence about a wrong name: what was probably meant."""
 
 import difflib
+from typing import Any
 
 _NUM_SHOWN = 5
 _LIKENESS = 0.6  # above which a name was probably meant; as in difflib
 _AS_LIKELY = 0.2  # as the best
 
 
-def did_you_mean(name, names, prefix='', see_all=''):
+def did_you_mean(name: Any, names: Any, prefix: str = '', see_all: Any = '') -> Any:
     """Returns the end of an error sentence that offers the names that were probably meant, or says which there are.
 
     Args:
@@ -22,14 +23,14 @@ def did_you_mean(name, names, prefix='', see_all=''):
     return f'; {what_there_is(name, names, prefix, see_all)}.'
 
 
-def close(name, names):
+def close(name: str, names: Any) -> Any:
     """Returns the names that were probably meant, at most three; see `did_you_mean`."""
     likeness = _likeness(name, names)
     least = max([_LIKENESS, *(value - _AS_LIKELY for value in likeness.values())])
     return [each for each, value in likeness.items() if value >= least][:3]
 
 
-def what_there_is(name, names, prefix='', see_all=''):
+def what_there_is(name: str, names: Any, prefix: str = '', see_all: str = '') -> Any:
     """Returns words that name all of five names, or the five nearest of more; see `did_you_mean`."""
     nearest = [prefix + each for each in _likeness(name, names)]
     if len(nearest) <= _NUM_SHOWN:

@@ -1,7 +1,9 @@
 """Plain text tables."""
 
+from typing import Any
 
-def table(header, rows):
+
+def table(header: list, rows: list) -> Any:
     """Lays out columns side by side; numbers to the right, text to the left.
 
     Args:

@@ -10,7 +10,7 @@ from lingpipe.models import translation_model
 
 @model_registry.RegisterSingleTaskModel
 class SpokenNumbers(base_model_params.SingleTaskModelParams):
-    """'four hundred and seven thousand and twelve' to '407012', letter by letter: learnt in minutes on two CPU cores."""
+    """'four hundred and seven thousand and twelve' to '407012', letter by letter: minutes on two CPU cores."""
 
     NUM_PARTITIONS = 2
     NUM_MICRO_BATCHES = 4

@@ -5,7 +5,8 @@ import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
-os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true')  # compiles sooner
+os.environ.setdefault('XLA_FLAGS',
+                      '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true')  # compiles sooner
 
 from lingpipe.devices import device_kinds
 
@@ -79,8 +80,8 @@ def assert_close_fixture():
 def assert_gradients_close(actual, expected, tolerance=1e-5):
     """Asserts that gradients of one loss are equal up to `tolerance` of the largest value of them all.
 
-    A gradient that is 0 in truth, such as that of a bias before a batch norm, is a sum of terms that cancel. What is left of
-    them depends on the processor, and is small beside the terms, not beside itself.
+    A gradient that is 0 in truth, such as that of a bias before a batch norm, is a sum of terms that cancel. What is
+    left of them depends on the processor, and is small beside the terms, not beside itself.
 
     Args:
         actual: nest of gradients.

@@ -39,7 +39,8 @@ class ForkedProgram:
 
     def __init__(self, words, environment, folder=None, has_one_output=False, errors=None, with_one_dnn=False):
         (in_end, into), (out, out_end), (life, life_end) = os.pipe(), os.pipe(), os.pipe()
-        self.stdin, self.stdout, self._life = open(into, 'w', encoding='utf-8'), open(out, encoding='utf-8'), open(life, encoding='ascii')
+        self.stdin, self.stdout, self._life = open(into, 'w',
+                                                   encoding='utf-8'), open(out, encoding='utf-8'), open(life, encoding='ascii')
         self._errors = errors or tempfile.TemporaryFile('w+', encoding='utf-8')
         request = [list(map(str, words)), environment, folder and str(folder)]
         ends = [in_end, out_end, out_end if has_one_output else self._errors.fileno(), life_end]
@@ -110,11 +111,13 @@ def start_benchmark(command, *, env, stderr, **unused):
 def _nursery(with_one_dnn):
     """Starts a nursery of this process, which ends with it; returns a socket to it."""
     ours, other = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    environment = os.environ | {'PYTHONPATH': str(_ROOT), 'OPENBLAS_NUM_THREADS': '1'}  # its threads would not be forked
+    environment = os.environ | {'PYTHONPATH': str(_ROOT),
+                                'OPENBLAS_NUM_THREADS': '1'}  # its threads would not be forked
     if with_one_dnn:
         environment['TF_ENABLE_ONEDNN_OPTS'] = '1'
     with other:
-        process = subprocess.Popen([sys.executable, _NURSERY, str(other.fileno())], env=environment, pass_fds=[other.fileno()])
+        process = subprocess.Popen(
+            [sys.executable, _NURSERY, str(other.fileno())], env=environment, pass_fds=[other.fileno()])
     atexit.register(process.wait)
     atexit.register(ours.close)
     return ours

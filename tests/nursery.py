@@ -81,7 +81,8 @@ def _become(command, environment):
     for name in ('stdout', 'stderr'):
         _forget(getattr(sys, name))
         is_shown_at_once = name == 'stderr' or 'PYTHONUNBUFFERED' in environment
-        new = open(1 + (name == 'stderr'), 'w', buffering=1 if is_shown_at_once else -1, encoding='utf-8', closefd=False)
+        new = open(
+            1 + (name == 'stderr'), 'w', buffering=1 if is_shown_at_once else -1, encoding='utf-8', closefd=False)
         setattr(sys, name, new)
         setattr(sys, f'__{name}__', new)
     sys.orig_argv = list(command)

@@ -105,16 +105,19 @@ def test_module_stands_for_its_default_or_only_experiment(folder):
 def test_module_without_a_default_lists_its_experiments(folder):
     write(folder, 'params/two.py', experiments('Net', 'DeepNet'))
     write(folder, 'params/wrong.py', experiments('Net', default='Base'))
-    with pytest.raises(LookupError, match='2 experiments and no DEFAULT; there are: params.two.DeepNet, params.two.Net. Name one'):
+    with pytest.raises(LookupError, match='2 experiments and no DEFAULT; there are: params.two.DeepNet, '
+                                          'params.two.Net. Name one'):
         model_registry.GetClass('params.two')
-    with pytest.raises(LookupError, match=r'DEFAULT of params.wrong is .*Base.* not a registered .*; there are: params.wrong.Net. Set it'):
+    with pytest.raises(LookupError, match=r'DEFAULT of params.wrong is .*Base.* not a registered .*; there are: '
+                                          r'params.wrong.Net. Set it'):
         model_registry.GetClass('params.wrong')
 
 
 @pytest.mark.parametrize(('name', 'offered'), [
     *[(name, 'did you mean params.vision.DeepNet')
       for name in ('params.vision.DeepNe', 'params.vison.DeepNet', 'vision.DeepNet', 'params.vision.DeepNet.SIZE')],
-    *[(name, 'did you mean params.vision') for name in ('params.visionn', 'vision', 'params.vision.made', 'params..vision')],
+    *[(name, 'did you mean params.vision')
+      for name in ('params.visionn', 'vision', 'params.vision.made', 'params..vision')],
     *[(name, 'the nearest of 8 are: ') for name in ('nothing_like_it', '', '.', 'os.path.join.x', 'a b')]])
 def test_wrong_name_offers_the_nearest_of_modules_and_experiments(folder, name, offered):
     write(folder, 'params/vision.py', experiments('Net', 'DeepNet', default='Net'))
@@ -123,7 +126,8 @@ def test_wrong_name_offers_the_nearest_of_modules_and_experiments(folder, name, 
     with pytest.raises(LookupError) as error:
         model_registry.GetClass(name)
     message = str(error.value)
-    assert message.startswith(f'There is no experiment {name!r}; {offered}') and message.endswith(' --mode=list names all.')
+    assert message.startswith(f'There is no experiment {name!r}; {offered}') and message.endswith(' --mode=list names '
+                                                                                                  'all.')
     assert message.count('params.') - name.count('params.') <= 5
 
 

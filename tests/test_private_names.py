@@ -1,7 +1,8 @@
 """Names of TensorFlow, Keras and TFDS that LingPipe uses although they are not public: each must still be there.
 
-They are read from the source, so that a new use is looked up too: imports of private modules; names with an underscore in front
-that LingPipe does not give itself; and methods with such names that it gives but never calls, which replace those of a base class.
+They are read from the source, so that a new use is looked up too: imports of private modules; names with an underscore
+in front that LingPipe does not give itself; and methods with such names that it gives but never calls, which replace
+those of a base class.
 """
 
 import ast
@@ -52,7 +53,8 @@ def _imports(node):
 
 
 def _attributes(node):
-    return [node.attr] if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_private(node.attr) else []
+    return [node.attr] if isinstance(node,
+                                     ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_private(node.attr) else []
 
 
 def _read_by_name(node):
@@ -64,7 +66,8 @@ def _read_by_name(node):
 def _set_on_others(node):
     """Names of attributes that replace those of objects which are not LingPipe's."""
     is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_private(node.attr)
-    return [node.attr] if is_set and isinstance(node.value, ast.Name) and node.value.id in ('optimizer', 'layer', 'model', 'variable') else []
+    return [node.attr] if is_set and isinstance(node.value,
+                                                ast.Name) and node.value.id in ('optimizer', 'layer', 'model', 'variable') else []
 
 
 def _given(node):
@@ -100,7 +103,8 @@ def owners():
     model.compile(keras.optimizers.SGD(use_ema=True, gradient_accumulation_steps=2), 'mse')
     model.optimizer.build(model.trainable_variables)
     graph = tf.function(lambda: tf.constant(1)).get_concrete_function().graph
-    return [model, *model.layers, model.optimizer, model.trainable_variables[0], graph, tfds.core.GeneratorBasedBuilder, os, _Record(0),
+    return [model, *model.layers, model.optimizer, model.trainable_variables[0], graph,
+            tfds.core.GeneratorBasedBuilder, os, _Record(0),
             hyperparams.Params(), values.RemoteValueImpl]
 
 
@@ -109,7 +113,8 @@ _GIVEN_TOO = {'_learning_rate', '_get_variable_index', '_compile_loss'}  # Keras
 
 
 def test_private_modules_can_be_imported():
-    missing = {f'{module}: {name}': places for (module, name), places in _uses(_imports).items() if not _can_be_imported(module, name)}
+    missing = {f'{module}: {name}': places for (module, name), places in _uses(_imports).items()
+               if not _can_be_imported(module, name)}
     assert not missing
 
 
@@ -120,7 +125,8 @@ def test_private_modules_are_imported_in_one_place():
 
 def _can_be_imported(module, name):
     try:
-        return name is None or hasattr(importlib.import_module(module), name) or bool(importlib.import_module(f'{module}.{name}'))
+        return name is None or hasattr(importlib.import_module(module),
+                                       name) or bool(importlib.import_module(f'{module}.{name}'))
     except ImportError:
         return False
 
@@ -144,10 +150,12 @@ def test_private_attributes_that_are_replaced_or_named_alike_exist(owners):
 
 def test_masks_are_where_they_are_read():
     masked = keras.layers.Masking()(tf.zeros([1, 2, 3]))
-    assert masked._keras_mask.shape == (1, 2), f'Keras keeps masks elsewhere; read by {_uses(_read_by_name)["_keras_mask"]}'
+    assert masked._keras_mask.shape == (1,
+                                        2), f'Keras keeps masks elsewhere; read by {_uses(_read_by_name)["_keras_mask"]}'
 
 
 def test_private_methods_that_are_replaced_exist(owners):
     called = _uses(_attributes)
     replaced = {name: places for name, places in _uses(_methods).items() if name not in called}
-    assert not _without_owner(replaced, owners), 'replaces nothing of a library any more, which then calls something else'
+    assert not _without_owner(replaced,
+                              owners), 'replaces nothing of a library any more, which then calls something else'

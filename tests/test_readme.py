@@ -14,7 +14,8 @@ def code_after(marker):
 def test_new_model_of_readme_trains_as_pasted(tmp_path):
     (tmp_path / 'my_model.py').write_text(code_after('new-model'))
     program = forked_programs.ForkedProgram(
-        [ROOT / 'run.py', '--model=my_model', '--mode=train', '--logdir=logs/my_model'], {'PYTHONPATH': str(ROOT)}, tmp_path)
+        [ROOT / 'run.py', '--model=my_model', '--mode=train', '--logdir=logs/my_model'], {'PYTHONPATH': str(ROOT)},
+        tmp_path)
     out, err = program.communicate()
     assert program.returncode == 0, err
     accuracy = float(re.search(r'Final Test after 200 steps: .*accuracy ([\d.]+) %', out).group(1))

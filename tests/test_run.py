@@ -35,7 +35,8 @@ ERRORS = {
         '--model_params_file_override=none.txt cannot be read (No such file or directory).'),
     'a file of overrides that is no text': (
         [TINY, '--logdir=x', '--model_params_file_override=no_text'],
-        "--model_params_file_override=no_text is no text ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte)."),
+        "--model_params_file_override=no_text is no text ('utf-8' codec can't decode byte 0xff in position 0: invalid "
+        "start byte)."),
     'both kinds of overrides': (
         [TINY, '--logdir=x', '--model_params_override=train.max_steps=5', '--model_params_file_override=none.txt'],
         '--model_params_override and --model_params_file_override were both given. Give one of them.'),
@@ -44,9 +45,11 @@ ERRORS = {
     'a folder below a file': (
         [TINY, '--logdir=file/logs'], '--logdir=file/logs cannot be written to (file is not a directory).'),
     'a folder to evaluate that is not there': (
-        [TINY, '--mode=eval', '--logdir=typo'], 'There is no folder --logdir=typo, and none was made. Give the folder that '),
+        [TINY, '--mode=eval', '--logdir=typo'], 'There is no folder --logdir=typo, and none was made. Give the folder '
+                                                'that '),
     'text from a model of images': (
-        [TINY, '--mode=generate', '--logdir=x'], '--mode=generate needs a LanguageModel, but the task of this model is ImageClassifier.'),
+        [TINY, '--mode=generate', '--logdir=x'], '--mode=generate needs a LanguageModel, but the task of this model is '
+                                                 'ImageClassifier.'),
     'a topology that is not there': (
         [TINY, '--mode=plan', '--compile', '--tpu_topology=v5e'], "tpu_topology='v5e' is unknown; did you mean v5e:"),
     'a kind of device that is not there': (
@@ -54,7 +57,8 @@ ERRORS = {
     'a TPU that is not there': (
         [TINY, '--logdir=x', '--device=tpu'], '--tpu=local: no TPU of this machine could be started ('),
     'a program of cores that is to evaluate': (
-        [TINY, '--logdir=x', '--mode=eval', '--device=tpu', "--model_params_override=task.body.tpu_route='logical_cores'"],
+        [TINY, '--logdir=x', '--mode=eval', '--device=tpu',
+         "--model_params_override=task.body.tpu_route='logical_cores'"],
         "tpu_route='logical_cores' is for --mode=train only, but --mode=eval was given."),
     'a cluster without other processes': (
         [TINY, '--logdir=x', '--cluster=multi_worker'],
@@ -69,12 +73,15 @@ ERRORS = {
 USAGE_ERRORS = {
     'a mode that is not there': (
         [TINY, '--logdir=x', '--mode=trian'],
-        'flag --mode=trian: value should be one of <train|eval|trace|export|generate|inspect_params|inspect_model|plan|list>'),
+        'flag --mode=trian: value should be one of '
+        '<train|eval|trace|export|generate|inspect_params|inspect_model|plan|list>'),
     'a checkpoint to evaluate in a training': (
         [TINY, '--logdir=x', '--checkpoint=logs/train/ckpt-5'],
-        '--checkpoint is for --mode=eval, export and generate only. To train from the weights of a checkpoint, set train.init_from_checkpoint'),
+        '--checkpoint is for --mode=eval, export and generate only. To train from the weights of a checkpoint, set '
+        'train.init_from_checkpoint'),
     'following in a training': (
-        [TINY, '--logdir=x', '--follow'], '--follow is for --mode=eval only. To train from the weights of a checkpoint'),
+        [TINY, '--logdir=x', '--follow'], '--follow is for --mode=eval only. To train from the weights of a '
+                                          'checkpoint'),
     'following and a checkpoint': (
         [TINY, '--logdir=x', '--mode=eval', '--follow', '--checkpoint=logs/train/ckpt-5'],
         '--checkpoint and --follow were both given. Give one of them.'),
@@ -83,7 +90,8 @@ USAGE_ERRORS = {
     'compiling in a training': ([TINY, '--logdir=x', '--compile'], '--compile is for --mode=plan only.'),
     'a topology and nothing to compile': (
         [TINY, '--mode=plan', '--tpu_topology=v3:2x2'], '--tpu_topology is for --compile only. Give --compile too.'),
-    'a TPU for another device': ([TINY, '--logdir=x', '--tpu=mine'], '--tpu=mine is for --device=tpu only. Add --device=tpu.'),
+    'a TPU for another device': ([TINY, '--logdir=x', '--tpu=mine'], '--tpu=mine is for --device=tpu only. Add '
+                                                                     '--device=tpu.'),
     'a prompt in a training': ([TINY, '--logdir=x', '--prompt=Once'], '--prompt is for --mode=generate only.'),
     'steps in a training': (
         [TINY, '--logdir=x', '--steps=5'],
@@ -92,16 +100,20 @@ USAGE_ERRORS = {
         [TINY, '--logdir=x', '--cluster_spec=cluster.json'],
         '--cluster_spec is for --cluster=pipeline, multi_worker and parameter_server only. Add --cluster.'),
     'a cluster that evaluates': (
-        [TINY, '--logdir=x', '--mode=eval', '--cluster=multi_worker'], '--cluster=multi_worker is for --mode=train only. For --mode=eval'),
-    'a cluster of TPUs': ([TINY, '--logdir=x', '--cluster=pipeline', '--device=tpu'], '--cluster is for CPUs and GPUs only'),
+        [TINY, '--logdir=x', '--mode=eval', '--cluster=multi_worker'], '--cluster=multi_worker is for --mode=train '
+                                                                       'only. For --mode=eval'),
+    'a cluster of TPUs': ([TINY, '--logdir=x', '--cluster=pipeline', '--device=tpu'], '--cluster is for CPUs and GPUs '
+                                                                                      'only'),
     'an update of no parameter server': (
-        [TINY, '--logdir=x', '--cluster=pipeline', '--update=sync'], '--update is for --cluster=parameter_server only.'),
+        [TINY, '--logdir=x', '--cluster=pipeline', '--update=sync'], '--update is for --cluster=parameter_server '
+                                                                     'only.'),
     'a limit of staleness where nothing is stale': (
         [TINY, '--logdir=x', '--cluster=parameter_server', '--update=sync', '--max_staleness=3'],
         '--max_staleness is for --cluster=parameter_server --update=async only'),
     'restarts of an evaluation': (
         [TINY, '--logdir=x', '--mode=eval', '--max_restarts=3'], '--max_restarts is for --mode=train only.'),
-    'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list'),
+    'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see '
+                                 '--mode=list'),
     'no folder': ([TINY], '--logdir is missing: --mode=train needs a folder, such as --logdir=logs/my_run.'),
     'a word that is no flag': (['eval', TINY, '--logdir=x'], "'eval' is not a flag: flags are given as --name=value."),
 }
@@ -123,7 +135,8 @@ class CommandLine:
     def run(self, *arguments):
         inherited = {name: value for name, value in os.environ.items() if name != 'TF_CPP_MIN_LOG_LEVEL'}
         return outcome_of(subprocess.Popen(
-            [sys.executable, ROOT / 'run.py', *arguments], cwd=self.folder, env=inherited | self._environment, text=True,
+            [sys.executable, ROOT / 'run.py', *arguments], cwd=self.folder, env=inherited | self._environment,
+            text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE))
 
     def fork(self, *arguments, before=()):
@@ -160,15 +173,18 @@ def outcomes(command_line):
     jobs = {
         'first': lambda: run(TINY, '--logdir=first'),
         'interrupted': lambda: interrupted_training(command_line),
-        'no memory': lambda: run_forked(GREEDY, '--logdir=greedy', '--model_params_override=task.body.num_partitions=1'),
+        'no memory': lambda: run_forked(GREEDY, '--logdir=greedy',
+                                        '--model_params_override=task.body.num_partitions=1'),
         'no memory in a pipeline': lambda: run(GREEDY, '--logdir=greedy_pipeline'),
         'killed': lambda: killed_training(command_line),
         'inspect_model': lambda: inspected_model(command_line),
         'list': lambda: run_forked('--mode=list'),
         'plan': lambda: run_forked(
-            TINY, '--mode=plan', '--accelerator=v3', '--logdir=planned', '--model_params_override=task.body.num_partitions=auto'),
+            TINY, '--mode=plan', '--accelerator=v3', '--logdir=planned',
+            '--model_params_override=task.body.num_partitions=auto'),
         'compiled plan': lambda: run_forked(  # to compile random numbers takes longest
-            TINY, '--mode=plan', '--compile', '--logdir=compiled', '--model_params_override=task.body.layers[3].rate=0.0'),
+            TINY, '--mode=plan', '--compile', '--logdir=compiled',
+            '--model_params_override=task.body.layers[3].rate=0.0'),
         'trace': lambda: run_forked(
             TINY, '--mode=trace', '--steps=2', '--logdir=traced', '--model_params_override=task.body.schedule=1f1b'),
         'inspect_params': lambda: inspected_params(command_line),
@@ -240,7 +256,8 @@ runpy.run_path(sys.argv[0], run_name='__main__')"""
 
 def inspected_model(command_line):
     code, out, err = command_line.run_forked(
-        '--model=params.amoebanet.AmoebaNetD18x256', '--mode=inspect_model', '--device=cpu', before=['-c', _MEMORY_LAST])
+        '--model=params.amoebanet.AmoebaNetD18x256', '--mode=inspect_model', '--device=cpu',
+        before=['-c', _MEMORY_LAST])
     *lines, kibibytes = out.splitlines()
     return Outcome(code, '\n'.join(lines) + '\n', err), int(kibibytes)
 
@@ -296,7 +313,8 @@ def test_a_full_disk_is_reported_in_one_sentence(outcomes):
     assert 'Traceback' not in err
     assert re.search(
         r'^Error: The checkpoint of step 12 could not be written to full/train \(.*File too large\). There is no '
-        r'earlier one. Free some space or choose another --logdir, then run the same command again.$', err, re.MULTILINE)
+        r'earlier one. Free some space or choose another --logdir, then run the same command again.$', err,
+        re.MULTILINE)
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='finds the child as Linux tells it')
@@ -413,6 +431,7 @@ def test_another_process_evaluates_the_newest_checkpoint_on_one_partition(outcom
 def test_a_trace_says_where_the_time_went_and_names_its_files(outcomes, command_line):
     outcome = outcomes['trace']()
     assert (outcome.code, outcome.err) == (0, '')
-    assert re.search(r'^2 steps, on average of [\d.]+ ms: 1f1b, 2 partitions on 2 devices, 2 micro-batches$', outcome.out, re.M)
+    assert re.search(
+        r'^2 steps, on average of [\d.]+ ms: 1f1b, 2 partitions on 2 devices, 2 micro-batches$', outcome.out, re.M)
     assert outcome.out.splitlines()[-2:] == ['traced/trace/timeline.png', 'traced/trace/trace.json']
     assert all((command_line.folder / path).stat().st_size for path in outcome.out.splitlines()[-2:])

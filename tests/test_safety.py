@@ -21,7 +21,8 @@ from lingpipe.training import checkpoints, errors
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = [ROOT / 'run.py', *ROOT.glob('lingpipe/**/*.py'), *ROOT.glob('params/*.py')]
-UNSAFE_MODULES = {'pickle', 'cPickle', '_pickle', 'marshal', 'shelve', 'dill', 'cloudpickle', 'joblib', 'yaml', 'code', 'runpy'}
+UNSAFE_MODULES = {
+    'pickle', 'cPickle', '_pickle', 'marshal', 'shelve', 'dill', 'cloudpickle', 'joblib', 'yaml', 'code', 'runpy'}
 UNSAFE_FUNCTIONS = {
     'eval', 'exec', '__import__', 'system', 'popen', 'load_model', 'model_from_json',
     'enable_unsafe_deserialization', 'load_module', 'exec_module', 'unsafe_load', 'load_op_library'}
@@ -82,7 +83,8 @@ def test_no_source_can_turn_data_into_code(path):
     tree = ast.parse(path.read_text(encoding='utf-8'))
     assert not UNSAFE_MODULES & set(_imports(tree))
     assert not UNSAFE_FUNCTIONS & set(_calls(tree))
-    assert not {'allow_pickle', 'safe_mode', 'shell'} & {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword)}
+    assert not {'allow_pickle', 'safe_mode', 'shell'} & {
+        node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword)}
 
 
 def _keras_attacks(target):
@@ -97,11 +99,13 @@ def _keras_attacks(target):
         {'module': 'os', 'class_name': 'system', 'config': {'command': f'touch {target}'}, 'registered_name': None},
         {'module': 'builtins', 'class_name': 'function', 'config': 'eval', 'registered_name': 'function'},
         {'module': 'keras.layers', 'class_name': 'Lambda', 'config': {'function': a_lambda}, 'registered_name': None},
-        {'module': 'keras.layers', 'class_name': 'TFSMLayer', 'config': {'filepath': str(target)}, 'registered_name': None},
+        {'module': 'keras.layers', 'class_name': 'TFSMLayer', 'config': {'filepath': str(target)},
+         'registered_name': None},
         f"__import__('pathlib').Path({str(target)!r}).touch()", 'stranger.touch', 'stranger>touch', 'os.system', 'eval']
 
 
-@pytest.mark.parametrize('field', ['activation', 'kernel_initializer', 'kernel_regularizer', 'bias_constraint', 'dtype'])
+@pytest.mark.parametrize(
+    'field', ['activation', 'kernel_initializer', 'kernel_regularizer', 'bias_constraint', 'dtype'])
 def test_the_configurations_of_keras_layers_name_no_code(field, target, stranger):
     for attack in _keras_attacks(target):
         p = keras_params.KerasParams(keras.layers.Dense, units=3)
@@ -125,7 +129,8 @@ def test_the_configuration_of_a_saved_pipeline_names_no_code(target, stranger):
     '{"cluster": {"worker": ["`touch {target}`:1"]}}', '{"cluster": {"__class__": ["a:1"]}}',
     '{"cluster": {"worker": ["a:1"]}, "task": {"type": "__class__", "index": 0}}',
     '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": "__import__(\'os\')"}}',
-    '{"cluster": {"worker": ["file:///{target}:1"]}}', '{"cluster": {"worker": NaN}}', '{"cluster": {"worker": ["a:1e1"]}}',
+    '{"cluster": {"worker": ["file:///{target}:1"]}}', '{"cluster": {"worker": NaN}}', '{"cluster": {"worker": '
+                                                                                       '["a:1e1"]}}',
     '{"cluster": {"worker": ["a:１"]}}', '{"cluster": {"worker": ["a:1\\u0000"]}}'])
 def test_a_cluster_file_is_data(text, target, tmp_path):
     path = tmp_path / 'cluster.json'
@@ -190,7 +195,9 @@ def test_a_list_of_checkpoints_reaches_no_files_elsewhere(tmp_path):
     (tmp_path / 'train').mkdir()
     (tmp_path / 'precious.index').touch()
     for path in (str(tmp_path / 'precious'), '../precious', 'x/../../precious'):
-        (tmp_path / 'train/checkpoint').write_text(f'model_checkpoint_path: {json.dumps(path)}\nall_model_checkpoint_paths: {json.dumps(path)}\n')
+        (tmp_path / 'train/checkpoint').write_text('model_checkpoint_path: '
+                                                   f'{json.dumps(path)}\nall_model_checkpoint_paths: '
+                                                   f'{json.dumps(path)}\n')
         with pytest.raises(errors.TrainingError, match='which lies elsewhere: LingPipe never writes that'):
             checkpoints.complete(str(tmp_path / 'train'))
     assert os.path.exists(tmp_path / 'precious.index')

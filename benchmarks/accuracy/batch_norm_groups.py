@@ -1,10 +1,11 @@
-"""Accuracy over the number of examples that batch norm sees: replicas of few examples each, that share statistics or do not.
+"""Accuracy over the number of examples that batch norm sees: replicas of few examples each, that share statistics or do
+not.
 
     python -m benchmarks.accuracy.batch_norm_groups --picture=docs/images/batch_norm_groups.png
 
-All trainings have one global batch, one number of epochs and one learning rate; they read handwritten digits. Eight replicas with
-an example count n each, and groups of g of them, let batch norm see n g examples at a time. Where eight replicas of n do not
-make the batch, each works through several micro-batches of n.
+All trainings have one global batch, one number of epochs and one learning rate; they read handwritten digits. Eight
+replicas with an example count n each, and groups of g of them, let batch norm see n g examples at a time. Where eight
+replicas of n do not make the batch, each works through several micro-batches of n.
 """
 
 import pathlib
@@ -22,7 +23,8 @@ from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
 
 _EXAMPLES = flags.DEFINE_list('examples', ['2', '4', '8'], 'Examples of a replica at a time.')
-_GROUP_SIZES = flags.DEFINE_list('group_sizes', ['1', '2', '4', '8'], 'Replicas that share the statistics of batch norm.')
+_GROUP_SIZES = flags.DEFINE_list('group_sizes', ['1', '2', '4', '8'], 'Replicas that share the statistics of batch '
+                                                                      'norm.')
 _NUM_REPLICAS = flags.DEFINE_integer('num_replicas', 8, 'Replicas, each on a virtual device.', lower_bound=1)
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 64, 'Examples in a mini-batch.', lower_bound=1)
 _EPOCHS = flags.DEFINE_integer('epochs', 8, 'Epochs of each training.', lower_bound=1)
@@ -49,7 +51,8 @@ class Experiment(base_model_params.SingleTaskModelParams):
 
     def Train(self):
         return image_input.ImageInput.Params().Set(
-            dataset='digits', split='train', batch_size=_BATCH_SIZE.value, image_size=8, seed=self._seed, augmentation='digits')
+            dataset='digits', split='train', batch_size=_BATCH_SIZE.value, image_size=8, seed=self._seed,
+            augmentation='digits')
 
     def Test(self):
         return self.Train().Set(split='test', batch_size=180)
@@ -57,7 +60,8 @@ class Experiment(base_model_params.SingleTaskModelParams):
     def Task(self):
         p = image_classifier.ImageClassifier.Params().Set(name='batch_norm_groups', label_smoothing=0.1)
         p.body.Set(
-            num_partitions=1, num_replicas=_NUM_REPLICAS.value, num_micro_batches=num_micro_batches(self._examples), recompute='none',
+            num_partitions=1, num_replicas=_NUM_REPLICAS.value, num_micro_batches=num_micro_batches(self._examples),
+            recompute='none',
             layers=resnet.resnet_layers(
                 _DEPTH.value, num_classes=10, filters=_FILTERS.value, for_small_images=True,
                 batch_norm_group_size=self._group_size))
@@ -78,8 +82,8 @@ def num_micro_batches(examples):
     """
     count, rest = divmod(_BATCH_SIZE.value, _NUM_REPLICAS.value * examples)
     if rest or not count:
-        raise ValueError(f'--examples has {examples}, of which {_NUM_REPLICAS.value} replicas cannot make a batch of {_BATCH_SIZE.value}. '
-                         f'Make --batch_size a multiple of {_NUM_REPLICAS.value * examples}.')
+        raise ValueError(f'--examples has {examples}, of which {_NUM_REPLICAS.value} replicas cannot make a batch of '
+                         f'{_BATCH_SIZE.value}. Make --batch_size a multiple of {_NUM_REPLICAS.value * examples}.')
     return count
 
 
@@ -97,15 +101,17 @@ def _draw(group_sizes, found):
 def main(unused_argv):
     device_kinds.use_virtual_devices(_NUM_REPLICAS.value)
     examples, group_sizes, seeds = (list(map(int, flag.value)) for flag in (_EXAMPLES, _GROUP_SIZES, _SEEDS))
-    found = {count: [[digits_accuracy.accuracy(Experiment(count, size, seed)) for seed in seeds] for size in group_sizes]
+    found = {count: [
+        [digits_accuracy.accuracy(Experiment(count, size, seed)) for seed in seeds] for size in group_sizes]
              for count in examples}
     if _PICTURE.value:
         _draw(group_sizes, found)
     common.report(
         common.markdown_table(['examples a replica', *(f'groups of {size}' for size in group_sizes)],
                               [[count, *map(digits_accuracy.mean_and_range, row)] for count, row in found.items()]),
-        f'Accuracy on held-out digits, %; {_NUM_REPLICAS.value} replicas, batch {_BATCH_SIZE.value}, {_EPOCHS.value} epochs of '
-        f'{num_steps()} steps in all, {len(seeds)} seeds; ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group.')
+        f'Accuracy on held-out digits, %; {_NUM_REPLICAS.value} replicas, batch {_BATCH_SIZE.value}, {_EPOCHS.value} '
+        f'epochs of {num_steps()} steps in all, {len(seeds)} seeds; ResNet-{_DEPTH.value} with {_FILTERS.value} '
+        'filters in its first group.')
 
 
 if __name__ == '__main__':

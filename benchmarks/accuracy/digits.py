@@ -29,7 +29,8 @@ def train(seed):
         Tuple of seconds to the first step, seconds in all, and accuracy in per cent.
     """
     with tempfile.TemporaryDirectory() as logdir:
-        command = [sys.executable, str(common.ROOT / 'run.py'), f'--model={_MODEL.value}', '--mode=train', f'--logdir={logdir}',
+        command = [sys.executable, str(common.ROOT / 'run.py'), f'--model={_MODEL.value}', '--mode=train',
+                   f'--logdir={logdir}',
                    f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}']
         started = time.monotonic()
         result = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,4 +1,5 @@
-"""The default language model from the command line: seconds, bits per byte on held-out text, and n-gram models beside it.
+"""The default language model from the command line: seconds, bits per byte on held-out text, and n-gram models beside
+it.
 
     python -m benchmarks.accuracy.language_model --seeds=0
 
@@ -83,10 +84,12 @@ def n_gram_rows():
 
 def main(unused_argv):
     trainings = {seed: train(seed) for seed in _SEEDS.value}
-    rows = [[f'Transformer, seed {seed}', f'{result.first_step:.1f}', f'{result.seconds:.0f}', f'{result.user_seconds:.0f}',
+    rows = [[f'Transformer, seed {seed}', f'{result.first_step:.1f}', f'{result.seconds:.0f}',
+             f'{result.user_seconds:.0f}',
              f'{result.dev:.3f}', f'{result.test:.3f}'] for seed, result in trainings.items()]
     table = common.markdown_table(
-        ['model', 's to first step', 's in all', 'user s', 'bits per byte, Dev', 'bits per byte, Test'], rows + n_gram_rows())
+        ['model', 's to first step', 's in all', 'user s', 'bits per byte, Dev', 'bits per byte, Test'],
+        rows + n_gram_rows())
     text = next(iter(trainings.values())).text.rstrip()
     common.report(table, f'Written after {_PROMPT!r}:', '\n'.join('    ' + line for line in text.splitlines()))
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.accuracy.large_batch --picture=docs/images/large_batch.png
 
-Each optimizer is tried with several learning rates for batch 32, which grow in proportion to the batch. All trainings warm up for
-a fifth of their steps and then decay with power 2. Micro-batches of about 32 images, whatever the batch, are what batch norm sees.
+Each optimizer is tried with several learning rates for batch 32, which grow in proportion to the batch. All trainings
+warm up for a fifth of their steps and then decay with power 2. Micro-batches of about 32 images, whatever the batch,
+are what batch norm sees.
 """
 
 import pathlib
@@ -20,7 +21,8 @@ from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
 from lingpipe.optimizers import learning_rate_schedules
 
-_BATCH_SIZES = flags.DEFINE_list('batch_sizes', ['32', '128', '512', '1437'], 'Examples in a mini-batch; 1,437 is all of them.')
+_BATCH_SIZES = flags.DEFINE_list('batch_sizes', ['32', '128', '512', '1437'], 'Examples in a mini-batch; 1,437 is all '
+                                                                              'of them.')
 _SEEDS = flags.DEFINE_list('seeds', ['0', '1'], 'Values of train.random_seed, one training each.')
 _EPOCHS = flags.DEFINE_integer('epochs', 40, 'Epochs of each training.', lower_bound=1)
 _SGD_RATES = flags.DEFINE_list('sgd_rates', ['0.005', '0.02'], 'Learning rates of SGD for batch 32.')
@@ -50,7 +52,8 @@ class Experiment(base_model_params.SingleTaskModelParams):
 
     def Train(self):
         return image_input.ImageInput.Params().Set(
-            dataset='digits', split='train', batch_size=self._batch_size, image_size=8, seed=self._seed, augmentation='digits')
+            dataset='digits', split='train', batch_size=self._batch_size, image_size=8, seed=self._seed,
+            augmentation='digits')
 
     def Test(self):
         return self.Train().Set(split='test', batch_size=180)
@@ -65,7 +68,8 @@ class Experiment(base_model_params.SingleTaskModelParams):
         max_steps = num_steps(self._batch_size)
         p.train.Set(max_steps=max_steps, random_seed=self._seed, lr_schedule=keras_params.KerasParams(
             optimizers.WarmupPolynomialDecay, warmup_steps=max_steps / 5, max_steps=max_steps,
-            initial_learning_rate=learning_rate_schedules.linearly_scaled(self._rate, self._batch_size, _BASE_BATCH_SIZE)))
+            initial_learning_rate=learning_rate_schedules.linearly_scaled(
+                self._rate, self._batch_size, _BASE_BATCH_SIZE)))
         self._SetOptimizer(p.train)
         return p
 
@@ -85,7 +89,8 @@ def num_steps(batch_size):
 
 def main(unused_argv):
     batch_sizes, seeds = (list(map(int, flag.value)) for flag in (_BATCH_SIZES, _SEEDS))
-    pairs = [(optimizer, float(rate)) for optimizer, flag in (('SGD', _SGD_RATES), ('LARS', _LARS_RATES)) for rate in flag.value]
+    pairs = [(optimizer, float(rate)) for optimizer, flag in (('SGD', _SGD_RATES), ('LARS', _LARS_RATES))
+             for rate in flag.value]
     names = [f'{optimizer}, {rate:g}' for optimizer, rate in pairs]
     found = [[[digits_accuracy.accuracy(Experiment(*pair, batch_size, seed)) for seed in seeds] for pair in pairs]
              for batch_size in batch_sizes]
@@ -97,8 +102,8 @@ def main(unused_argv):
         common.markdown_table(['batch', 'steps', *names], [
             [batch_size, num_steps(batch_size), *map(digits_accuracy.mean_and_range, row)]
             for batch_size, row in zip(batch_sizes, found)]),
-        f'Accuracy on held-out digits, %, with the rate for batch {_BASE_BATCH_SIZE}; {_EPOCHS.value} epochs, {len(seeds)} seeds; '
-        f'ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group.')
+        f'Accuracy on held-out digits, %, with the rate for batch {_BASE_BATCH_SIZE}; {_EPOCHS.value} epochs, '
+        f'{len(seeds)} seeds; ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group.')
 
 
 if __name__ == '__main__':

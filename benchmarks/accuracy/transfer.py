@@ -1,4 +1,5 @@
-"""A new head on an old body: AmoebaNet is trained on the digits 0 to 4, then from that checkpoint on 5 to 9, in a quarter of the steps.
+"""A new head on an old body: AmoebaNet is trained on the digits 0 to 4, then from that checkpoint on 5 to 9, in a
+quarter of the steps.
 
     python -m benchmarks.accuracy.transfer --seeds=0,1,2
 
@@ -21,8 +22,10 @@ from lingpipe.training import trainer
 from params import amoebanet as experiments
 
 _SEEDS = flags.DEFINE_list('seeds', ['0', '1', '2'], 'Values of train.random_seed, one row each.')
-_MAX_STEPS = flags.DEFINE_integer('max_steps', 336, 'Steps from scratch; from the checkpoint a quarter of them.', lower_bound=4)
-_PERCENT = flags.DEFINE_integer('percent', 100, 'Part of the digits 5 to 9 to train on.', lower_bound=10, upper_bound=100)
+_MAX_STEPS = flags.DEFINE_integer(
+    'max_steps', 336, 'Steps from scratch; from the checkpoint a quarter of them.', lower_bound=4)
+_PERCENT = flags.DEFINE_integer(
+    'percent', 100, 'Part of the digits 5 to 9 to train on.', lower_bound=10, upper_bound=100)
 _NUM_CLASSES = 5
 _HEADER = ['seed', 'from scratch', 'from 0 to 4, a quarter of the steps', 'from scratch, a quarter of the steps']
 
@@ -100,7 +103,8 @@ def accuracy(logdir, data_dir, dataset, max_steps, seed, rules=None):
     with contextlib.redirect_stdout(io.StringIO()):
         results = trainer.Trainer(params, {'Test': experiment.Test()}, logdir).run()
     found = 100 * results['Test']['accuracy']
-    print(f'seed {seed}, {dataset}, {max_steps} steps, {"from a checkpoint" if rules else "from scratch"}: {found:.2f} %', file=sys.stderr)
+    print(f'seed {seed}, {dataset}, {max_steps} steps, {"from a checkpoint" if rules else "from scratch"}: {found:.2f} '
+          '%', file=sys.stderr)
     return found
 
 

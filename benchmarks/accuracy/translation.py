@@ -1,4 +1,5 @@
-"""The default translation model from the command line: exact match on unseen numbers, seconds, and seconds of the processor.
+"""The default translation model from the command line: exact match on unseen numbers, seconds, and seconds of the
+processor.
 
     python -m benchmarks.accuracy.translation --seeds=0,1,2
 """

@@ -1,9 +1,11 @@
-"""Looks for models that a pipeline computes otherwise than plain Keras: draws them, runs both, and shrinks what differs.
+"""Looks for models that a pipeline computes otherwise than plain Keras: draws them, runs both, and shrinks what
+differs.
 
     python -m benchmarks.equality.fuzz --minutes=60 --models=1000 --seed=0
 
-Models are run in processes of their own, of which one that hangs or dies is a crash like any other. What is printed for a model
-that fails is the smallest one found that fails in the same way, as a program that runs when it is pasted into a file.
+Models are run in processes of their own, of which one that hangs or dies is a crash like any other. What is printed for
+a model that fails is the smallest one found that fails in the same way, as a program that runs when it is pasted into a
+file.
 """
 
 import collections
@@ -26,7 +28,8 @@ from tests.fuzz import comparison, drawing, program, shrinking, trial
 _MINUTES = flags.DEFINE_float('minutes', 60.0, 'How long to look.', lower_bound=0.0)
 _MODELS = flags.DEFINE_integer('models', 1000, 'How many models to try.', lower_bound=1)
 _SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other models: the first is drawn from 1,000,000 times the seed.')
-_SHRUNKEN = flags.DEFINE_integer('shrunken', 10, 'How many of the failures to shrink and print, each of another kind.', lower_bound=0)
+_SHRUNKEN = flags.DEFINE_integer(
+    'shrunken', 10, 'How many of the failures to shrink and print, each of another kind.', lower_bound=0)
 
 _SEEDS_APART = 1_000_000
 _MODELS_IN_A_PROCESS = 100
@@ -105,11 +108,13 @@ def _shrunken(seed, kind, reason):
 
 
 def _report(found, failures, refusals, seconds):
-    rows = [[kind, number, f'{100 * number / max(1, sum(found.values())):.1f} %'] for kind, number in sorted(found.items())]
+    rows = [
+        [kind, number, f'{100 * number / max(1, sum(found.values())):.1f} %'] for kind, number in sorted(found.items())]
     table = common.markdown_table(['outcome', 'models', 'part'], [*rows, ['all', sum(found.values()), '']])
     parts = [f'{sum(found.values())} models from seed {_SEED.value * _SEEDS_APART} in {seconds / 60:.0f} min.', table]
     if refusals:
-        parts.append(common.markdown_table(['refused', 'models'], [[text, number] for text, number in refusals.most_common()]))
+        parts.append(
+            common.markdown_table(['refused', 'models'], [[text, number] for text, number in refusals.most_common()]))
     if failures:
         parts.append(common.markdown_table(
             ['kind', 'reason', 'models', 'first'],

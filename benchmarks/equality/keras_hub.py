@@ -4,9 +4,9 @@
     python -m benchmarks.equality.keras_hub --only=BertBackbone,ResNetBackbone
     python -m benchmarks.equality.keras_hub --source=/path/to/keras-hub  # with the settings of KerasHub's own tests
 
-Outputs, loss and every gradient of a batch in two micro-batches, or one where two are refused, against Keras's over the same
-micro-batches, run eagerly, in float32. What differs is tried in float64 too: batch norms over few values enlarge rounding. The
-settings are small ones of our own (`keras_hub_settings.py`), or those of KerasHub's own tests.
+Outputs, loss and every gradient of a batch in two micro-batches, or one where two are refused, against Keras's over the
+same micro-batches, run eagerly, in float32. What differs is tried in float64 too: batch norms over few values enlarge
+rounding. The settings are small ones of our own (`keras_hub_settings.py`), or those of KerasHub's own tests.
 """
 
 import ast
@@ -32,7 +32,8 @@ import lingpipe
 from benchmarks.equality import keras_hub_settings
 from benchmarks.support import common
 
-_SOURCE = flags.DEFINE_string('source', None, "Folder with KerasHub's tests, '*_backbone_test.py'; None: our own settings.")
+_SOURCE = flags.DEFINE_string('source', None, "Folder with KerasHub's tests, '*_backbone_test.py'; None: our own "
+                                              "settings.")
 _ONLY = flags.DEFINE_list('only', [], 'Names of classes; none: all.')
 _TIMEOUT = flags.DEFINE_integer('timeout', 300, 'Seconds that one class may take.', lower_bound=1)
 _NUM_ROWS, _NUM_MICRO_BATCHES, _OPEN_SIZE = 4, (2, 1), 8
@@ -126,7 +127,8 @@ def plain_step(model, batch, count):
         losses.append(loss)
         outputs.append(keras.tree.flatten(result))
         gradients.append(tape.gradient(loss, model.trainable_variables))
-    return Step(np.mean(losses), [np.concatenate(row) for row in zip(*outputs)], [_mean(row) for row in zip(*gradients)])
+    return Step(
+        np.mean(losses), [np.concatenate(row) for row in zip(*outputs)], [_mean(row) for row in zip(*gradients)])
 
 
 def pipeline_step(model, batch, count):
@@ -134,15 +136,18 @@ def pipeline_step(model, batch, count):
     pipe = lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=count)
     num_rows = len(keras.tree.flatten(batch)[0])
     step = pipe.value_and_grad(squares, batch, np.zeros([num_rows, 1], 'float32'), return_outputs=True)
-    by_variable = {id(variable): _mean([gradient]) for variable, gradient in zip(pipe.trainable_variables, step.gradients)}
-    return Step(step.loss, keras.tree.flatten(step.outputs), [by_variable[id(variable)] for variable in model.trainable_variables])
+    by_variable = {
+        id(variable): _mean([gradient]) for variable, gradient in zip(pipe.trainable_variables, step.gradients)}
+    return Step(step.loss, keras.tree.flatten(step.outputs), [
+        by_variable[id(variable)] for variable in model.trainable_variables])
 
 
 def squares(y_true, outputs):
     """Returns the sum of the mean squares of all outputs, each less a wave: else it would be constant after a norm."""
     del y_true
     floats = [tf.cast(tensor, tf.float32) for tensor in keras.tree.flatten(outputs) if tensor.dtype.is_floating]
-    waves = [tf.reshape(tf.cos(tf.range(tf.size(tensor[0]), dtype=tf.float32)), tf.shape(tensor)[1:]) for tensor in floats]
+    waves = [
+        tf.reshape(tf.cos(tf.range(tf.size(tensor[0]), dtype=tf.float32)), tf.shape(tensor)[1:]) for tensor in floats]
     return tf.add_n([tf.reduce_mean(tf.square(tensor - wave)) for tensor, wave in zip(floats, waves)])
 
 
@@ -156,10 +161,12 @@ def _mean(gradients):
 def _differences(model, expected, found):
     names = ['loss', *[f'output {place}' for place in range(len(expected.outputs))]]
     values = [(expected.loss, found.loss), *zip(expected.outputs, found.outputs)]
-    differences = [f'{name} by {_distance(*pair):.1e}' for name, pair in zip(names, values) if _distance(*pair) > _TOLERANCE]
+    differences = [
+        f'{name} by {_distance(*pair):.1e}' for name, pair in zip(names, values) if _distance(*pair) > _TOLERANCE]
     largest = max([np.abs(gradient).max() for gradient in expected.gradients if gradient is not None], default=0.0)
     for variable, *pair in zip(model.trainable_variables, expected.gradients, found.gradients):
-        distance = _distance(*[np.zeros(variable.shape) if value is None else value for value in pair], least=1e-2 * largest)
+        distance = _distance(
+            *[np.zeros(variable.shape) if value is None else value for value in pair], least=1e-2 * largest)
         if distance > (_TOLERANCE_OF_16_BITS if '16' in variable.dtype else _TOLERANCE):
             differences.append(f'gradient of {variable.path} by {distance:.1e}')
     return differences
@@ -213,7 +220,8 @@ def _batch_of(tensor, inputs, random):
     if 'mask' in tensor.name and tensor.dtype in ('int32', 'bool'):
         return np.broadcast_to(np.arange(shape[-1]) < shape[-1] - 2, shape).astype(tensor.dtype)
     if 'int' in tensor.dtype:
-        return random.integers(0 if 'segment' in tensor.name else 1, 2 if 'segment' in tensor.name else 10, shape).astype(tensor.dtype)
+        return random.integers(0 if 'segment' in tensor.name else 1, 2 if 'segment' in tensor.name else 10,
+                               shape).astype(tensor.dtype)
     return random.uniform(size=shape).astype(tensor.dtype)
 
 
@@ -279,7 +287,8 @@ def in_own_process(make, dtype_policy):
     process.start()
     theirs.close()
     try:
-        return ours.recv() if ours.poll(_TIMEOUT.value) else Verdict('crashed', f'It took more than {_TIMEOUT.value} seconds.')
+        return ours.recv() if ours.poll(_TIMEOUT.value) else Verdict('crashed', f'It took more than {_TIMEOUT.value} '
+                                                                                'seconds.')
     except EOFError:
         return Verdict('crashed', 'The process died.')
     finally:

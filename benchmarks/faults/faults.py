@@ -1,10 +1,12 @@
-"""Strikes a training on many machines with one fault after another: when it is noticed, when steps go on, how many are lost.
+"""Strikes a training on many machines with one fault after another: when it is noticed, when steps go on, how many are
+lost.
 
     python -m benchmarks.faults.faults --clusters=pipeline,multi_worker,parameter_server --output=faults.md
 
-Each cluster is of this machine: two workers, and for parameter servers, with asynchronous updates, one of these. All processes have
---max_restarts=5 and --step_timeout_seconds=10, and checkpoints are written every 2 seconds; a step takes about 40 ms. A cluster
-takes its faults one after the other, and is started again by hand, which is not timed, where it ended.
+Each cluster is of this machine: two workers, and for parameter servers, with asynchronous updates, one of these. All
+processes have --max_restarts=5 and --step_timeout_seconds=10, and checkpoints are written every 2 seconds; a step takes
+about 40 ms. A cluster takes its faults one after the other, and is started again by hand, which is not timed, where it
+ended.
 """
 
 import json
@@ -54,9 +56,11 @@ def _kill_while_saving(training):
     """A checkpoint is written under other names, and gets its own when it is whole."""
     folder, child = pathlib.Path(training.logdir, 'train'), training.child(training.chief)
     deadline = time.monotonic() + _SECONDS_FOR_A_SAVE
-    while not any('temp' in name for name in os.listdir(folder)):  # without a pause, for a small checkpoint is written in no time
+    while not any('temp' in name
+                  for name in os.listdir(folder)):  # without a pause, for a small checkpoint is written in no time
         if time.monotonic() > deadline:
-            raise RuntimeError(f'No checkpoint was written in {_SECONDS_FOR_A_SAVE} s; the last lines: {training.lines[-10:]}')
+            raise RuntimeError(f'No checkpoint was written in {_SECONDS_FOR_A_SAVE} s; the last lines: '
+                               f'{training.lines[-10:]}')
     os.kill(child, signal.SIGKILL)
 
 
@@ -108,7 +112,8 @@ class Outcome:
             print(training.lines[told][1], file=sys.stderr)
         noticed = '-' if told is None else f'{max(0., training.lines[told][0] - self._moment):.1f}'
         if self._goes_on is None:
-            return [noticed, '-', self._lost(training.checkpoints()[-1], None), f'ends with exit code {training.exit_code()}']
+            return [noticed, '-', self._lost(training.checkpoints()[-1], None), 'ends with exit code '
+                                                                                f'{training.exit_code()}']
         restarts = training.starts(self._first)
         if not restarts:
             return [noticed, f'{self._longest_gap():.1f}', 0, 'goes on with the others']
@@ -181,9 +186,11 @@ def _port_taken(cluster):
         begin = time.monotonic()
         done = subprocess.run(
             [sys.executable, *struck_training.training_command(cluster, folder), f'--cluster={cluster}'],
-            env=struck_training.environment() | {'TF_CONFIG': config}, capture_output=True, text=True, timeout=_SECONDS_TO_END)
+            env=struck_training.environment() | {'TF_CONFIG': config}, capture_output=True, text=True,
+            timeout=_SECONDS_TO_END)
         assert 'cannot serve at port' in done.stderr, done.stderr
-        return [cluster, _PORT_TAKEN, f'{time.monotonic() - begin:.1f}', '-', 0, f'ends with exit code {done.returncode}']
+        return [cluster, _PORT_TAKEN, f'{time.monotonic() - begin:.1f}', '-', 0, 'ends with exit code '
+                                                                                 f'{done.returncode}']
 
 
 def main(unused_argv):

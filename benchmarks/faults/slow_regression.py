@@ -55,6 +55,7 @@ class TwoStages(OneStage):
 
     def Task(self):
         p = super().Task()
-        p.body.layers = [layers.KerasParams(keras.layers.Dense, units=8), layers.KerasParams(keras.layers.Dense, units=1)]
+        p.body.layers = [
+            layers.KerasParams(keras.layers.Dense, units=8), layers.KerasParams(keras.layers.Dense, units=1)]
         p.body.Set(num_partitions=2, num_micro_batches=4)
         return p

@@ -1,10 +1,11 @@
-"""Trains for a while as one process of the cluster after the other is killed, and looks whether the right weights come out.
+"""Trains for a while as one process of the cluster after the other is killed, and looks whether the right weights come
+out.
 
     python -m benchmarks.faults.soak --cluster=pipeline --minutes=30 --kill_every_seconds=120
     python -m benchmarks.faults.soak --cluster=parameter_server --minutes=30 --kill_every_seconds=120
 
-Right are, where the training is synchronous, the bits of a checkpoint of an undisturbed training of as many steps on this machine
-alone; with parameter servers and asynchronous updates the true weights of the linear regression, to 0.02.
+Right are, where the training is synchronous, the bits of a checkpoint of an undisturbed training of as many steps on
+this machine alone; with parameter servers and asynchronous updates the true weights of the linear regression, to 0.02.
 """
 
 import os
@@ -79,34 +80,42 @@ def _train_undisturbed(cluster, logdir, max_steps):
     """Returns what a training on this machine alone prints, which goes on from what is there."""
     changes = f'train.max_steps={max_steps}; train.save_interval_seconds=600; input.pause_milliseconds=0'
     command = [sys.executable, *struck_training.training_command(cluster, logdir), f'--model_params_override={changes}']
-    return subprocess.run(command, env=struck_training.environment(), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    return subprocess.run(command, env=struck_training.environment(), check=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL,
                           text=True).stdout
 
 
 def _different_variables(first, second):
     readers = [tf.train.load_checkpoint(path) for path in (first, second)]
-    names = [{name for name in reader.get_variable_to_shape_map() if name.endswith('VARIABLE_VALUE') and 'save_counter' not in name}
+    names = [{name for name in reader.get_variable_to_shape_map()
+              if name.endswith('VARIABLE_VALUE') and 'save_counter' not in name}
              for reader in readers]
-    same = {name for name in names[0] & names[1] if readers[0].get_tensor(name).tobytes() == readers[1].get_tensor(name).tobytes()}
+    same = {name for name in names[0] & names[1]
+            if readers[0].get_tensor(name).tobytes() == readers[1].get_tensor(name).tobytes()}
     return sorted((names[0] | names[1]) - same)
 
 
 def main(unused_argv):
     with tempfile.TemporaryDirectory() as folder:
-        training = struck_training.StruckTraining(_CLUSTER.value, f'{folder}/struck', _MAX_RESTARTS, _STEP_TIMEOUT_SECONDS)
+        training = struck_training.StruckTraining(
+            _CLUSTER.value, f'{folder}/struck', _MAX_RESTARTS, _STEP_TIMEOUT_SECONDS)
         training.start()
         kills = _kill_now_and_then(training)
         ended_early = not training.is_running()
-        steps_again = training.wait_for(rf'^\[{training.chief}\] step ', len(training.lines)) is not None  # after the last kill
+        steps_again = training.wait_for(rf'^\[{training.chief}\] step ',
+                                        len(training.lines)) is not None  # after the last kill
         code = training.stop()
         if ended_early or code or not steps_again:
-            raise RuntimeError('\n'.join([f'The training ended too early, or did not go on after the last kill; exit code {code}.', *[line for _, line in training.lines[-30:]]]))
+            raise RuntimeError('\n'.join(['The training ended too early, or did not go on after the last kill; exit '
+                                          f'code {code}.', *[line for _, line in training.lines[-30:]]]))
         restarts = sum(bool(_RESTART.search(line)) for _, line in training.lines)
-        row = [_CLUSTER.value, f'{_MINUTES.value:g}', len(kills), restarts, training.checkpoints()[-1], _steps_lost(training),
+        row = [_CLUSTER.value, f'{_MINUTES.value:g}', len(kills), restarts, training.checkpoints()[-1],
+               _steps_lost(training),
                len(struck_training.left_over()), _result(training, folder)]
     killed = ', '.join(f'{task} {kills.count(task)} times' for task in training.tasks)
     common.report(
-        common.markdown_table(['--cluster', 'minutes', 'kills', 'restarts', 'steps', 'steps lost', 'processes left', 'weights'], [row]),
+        common.markdown_table(
+            ['--cluster', 'minutes', 'kills', 'restarts', 'steps', 'steps lost', 'processes left', 'weights'], [row]),
         f'A kill every {_KILL_EVERY.value:g} s: {killed}.')
 
 

@@ -53,7 +53,8 @@ class StruckTraining:
     def start(self):
         """Starts it, from the newest checkpoint if there is one."""
         self._process = child_process.start(
-            self._command, env=environment() | {_MARK: str(os.getpid())}, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            self._command, env=environment() | {_MARK: str(os.getpid())}, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT)
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
@@ -80,7 +81,8 @@ class StruckTraining:
 
     def supervisor(self, task):
         """Returns the number of the process that starts a task's training again."""
-        found = [line.rpartition(' ')[2] for _, line in list(self.lines) if line.startswith(f'[launcher] {task} is process ')]
+        found = [line.rpartition(' ')[2] for _, line in list(self.lines) if line.startswith(f'[launcher] {task} is '
+                                                                                            'process ')]
         return int(found[-1])
 
     def child(self, task):
@@ -113,7 +115,8 @@ class StruckTraining:
 
     def steps(self, first=0, last=None):
         """Returns a list of (time, step) of the chief's lines with these numbers."""
-        found = [(moment, _STEP.search(line)) for moment, line in self.lines[first:last] if line.startswith(f'[{self.chief}] step ')]
+        found = [(moment, _STEP.search(line)) for moment, line in self.lines[first:last] if line.startswith(
+            f'[{self.chief}] step ')]
         return [(moment, int(match[1])) for moment, match in found if match]
 
     def starts(self, first=0):
@@ -146,7 +149,8 @@ def environment():
 def left_over():
     """Returns the numbers of processes that belong to a cluster of this process."""
     mark = f'{_MARK}={os.getpid()}\0'.encode()
-    return [int(folder.name) for folder in pathlib.Path('/proc').iterdir() if folder.name.isdigit() and mark in _environment_of(folder)]
+    return [int(folder.name) for folder in pathlib.Path('/proc').iterdir()
+            if folder.name.isdigit() and mark in _environment_of(folder)]
 
 
 def _environment_of(folder):

@@ -93,7 +93,8 @@ def main(unused_argv):
         _row(f"{pipeline}, recompute='none'", 2, 'none', True),
         _row(f"{pipeline}, recompute='stage'", 2, 'stage', True),
     ]
-    common.report(common.markdown_table(['configuration', 'cap', 'outcome', 'allocator peak MiB'], rows), common.MEMORY_NOTE)
+    common.report(
+        common.markdown_table(['configuration', 'cap', 'outcome', 'allocator peak MiB'], rows), common.MEMORY_NOTE)
 
 
 if __name__ == '__main__':

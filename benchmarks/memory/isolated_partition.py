@@ -31,7 +31,8 @@ class Source(keras.layers.Layer):
     def call(self, inputs):
         def make(spec):
             values = tf.reshape(inputs, [-1] + [1] * (len(spec.shape) - 1))
-            return tf.cast(tf.broadcast_to(values, [inputs.shape[0] or tf.shape(inputs)[0], *spec.shape[1:]]), spec.dtype)
+            return tf.cast(
+                tf.broadcast_to(values, [inputs.shape[0] or tf.shape(inputs)[0], *spec.shape[1:]]), spec.dtype)
 
         return tf.nest.map_structure(make, self._specs)
 
@@ -83,7 +84,8 @@ def alone(name, num_partitions, num_micro_batches, recompute, index, ends):
 def steps(name, num_partitions, num_micro_batches, recompute):
     """Yields the seconds of one step of the whole pipeline after another.
 
-    The operations of a call follow one another. TensorFlow would otherwise lend a stage the core of a device that waits.
+    The operations of a call follow one another. TensorFlow would otherwise lend a stage the core of a device that
+    waits.
     """
     device_kinds.use_virtual_devices(num_partitions)
     graph_pieces._graph_def = _in_sequence(graph_pieces._graph_def)

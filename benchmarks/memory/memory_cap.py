@@ -1,11 +1,13 @@
-"""The largest Transformer that trains under a cap on the memory of each device, as Table 1 of GPipe (arXiv 1811.06965) asks.
+"""The largest Transformer that trains under a cap on the memory of each device, as Table 1 of GPipe (arXiv 1811.06965)
+asks.
 
     python -m benchmarks.memory.memory_cap --model=decoder --width=512 --batch_size=16 --num_micro_batches=16
 
-The decoder of `support/decoder.py` gets more blocks, in float32 with Adam, until it dies within two steps. A device is a process
-with a limit to its data: what it has at start-up, what its program takes, and the cap. What a program takes, graphs above all, is found
-with layers that are 8 wide. A partition runs in a process of its own and does the actions of its device and no others
-(`isolated_partition.py`); a model trains if each of its partitions does. Plain Keras is a `Sequential` that gets the whole batch.
+The decoder of `support/decoder.py` gets more blocks, in float32 with Adam, until it dies within two steps. A device is
+a process with a limit to its data: what it has at start-up, what its program takes, and the cap. What a program takes,
+graphs above all, is found with layers that are 8 wide. A partition runs in a process of its own and does the actions of
+its device and no others (`isolated_partition.py`); a model trains if each of its partitions does. Plain Keras is a
+`Sequential` that gets the whole batch.
 """
 
 import bisect
@@ -99,12 +101,13 @@ class Trials:
     def results(self, num_partitions, num_blocks):
         """Returns for each partition what its process gave, or the text of its death; K=0 is plain Keras.
 
-        In GPipe's schedule every device does the same actions, so that partitions of equally many blocks are equal, but for
-        the first, which makes no gradients of its input, and the last, which has the loss.
+        In GPipe's schedule every device does the same actions, so that partitions of equally many blocks are equal, but
+        for the first, which makes no gradients of its input, and the last, which has the loss.
         """
         configuration = Configuration(num_partitions, self._recompute)
         ends = planned(num_blocks, configuration).ends if num_partitions else [num_blocks + 2]
-        keys = [(index > 0, index + 1 < num_partitions, end - start) for index, (start, end) in enumerate(zip([0, *ends], ends))]
+        keys = [(index > 0, index + 1 < num_partitions, end - start)
+                for index, (start, end) in enumerate(zip([0, *ends], ends))]
         jobs = {key: (configuration, num_blocks, ends, self._limit(*key), index)
                 for index, key in enumerate(keys) if key not in self._known}
         with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -151,7 +154,8 @@ def planned(num_blocks, configuration):
     stack = resolution.LayerStack(
         problem.layers, models.input_specs(problem), [-(-problem.x.shape[0] // problem.num_micro_batches)])
     return plans.make_plan(plans.Setting(stack, accelerators.CPU, _CAP_MIB.value * _MIB, _NUM_SLOTS),
-                          schedules.gpipe(configuration.num_partitions, problem.num_micro_batches), configuration.recompute)
+                          schedules.gpipe(configuration.num_partitions, problem.num_micro_batches),
+                          configuration.recompute)
 
 
 def largest(dies, guess):
@@ -222,7 +226,8 @@ def main(unused_argv):
                  for count, blocks, millions in _PUBLISHED]
     problem = models.problem()
     common.report(
-        common.markdown_table(['configuration', 'recompute', 'L', 'L planned', 'M parameters', 'ratio', 'MiB program', 'L + 1 dies of'],
+        common.markdown_table([
+            'configuration', 'recompute', 'L', 'L planned', 'M parameters', 'ratio', 'MiB program', 'L + 1 dies of'],
                               rows),
         f'{_CAP_MIB.value} MiB a device beyond start-up and program; decoder, tokens {tuple(problem.x.shape)}, '
         f'{problem.num_micro_batches} micro-batches, Adam.',

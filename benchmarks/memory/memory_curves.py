@@ -44,7 +44,8 @@ def main(unused_argv):
             for schedule, recompute in pairs]
     common.report(
         common.markdown_table(['schedule', 'recompute', *(f'M={count}' for count in counts)], rows),
-        f"MiB at TensorFlow's allocator's peak, weights included; K={_NUM_PARTITIONS.value}, {_MICRO_BATCH_SIZE.value} examples "
+        f"MiB at TensorFlow's allocator's peak, weights included; K={_NUM_PARTITIONS.value}, {_MICRO_BATCH_SIZE.value} "
+        "examples "
         f'a micro-batch, model {models.name()}. {common.MEMORY_NOTE}')
 
 

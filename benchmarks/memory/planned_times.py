@@ -1,8 +1,8 @@
 """Step times that the planner predicts from measured times of layers, beside the times of real steps.
 
-A device is one core here: TensorFlow runs every operation on one thread, and a process of K devices is held to K cores, so that
-a pipeline of one partition does not spread over two. Cores share memory bandwidth and caches, as accelerators do not. For K
-devices the layers are therefore measured by K processes at once, each held to a core of its own::
+A device is one core here: TensorFlow runs every operation on one thread, and a process of K devices is held to K cores,
+so that a pipeline of one partition does not spread over two. Cores share memory bandwidth and caches, as accelerators
+do not. For K devices the layers are therefore measured by K processes at once, each held to a core of its own::
 
     core 0   layer 0 F B | layer 1 F B | ...      what a layer takes on one of two devices
     core 1   layer 0 F B | layer 1 F B | ...
@@ -33,14 +33,16 @@ def predicted_and_measured(configurations, num_turns):
         Pair of lists of seconds, predicted and measured.
     """
     with contextlib.ExitStack() as stack:
-        steps = [stack.enter_context(common.Process(isolated_partition.steps, *configuration, num_cores=configuration[1]))
+        steps = [stack.enter_context(
+            common.Process(isolated_partition.steps, *configuration, num_cores=configuration[1]))
                  for configuration in configurations]
         groups = {num_partitions: [stack.enter_context(common.Process(predicted_times, configurations, core))
                                    for core in range(num_partitions)]
                   for num_partitions in {num_partitions for _, num_partitions, _, _ in configurations}}
         for process in steps:
             process.next()  # lays out the graph
-        turns = [([process.next() for process in steps], {count: _mean_answer(group) for count, group in groups.items()})
+        turns = [(
+            [process.next() for process in steps], {count: _mean_answer(group) for count, group in groups.items()})
                  for _ in range(num_turns)]
     measured = [min(seconds) for seconds in zip(*[seconds for seconds, _ in turns])]
     return [turns[-1][1][configuration[1]][index] for index, configuration in enumerate(configurations)], measured
@@ -76,7 +78,8 @@ def predicted_times(configurations, core):
             times = layer_profile.profile_layers(
                 stack.layer_params, stack.micro_batch_specs(size), '/device:CPU:0', None, stack.analyses)
             fastest[size] = faster_layers(fastest.get(size, times), times)
-        yield [plans.make_plan(setting, schedules.make_schedule(name, num_partitions, num_micro_batches), recompute).step_time
+        yield [plans.make_plan(setting, schedules.make_schedule(name, num_partitions, num_micro_batches),
+                               recompute).step_time
                for name, num_partitions, num_micro_batches, recompute in configurations]
 
 
@@ -100,10 +103,12 @@ def relative_rows(configurations, predicted, measured):
     for configuration, expected, got in zip(configurations, predicted, measured):
         expected_share, share = expected / predicted[0], got / measured[0]
         ratios.append(share / expected_share)
-        rows.append([*configuration, f'{1000 * expected:.0f}', f'{1000 * got:.0f}', f'{expected_share:.2f}', f'{share:.2f}',
+        rows.append([*configuration, f'{1000 * expected:.0f}', f'{1000 * got:.0f}', f'{expected_share:.2f}',
+                     f'{share:.2f}',
                      f'{ratios[-1]:.2f}'])
     return rows, ratios[1:]
 
 
-HEADER = ['schedule', 'K', 'M', 'recompute', 'predicted ms', 'measured ms', 'predicted / first row', 'measured / first row',
+HEADER = ['schedule', 'K', 'M', 'recompute', 'predicted ms', 'measured ms', 'predicted / first row', 'measured / first '
+                                                                                                     'row',
           'measured / predicted']

@@ -3,7 +3,8 @@
     python -m benchmarks.memory.planner_accuracy --model=decoder
     python -m benchmarks.memory.planner_accuracy --model=amoebanet --what=time
 
-Memory: each partition runs in a process of its own, which does the actions of its device and no others. What would come from
+Memory: each partition runs in a process of its own, which does the actions of its device and no others. What would come
+    from
 the partition before is made on the spot by a small source, and the gradients that would come back are those of a sum.
 Time: `planned_times.py` says how.
 """
@@ -23,7 +24,8 @@ _COUNTS = flags.DEFINE_list(
     'counts', None, 'Values of num_micro_batches, of the same mini-batch; 2, 4, 8 for memory, 4, 8 for time.')
 _SCHEDULES = flags.DEFINE_list('schedules', ['gpipe', '1f1b'], 'Values of schedule.')
 _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage', 'layer'], 'Values of recompute.')
-_NUM_STEPS = flags.DEFINE_integer('num_steps', 8, 'With --what=time: measured steps of each configuration.', lower_bound=1)
+_NUM_STEPS = flags.DEFINE_integer(
+    'num_steps', 8, 'With --what=time: measured steps of each configuration.', lower_bound=1)
 _DEFAULTS = {'memory': {'partitions': (1, 2, 4), 'counts': (2, 4, 8)}, 'time': {'partitions': (1, 2), 'counts': (4, 8)}}
 _MIB = 2**20
 
@@ -42,7 +44,8 @@ def memory_row(name, num_partitions, num_micro_batches, recompute):
     """Returns a row of the table, and for each partition measured over predicted."""
     found = planned(name, num_partitions, num_micro_batches, recompute)
     predicted = [part.total / _MIB for part in found.partitions]
-    measured = [_measured(name, num_partitions, num_micro_batches, recompute, index, found.ends) for index in range(num_partitions)]
+    measured = [_measured(name, num_partitions, num_micro_batches, recompute, index, found.ends)
+                for index in range(num_partitions)]
     ratios = [got / expected for got, expected in zip(measured, predicted)]
     return [name, num_partitions, num_micro_batches, recompute, *map(_join, ('{:.0f}', '{:.0f}', '{:.2f}'),
                                                                     (predicted, measured, ratios))], ratios
@@ -52,7 +55,8 @@ def _measured(*arguments):
     with common.Process(isolated_partition.peak, *arguments, environment=common.COUNTING_MEMORY) as process:
         peak = process.next()
     if peak is None:
-        raise SystemExit('TensorFlow counts no memory on this processor. Run --what=memory on another, or --what=time here.')
+        raise SystemExit('TensorFlow counts no memory on this processor. Run --what=memory on another, or --what=time '
+                         'here.')
     return peak
 
 
@@ -74,8 +78,8 @@ def _memory():
     common.report(
         common.markdown_table(
             ['schedule', 'K', 'M', 'recompute', 'predicted MiB', 'measured MiB', 'measured / predicted'], rows),
-        f'{within:.0%} of {len(ratios)} partitions within 15 %, {min(ratios):.2f} to {max(ratios):.2f}; model {models.name()}. '
-        f'{common.MEMORY_NOTE}')
+        f'{within:.0%} of {len(ratios)} partitions within 15 %, {min(ratios):.2f} to {max(ratios):.2f}; model '
+        f'{models.name()}. {common.MEMORY_NOTE}')
 
 
 def _time():
@@ -87,8 +91,9 @@ def _time():
     within = sum(abs(ratio - 1) <= 0.1 for ratio in ratios) / max(len(ratios), 1)
     common.report(
         common.markdown_table(planned_times.HEADER, rows),
-        f'{within:.0%} of {len(ratios)} relative times within 10 %, {min(ratios, default=1):.2f} to {max(ratios, default=1):.2f}; '
-        f'model {models.name()}; predictions from measured times of layers; fastest of {_NUM_STEPS.value} steps.')
+        f'{within:.0%} of {len(ratios)} relative times within 10 %, {min(ratios, default=1):.2f} to '
+        f'{max(ratios, default=1):.2f}; model {models.name()}; predictions from measured times of layers; fastest of '
+        f'{_NUM_STEPS.value} steps.')
 
 
 def _numbers(flag):

@@ -1,9 +1,10 @@
-"""Seconds of a training step: LingPipe beside torch.distributed.pipelining and torchgpipe, on the same decoder and weights.
+"""Seconds of a training step: LingPipe beside torch.distributed.pipelining and torchgpipe, on the same decoder and
+weights.
 
     python -m benchmarks.peers.step_time --torch_python=/path/to/another/venv/bin/python
 
-PyTorch is optional, and may be installed in an environment of its own. Every configuration has processes of its own, held to
-their cores, and they take turns, a step each.
+PyTorch is optional, and may be installed in an environment of its own. Every configuration has processes of its own,
+held to their cores, and they take turns, a step each.
 """
 
 import contextlib
@@ -27,10 +28,11 @@ _TWO_STAGES_A_RANK = 'ScheduleZBVZeroBubble'
 _PIPELINING_SCHEDULES = ['ScheduleGPipe', 'Schedule1F1B', 'ScheduleInterleavedZeroBubble', _TWO_STAGES_A_RANK]
 _CHECKPOINTS = {'never': 'none', 'except_last': 'stage', 'always': 'stage'}
 _NOTES = (
-    "Seconds: median of a step. 'throughput': over that of LingPipe's fastest row of the same 'recompute'. Every row starts from "
-    'the same weights, cuts the layers at the same places (ZB-V: in two stages a rank), and has one thread a core. Each rank of '
-    'torch.distributed.pipelining is a process on one core (gloo). torchgpipe gives all CPU devices one worker thread, so its '
-    'partitions do not overlap; it is made for GPUs.')
+    "Seconds: median of a step. 'throughput': over that of LingPipe's fastest row of the same 'recompute'. Every row "
+    "starts from "
+    'the same weights, cuts the layers at the same places (ZB-V: in two stages a rank), and has one thread a core. '
+    'Each rank of torch.distributed.pipelining is a process on one core (gloo). torchgpipe gives all CPU devices one '
+    'worker thread, so its partitions do not overlap; it is made for GPUs.')
 
 
 class Configuration(NamedTuple):
@@ -41,7 +43,8 @@ class Configuration(NamedTuple):
         recompute: 'none' or 'stage'.
         num_cores: processor cores that it is held to.
         is_ours: whether it is LingPipe's pipeline.
-        start: function without arguments that gives a context manager with `next()`: a dictionary with 'loss', then seconds.
+        start: function without arguments that gives a context manager with `next()`: a dictionary with 'loss', then
+            seconds.
     """
 
     title: str
@@ -92,13 +95,15 @@ def _plain_rows(cores, problem):
 def _torchgpipe_rows(cores, problem):
     ends = problem['ends'][str(len(cores))]
     return [(f"torchgpipe, checkpoint='{checkpoint}'", recompute, len(cores),
-             torch_process.torchgpipe_requests(cores, ends, checkpoint)) for checkpoint, recompute in _CHECKPOINTS.items()]
+             torch_process.torchgpipe_requests(cores, ends, checkpoint))
+             for checkpoint, recompute in _CHECKPOINTS.items()]
 
 
 def _pipelining_rows(cores, problem, folder):
     """Returns a row for each schedule and kind of recomputation.
 
-    LingPipe does not recompute the last stage with 1F1B, as its B follows its F at once; a user of PyTorch may leave it out too.
+    LingPipe does not recompute the last stage with 1F1B, as its B follows its F at once; a user of PyTorch may leave it
+    out too.
     """
     rows = []
     for schedule in _PIPELINING_SCHEDULES:
@@ -126,7 +131,8 @@ def _run(configurations):
             try:
                 first = process.next()
             except common.ProcessDied as error:
-                failures.append(f'Not measured: {configuration.title}, recompute {configuration.recompute!r} ({error}).')
+                failures.append(f'Not measured: {configuration.title}, recompute {configuration.recompute!r} '
+                                f'({error}).')
                 continue
             started.append((configuration, process, first['loss']))
         turns = [[process.next() for _, process, _ in started] for _ in range(FLAGS.num_steps)]
@@ -137,7 +143,8 @@ def _run(configurations):
 def _rows(measured):
     """Returns the table's rows of one kind of recomputation."""
     best = min((seconds for configuration, _, seconds in measured if configuration.is_ours), default=math.nan)
-    return [[configuration.title, configuration.recompute, configuration.num_cores, f'{seconds:.4f}', f'{best / seconds:.2f}',
+    return [[configuration.title, configuration.recompute, configuration.num_cores, f'{seconds:.4f}',
+             f'{best / seconds:.2f}',
              f'{loss:.6f}'] for configuration, loss, seconds in measured]
 
 

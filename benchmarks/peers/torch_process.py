@@ -27,10 +27,11 @@ def versions(python):
         ValueError: there is no such interpreter, or it fails.
     """
     try:
-        finished = subprocess.run([python, '-m', 'benchmarks.peers.versions'], capture_output=True, text=True, check=True)
+        finished = subprocess.run(
+            [python, '-m', 'benchmarks.peers.versions'], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise ValueError(f'--torch_python={python!r} does not run ({error}). Name the Python of an environment in which '
-                         'PyTorch is installed, such as /path/to/venv/bin/python.') from error
+        raise ValueError(f'--torch_python={python!r} does not run ({error}). Name the Python of an environment in '
+                         'which PyTorch is installed, such as /path/to/venv/bin/python.') from error
     return json.loads(finished.stdout)
 
 
@@ -66,7 +67,8 @@ class Peer:
         """Lets every process do its next step.
 
         Returns:
-            The first time a dictionary with 'num_parameters' and 'loss', then seconds of a step, until the last rank ends.
+            The first time a dictionary with 'num_parameters' and 'loss', then seconds of a step, until the last rank
+            ends.
 
         Raises:
             common.ProcessDied: a process gave up or was killed.
@@ -84,8 +86,8 @@ class Peer:
         if (first['num_parameters'] != self._problem['num_parameters']
                 or not math.isclose(first['loss'], self._problem['loss'], rel_tol=_LOSS_TOLERANCE)):
             raise ValueError(
-                f'A peer has {first} where LingPipe has { {name: self._problem[name] for name in first} }. Only the same model '
-                'can be compared: make torch_decoder.py do what decoder.py does.')
+                f'A peer has {first} where LingPipe has { {name: self._problem[name] for name in first} }. Only the '
+                'same model can be compared: make torch_decoder.py do what decoder.py does.')
         return first
 
     def __enter__(self):

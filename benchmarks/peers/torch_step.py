@@ -2,8 +2,8 @@
 
     python -m benchmarks.peers.torch_step '{"library": "plain", "folder": ..., "cores": [0], "num_threads": 1}'
 
-The first answer is a dictionary with the number of parameters and the first step's loss (null where another rank has it); each
-further answer is the seconds of a step. It needs PyTorch, not TensorFlow.
+The first answer is a dictionary with the number of parameters and the first step's loss (null where another rank has
+it); each further answer is the seconds of a step. It needs PyTorch, not TensorFlow.
 """
 
 import datetime
@@ -91,7 +91,8 @@ def pipelining_step(problem, request):
     """
     os.environ.setdefault('GLOO_SOCKET_IFNAME', 'lo')
     torch.distributed.init_process_group(
-        'gloo', f'file://{request["rendezvous"]}', rank=request['rank'], world_size=request['num_ranks'], timeout=_TIMEOUT)
+        'gloo', f'file://{request["rendezvous"]}', rank=request['rank'], world_size=request['num_ranks'],
+        timeout=_TIMEOUT)
     modules = [Recomputed(module) if index in request['recomputed'] else module
                for index, module in enumerate(problem.stages(request['ends']))]
     own = nn.ModuleList(modules[index] for index in request['own'])
@@ -113,7 +114,8 @@ def _schedule(problem, request, modules):
     from torch.distributed import pipelining
     from torch.distributed.pipelining import schedules
 
-    stages = [pipelining.PipelineStage(modules[index], index, len(modules), torch.device('cpu')) for index in request['own']]
+    stages = [
+        pipelining.PipelineStage(modules[index], index, len(modules), torch.device('cpu')) for index in request['own']]
     schedule_class = getattr(schedules, request['schedule'])
     is_single = issubclass(schedule_class, schedules.PipelineScheduleSingle)
     return schedule_class(

@@ -1,4 +1,5 @@
-"""Tables 2 and 3 of GPipe (arXiv 1811.06965): normalised throughput over K and M, by the planner, beside the published figures.
+"""Tables 2 and 3 of GPipe (arXiv 1811.06965): normalised throughput over K and M, by the planner, beside the published
+figures.
 
     python -m benchmarks.scaling.gpipe_throughput
 """
@@ -33,7 +34,8 @@ class Model(NamedTuple):
 
 
 def _amoebanet(reduction_size):
-    return Model(f'AmoebaNet-D(18, {reduction_size})', amoebanet.amoebanet_layers('D', 18, reduction_size, num_classes=1000),
+    return Model(f'AmoebaNet-D(18, {reduction_size})', amoebanet.amoebanet_layers(
+        'D', 18, reduction_size, num_classes=1000),
                  tf.TensorSpec([1, 224, 224, 3]))
 
 
@@ -56,7 +58,8 @@ def throughputs(model, accelerator):
     spec = tf.TensorSpec([_BATCH_SIZE.value, *model.spec.shape[1:]], model.spec.dtype)
     stack = resolution.LayerStack(model.layers, spec, [_BATCH_SIZE.value // count for count in _COUNTS])
     setting = plans.Setting(stack, accelerator, None, 1)
-    return {(k, m): plans.make_plan(setting, schedules.gpipe(k, m), 'stage').throughput for k in _PARTITIONS for m in _COUNTS}
+    return {(k, m): plans.make_plan(setting, schedules.gpipe(k, m), 'stage').throughput for k in _PARTITIONS
+            for m in _COUNTS}
 
 
 # For each model and M, the published figures of K = 2, 4, 8, over that of K=2 and the smallest M.
@@ -84,7 +87,8 @@ def main(unused_argv):
         common.markdown_table(header, _rows(_TABLE_2, [_amoebanet(256), _transformer(48)], accelerators.find('v3'))),
         'Table 3, GPUs without fast links (P100 over PCI Express):',
         common.markdown_table(header, _rows(_TABLE_3, [_amoebanet(128), _transformer(24)], p100)),
-        f'Throughput over that of K=2 with the smallest M of the model. Batch {_BATCH_SIZE.value}, recompute=stage, float32.')
+        f'Throughput over that of K=2 with the smallest M of the model. Batch {_BATCH_SIZE.value}, recompute=stage, '
+        'float32.')
 
 
 if __name__ == '__main__':

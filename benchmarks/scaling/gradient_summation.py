@@ -1,12 +1,15 @@
-"""Seconds to sum the gradients of ResNet-50: measured on devices and processes of this machine, on TPUs by a model of links.
+"""Seconds to sum the gradients of ResNet-50: measured on devices and processes of this machine, on TPUs by a model of
+links.
 
     python -m benchmarks.scaling.gradient_summation --picture=docs/images/gradient_summation.png
-    python -m benchmarks.scaling.gradient_summation --num_devices= --num_processes=  # the model alone, which takes a second
+    python -m benchmarks.scaling.gradient_summation --num_devices= --num_processes=  # the model alone, which takes a
+    second
 
-Measured are virtual devices of one process, which share its memory, and server processes with one thread each, which send each
-other tensors over the loopback interface as hosts would over a network. All share this machine's cores. Weights are spread over
-the devices as a pipeline spreads them, and the sum of each comes to the device that it lives on. The methods take turns. Before
-that the sums of each are compared with NumPy's. The model counts until all chips have all sums.
+Measured are virtual devices of one process, which share its memory, and server processes with one thread each, which
+send each other tensors over the loopback interface as hosts would over a network. All share this machine's cores.
+Weights are spread over the devices as a pipeline spreads them, and the sum of each comes to the device that it lives
+on. The methods take turns. Before that the sums of each are compared with NumPy's. The model counts until all chips
+have all sums.
 """
 
 import math
@@ -25,17 +28,24 @@ from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import resnet
 from lingpipe.planner import accelerators
 
-_NUM_DEVICES = flags.DEFINE_list('num_devices', ['2', '4', '8'], 'Numbers of virtual devices to measure with; empty for none.')
-_NUM_PROCESSES = flags.DEFINE_list('num_processes', ['2', '4'], 'Numbers of server processes to measure with; empty for none.')
-_METHODS = flags.DEFINE_list('methods', ['add', 'ring', 'two_dimensional'], "Values of GPipeLayer's field gradient_sum to measure.")
+_NUM_DEVICES = flags.DEFINE_list('num_devices', ['2', '4', '8'], 'Numbers of virtual devices to measure with; empty '
+                                                                 'for none.')
+_NUM_PROCESSES = flags.DEFINE_list('num_processes', ['2', '4'], 'Numbers of server processes to measure with; empty '
+                                                                'for none.')
+_METHODS = flags.DEFINE_list('methods', ['add', 'ring', 'two_dimensional'], "Values of GPipeLayer's field gradient_sum "
+                                                                            "to measure.")
 _DEPTH = flags.DEFINE_integer('depth', 50, 'Depth of the ResNet whose gradients are summed.')
 _FILTERS = flags.DEFINE_integer('filters', 64, 'Filters of its first group.', lower_bound=1)
-_NUM_ROUNDS = flags.DEFINE_integer('num_rounds', 9, 'Measured sums of each method, of which the median counts.', lower_bound=1)
+_NUM_ROUNDS = flags.DEFINE_integer(
+    'num_rounds', 9, 'Measured sums of each method, of which the median counts.', lower_bound=1)
 _CHIPS = flags.DEFINE_list('chips', ['4', '16', '64', '256', '1024'], 'Numbers of chips for the model; squares.')
-_ACCELERATOR = flags.DEFINE_string('accelerator', 'v3', "Name whose links the model has, as in --mode=plan's --accelerator.")
+_ACCELERATOR = flags.DEFINE_string('accelerator', 'v3', "Name whose links the model has, as in --mode=plan's "
+                                                        "--accelerator.")
 _HOP_MICROSECONDS = flags.DEFINE_float(
-    'hop_microseconds', 1e6 * reduction_time.HOP_SECONDS, 'What a transfer to a neighbour takes besides its bytes.', lower_bound=0.0)
-_MODEL_BYTES = flags.DEFINE_integer('model_bytes', 4 * 25_557_032, 'Bytes of the gradients for the model: ResNet-50 in float32.')
+    'hop_microseconds', 1e6 * reduction_time.HOP_SECONDS, 'What a transfer to a neighbour takes besides its bytes.',
+    lower_bound=0.0)
+_MODEL_BYTES = flags.DEFINE_integer('model_bytes', 4 * 25_557_032, 'Bytes of the gradients for the model: ResNet-50 in '
+                                                                   'float32.')
 _PICTURE = flags.DEFINE_string('picture', None, "PNG file to draw the model's times into.")
 
 _ROUNDING = 1e-6  # of the largest value of a sum, for each replica
@@ -99,7 +109,8 @@ def _gradients(devices):
 
 def _random(device, replica, variables):
     with tf.device(device):
-        return [tf.random.stateless_normal(variable.shape, [replica, number]) for number, variable in enumerate(variables)]
+        return [
+            tf.random.stateless_normal(variable.shape, [replica, number]) for number, variable in enumerate(variables)]
 
 
 def _totals(method, devices, parts, owners):
@@ -111,7 +122,8 @@ def _sum_function(method, devices, parts, owners):
     def run():
         totals = collectives.GradientSum(method)(parts, devices, owners)
         # Fetching all of them would copy them; one number of each is enough to wait for, and one tensor a device to send.
-        return [_first_numbers(owner, [total for total, own in zip(totals, owners) if own == owner]) for owner in set(owners)]
+        return [_first_numbers(owner, [total for total, own in zip(totals, owners) if own == owner])
+                for owner in set(owners)]
 
     return run
 
@@ -154,7 +166,8 @@ def predictions():
     for chips in map(int, _CHIPS.value):
         side = math.isqrt(chips)
         if side**2 != chips:
-            raise ValueError(f'--chips has {chips}, which is no square: the model lays chips out as one. Give 4, 16, 36 and the like.')
+            raise ValueError(f'--chips has {chips}, which is no square: the model lays chips out as one. Give 4, 16, '
+                             '36 and the like.')
         pairs[chips] = (reduction_time.ring(_MODEL_BYTES.value, chips, bandwidth, latency),
                         reduction_time.two_dimensional(_MODEL_BYTES.value, side, side, bandwidth, latency))
     return pairs
@@ -162,8 +175,10 @@ def predictions():
 
 def _model_table(pairs):
     return common.markdown_table(
-        ['chips', 'steps, ring', 'steps, 2-D', 'MB a link, ring', 'MB a link, 2-D', 'ms, ring', 'ms, 2-D', 'ring / 2-D'],
-        [[f'{chips:,}', f'{ring.steps:,}', f'{square.steps:,}', f'{ring.bytes_per_link / 1e6:.1f}', f'{square.bytes_per_link / 1e6:.1f}',
+        ['chips', 'steps, ring', 'steps, 2-D', 'MB a link, ring', 'MB a link, 2-D', 'ms, ring', 'ms, 2-D',
+         'ring / 2-D'],
+        [[f'{chips:,}', f'{ring.steps:,}', f'{square.steps:,}', f'{ring.bytes_per_link / 1e6:.1f}',
+          f'{square.bytes_per_link / 1e6:.1f}',
           f'{1000 * ring.seconds:.2f}', f'{1000 * square.seconds:.2f}', f'{ring.seconds / square.seconds:.2f}']
          for chips, (ring, square) in pairs.items()])
 
@@ -174,23 +189,26 @@ def _measured_table(name, sums, counts):
 
 
 def _draw(pairs):
-    lines = {name: [1000 * pair[index].seconds for pair in pairs.values()] for index, name in enumerate(['ring', '2-D'])}
+    lines = {
+        name: [1000 * pair[index].seconds for pair in pairs.values()] for index, name in enumerate(['ring', '2-D'])}
     pathlib.Path(_PICTURE.value).write_bytes(line_chart.png(
-        lines, list(pairs), 'chips', f'milliseconds to sum {_MODEL_BYTES.value / 1e6:.0f} MB over the links of {_ACCELERATOR.value}'))
+        lines, list(pairs), 'chips', f'milliseconds to sum {_MODEL_BYTES.value / 1e6:.0f} MB over the links of '
+                                     f'{_ACCELERATOR.value}'))
 
 
 def main(unused_argv):
     pairs = predictions()
     if _PICTURE.value:
         _draw(pairs)
-    paragraphs = [_model_table(pairs), f'By the model: {_MODEL_BYTES.value / 1e6:.1f} MB, links of {_ACCELERATOR.value}, '
+    paragraphs = [_model_table(pairs), f'By the model: {_MODEL_BYTES.value / 1e6:.1f} MB, links of '
+                                       f'{_ACCELERATOR.value}, '
                   f'{_HOP_MICROSECONDS.value:g} us a step.']
     measured = [_measured_table(*arguments) for arguments in (('virtual devices', sums_on_devices, _NUM_DEVICES.value),
                                                               ('server processes', sums_over_processes, _NUM_PROCESSES.value))
                 if arguments[-1]]
     if measured:
-        paragraphs += [*measured, f'Measured: gradients of ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first '
-                                  f'group; median of {_NUM_ROUNDS.value} sums.']
+        paragraphs += [*measured, f'Measured: gradients of ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its '
+                                  f'first group; median of {_NUM_ROUNDS.value} sums.']
     common.report(*paragraphs)
 
 

@@ -4,9 +4,11 @@
 
 One published time says which part of its peak a core reaches; all others are predicted with that:
 
-    seconds = epochs * images / batch * (images a core * FLOPs an image / (peak * utilisation) + seconds to sum the gradients)
+    seconds = epochs * images / batch * (images a core * FLOPs an image / (peak * utilisation) + seconds to sum the
+    gradients)
 
-Published: Google's results of MLPerf Training 0.6, ResNet-50, by their logs; the middle of their range. Nothing is run here.
+Published: Google's results of MLPerf Training 0.6, ResNet-50, by their logs; the middle of their range. Nothing is run
+    here.
 """
 
 import math
@@ -49,7 +51,8 @@ class Row(NamedTuple):
 
 # The logs tell the epochs for 32, 128 and 2,048 cores. 256 to 1,024 have the batch of 2,048, 8 and 64 keep 128 images a core: each
 # is given the epochs of the row that is nearest to it in its batch.
-ROWS = [Row(8, 1024, 62, None), Row(32, 4096, 62, (2529, 2693)), Row(64, 8192, 62, None), Row(128, 16384, 64, (673, 714)),
+ROWS = [Row(8, 1024, 62, None), Row(32, 4096, 62, (2529, 2693)), Row(64, 8192, 62, None), Row(
+    128, 16384, 64, (673, 714)),
         Row(256, 32768, 74, (389, 469)), Row(512, 32768, 74, (225, 265)), Row(1024, 32768, 74, (130, 142)),
         Row(2048, 32768, 74, (76.5, 81.4))]
 
@@ -99,7 +102,8 @@ def _cells(row, share_of_peak):
         least_to_most = '{:,} to {:,}'.format(*row.published)
         error = 'calibrated' if row.cores == _CALIBRATED_ON.value else f'{100 * (predicted / published_seconds(row) - 1):+.1f} %'
     return [f'{row.cores:,}', f'{row.batch:,}', row.batch // row.cores, row.epochs, f'{num_steps(row):,.0f}',
-            f'{1000 * sum_seconds(row):.2f}', f'{100 * num_steps(row) * sum_seconds(row) / predicted:.1f}', f'{predicted:,.0f}',
+            f'{1000 * sum_seconds(row):.2f}', f'{100 * num_steps(row) * sum_seconds(row) / predicted:.1f}',
+            f'{predicted:,.0f}',
             least_to_most, error]
 
 
@@ -112,8 +116,10 @@ def _calibration():
 
 def _draw(share_of_peak):
     rows = [row for row in ROWS if row.published]
-    seconds = {'model': [predicted_seconds(row, share_of_peak) for row in rows], 'MLPerf': list(map(published_seconds, rows))}
-    lines = {name: [row.epochs * _NUM_IMAGES / each / row.cores for row, each in zip(rows, column)] for name, column in seconds.items()}
+    seconds = {
+        'model': [predicted_seconds(row, share_of_peak) for row in rows], 'MLPerf': list(map(published_seconds, rows))}
+    lines = {name: [row.epochs * _NUM_IMAGES / each / row.cores for row, each in zip(rows, column)]
+             for name, column in seconds.items()}
     pathlib.Path(_PICTURE.value).write_bytes(line_chart.png(
         lines, [row.cores for row in rows], 'cores of TPU v3', 'images a second and core'))
 
@@ -126,10 +132,11 @@ def main(unused_argv):
               if row.published and row.cores != _CALIBRATED_ON.value]
     common.report(
         common.markdown_table(
-            ['cores', 'batch', 'images a core', 'epochs', 'steps', 'ms to sum', '% of time', 'predicted, s', 'published, s', 'error'],
+            ['cores', 'batch', 'images a core', 'epochs', 'steps', 'ms to sum', '% of time', 'predicted, s',
+             'published, s', 'error'],
             [_cells(row, share_of_peak) for row in ROWS]),
-        f'A core reaches {100 * share_of_peak:.1f} % of its peak, by the row of {_CALIBRATED_ON.value} cores. Mean error of the '
-        f'others: {100 * math.fsum(errors) / len(errors):.1f} %, greatest {100 * max(errors):.1f} %.')
+        f'A core reaches {100 * share_of_peak:.1f} % of its peak, by the row of {_CALIBRATED_ON.value} cores. Mean '
+        f'error of the others: {100 * math.fsum(errors) / len(errors):.1f} %, greatest {100 * max(errors):.1f} %.')
 
 
 if __name__ == '__main__':

@@ -14,7 +14,8 @@ _JOB = 'worker'
 def devices(num_processes):
     """Starts servers, connects this process to them, and ends them when the block ends or this process does.
 
-    A server ends with the pipe that its orders come through, so none outlives the process that started it, whatever ends that::
+    A server ends with the pipe that its orders come through, so none outlives the process that started it, whatever
+    ends that::
 
         this process ──pipe──> server 0, a thread      /job:worker/replica:0/task:0/device:CPU:0
                      ──pipe──> server 1, a thread      /job:worker/replica:0/task:1/device:CPU:0
@@ -53,6 +54,7 @@ def serve(addresses, task):
     """
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=1, device_count={'CPU': 1, 'GPU': 0})
-    server = tf.distribute.Server(tf.train.ClusterSpec({_JOB: addresses}), job_name=_JOB, task_index=task, config=config)
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec({_JOB: addresses}), job_name=_JOB, task_index=task, config=config)
     while True:
         yield server.target

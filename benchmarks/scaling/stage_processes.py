@@ -3,8 +3,8 @@
     python -m benchmarks.scaling.stage_processes --model=decoder --num_processes=2,4 --schedules=1f1b \\
         --num_micro_batches=32
 
-Every process is a server on loopback and has one thread. One more reads the input and lays out the step, as the chief does. The
-configurations take turns, a step each.
+Every process is a server on loopback and has one thread. One more reads the input and lays out the step, as the chief
+does. The configurations take turns, a step each.
 """
 
 import contextlib
@@ -29,7 +29,8 @@ def pipeline_steps(num_processes, schedule):
     """
     with server_processes.devices(num_processes) as devices:
         problem = models.problem()
-        pipe = models.build_pipe(problem, num_partitions=num_processes, schedule=schedule, recompute='none', devices=devices)
+        pipe = models.build_pipe(
+            problem, num_partitions=num_processes, schedule=schedule, recompute='none', devices=devices)
         yield from step_time.measure(models.pipeline_step(problem, pipe), problem, pipe)
 
 
@@ -47,7 +48,8 @@ def best_possible(ideal, num_processes, num_cores):
 def _row(num_processes, schedule, once, seconds, plain_seconds):
     num_cores = min(num_processes, len(os.sched_getaffinity(0)))
     best = plain_seconds * best_possible(once['ideal'], num_processes, num_cores)
-    return [num_processes, schedule, num_cores, f'{seconds:.4f}', f'{seconds / best:.2f}', f'{plain_seconds / seconds:.2f}',
+    return [num_processes, schedule, num_cores, f'{seconds:.4f}', f'{seconds / best:.2f}',
+            f'{plain_seconds / seconds:.2f}',
             f'{once["loss"]:.6f}']
 
 

@@ -1,10 +1,12 @@
-"""Synchronous against asynchronous training of one to four workers, and with one of them slow: throughput, and loss against time.
+"""Synchronous against asynchronous training of one to four workers, and with one of them slow: throughput, and loss
+against time.
 
     python -m benchmarks.scaling.sync_vs_async --speed_up_picture=docs/images/sync_vs_async_speed_up.png \\
         --loss_picture=docs/images/sync_vs_async_loss.png
 
-Linear regression, whose step takes the time of a pause, as if an accelerator computed it: so four workers fit on two cores. Each
-worker gets --rows examples a step, so that the batch of a synchronous step grows with the workers. Three ways to train:
+Linear regression, whose step takes the time of a pause, as if an accelerator computed it: so four workers fit on two
+cores. Each worker gets --rows examples a step, so that the batch of a synchronous step grows with the workers. Three
+ways to train:
 
     in_graph    one program of the chief drives a replica on each worker; weights on the chief, synchronous
     sync        between graphs: the chief sends shares of a batch to workers; weights on one parameter server
@@ -40,7 +42,8 @@ _SLOWER = flags.DEFINE_float('slower', 4.0, 'How many times as long it is on the
 _ROWS = flags.DEFINE_integer('rows', 20, 'Examples that a worker gets in a step.', lower_bound=1)
 _LEARNING_RATE = flags.DEFINE_float('learning_rate', 0.01, 'Learning rate of SGD.')
 _SPEED_UP_PICTURE = flags.DEFINE_string('speed_up_picture', None, 'PNG file to draw the speed-up into.')
-_LOSS_PICTURE = flags.DEFINE_string('loss_picture', None, 'PNG file to draw the loss against time into, with one slow worker.')
+_LOSS_PICTURE = flags.DEFINE_string('loss_picture', None, 'PNG file to draw the loss against time into, with one slow '
+                                                          'worker.')
 
 _WARM_UP_STEPS = 10
 _NUM_POINTS = 8
@@ -88,7 +91,8 @@ class Experiment(linear_regression.EightWeights):
 
     def Task(self):
         p = super().Task()
-        p.body.Set(recompute='none', layers=[layers.KerasParams(Pause), layers.KerasParams(keras.layers.Dense, units=1)])
+        p.body.Set(
+            recompute='none', layers=[layers.KerasParams(Pause), layers.KerasParams(keras.layers.Dense, units=1)])
         p.body.num_replicas = self._num_workers if self._mode == IN_GRAPH else 1
         p.train.Set(learning_rate=_LEARNING_RATE.value, max_steps=10**6)
         return p
@@ -98,9 +102,11 @@ def train(mode, num_workers, is_one_slow):
     """Runs in a process of its own.
 
     Yields:
-        Dictionary of lists: 'seconds' since the first measured step, 'losses' and 'staleness' of all steps; and 'rows' of a step.
+        Dictionary of lists: 'seconds' since the first measured step, 'losses' and 'staleness' of all steps; and 'rows'
+        of a step.
     """
-    microseconds = [int(1000 * _PAUSE.value * (_SLOWER.value if is_one_slow and index == 0 else 1)) for index in range(num_workers)]
+    microseconds = [
+        int(1000 * _PAUSE.value * (_SLOWER.value if is_one_slow and index == 0 else 1)) for index in range(num_workers)]
     files = [{_PAUSE_FILE: str(number)} for number in microseconds]
     device_kinds.use_virtual_devices(1)
     with cluster_servers.running(num_workers, 0 if mode == IN_GRAPH else 1, files) as config:
@@ -155,7 +161,8 @@ def _losses_at(result, times):
     """Returns the losses, means over a tenth of the time measured, at some times."""
     seconds, losses = np.array(result['seconds']), np.array(result['losses'])
     near = [losses[np.abs(seconds - moment) <= _SECONDS.value / 20] for moment in times]
-    return [float(some.mean()) if len(some) else float(losses[np.argmin(np.abs(seconds - moment))]) for some, moment in zip(near, times)]
+    return [float(some.mean()) if len(some) else float(losses[np.argmin(np.abs(seconds - moment))])
+            for some, moment in zip(near, times)]
 
 
 def _draw(path, *arguments, **titles):
@@ -167,21 +174,28 @@ def main(unused_argv):
     counts = [int(count) for count in _WORKERS.value]
     results = {(mode, count): _measured(mode, count, False) for mode, count in itertools.product(_CHOSEN.value, counts)}
     slow = {mode: _measured(mode, counts[-1], True) for mode in _CHOSEN.value}
-    speed_ups = {mode: [_throughput(results[mode, count]) / _throughput(results[mode, counts[0]]) for count in counts] for mode in _CHOSEN.value}
+    speed_ups = {mode: [_throughput(results[mode, count]) / _throughput(results[mode, counts[0]]) for count in counts]
+                 for mode in _CHOSEN.value}
     times = [_SECONDS.value * (index + 0.5) / _NUM_POINTS for index in range(_NUM_POINTS)]
     losses = {mode: _losses_at(result, times) for mode, result in slow.items()}
-    _draw(_SPEED_UP_PICTURE.value, speed_ups, counts, x_title='workers', y_title='examples a second, times those of the fewest workers')
+    _draw(_SPEED_UP_PICTURE.value, speed_ups, counts, x_title='workers', y_title='examples a second, times those of '
+                                                                                 'the fewest workers')
     _draw(_LOSS_PICTURE.value, losses, times, x_title='seconds', y_title='training loss, one of the workers slow')
-    rows = [[mode, count, f'{_throughput(results[mode, count]):.0f}', f'{speed_up:.2f}', f'{np.mean(results[mode, count]["staleness"]):.2f}']
+    rows = [[mode, count, f'{_throughput(results[mode, count]):.0f}', f'{speed_up:.2f}',
+             f'{np.mean(results[mode, count]["staleness"]):.2f}']
             for mode in _CHOSEN.value for count, speed_up in zip(counts, speed_ups[mode])]
-    slow_rows = [[mode, f'{_throughput(slow[mode]):.0f}', f'{_throughput(slow[mode]) / _throughput(results[mode, counts[-1]]):.2f}',
-                  f'{np.mean(slow[mode]["staleness"]):.2f}', *[f'{loss:.4f}' for loss in losses[mode]]] for mode in _CHOSEN.value]
+    slow_rows = [[mode, f'{_throughput(slow[mode]):.0f}',
+                  f'{_throughput(slow[mode]) / _throughput(results[mode, counts[-1]]):.2f}',
+                  f'{np.mean(slow[mode]["staleness"]):.2f}',
+                  *[f'{loss:.4f}' for loss in losses[mode]]] for mode in _CHOSEN.value]
     common.report(
         common.markdown_table(['training', 'workers', 'examples/s', 'speed-up', 'mean staleness'], rows),
         f'{counts[-1]} workers, one of which takes {_SLOWER.value:g} times as long:',
-        common.markdown_table(['training', 'examples/s', 'of all equal', 'mean staleness', *[f'loss at {moment:g} s' for moment in times]],
+        common.markdown_table([
+            'training', 'examples/s', 'of all equal', 'mean staleness', *[f'loss at {moment:g} s' for moment in times]],
                               slow_rows),
-        f'A step takes {_PAUSE.value:g} ms on a worker and has {_ROWS.value} examples for each; {_SECONDS.value:g} s each.')
+        f'A step takes {_PAUSE.value:g} ms on a worker and has {_ROWS.value} examples for each; {_SECONDS.value:g} s '
+        'each.')
 
 
 if __name__ == '__main__':

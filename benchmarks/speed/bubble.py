@@ -3,9 +3,9 @@
     python -m benchmarks.speed.bubble --model=decoder
     python -m benchmarks.speed.bubble --model=decoder --schedules=zb_h1 --waiting_partitions= --num_steps=30
 
-Every row is a process of its own. A model's is held to one core a partition; where partitions only wait, no core is shared.
-The simulations are fed with the times of the very step that they are compared with: 'simulated' with what each kind of action
-took in each partition, on average; 'own times' with every action as long as it was.
+Every row is a process of its own. A model's is held to one core a partition; where partitions only wait, no core is
+shared. The simulations are fed with the times of the very step that they are compared with: 'simulated' with what each
+kind of action took in each partition, on average; 'own times' with every action as long as it was.
 """
 
 import tensorflow as tf
@@ -19,12 +19,15 @@ from lingpipe.layers import keras_params
 from lingpipe.schedules import simulation, timeline
 from lingpipe.tools.trace import action_times, trace
 
-_NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, "Devices K of the model's pipeline, each of one core.", lower_bound=1)
+_NUM_PARTITIONS = flags.DEFINE_integer(
+    'num_partitions', 2, "Devices K of the model's pipeline, each of one core.", lower_bound=1)
 _WAITING_PARTITIONS = flags.DEFINE_list(
     'waiting_partitions', ['2', '4'], 'Devices K of pipelines that only wait; empty for none.')
-_MILLISECONDS = flags.DEFINE_float('milliseconds', 20.0, 'What F, B and W take on a device that only waits.', lower_bound=0.0)
+_MILLISECONDS = flags.DEFINE_float(
+    'milliseconds', 20.0, 'What F, B and W take on a device that only waits.', lower_bound=0.0)
 _SCHEDULES = flags.DEFINE_list('schedules', list(schedules.SCHEDULES), "Values of GPipeLayer's field to measure.")
-_RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure with the model.")
+_RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure with the "
+                                                               "model.")
 _NUM_VIRTUAL_STAGES = flags.DEFINE_integer('num_virtual_stages', 2, 'Stages V on each device where they interleave.')
 _NUM_STEPS = flags.DEFINE_integer('num_steps', 15, 'Measured steps, of which the median counts.', lower_bound=1)
 
@@ -68,7 +71,8 @@ def _waiting_problem(num_layers, milliseconds, num_micro_batches):
     layers = [keras_params.KerasParams(wait_layer.Wait, milliseconds=milliseconds, name=f'wait_{index}')
               for index in range(num_layers)]
     x = tf.ones([num_micro_batches, _WAITING_UNITS])
-    return models.Problem(layers, x, x, lambda y_true, outputs: tf.reduce_mean(tf.square(outputs - y_true), -1), num_micro_batches)
+    return models.Problem(
+        layers, x, x, lambda y_true, outputs: tf.reduce_mean(tf.square(outputs - y_true), -1), num_micro_batches)
 
 
 def _measure(problem, pipe):
@@ -87,7 +91,8 @@ def _measure(problem, pipe):
 
 
 def ideal_bubble(schedule, recompute):
-    """Returns the share of a step that devices wait with equal partitions, whose F, B, W and recomputation take one time.
+    """Returns the share of a step that devices wait with equal partitions, whose F, B, W and recomputation take one
+    time.
 
     Args:
         schedule: `Schedule`.
@@ -97,14 +102,16 @@ def ideal_bubble(schedule, recompute):
     durations = {action: seconds[action.kind] for actions in schedule.device_actions for action in actions}
     if recompute == 'stage':
         recomputed = schedule.backwards() - schedule.backwards_after_own_forward()
-        durations.update({action._replace(kind=timeline.RECOMPUTE): seconds[timeline.RECOMPUTE] for action in recomputed})
+        durations.update(
+            {action._replace(kind=timeline.RECOMPUTE): seconds[timeline.RECOMPUTE] for action in recomputed})
     return simulation.replay(schedule, [durations]).bubble_fraction
 
 
 def _configurations():
     """Returns, for each row of the table: its first cells, generator function, arguments, cores."""
     num_partitions, num_micro_batches = _NUM_PARTITIONS.value, models.problem().num_micro_batches
-    of_model = [([models.name(), num_partitions, schedule, recompute], model_bubble, [schedule, recompute], num_partitions)
+    of_model = [(
+        [models.name(), num_partitions, schedule, recompute], model_bubble, [schedule, recompute], num_partitions)
                 for schedule in _SCHEDULES.value for recompute in _RECOMPUTE.value]
     of_waiting = [(['waiting', count, schedule, 'none'], waiting_bubble, [schedule, count, num_micro_batches], None)
                   for count in map(int, _WAITING_PARTITIONS.value) for schedule in _SCHEDULES.value]
@@ -122,7 +129,8 @@ def _points(found):
 
 def _row(cells, found):
     measured, simulated, own, ideal = [f'{100 * found[name]:.1f}' for name in ('measured', 'simulated', 'own', 'ideal')]
-    return [*cells, f'{found["milliseconds"]:.0f}', f'{found["work"]:.0f}', measured, simulated, f'{_points(found):+.1f}', own,
+    return [*cells, f'{found["milliseconds"]:.0f}', f'{found["work"]:.0f}', measured, simulated,
+            f'{_points(found):+.1f}', own,
             ideal]
 
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.speed.fine_tuning --num_partitions=4 --num_trained=1,2,3,4
 
-Frozen first partitions have no backward pass, and recompute nothing. Where forward takes 1, backward 2 and recomputation 1 for
-each of K partitions, a step that trains the last T of them takes (K + 3 T) / 4 K of the full one: 0.44 for T = 1 of 4. All runs
-on one core, so that work is what is measured.
+Frozen first partitions have no backward pass, and recompute nothing. Where forward takes 1, backward 2 and
+recomputation 1 for each of K partitions, a step that trains the last T of them takes (K + 3 T) / 4 K of the full one:
+0.44 for T = 1 of 4. All runs on one core, so that work is what is measured.
 """
 
 import statistics

@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.gpipe_breakdown
 
-By the planner: AmoebaNet-D(18, 256) on two cores of a TPU, on the least times that the accelerator allows. Here: a small
-AmoebaNet-D on as many processor cores as there are partitions, as measured inside the graph.
+By the planner: AmoebaNet-D(18, 256) on two cores of a TPU, on the least times that the accelerator allows. Here: a
+small AmoebaNet-D on as many processor cores as there are partitions, as measured inside the graph.
 """
 
 import dataclasses
@@ -19,10 +19,12 @@ from lingpipe.planner import accelerators, plans, resolution
 from lingpipe.schedules import timeline as step_times
 from lingpipe.tools.trace import action_times, trace_breakdown
 
-_NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K; the published shares are those of 2.', lower_bound=1)
+_NUM_PARTITIONS = flags.DEFINE_integer(
+    'num_partitions', 2, 'Partitions K; the published shares are those of 2.', lower_bound=1)
 _COUNTS = flags.DEFINE_list('counts', ['32'], "Micro-batches M of the planner's columns.")
 _PARTITION_BY = flags.DEFINE_list('partition_by', ['flops', 'time'], "What the planner's cuts balance.")
-_PLANNED_BATCH_SIZE = flags.DEFINE_integer('planned_batch_size', 128, "Examples in a step of the planner's.", lower_bound=1)
+_PLANNED_BATCH_SIZE = flags.DEFINE_integer(
+    'planned_batch_size', 128, "Examples in a step of the planner's.", lower_bound=1)
 _ACCELERATOR = flags.DEFINE_string('accelerator', 'v3', 'Accelerator to plan for.')
 _NUM_STEPS = flags.DEFINE_integer('num_steps', 5, 'Steps measured here; 0 for none.', lower_bound=0)
 _NUM_STEPS_TO_WARM_UP, _NUM_SLOTS = 2, 2
@@ -93,8 +95,8 @@ def main(unused_argv):
     rows = [[name, *(column[name] for column in columns.values())] for name in columns['published %']]
     common.report(
         common.markdown_table(['part', *columns], rows),
-        f'K={_NUM_PARTITIONS.value}, recompute=stage. Planned: AmoebaNet-D(18, 256), 224 x 224, batch {_PLANNED_BATCH_SIZE.value}, '
-        f'accelerator {_ACCELERATOR.value}.')
+        f'K={_NUM_PARTITIONS.value}, recompute=stage. Planned: AmoebaNet-D(18, 256), 224 x 224, batch '
+        f'{_PLANNED_BATCH_SIZE.value}, accelerator {_ACCELERATOR.value}.')
 
 
 if __name__ == '__main__':

@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.gpipe_cuts
 
-GPipe (arXiv 1811.06965, section 2.1) minimises the variance of estimated costs and does not say how. `partition_quality.py` has
-the rules, and compares them on measured times.
+GPipe (arXiv 1811.06965, section 2.1) minimises the variance of estimated costs and does not say how.
+`partition_quality.py` has the rules, and compares them on measured times.
 """
 
 import tensorflow as tf
@@ -32,7 +32,8 @@ def cut_row(costs, parameters, num_partitions):
     cells = [num_partitions]
     for rule in partition_quality.RULES.values():
         ends = rule(costs, num_partitions)
-        cells += [f'{num_partitions * max(_sums(costs, ends)) / sum(costs):.3f}', _join(_sums([1] * len(costs), ends), '{}')]
+        cells += [
+            f'{num_partitions * max(_sums(costs, ends)) / sum(costs):.3f}', _join(_sums([1] * len(costs), ends), '{}')]
     exact = partition_quality.exact_ends(costs, num_partitions)
     return [*cells, _join([count / 1e6 for count in _sums(parameters, exact)], '{:.1f}')]
 
@@ -49,7 +50,8 @@ def main(unused_argv):
     layers = layer_analysis.named_layer_params(amoebanet.amoebanet_layers('D', 18, 256, num_classes=1000))
     found = layer_analysis.analyse_layers(layers, tf.TensorSpec([1, 224, 224, 3]))
     costs, parameters = [layer.flops.total for layer in found], [layer.num_parameters for layer in found]
-    header = ['K', *(text for rule in partition_quality.RULES for text in (f'{rule}: heaviest / mean', f'{rule}: layers')),
+    header = ['K', *(
+        text for rule in partition_quality.RULES for text in (f'{rule}: heaviest / mean', f'{rule}: layers')),
               'exact: M parameters']
     common.report(
         common.markdown_table(header, [cut_row(costs, parameters, count) for count in _PARTITIONS]),

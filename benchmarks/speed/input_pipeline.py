@@ -1,10 +1,11 @@
-"""What each optimisation of the image input is worth: images/s alone, together, without each, and over the number of threads.
+"""What each optimisation of the image input is worth: images/s alone, together, without each, and over the number of
+threads.
 
     python -m benchmarks.speed.input_pipeline --pictures=docs/images
 
-Real photographs, cut and resized to the size of ImageNet's, are written as JPEG into TFRecord files of a temporary folder, and
-read with the augmentation of ResNet-50. The device that takes the batches is made up: it waits for some milliseconds a batch,
-as a host does while its accelerator computes. It takes about nine minutes.
+Real photographs, cut and resized to the size of ImageNet's, are written as JPEG into TFRecord files of a temporary
+folder, and read with the augmentation of ResNet-50. The device that takes the batches is made up: it waits for some
+milliseconds a batch, as a host does while its accelerator computes. It takes about nine minutes.
 
 Images/s want a machine that does nothing else. Processor time an image hardly depends on what else runs there.
 """
@@ -26,10 +27,12 @@ _NUM_IMAGES = flags.DEFINE_integer('num_images', 512, 'Photographs in the data s
 _NUM_FILES = flags.DEFINE_integer('num_files', 8, 'TFRecord files that they are in.', lower_bound=1)
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 64, 'Images in a batch.', lower_bound=1)
 _IMAGE_SIZE = flags.DEFINE_integer('image_size', 224, 'Height and width of the images that come out.', lower_bound=1)
-_STEP_MILLISECONDS = flags.DEFINE_float('step_milliseconds', 10.0, 'Time that the device takes for a batch.', lower_bound=0)
+_STEP_MILLISECONDS = flags.DEFINE_float(
+    'step_milliseconds', 10.0, 'Time that the device takes for a batch.', lower_bound=0)
 _SECONDS = flags.DEFINE_float('seconds', 3.0, 'Seconds of each measurement.')
 _WARMUP_SECONDS = flags.DEFINE_float('warmup_seconds', 2.0, 'Seconds before it, in which tf.data tunes itself.')
-_ROUNDS = flags.DEFINE_integer('rounds', 3, 'How often all configurations take turns; medians are reported.', lower_bound=1)
+_ROUNDS = flags.DEFINE_integer(
+    'rounds', 3, 'How often all configurations take turns; medians are reported.', lower_bound=1)
 _THREADS = flags.DEFINE_list('threads', ['1', '2', '4', '8'], 'Numbers of threads and of parallel calls.')
 _PICTURES = flags.DEFINE_string('pictures', None, 'Folder for input_pipeline.png and input_threads.png.')
 
@@ -164,9 +167,9 @@ def main(unused_argv):
     common.report(
         _table('configuration', found, ('', 'alone', *_groups('all but').values(), 'other')),
         _table('threads', found, _groups('threads').values()),
-        f'{_NUM_IMAGES.value} photographs of about 500 x 375 pixels and {num_bytes / 1000:.0f} kB, in {_NUM_FILES.value} files; '
-        f'batches of {_BATCH_SIZE.value} at {_IMAGE_SIZE.value} pixels; a step of {_STEP_MILLISECONDS.value:g} ms; '
-        f'medians of {_ROUNDS.value} rounds.')
+        f'{_NUM_IMAGES.value} photographs of about 500 x 375 pixels and {num_bytes / 1000:.0f} kB, in '
+        f'{_NUM_FILES.value} files; batches of {_BATCH_SIZE.value} at {_IMAGE_SIZE.value} pixels; a step of '
+        f'{_STEP_MILLISECONDS.value:g} ms; medians of {_ROUNDS.value} rounds.')
 
 
 if __name__ == '__main__':

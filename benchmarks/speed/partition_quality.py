@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.partition_quality
 
-A step is as slow as its heaviest partition. The layers of AmoebaNet-D and of a decoder with heavy ends are timed here, on one
-core, forward and backward; a third profile is fixed, so that everyone gets the same figures for it.
+A step is as slow as its heaviest partition. The layers of AmoebaNet-D and of a decoder with heavy ends are timed here,
+on one core, forward and backward; a third profile is fixed, so that everyone gets the same figures for it.
 """
 
 import statistics
@@ -42,9 +42,9 @@ def exact_ends(costs, num_partitions):
 def block_ends(costs, num_partitions):
     """The cut that torchgpipe's documentation of `torchgpipe.balance` names: Bárány and Grinberg's block partition.
 
-    After the proof in "Block partitions of sequences" (arXiv 1308.2452): as long as the heaviest part exceeds the lightest
-    by more than the heaviest layer, the lightest takes a layer from its neighbour on the side of the heaviest. It starts from
-    parts of equally many layers.
+    After the proof in "Block partitions of sequences" (arXiv 1308.2452): as long as the heaviest part exceeds the
+    lightest by more than the heaviest layer, the lightest takes a layer from its neighbour on the side of the heaviest.
+    It starts from parts of equally many layers.
     """
     bounds = [len(costs) // num_partitions * part for part in range(num_partitions)] + [len(costs)]
     while True:
@@ -62,8 +62,8 @@ def block_ends(costs, num_partitions):
 def histogram_ends(costs, num_partitions):
     """The cut of Lingvo's `PartitionSequentialLayers` (lingvo/core/gpipe.py), one pass over the layers.
 
-    A layer goes into partition `floor(K * share)`, K - 1 at most, where `share` is what it and all layers before it cost of
-    the whole. Partitions may stay empty.
+    A layer goes into partition `floor(K * share)`, K - 1 at most, where `share` is what it and all layers before it
+    cost of the whole. Partitions may stay empty.
     """
     shares = np.cumsum(costs) / np.sum(costs)
     parts = np.minimum((shares * num_partitions).astype(int), num_partitions - 1)
@@ -111,13 +111,15 @@ class DecoderBlock(base_layer.BaseLayer):
 
 
 def _amoebanet():
-    layers = amoebanet.amoebanet_layers('D', _NUM_CELLS.value, _REDUCTION_SIZE.value, num_classes=1001, use_auxiliary_head=False)
+    layers = amoebanet.amoebanet_layers(
+        'D', _NUM_CELLS.value, _REDUCTION_SIZE.value, num_classes=1001, use_auxiliary_head=False)
     return layers, tf.TensorSpec([_ROWS.value, _IMAGE_SIZE.value, _IMAGE_SIZE.value, 3])
 
 
 def _decoder():
     width, vocabulary = _WIDTH.value, _VOCABULARY.value
-    embedding = keras_params.KerasParams(keras.layers.Embedding, input_dim=vocabulary, output_dim=width, name='embedding')
+    embedding = keras_params.KerasParams(
+        keras.layers.Embedding, input_dim=vocabulary, output_dim=width, name='embedding')
     softmax = keras_params.KerasParams(keras.layers.Dense, units=vocabulary, activation='softmax', name='softmax')
     blocks = [DecoderBlock.Params().Set(name=f'block_{index}', width=width) for index in range(_NUM_BLOCKS.value)]
     return [embedding, *blocks, softmax], tf.TensorSpec([_ROWS.value, _LENGTH.value], tf.int32)

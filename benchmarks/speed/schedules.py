@@ -15,9 +15,11 @@ _NUM_DEVICES = flags.DEFINE_integer('num_devices', 4, 'Devices K.', lower_bound=
 _NUM_MICRO_BATCHES = flags.DEFINE_list('num_micro_batches', ['8'], 'Micro-batches M; several give a row each.')
 _NUM_VIRTUAL_STAGES = flags.DEFINE_list(
     'num_virtual_stages', ['2'], 'Stages V on each device, for schedules that interleave; several give a row each.')
-_FORWARD = flags.DEFINE_float('forward', 1.0, 'Time of F of one micro-batch through all stages of a device.', lower_bound=0.0)
+_FORWARD = flags.DEFINE_float(
+    'forward', 1.0, 'Time of F of one micro-batch through all stages of a device.', lower_bound=0.0)
 _BACKWARD = flags.DEFINE_float('backward', 1.0, 'Time of the gradients by inputs, likewise.', lower_bound=0.0)
-_WEIGHT_GRADIENT = flags.DEFINE_float('weight_gradient', 1.0, 'Time of the gradients by weights, likewise.', lower_bound=0.0)
+_WEIGHT_GRADIENT = flags.DEFINE_float(
+    'weight_gradient', 1.0, 'Time of the gradients by weights, likewise.', lower_bound=0.0)
 _RECOMPUTE = flags.DEFINE_float('recompute', 0.0, 'Time to compute the activations again before a B.', lower_bound=0.0)
 _TRANSFER = flags.DEFINE_float('transfer', 0.0, 'Time of a boundary tensor between two devices.', lower_bound=0.0)
 _DRAW = flags.DEFINE_boolean('draw', False, 'Whether to draw the schedules as well.')

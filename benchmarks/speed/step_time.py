@@ -91,7 +91,8 @@ def _configurations():
     return [
         ('plain layers, whole batch', False, plain_steps, [1], 1),
         (f'plain layers, {num_micro_batches} micro-batches', False, plain_steps, [num_micro_batches], 1),
-        *[(f"{num_partitions} partitions, {schedule}, recompute='{recompute}'" + (', XLA' if jit_compile == 'true' else ''),
+        *[(f"{num_partitions} partitions, {schedule}, recompute='{recompute}'" + (
+            ', XLA' if jit_compile == 'true' else ''),
            True, pipeline_steps, [schedule, recompute, jit_compile == 'true'], num_partitions)
           for schedule in SCHEDULES.value for recompute in _RECOMPUTE.value for jit_compile in _JIT_COMPILE.value]]
 
@@ -108,7 +109,8 @@ def _run(configurations):
 def _row(configuration, once, seconds, plain_seconds):
     title, is_pipeline, *_, num_cores = configuration
     ideals = [f'{once["ideal"]:.3f}', f'{seconds / plain_seconds / once["ideal"]:.2f}'] if is_pipeline else ['', '']
-    return [title, num_cores, f'{seconds:.4f}', f'{seconds / plain_seconds:.3f}', *ideals, common.mib_text(once['peak'], 1),
+    return [title, num_cores, f'{seconds:.4f}', f'{seconds / plain_seconds:.3f}', *ideals,
+            common.mib_text(once['peak'], 1),
             f'{once["loss"]:.6f}']
 
 
@@ -120,8 +122,9 @@ def main(unused_argv):
     rows = [_row(*columns, plain_seconds) for columns in zip(configurations, once, seconds)]
     common.report(
         common.markdown_table(header, rows),
-        "Seconds: median of a step. 'of plain': over the faster of the two plain rows. 'ideal': what the schedule allows. "
-        "'peak': TensorFlow's allocator, weights included, all devices together; empty where it does not count, "
+        "Seconds: median of a step. 'of plain': over the faster of the two plain rows. 'ideal': what the schedule "
+        "allows. 'peak': TensorFlow's allocator, weights included, all devices together; empty where it does not "
+        "count, "
         'which TF_ENABLE_ONEDNN_OPTS=1 changes, and with it the seconds.')
 
 

@@ -20,15 +20,18 @@ from lingpipe.pipeline import gpipe_layer
 from lingpipe.schedules import timeline
 from lingpipe.tools.trace import action_times, trace, trace_picture
 
-_NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 3, 'Partitions K, each on a virtual CPU device.', lower_bound=1)
+_NUM_PARTITIONS = flags.DEFINE_integer(
+    'num_partitions', 3, 'Partitions K, each on a virtual CPU device.', lower_bound=1)
 _NUM_REPLICAS = flags.DEFINE_integer('num_replicas', 1, 'Pipelines R side by side.', lower_bound=1)
-_NUM_MICRO_BATCHES = flags.DEFINE_integer('num_micro_batches', 6, 'Micro-batches M of a pipeline in the step.', lower_bound=1)
+_NUM_MICRO_BATCHES = flags.DEFINE_integer(
+    'num_micro_batches', 6, 'Micro-batches M of a pipeline in the step.', lower_bound=1)
 _SCHEDULE = flags.DEFINE_enum(
     'schedule', 'gpipe', sorted(schedules.SCHEDULES.keys() - {'interleaved_1f1b'}), "GPipeLayer's field.")
 _RECOMPUTE = flags.DEFINE_enum('recompute', 'stage', ['none', 'stage'], "GPipeLayer's field.")
 _LAYER = flags.DEFINE_enum(
     'layer', 'dense', ['dense', 'wait'],
-    "What a partition is made of: 'dense' layers, whose devices share the processor's cores, or one that only waits, as a "
+    "What a partition is made of: 'dense' layers, whose devices share the processor's cores, or one that only waits, "
+    "as a "
     'host does while its accelerators compute: forward --milliseconds, backward twice as long.')
 _MILLISECONDS = flags.DEFINE_float('milliseconds', 10.0, 'Forward time of a waiting layer.', lower_bound=0.0)
 _UNITS = flags.DEFINE_integer('units', 1024, 'Units of a dense layer.', lower_bound=1)

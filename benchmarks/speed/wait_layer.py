@@ -9,7 +9,8 @@ import tensorflow as tf
 class Wait(keras.layers.Layer):
     """Passes its input on after a while, and the gradients after as long for its input and again for its weight.
 
-    So F, B and W of a split backward pass take the same time. Where nobody wants the gradient of its input, a W takes both::
+    So F, B and W of a split backward pass take the same time. Where nobody wants the gradient of its input, a W takes
+    both::
 
         forward    x ─> wait ─> * scale ─> outputs
         backward   gradient ─> wait ─┬─> * scale ─> gradient by x         B

@@ -160,7 +160,8 @@ def machine():
 
 
 def peak_mib(function, *arguments):
-    """Calls a function and returns the peak while it ran of TensorFlow's own allocator, which all virtual CPU devices share.
+    """Calls a function and returns the peak while it ran of TensorFlow's own allocator, which all virtual CPU devices
+    share.
 
     It counts only where TensorFlow uses oneDNN: by itself on newer processors, elsewhere with COUNTING_MEMORY.
 

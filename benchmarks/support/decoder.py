@@ -51,5 +51,6 @@ def decoder_layers(num_blocks, width, num_heads, vocabulary_size):
     """
     blocks = [keras_params.KerasParams(DecoderBlock, num_heads=num_heads, hidden_size=4 * width, name=f'block_{index}')
               for index in range(num_blocks)]
-    return [keras_params.KerasParams(keras.layers.Embedding, input_dim=vocabulary_size, output_dim=width, name='embedding'),
+    return [keras_params.KerasParams(
+        keras.layers.Embedding, input_dim=vocabulary_size, output_dim=width, name='embedding'),
             *blocks, keras_params.KerasParams(keras.layers.Dense, units=vocabulary_size, name='vocabulary')]

@@ -12,7 +12,8 @@ from lingpipe.layers import amoebanet
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.stages import micro_batches, stage_layers
 
-_BATCH_SIZE = flags.DEFINE_integer('batch_size', None, 'Examples in a step; amoebanet: 256, decoder: 32.', lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer(
+    'batch_size', None, 'Examples in a step; amoebanet: 256, decoder: 32.', lower_bound=1)
 _NUM_MICRO_BATCHES = flags.DEFINE_integer(
     'num_micro_batches', None, 'Micro-batches M in a step; amoebanet: 4, decoder: 8.', lower_bound=1)
 _NUM_CELLS = flags.DEFINE_integer('num_cells', 3, 'amoebanet: normal cells L.')
@@ -73,7 +74,8 @@ def _decoder():
 def decoder_sizes():
     """Returns a dictionary of what defines the decoder and its training, for other libraries to be measured on the same."""
     return {
-        'batch_size': _BATCH_SIZE.value or 32, 'sequence_length': _SEQUENCE_LENGTH.value, 'num_blocks': _NUM_BLOCKS.value,
+        'batch_size': _BATCH_SIZE.value or 32, 'sequence_length': _SEQUENCE_LENGTH.value,
+        'num_blocks': _NUM_BLOCKS.value,
         'width': _WIDTH.value, 'num_heads': _NUM_HEADS, 'vocabulary_size': _VOCABULARY_SIZE,
         'learning_rate': _LEARNING_RATE}
 

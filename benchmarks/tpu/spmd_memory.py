@@ -24,7 +24,8 @@ _VOCAB_SIZE = flags.DEFINE_integer('vocab_size', 8192, 'Number of tokens.')
 _LENGTH = flags.DEFINE_integer('length', 256, 'Tokens of a sequence.')
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 16, 'Sequences of a mini-batch.')
 _NUM_MICRO_BATCHES = flags.DEFINE_integer('num_micro_batches', 8, 'Micro-batches of a mini-batch.')
-_FAST = flags.DEFINE_bool('fast', True, 'Whether the compiler optimises less, in seconds instead of minutes; it then asks for more temporaries.')
+_FAST = flags.DEFINE_bool('fast', True, 'Whether the compiler optimises less, in seconds instead of minutes; it then '
+                                        'asks for more temporaries.')
 _MIB = 2**20
 
 
@@ -33,17 +34,21 @@ def program(num_partitions, recompute):
     body = gpipe_layer.GPipeLayer.Params().Set(
         name='body', num_partitions=num_partitions, num_micro_batches=_NUM_MICRO_BATCHES.value, recompute=recompute,
         layers=transformer.transformer_lm_layers(
-            _NUM_LAYERS.value, _VOCAB_SIZE.value, _MODEL_DIM.value, 4 * _MODEL_DIM.value, num_heads=_MODEL_DIM.value // 64))
+            _NUM_LAYERS.value, _VOCAB_SIZE.value, _MODEL_DIM.value, 4 * _MODEL_DIM.value,
+            num_heads=_MODEL_DIM.value // 64))
     tokens = tf.TensorSpec([_BATCH_SIZE.value, _LENGTH.value], tf.int32)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return plan_compilation.lower_spmd(body, tokens, tokens, loss, keras.optimizers.Adam(), clip_gradient_norm_to_value=1.0)
+    return plan_compilation.lower_spmd(
+        body, tokens, tokens, loss, keras.optimizers.Adam(), clip_gradient_norm_to_value=1.0)
 
 
 def _row(compiler, num_partitions, recompute):
-    compiled = compiler.compile(program(num_partitions, recompute), _TOPOLOGY.value, num_partitions, spmd=num_partitions > 1,
+    compiled = compiler.compile(program(num_partitions, recompute), _TOPOLOGY.value, num_partitions,
+                                spmd=num_partitions > 1,
                                 fast=_FAST.value)
     return [num_partitions, recompute, f'{compiled.arguments / _MIB:.1f}', f'{compiled.temporaries / _MIB:.1f}',
-            compiled.num_products, *(len(compiled.collectives[kind]) for kind in ('collective-permute', 'all-reduce', 'all-gather')),
+            compiled.num_products,
+            *(len(compiled.collectives[kind]) for kind in ('collective-permute', 'all-reduce', 'all-gather')),
             f'{compiled.seconds:.0f}']
 
 
@@ -51,7 +56,8 @@ def main(unused_argv):
     with tpu_compiler.TpuCompiler(timeout_seconds=1800) as compiler:
         rows = [_row(compiler, int(count), recompute) for recompute in _RECOMPUTE.value for count in _PARTITIONS.value]
     common.report(common.markdown_table(
-        ['K', 'recompute', 'MiB of weights, slots and batch a core', 'MiB of temporaries a core', 'products', 'collective-permutes',
+        ['K', 'recompute', 'MiB of weights, slots and batch a core', 'MiB of temporaries a core', 'products',
+         'collective-permutes',
          'all-reduces', 'all-gathers', 'seconds to compile'], rows), f'Compiled for {_TOPOLOGY.value}.')
 
 

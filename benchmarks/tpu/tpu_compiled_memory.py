@@ -1,4 +1,5 @@
-"""What each model needs on the fullest device of a pipeline, as planned and by the TPU compiler; by default the default models.
+"""What each model needs on the fullest device of a pipeline, as planned and by the TPU compiler; by default the default
+models.
 
     pip install -e '.[tpu-compile]'
     python -m benchmarks.tpu.tpu_compiled_memory --cache_dir=logs/compiled
@@ -17,10 +18,13 @@ from lingpipe.placements import tpu_system
 from lingpipe.planner import plans
 from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
 
-_MODELS = flags.DEFINE_list('models', ['params.amoebanet', 'params.transformer_lm', 'params.transformer_nmt', 'params.resnet50'], 'Models, as for run.py.')
-_TOPOLOGIES = flags.DEFINE_list('topologies', ['v3:2x2', 'v4:2x2x1', 'v5e:2x2', 'v5p:2x2x1', 'v6e:2x2'], 'TPUs to compile for.')
+_MODELS = flags.DEFINE_list('models', ['params.amoebanet', 'params.transformer_lm', 'params.transformer_nmt',
+                                       'params.resnet50'], 'Models, as for run.py.')
+_TOPOLOGIES = flags.DEFINE_list('topologies', ['v3:2x2', 'v4:2x2x1', 'v5e:2x2', 'v5p:2x2x1', 'v6e:2x2'], 'TPUs to '
+                                                                                                         'compile for.')
 _RECOMPUTE = flags.DEFINE_list('recompute', [''], "Modes of recomputation; by default each model's own.")
-_DTYPE_POLICY = flags.DEFINE_string('dtype_policy', None, "Precision; by default the model's own, else what TPUs train with.")
+_DTYPE_POLICY = flags.DEFINE_string('dtype_policy', None, "Precision; by default the model's own, else what TPUs train "
+                                                          "with.")
 _OVERRIDE = flags.DEFINE_string('model_params_override', '', 'Changes of all models, as for run.py.')
 _FAST = flags.DEFINE_bool('fast', False, 'Whether the compiler optimises less; it then asks for more temporaries.')
 _TIMEOUT_SECONDS = flags.DEFINE_integer('timeout_seconds', 600, 'How long one program may take.')
@@ -32,7 +36,8 @@ _PUBLISHED = {
     'params.amoebanet.AmoebaNetD18x544': '6.45 + 8.11', 'params.amoebanet.AmoebaNetD36x544': '12.53 + 15.21',
     'params.amoebanet.AmoebaNetD72x512': '24.62 + 26.24', 'params.transformer_lm.Transformer3': '3.15 + 11.7',
     'params.transformer_lm.Transformer13': '8.8 + 6.4', 'params.transformer_lm.Transformer103': '59.5 + 50.9'}
-_HEADER = ['model', 'K', 'M', 'recompute', 'topology', 'weights', 'slots', 'gradients', 'activations', 'total', 'temporaries', 'limit',
+_HEADER = ['model', 'K', 'M', 'recompute', 'topology', 'weights', 'slots', 'gradients', 'activations', 'total',
+           'temporaries', 'limit',
            'fits', 'fullest in', 'programs', 'seconds']
 _MIB = 2**20
 
@@ -57,13 +62,15 @@ def plan(model, recompute, topology):
 def _row(compiler, model, recompute, topology):
     planned = plan(model, recompute, topology)
     schedule = planned.plan.schedule
-    start = [model.removeprefix('params.'), schedule.num_devices, schedule.num_micro_batches, planned.plan.recompute, topology]
+    start = [model.removeprefix('params.'), schedule.num_devices, schedule.num_micro_batches, planned.plan.recompute,
+             topology]
     try:
         devices = plan_compilation.compile_plan(planned, compiler, topology, _FAST.value)
     except tpu_compiler.TpuCompileError as error:
         return [*start, *['-'] * (len(_HEADER) - len(start))], f'{model}, {planned.plan.recompute}, {topology}: {error}'
     fullest = max(devices, key=lambda device: device.total)
-    return [*start, *_sizes(planned.plan, devices.index(fullest), fullest), _mib(fullest.temporaries), _mib(fullest.limit),
+    return [*start, *_sizes(planned.plan, devices.index(fullest), fullest), _mib(fullest.temporaries),
+            _mib(fullest.limit),
             'yes' if all(device.fits for device in devices) else 'no', fullest.moment, *_compilation(devices)], None
 
 
@@ -72,7 +79,8 @@ def _sizes(plan, index, device):
     parts = [part for stage, part in enumerate(plan.partitions) if plan.schedule.device_of(stage) == index]
     *planned, boundary, working = [sum(getattr(part, kind) for part in parts) for kind in plans.KINDS]
     planned += [boundary + working, sum(part.total for part in parts)]
-    compiled = [device.weights, device.slots, device.gradients, device.waiting + device.at_work + device.temporaries, device.total]
+    compiled = [device.weights, device.slots, device.gradients, device.waiting + device.at_work + device.temporaries,
+                device.total]
     return [f'{_mib(one)} / {_mib(other)}' for one, other in zip(planned, compiled)]
 
 
@@ -98,7 +106,8 @@ def main(unused_argv):
                     print(*row, reason or '', flush=True)
     published = [f'{model}: published {_PUBLISHED[model]} over all devices (GPipe, arXiv 1811.06965, Table 1).'
                  for model in _MODELS.value if model in _PUBLISHED]
-    common.report('MiB of the fullest device, planned / compiled; the temporaries of its program are activations.', common.markdown_table(_HEADER, rows), *reasons, *published)
+    common.report('MiB of the fullest device, planned / compiled; the temporaries of its program are activations.',
+                  common.markdown_table(_HEADER, rows), *reasons, *published)
 
 
 if __name__ == '__main__':

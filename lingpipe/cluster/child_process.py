@@ -1,4 +1,4 @@
-"""Child processes: started so that they do not outlive their parent, watched for signs of life, their exit codes read."""
+"""Child processes: they do not outlive their parent, are watched for signs of life, and their exit codes are read."""
 
 import contextlib
 import ctypes
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from typing import Any
 
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: the fault lies outside, such as a lost worker, and a restart can mend it
 _SET_SIGNAL_AT_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2), which only Linux has
@@ -15,7 +16,7 @@ _VARIABLE = 'LINGPIPE_HEARTBEAT'
 _SECONDS_BETWEEN_BEATS = 1
 
 
-def start(command, **options):
+def start(command: list[str], **options: Any) -> Any:
     """Starts a program in a process group of its own, so that Ctrl+C in a terminal reaches its parent only, which
     passes it on.
 
@@ -39,12 +40,12 @@ def _die_with(parent):
         os._exit(1)
 
 
-def ending(code):
+def ending(code: Any) -> Any:
     """Returns in words how a process ended, from its return code as `subprocess` gives it."""
     return f'was ended by {_signal_name(-code)}' if code < 0 else f'ended with exit code {code}'
 
 
-def exit_code(code):
+def exit_code(code: Any) -> Any:
     """Returns the exit code, as shells give it, of a process with a return code as `subprocess` gives it."""
     return 128 - code if code < 0 else code
 
@@ -56,7 +57,7 @@ def _signal_name(number):
         return f'signal {number}'
 
 
-def beat_for_parent():
+def beat_for_parent() -> None:
     """Begins to give signs of life, where the parent listens for them; from then on it expects them."""
     pipe = os.environ.pop(_VARIABLE, None)
     if pipe is not None:
@@ -77,20 +78,20 @@ class Pulse:
         options: arguments of `subprocess.Popen` for the child.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
-        self._last = None
-        self.options = {'pass_fds': [self._writer], 'env': {**os.environ, _VARIABLE: str(self._writer)}}
+        self._last: float | None = None
+        self.options: dict[str, Any] = {'pass_fds': [self._writer], 'env': {**os.environ, _VARIABLE: str(self._writer)}}
 
-    def is_missing(self, seconds):
+    def is_missing(self, seconds: Any) -> bool:
         """Says whether the child gave a sign once, but none in so many seconds."""
         with contextlib.suppress(BlockingIOError):
             if os.read(self._reader, 4096):
                 self._last = time.monotonic()
         return self._last is not None and time.monotonic() - self._last > seconds
 
-    def close(self):
+    def close(self) -> None:
         """Ends listening."""
         os.close(self._reader)
         os.close(self._writer)

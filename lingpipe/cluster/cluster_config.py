@@ -9,7 +9,7 @@ import json
 import os
 import re
 import socket
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lingpipe import spelling
 
@@ -36,40 +36,41 @@ class ClusterConfig(NamedTuple):
     task_index: int
 
     @property
-    def num_workers(self):
+    def num_workers(self) -> int:
         """Number of processes of the job 'worker'."""
         return len(self.jobs.get('worker', ()))
 
     @property
-    def num_parameter_servers(self):
+    def num_parameter_servers(self) -> int:
         """Number of processes of the job 'ps'."""
         return len(self.jobs.get('ps', ()))
 
     @property
-    def address(self):
+    def address(self) -> Any:
         """The 'host:port' that the others know this process by."""
         return self.jobs[self.task_type][self.task_index]
 
     @property
-    def task(self):
+    def task(self) -> Any:
         """This process in a word, such as 'worker:1'."""
         return f'{self.task_type}:{self.task_index}'
 
     @property
-    def is_chief(self):
+    def is_chief(self) -> bool:
         """Whether this process leads: the chief, or worker 0 of a cluster without one."""
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
-    def tasks(self, *jobs):
+    def tasks(self, *jobs: Any) -> list[tuple]:
         """Returns the list of pairs (job, index) of all processes of some jobs."""
         return [(job, index) for job in jobs for index in range(len(self.jobs.get(job, ())))]
 
-    def to_json(self):
+    def to_json(self) -> str:
         """Returns the text that TF_CONFIG of this process holds."""
         return json.dumps({'cluster': self.jobs, 'task': {'type': self.task_type, 'index': self.task_index}})
 
 
-def read(cluster_spec_path=None, environment=os.environ, task=None, mode=None):
+def read(cluster_spec_path: Any = None, environment: Any = os.environ, task: Any = None,
+         mode: Any = None) -> ClusterConfig:
     """Reads a cluster from a file or from TF_CONFIG; nothing in it is evaluated.
 
     The task is that of the argument, else that of the file, else that of TF_CONFIG: so one file serves all machines.
@@ -103,7 +104,7 @@ def read(cluster_spec_path=None, environment=os.environ, task=None, mode=None):
                      "--task=worker:0.")
 
 
-def free_addresses(count):
+def free_addresses(count: int) -> list:
     """Returns a list of so many addresses of loopback whose ports are free.
 
     All ports are taken before any is given back, else two could be the same.
@@ -190,7 +191,8 @@ def _check_mode(jobs, mode, source):
             raise ValueError(f"{source} has no job '{job}', which --cluster={mode} needs. Give {' and '.join(needed)}.")
     for job in jobs:
         if job not in (*needed, 'evaluator'):
-            hint = ' The first worker leads there: list it first among the workers.' if (job, mode) == ('chief', MULTI_WORKER) else ''
+            is_known_elsewhere = (job, mode) == ('chief', MULTI_WORKER)
+            hint = ' The first worker leads there: list it first among the workers.' if is_known_elsewhere else ''
             raise ValueError(f"{source} has a job '{job}', which --cluster={mode} does not know. Give "
                              f"{' and '.join(needed)}.{hint}")
 

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 from lingpipe.cluster import child_process, cluster_config
 
@@ -37,7 +38,7 @@ _ENVIRONMENT = {  # each process gets a share of this machine only
     'PYTHONUNBUFFERED': '1', 'OMP_NUM_THREADS': '1', 'TF_NUM_INTRAOP_THREADS': '1', 'TF_FORCE_GPU_ALLOW_GROWTH': 'true'}
 
 
-def say(text, name='launcher'):
+def say(text: Any, name: str = 'launcher') -> None:
     """Prints a line with the name of who says it before it."""
     with _lock:
         sys.stdout.write(f'[{name}] {text}\n')
@@ -59,7 +60,8 @@ class Part:
         code: how it ended, as `subprocess` gives it; None: it runs.
     """
 
-    def __init__(self, config, command, environment, log_dir=None, max_restarts=0):
+    def __init__(self, config: Any, command: list[str], environment: Any, log_dir: str | None = None,
+                 max_restarts: Any = 0) -> None:
         self.name = config.task_type if config.task_type == 'chief' else config.task.replace(':', ' ')
         self.code = None
         self._command = command
@@ -67,9 +69,10 @@ class Part:
         self._log = open(os.path.join(log_dir, self.name.replace(' ', '_') + '.log'), 'a',
                          encoding='utf-8') if log_dir else None
         self._restarts_left = max_restarts
-        self._process = self._reader = None
+        self._process: Any = None
+        self._reader: Any = None
 
-    def start(self):
+    def start(self) -> None:
         """Starts it; from the main thread."""
         self._process = child_process.start(
             self._command, env=self._environment, text=True, errors='replace', stdin=subprocess.DEVNULL,
@@ -78,7 +81,7 @@ class Part:
         self._reader.start()
         say(f'{self.name} is process {self._process.pid}')
 
-    def poll(self):
+    def poll(self) -> bool:
         """Returns whether it has just ended."""
         if self.code is not None or self._process.poll() is None:
             return False
@@ -87,30 +90,30 @@ class Part:
         say(f'{self.name} {child_process.ending(self.code)}')
         return True
 
-    def is_running(self):
+    def is_running(self) -> bool:
         """Says whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def can_restart(self):
+    def can_restart(self) -> bool:
         """Says whether it ended by a fault that a restart can mend, and may be restarted."""
         return self._restarts_left > 0 and self.is_lost()
 
-    def is_lost(self):
+    def is_lost(self) -> bool:
         """Says whether it was killed, or ended because another was lost: not by itself."""
         return self.code is not None and (self.code < 0 or self.code == child_process.TRY_AGAIN)
 
-    def restart(self):
+    def restart(self) -> None:
         """Starts it again, on its own port."""
         self._restarts_left -= 1
         self.code = None
         self.start()
 
-    def send_signal(self, number):
+    def send_signal(self, number: Any) -> None:
         """Sends a signal, if it runs."""
         if self.is_running():
             self._process.send_signal(number)
 
-    def stop(self, seconds):
+    def stop(self, seconds: Any) -> None:
         """Waits so long for its end, then kills it."""
         try:
             self._process.wait(seconds)
@@ -129,7 +132,7 @@ class Part:
                 self._log.flush()
 
 
-def enter_private_network():
+def enter_private_network() -> None:
     """Leaves the networks of the machine for good.
 
     Call it while the process has one thread only, and ask `is_possible` before: a failure can leave the process with no
@@ -150,7 +153,7 @@ def enter_private_network():
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack('16sh14x', b'lo', _UP_AND_RUNNING))
 
 
-def can_have_private_network():
+def can_have_private_network() -> bool:
     """Says whether `enter` would succeed: a child process tries it."""
     if sys.platform != 'linux':
         return False
@@ -183,12 +186,12 @@ class LocalCluster:
         leaders: those of them whose end is the end of the cluster.
     """
 
-    def __init__(self, parts, leaders):
+    def __init__(self, parts: list, leaders: Any) -> None:
         self._parts = parts
         self._leaders = leaders
         self._num_signals = 0
 
-    def run(self):
+    def run(self) -> Any:
         """Starts all and waits for the leaders; then stops the others.
 
         Returns:
@@ -222,7 +225,7 @@ class LocalCluster:
             part.restart()
 
     def _pass_on(self, number, unused_frame):
-        """Only leaders get the signal: they need the others for what they do before they end. The third kills one that hangs."""
+        """Only leaders get the signal: they need the others before they end. The third signal kills one that hangs."""
         self._num_signals += 1
         for part in self._leaders:
             part.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
@@ -238,7 +241,7 @@ class LocalCluster:
             part.stop(max(0, deadline - time.monotonic()))
 
 
-def main(arguments):
+def main(arguments: Any) -> Any:
     """Runs a cluster; returns its exit code."""
     given, command = _parse(arguments)
     mode = _mode(command)

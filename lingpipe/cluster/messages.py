@@ -8,6 +8,8 @@
 import contextlib
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -19,7 +21,7 @@ _SECONDS_TO_LISTEN = 1
 _SECONDS_BETWEEN_LOOKS = 0.05
 
 
-def send_to_all(config, word):
+def send_to_all(config: Any, word: Any) -> None:
     """Says a word to all workers and parameter servers.
 
     One that does not listen any more is left alone, after 5 seconds at most.
@@ -34,7 +36,7 @@ def send_to_all(config, word):
         thread.join(max(0, deadline - time.monotonic()))
 
 
-def listen(config, word, jobs, heard):
+def listen(config: Any, word: Any, jobs: Any, heard: Callable) -> None:
     """Calls a function, from another thread, for each server that says a word.
 
     Args:
@@ -52,7 +54,7 @@ def listen(config, word, jobs, heard):
         _start(hear, *task)
 
 
-def wait_for(config, word, target):
+def wait_for(config: Any, word: Any, target: Any) -> None:
     """Waits until the chief says a word to the server of this process.
 
     Args:
@@ -63,7 +65,7 @@ def wait_for(config, word, target):
     _receive(word, config.task_type, config.task_index, target)
 
 
-def ask_chief(config, word, target):
+def ask_chief(config: Any, word: Any, target: Any) -> bool:
     """Says a word to the chief.
 
     Args:

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -22,10 +23,11 @@ _SECONDS_TO_LEAVE = 1  # in which the chief closes its session: that of a server
 _SECONDS_TO_FINISH = 25  # Kubernetes and Google Cloud kill a process 30 s after they have asked it to stop
 _DANGER = ('The servers of TensorFlow know no passwords and no encryption, and listen on every network of a machine: '
            'whoever reaches a port can run any code there as you. ')
-_ADVICE = 'Let only the machines of the cluster reach these ports (private network, firewall); see docs/many_machines.md.'
+_ADVICE = ('Let only the machines of the cluster reach these ports (private network, firewall); see '
+           'docs/many_machines.md.')
 
 
-def serve(config, num_cpu_devices=1, use_gpus=True):
+def serve(config: Any, num_cpu_devices: Any = 1, use_gpus: bool = True) -> None:
     """Lends the devices of this process to the cluster until the training has ended, or SIGTERM or SIGINT arrives.
 
     The signal is handed on to the chief, who ends the step, writes a checkpoint, and ends the training; without a
@@ -56,7 +58,7 @@ def serve(config, num_cpu_devices=1, use_gpus=True):
 
 
 def _next(events, seconds=math.inf):
-    """Returns the next event, None after so many seconds; a signal just before a wait would be noticed after it only."""
+    """Returns the next event, None after so many seconds; a signal just before a wait is noticed after it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):
@@ -77,14 +79,15 @@ def _start(config, num_cpu_devices, use_gpus):
         raise RuntimeError(_port_in_words(config, port, str(error).splitlines()[0])) from error
 
 
-def check_port(config):
+def check_port(config: Any) -> None:
     """Raises RuntimeError where a server could not listen; TensorFlow only says 'Could not start gRPC server'.
 
     Args:
         config: `ClusterConfig`.
     """
     port = int(config.address.rpartition(':')[2])
-    everywhere = {'family': socket.AF_INET6, 'dualstack_ipv6': True} if socket.has_dualstack_ipv6() else {}
+    everywhere: dict[str, Any] = {'family': socket.AF_INET6,
+                                  'dualstack_ipv6': True} if socket.has_dualstack_ipv6() else {}
     try:
         socket.create_server(('', port), **everywhere).close()
     except OSError as error:
@@ -104,7 +107,7 @@ def _await_end(config, target, events):
         events.put(_ENDED)
 
 
-def warn_about_addresses(config):
+def warn_about_addresses(config: Any) -> None:
     """Logs a warning where others than this machine could reach the servers of a cluster.
 
     Args:
@@ -115,7 +118,7 @@ def warn_about_addresses(config):
         logging.warning('%s', sentence)
 
 
-def warning(config, interfaces):
+def warning(config: Any, interfaces: Any) -> Any:
     """Returns what to warn of, or None.
 
     Args:
@@ -126,7 +129,8 @@ def warning(config, interfaces):
     outside = [address for address in addresses if not is_loopback(address)]
     public = [address for address in outside if _is_public(address)]
     if public:
-        return f'{_listed(public)}: an address of the public Internet. {_DANGER}Use addresses of a private network. {_ADVICE}'
+        return (f'{_listed(public)}: an address of the public Internet. {_DANGER}Use addresses of a private network. '
+                f'{_ADVICE}')
     if outside:
         return f'{_listed(outside)}: an address that is not only of this machine. {_DANGER}{_ADVICE}'
     if config.is_chief and [name for name in interfaces if name != 'lo']:  # said once
@@ -137,7 +141,7 @@ def warning(config, interfaces):
     return None
 
 
-def is_loopback(address):
+def is_loopback(address: Any) -> bool:
     """Says whether 'host:port' can be reached from its own machine only, as far as the name tells."""
     host = _host(address)
     ip = _ip(host)

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
 from lingpipe.cluster import child_process
 
@@ -33,7 +34,8 @@ class Supervisor:
         silence_seconds: a child that has begun to give signs of life is killed after so long without one; 0: never.
     """
 
-    def __init__(self, command, max_restarts, checkpoints=None, first_pause=1., silence_seconds=0):
+    def __init__(self, command: list[str], max_restarts: Any, checkpoints: str | None = None, first_pause: float = 1.,
+                 silence_seconds: Any = 0) -> None:
         self._command = command
         self._max_restarts = max_restarts
         self._checkpoints = checkpoints
@@ -43,7 +45,7 @@ class Supervisor:
         self._held_back = None  # signal that came while there was no child to pass it on to
         self._is_stopped = threading.Event()
 
-    def run(self):
+    def run(self) -> Any:
         """Returns the exit code of the last child, 128 + number for a signal."""
         with self._passing_signals_on():
             restarts, step = 0, self._newest_step(-1)
@@ -89,7 +91,7 @@ class Supervisor:
         return not self._is_stopped.wait(seconds)
 
     def _newest_step(self, known):
-        """Returns the step of the newest checkpoint, -1 without one, or what is known where the folder cannot be read now."""
+        """Returns the step of the newest checkpoint, -1 without one; the last known where the folder cannot be read."""
         try:
             names = _names_in(self._checkpoints)
         except OSError as error:

@@ -12,6 +12,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,7 +22,7 @@ from lingpipe.cluster import child_process, messages
 _SECONDS = 5
 
 
-def find_silent_tasks(config, seconds=_SECONDS):
+def find_silent_tasks(config: Any, seconds: Any = _SECONDS) -> list:
     """Asks all other tasks at once.
 
     Args:
@@ -68,7 +70,8 @@ class Watchdog:
         first_call_factor: how many times as long the first watched call of a kind may take.
     """
 
-    def __init__(self, seconds, config=None, on_timeout=None, first_call_factor=10):
+    def __init__(self, seconds: Any, config: Any = None, on_timeout: Callable | None = None,
+                 first_call_factor: Any = 10) -> None:
         self._seconds = seconds
         self._config = config
         self._on_timeout = _end_process if on_timeout is None else on_timeout
@@ -94,7 +97,7 @@ class Watchdog:
             self._thread.join()
 
     @contextlib.contextmanager
-    def watch(self, num_steps=1, kind='step'):
+    def watch(self, num_steps: int = 1, kind: Any = 'step') -> Iterator[Any]:
         """Inside this scope `num_steps` steps may take so many times the time of one; the time is counted anew at each
         `beat`.
 
@@ -111,7 +114,7 @@ class Watchdog:
             self._set_deadline(None)
         self._known_kinds.add(kind)
 
-    def beat(self):
+    def beat(self) -> None:
         """Counts the time of the watched call anew: something came back."""
         self._set_deadline(time.monotonic() + self._allowed)
 
@@ -150,13 +153,13 @@ def _end_process(sentence):
 class Alone:
     """What there is to mind without a cluster: nothing."""
 
-    def minding(self, unused_ask_to_stop):
+    def minding(self, unused_ask_to_stop: Any) -> Any:
         return contextlib.nullcontext()
 
-    def watch(self, unused_num_steps=1, kind='step'):
+    def watch(self, unused_num_steps: int = 1, kind: str = 'step') -> Any:
         return contextlib.nullcontext()
 
-    def beat(self):
+    def beat(self) -> None:
         pass
 
 
@@ -169,12 +172,12 @@ class Chief:
         step_timeout_seconds: how long a step may take; 0: as long as it wants.
     """
 
-    def __init__(self, config, needed_job, step_timeout_seconds):
+    def __init__(self, config: Any, needed_job: Any, step_timeout_seconds: Any) -> None:
         self._config, self._needed_job = config, needed_job
         self._watchdog = Watchdog(step_timeout_seconds, config)
 
     @contextlib.contextmanager
-    def minding(self, ask_to_stop):
+    def minding(self, ask_to_stop: Callable) -> Iterator[Any]:
         """Inside this scope needed servers that get a signal are heard, and work inside `watch` is watched.
 
         Args:
@@ -185,10 +188,10 @@ class Chief:
         with self._watchdog:
             yield
 
-    def watch(self, num_steps=1, kind='step'):
+    def watch(self, num_steps: int = 1, kind: str = 'step') -> Any:
         """Returns the scope of some steps; see `Watchdog`."""
         return self._watchdog.watch(num_steps, kind)
 
-    def beat(self):
+    def beat(self) -> None:
         """Says that the work inside `watch` goes on."""
         self._watchdog.beat()

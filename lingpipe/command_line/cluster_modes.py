@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from typing import Any
 
 from lingpipe.cluster import child_process, cluster_config, messages, server, watchdog
 from lingpipe.training import errors
@@ -20,7 +21,7 @@ from lingpipe.training import errors
 _SECONDS_FOR_OTHERS = 1
 
 
-def run(params, datasets, given, started):
+def run(params: Any, datasets: dict, given: Any, started: Any) -> None:
     """Trains in a cluster, or serves one that trains.
 
     Args:
@@ -92,7 +93,8 @@ def _train_pipeline(params, datasets, given, config, started, reached):
 def _train_as_worker(params, datasets, given, config, started):
     from lingpipe.cluster import watchdog
     from lingpipe.placements import worker_training
-    with _ending_though_others_wait(), worker_training.losses_in_words(), watchdog.Watchdog(given.step_timeout_seconds, config) as dog:
+    dog = watchdog.Watchdog(given.step_timeout_seconds, config)
+    with _ending_though_others_wait(), worker_training.losses_in_words(), dog:
         params, workers = worker_training.join(params, config, _kind(given), dog)
         child_process.beat_for_parent()
         worker_training.train(params, datasets, given.logdir, workers, started)
@@ -100,7 +102,7 @@ def _train_as_worker(params, datasets, given, config, started):
 
 @contextlib.contextmanager
 def _ending_though_others_wait():
-    """After an error of this worker alone TensorFlow would wait at the end of the program for others, who wait for this one."""
+    """After an error of this worker alone TensorFlow would wait for others at exit, and they wait for this one."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:

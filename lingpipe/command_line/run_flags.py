@@ -1,6 +1,7 @@
 """The flags of run.py, and what is wrong with the values that they were given."""
 
 import os
+from typing import Any
 
 from absl import app, flags, logging
 
@@ -74,7 +75,7 @@ flags.DEFINE_integer(
     'new checkpoint.', lower_bound=0)
 
 
-def check(given):
+def check(given: Any) -> None:
     """Refuses flags that are missing, or that do not go with the others.
 
     Args:
@@ -94,9 +95,11 @@ def _check_mode(given):
     if not given.model:
         raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
     if given.follow and given.mode != 'eval' or given.checkpoint and given.mode not in ('eval', 'export', 'generate'):
+        use = '--follow is for --mode=eval'
+        if given.checkpoint:
+            use = '--checkpoint is for --mode=eval, export and generate'
         raise app.UsageError(
-            f'{"--checkpoint is for --mode=eval, export and generate" if given.checkpoint else "--follow is for --mode=eval"} only. To train from the weights of a '
-            "checkpoint, set train.init_from_checkpoint, as in "
+            f'{use} only. To train from the weights of a checkpoint, set train.init_from_checkpoint, as in '
             "--model_params_override='train.init_from_checkpoint=PATH'.")
     if given.checkpoint and given.follow:
         raise app.UsageError('--checkpoint and --follow were both given. Give one of them.')

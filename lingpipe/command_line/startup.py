@@ -13,7 +13,7 @@ _LOG_LINE = re.compile(rb'[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |WARNING: All log me
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 
 
-def import_tensorflow(find_devices=True):
+def import_tensorflow(find_devices: bool = True) -> None:
     """Imports TensorFlow and finds its devices, while lines of its log are held back.
 
     No log level keeps them away, because they are written before TensorFlow reads it. They are shown when the import

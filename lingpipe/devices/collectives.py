@@ -1,11 +1,12 @@
-"""Sums over the pipelines that train together: of gradients, of statistics inside a layer, and of what a step counts."""
+"""Sums over the pipelines that train together: gradients, statistics inside a layer, and what a step counts."""
 
 import contextlib
 import functools
 import itertools
 import math
 import threading
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -35,7 +36,7 @@ class Group:
     count, index = 1, 0
 
     @contextlib.contextmanager
-    def active(self):
+    def active(self) -> Iterator[Any]:
         """Makes this the group whose step is laid out, and whose variables are created, inside the `with` block."""
         _active.append(self)
         try:
@@ -43,7 +44,7 @@ class Group:
         finally:
             _active.remove(self)
 
-    def sum(self, unused_device, tensors):
+    def sum(self, unused_device: str, tensors: Any) -> Any:
         """Adds tensors up over the group, on a device that each pipeline has.
 
         Args:
@@ -55,7 +56,8 @@ class Group:
         """
         return tensors
 
-    def agree_on(self, unused_device, unused_aggregation, unused_before, after):
+    def agree_on(self, unused_device: str, unused_aggregation: Any, unused_before: tf.Tensor,
+                 after: tf.Tensor) -> tf.Tensor:
         """Makes one state of what each pipeline made of its share of a mini-batch, where a layer keeps more than
         weights.
 
@@ -71,11 +73,11 @@ class Group:
         """
         return after
 
-    def index_on(self, unused_device):
-        """Returns the number of the pipeline that runs, which one program may learn on its device only: an int64 scalar."""
+    def index_on(self, unused_device: str) -> int:
+        """Returns the number of the pipeline that runs, an int64 scalar; one program learns it on its device only."""
         return self.index
 
-    def creating_on(self, device):
+    def creating_on(self, device: str) -> Any:
         """Returns a context in which variables are created on a core of every replica of a TPU system."""
         raise ValueError(f'A variable on {device} belongs to replicas that are not known. Build the pipeline inside '
                          '`with cores.active()`, where cores is a LogicalCores.')
@@ -84,7 +86,7 @@ class Group:
 _ALONE = Group()
 
 
-def current():
+def current() -> Group:
     """Returns the `Group` whose step is being laid out."""
     return _active[-1] if _active else _ALONE
 
@@ -109,10 +111,10 @@ class GradientSum:
         method: one of `METHODS`; 'auto': 'nccl' where the replicas are different GPUs of one host, else 'add'.
     """
 
-    def __init__(self, method='auto'):
+    def __init__(self, method: Any = 'auto') -> None:
         self._method = method
 
-    def __call__(self, parts, devices, owners):
+    def __call__(self, parts: Any, devices: list[str], owners: list[str]) -> list | None:
         """Lays out the sums of one stage in the current graph.
 
         Args:
@@ -139,7 +141,7 @@ class GradientSum:
                 'two_dimensional': _two_dimensional}[method](bucket, devices, owner)
 
 
-def grid_shape(num_replicas):
+def grid_shape(num_replicas: Any) -> Any:
     """Returns the numbers of rows and columns of the most nearly square grid of replicas; one row where the number is
     prime.
 
@@ -249,13 +251,13 @@ class Replica(NamedTuple):
     is_compiled: bool
 
 
-def new_stage():
+def new_stage() -> int:
     """Returns a number for a stage of a pipeline that no other stage in this process has."""
     return next(_stages)
 
 
 @contextlib.contextmanager
-def working_for(replica):
+def working_for(replica: Any) -> Iterator[Any]:
     """Tells layers inside the `with` block which `Replica` they work for; None: there is one."""
     outer = _replica()
     _local.replica = replica
@@ -265,7 +267,7 @@ def working_for(replica):
         _local.replica = outer
 
 
-def sum_over_group(tensor, group_size):
+def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
     """Sums a tensor over a group of consecutive replicas, at the same micro-batch of each; its gradient is summed
     likewise.
 

@@ -2,24 +2,26 @@
 
 import contextlib
 import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds
 
 
-def device_of(variable):
+def device_of(variable: Any) -> Any:
     """Returns the device of a Keras variable or `tf.Variable`, as `tf.device` takes it."""
     variable = native(variable)
     return getattr(variable, 'logical_core', None) or variable.device
 
 
-def native(variable):
+def native(variable: Any) -> tf.Variable:
     """Returns the `tf.Variable` that a Keras variable holds; a `tf.Variable` itself."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-def move(variable, device):
+def move(variable: Any, device: str) -> None:
     """Moves a Keras variable to another device, in place.
 
     Its new `tf.Variable` goes by the name and the id of the old one, by which optimizers know it. Functions that were
@@ -39,7 +41,7 @@ def move(variable, device):
         variable._initialize(new)  # pylint: disable=protected-access
 
 
-def owner(variable, devices):
+def owner(variable: Any, devices: list[str]) -> Any:
     """Returns which of some devices a variable lives on, by the name that it has there; its own device if it is none of
     them.
 
@@ -51,14 +53,14 @@ def owner(variable, devices):
     return next((device for device in devices if is_same_device(device, own)), own)
 
 
-def is_same_device(name, full_name):
+def is_same_device(name: str, full_name: Any) -> bool:
     """Whether a name such as 'GPU:1' says nothing that `full_name` does not."""
     full = tf.DeviceSpec.from_string(full_name)
     return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
 
 
 @contextlib.contextmanager
-def creating_on_one_of(devices):
+def creating_on_one_of(devices: list[str]) -> Iterator[Any]:
     """Makes each weight that is created inside one of the device among several that has the fewest bytes of them so
     far.
 
@@ -81,7 +83,7 @@ def creating_on_one_of(devices):
 
 
 @contextlib.contextmanager
-def creating_on(device):
+def creating_on(device: str) -> Iterator[Any]:
     """Makes a device that of the variables that are created inside.
 
     Where each operation would be compiled by itself the host computes the initial values.
@@ -111,17 +113,17 @@ def _initial_value_on(host):
     return create
 
 
-def read_variable(variable):
+def read_variable(variable: Any) -> Any:
     """Reads a Keras variable where it lives, when the current device scope names its device."""
     return variable.value.read_value()
 
 
-def read_unwatched(variable):
+def read_unwatched(variable: Any) -> Any:
     """Reads a Keras variable where no gradient tape sees it: whoever reads it so takes care of its gradient."""
     return tf.raw_ops.ReadVariableOp(resource=variable.value.handle, dtype=variable.dtype)
 
 
-def read_values(stages, read=read_variable):
+def read_values(stages: list, read: Callable = read_variable) -> list:
     """Reads each stage's variables, each where it lives, and once where several stages use it.
 
     Args:
@@ -142,7 +144,7 @@ def read_values(stages, read=read_variable):
     return [stage.variables().map(functools.partial(value_of, stage)) for stage in stages]
 
 
-def bring(stages, values):
+def bring(stages: list, values: Any) -> list:
     """Brings values to the devices of the stages, once where one lives elsewhere.
 
     Args:
@@ -164,7 +166,7 @@ def bring(stages, values):
     return brought
 
 
-def assign(updates):
+def assign(updates: list[tuple]) -> Any:
     """Assigns new values to Keras variables on their devices.
 
     Args:

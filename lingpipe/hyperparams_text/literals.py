@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import re
 import sys
+from typing import Any
 
 from lingpipe import spelling
 from lingpipe.hyperparams_text import text_format
@@ -20,7 +21,7 @@ _MAX_DEPTH = 100  # of nested brackets: far above any real value, far below Pyth
 _UNKNOWN = object()
 
 
-def parse_literal(text, known, words_are_strings=False):
+def parse_literal(text: str, known: Any, words_are_strings: bool = False) -> Any:
     """Returns the value that a whole text spells.
 
     Args:
@@ -41,7 +42,7 @@ def parse_literal(text, known, words_are_strings=False):
     return parser.word_value(text)
 
 
-def make_record(record_class, fields):
+def make_record(record_class: Any, fields: Any) -> Any:
     """Returns a named tuple or dataclass object with the given {name: value}.
 
     Raises:

@@ -3,6 +3,7 @@
 import enum
 import re
 import sys
+from typing import Any
 
 from lingpipe.hyperparams_text import known_objects, literals, param_tree, text_format
 
@@ -11,7 +12,8 @@ _MAX_LENGTH = 100_000  # of a list that a text makes: far above any model, far b
 _CLASS_CHANGE, _SHAPE_CHANGE, _VALUE_CHANGE = range(3)  # the order of changes of equal depth
 
 
-def parse_value(text, current, known, type_name=None, words_are_strings=False):
+def parse_value(text: Any, current: Any, known: Any, type_name: str | None = None,
+                words_are_strings: bool = False) -> Any:
     """Returns the value that `text` gives to a field.
 
     Args:
@@ -134,7 +136,7 @@ def _changed_record(current, text, known):
     return literals.make_record(type(current), fields)
 
 
-def read(params, entries, kinds, words_are_strings=False):
+def read(params: Any, entries: list, kinds: dict, words_are_strings: bool = False) -> None:
     """Sets the fields of `params` that a text names.
 
     Outer ones are set first, so that Params of a new class, or a longer list, stand before their fields are set.

@@ -1,6 +1,7 @@
-"""What every input has: where its data are, in which order they come, how batches are handed out, and which records are left out."""
+"""What every input has: where its data are, their order, how batches are handed out, which records are left out."""
 
 import threading
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -11,7 +12,7 @@ from lingpipe import hyperparams
 without_autograph = tf.autograph.experimental.do_not_convert
 
 
-def parallel_calls(num_parallel_calls):
+def parallel_calls(num_parallel_calls: Any) -> Any:
     """Returns what tf.data's transformations take for a field `num_parallel_calls`.
 
     Args:
@@ -22,13 +23,13 @@ def parallel_calls(num_parallel_calls):
     return None if num_parallel_calls == 1 else num_parallel_calls
 
 
-def parallel_map(dataset, function, num_parallel_calls):
+def parallel_map(dataset: Any, function: Any, num_parallel_calls: int | None) -> Any:
     """Returns `dataset.map(function)`, several calls at a time, with the results in the order of the dataset."""
     calls = parallel_calls(num_parallel_calls)
     return dataset.map(function, num_parallel_calls=calls, deterministic=None if calls is None else True)
 
 
-def thread_options(num_threads, num_parallel_calls):
+def thread_options(num_threads: Any, num_parallel_calls: Any) -> tf.data.Options:
     """Returns the `tf.data.Options` under which a pipeline uses the threads that its fields say, and no more.
 
     Args:
@@ -68,7 +69,7 @@ class BaseInput:
     bad_records = None
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         """Returns the InstantiableParams of this input."""
         p = hyperparams.InstantiableParams(cls)
         p.Define('name', None, 'Name of the input.')
@@ -82,7 +83,7 @@ class BaseInput:
         p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data; 0: none.')
         return p
 
-    def __init__(self, params):
+    def __init__(self, params: Any) -> None:
         self.params = params.Copy()
         self.params.seed = params.seed or 0
         self.params.Freeze()
@@ -129,13 +130,13 @@ class BadRecords:
         reasons: dictionary from the name of a record to what is wrong with it.
     """
 
-    def __init__(self, max_bad_records, source):
+    def __init__(self, max_bad_records: Any, source: Any) -> None:
         self.reasons = {}
         self._max_bad_records = max_bad_records
         self._source = source
         self._lock = threading.Lock()
 
-    def note(self, problems):
+    def note(self, problems: str) -> Any:
         """Notes the bad records of a batch when the graph runs.
 
         Args:
@@ -178,7 +179,7 @@ class BadRecords:
         return ''
 
 
-def describe(identifiers, reasons):
+def describe(identifiers: Any, reasons: Any) -> Any:
     """Returns strings [n] that tell which records are bad and why.
 
     Args:

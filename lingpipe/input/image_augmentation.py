@@ -1,7 +1,7 @@
 """What training and evaluation see of an image: a part of it, resized, varied, and scaled as its dataset asks."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -39,7 +39,7 @@ class Cropping(NamedTuple):
     keeps_aspect_ratio: bool
     method: str
 
-    def random_box(self, shape, seed):
+    def random_box(self, shape: Any, seed: int) -> Any:
         """Draws a box as the training of Inception does.
 
         Args:
@@ -59,7 +59,7 @@ class Cropping(NamedTuple):
         failed = tf.reduce_all(size[:2] == shape[:2])
         return tf.where(failed, self.central_box(shape), tf.concat([begin[:2], size[:2]], axis=0))
 
-    def central_box(self, shape):
+    def central_box(self, shape: Any) -> Any:
         """Returns the box that evaluation looks at: 87.5 % of height and width, or of the shorter of them.
 
         Args:
@@ -101,7 +101,7 @@ class Augmentation(NamedTuple):
     cropping: Cropping | None = None
 
 
-def resize(images, image_size):
+def resize(images: Any, image_size: Any) -> Any:
     """Resizes square-wise by bilinear interpolation; the identity where nothing is to do.
 
     Args:
@@ -116,7 +116,7 @@ def resize(images, image_size):
     return tf.image.resize(images, [image_size, image_size], method='bilinear')
 
 
-def warp_digits(images, seeds, image_size):
+def warp_digits(images: Any, seeds: Any, image_size: Any) -> Any:
     """Enlarges, shifts, rotates and zooms in one operation, each by a uniform draw.
 
     At most 0.56 source pixels each way, 7 degrees and 7 %: what keeps 8x8 digits legible and lets a convolutional
@@ -140,7 +140,7 @@ def warp_digits(images, seeds, image_size):
     )
 
 
-def warp(images, image_size, shift, rotation, zoom):
+def warp(images: Any, image_size: Any, shift: Any, rotation: Any, zoom: Any) -> Any:
     """Rotates and zooms around the centre, shifts, and resizes, with a single interpolation.
 
     With neither shift, rotation nor zoom it is `resize`. Beyond its border an image goes on with its border pixels.
@@ -171,7 +171,7 @@ def warp(images, image_size, shift, rotation, zoom):
     return _transform(images, tf.stack(transforms, axis=1), image_size, 'BILINEAR', 'NEAREST')
 
 
-def crop_and_flip(images, seeds, image_size):
+def crop_and_flip(images: Any, seeds: Any, image_size: Any) -> Any:
     """Pads by 4 zeros on each side, crops at random, and mirrors every other image.
 
     He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation: source column of target column x is
@@ -197,7 +197,7 @@ def crop_and_flip(images, seeds, image_size):
     return _transform(images, tf.stack(transforms, axis=1), image_size, 'NEAREST', 'CONSTANT')
 
 
-def crop_flip_and_cut_out(images, seeds, image_size):
+def crop_flip_and_cut_out(images: Any, seeds: Any, image_size: Any) -> Any:
     """Does `crop_and_flip`, then sets a square of half the image's side to zero.
 
     DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre lies anywhere in the image, so that a part of
@@ -212,10 +212,10 @@ def crop_flip_and_cut_out(images, seeds, image_size):
     return tf.where(square[..., tf.newaxis], tf.zeros_like(images), images)
 
 
-def flip(images, seeds, image_size):
+def flip(images: Any, seeds: Any, image_size: Any) -> Any:
     """Mirrors every other image; what was cut out already has its size."""
     del image_size
-    # TensorFlow mirrors rows of pixels, and moves whole images, several times as fast as it does both on a batch at once.
+    # TensorFlow mirrors rows of pixels and moves whole images several times as fast as both on a batch at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)
     rows = tf.reshape(tf.gather(images, chosen), [-1, *images.shape[2:]])
     mirrored = tf.reshape(tf.reverse(rows, axis=[1]), [-1, *images.shape[1:]])
@@ -251,7 +251,7 @@ AUGMENTATIONS = {
 }
 
 
-def normalize(images, dataset):
+def normalize(images: Any, dataset: str) -> Any:
     """Scales pixels to about zero mean and unit variance, or to [-1, 1] where the dataset's statistics are not known.
 
     Args:

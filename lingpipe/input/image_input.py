@@ -1,5 +1,7 @@
 """Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -37,7 +39,7 @@ class ImageInput(base_input.BaseInput):
     example_name = 'images'
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         """Returns the InstantiableParams of this input; `dataset` may be 'cifar10' or 'imagenet2012', say."""
         p = super().Params().Set(name='image_input', dataset='digits', batch_size=64)
         p.Define('image_size', 32, 'Height and width of the images that come out, in pixels.')
@@ -79,7 +81,7 @@ class ImageInput(base_input.BaseInput):
         return p
 
     @staticmethod
-    def InputSpec(params):
+    def InputSpec(params: Any) -> tf.TensorSpec:
         """Returns the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images without preparing any data.
 
         Args:
@@ -89,11 +91,11 @@ class ImageInput(base_input.BaseInput):
         return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
 
     @staticmethod
-    def TargetSpec(params):
+    def TargetSpec(params: Any) -> tuple:
         """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`, without preparing any data."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
-    def __init__(self, params):
+    def __init__(self, params: Any) -> None:
         super().__init__(params)
         self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
         self._data = tfds_builders.TfdsImages(
@@ -112,11 +114,11 @@ class ImageInput(base_input.BaseInput):
         return cropping._replace(method=method) if method else cropping
 
     @property
-    def bad_records(self):
+    def bad_records(self) -> Any:
         return None if self.params.max_bad_records is None else dict(self._bad_records.reasons)
 
     @base_input.without_autograph
-    def training_dataset(self, position=0):
+    def training_dataset(self, position: int = 0) -> tf.data.Dataset:
         """Returns batches without end, from example number `position` on.
 
         What comes from there is what an uninterrupted run gets from there, bit for bit, whatever the batch size was.
@@ -149,7 +151,7 @@ class ImageInput(base_input.BaseInput):
         return self._finish(batches.map(self._weighted))
 
     @base_input.without_autograph
-    def evaluation_dataset(self):
+    def evaluation_dataset(self) -> tf.data.Dataset:
         """Returns every example once, in stored order, without augmentation.
 
         Returns:

@@ -1,11 +1,15 @@
 """From encoded images to the pixels of examples, and what is wrong with those that cannot be used."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from lingpipe.input import base_input
 
 
-def decode_image(encoded, num_channels, choose_box=None, fused=True):
+def decode_image(encoded: tf.Tensor, num_channels: Any, choose_box: Callable | None = None,
+                 fused: bool = True) -> tuple:
     """Decodes a PNG, JPEG, GIF or BMP image, or a part of it.
 
     ```
@@ -47,7 +51,7 @@ def decode_image(encoded, num_channels, choose_box=None, fused=True):
     return tf.ensure_shape(image, [None, None, num_channels]), stored_channels
 
 
-def cut_out(image, choose_box):
+def cut_out(image: Any, choose_box: Any) -> Any:
     """Returns the part of an image that `choose_box` gives for its shape.
 
     Args:
@@ -58,7 +62,7 @@ def cut_out(image, choose_box):
     return image[row:row + height, column:column + width]
 
 
-def resize(image, image_size, method='bilinear'):
+def resize(image: Any, image_size: Any, method: Any = 'bilinear') -> Any:
     """Resizes square-wise; the aspect ratio is not kept.
 
     Args:
@@ -94,7 +98,7 @@ def _decode_with_channels(encoded, num_channels):
     return converted, stored_channels
 
 
-def map_rows(function, rows, fallback=None):
+def map_rows(function: Any, rows: tuple, fallback: Any = None) -> Any:
     """Calls a function on each row of tensors, one after another.
 
     A dataset is the only place where TensorFlow goes on after an error. One serves many rows, for it takes as long to
@@ -149,7 +153,8 @@ class PixelReader:
         guarded: whether an image that cannot be decoded is a bad one like others, and not an error.
     """
 
-    def __init__(self, size, cropping, resizes, training, fused, trusts, guarded):
+    def __init__(self, size: Any, cropping: Any, resizes: bool, training: bool, fused: bool, trusts: bool,
+                 guarded: bool) -> None:
         self._size = size
         self._cropping = cropping
         self._resizes = resizes
@@ -158,7 +163,7 @@ class PixelReader:
         self._trusts = trusts
         self._guarded = guarded
 
-    def from_encoded(self, images, identifiers, seeds):
+    def from_encoded(self, images: str, identifiers: str, seeds: Any) -> tuple:
         """Reads encoded images.
 
         Args:
@@ -177,7 +182,7 @@ class PixelReader:
 
         return self._checked(pixels, images, identifiers, seeds, tf.zeros(self._size, tf.uint8))
 
-    def whole(self, images, identifiers):
+    def whole(self, images: Any, identifiers: Any) -> tuple:
         """Decodes images to keep them: `from_decoded` reads them.
 
         Returns:
@@ -191,7 +196,7 @@ class PixelReader:
         black = tf.io.serialize_tensor(tf.zeros([1, 1, self._size[2]], tf.uint8))
         return self._checked(pixels, images, identifiers, None, black)
 
-    def from_decoded(self, serialized, problems, seeds):
+    def from_decoded(self, serialized: Any, problems: Any, seeds: Any) -> Any:
         """Reads what `whole` has kept; arguments and results otherwise as of `from_encoded`."""
 
         def pixels(serialized, seed):

@@ -12,6 +12,8 @@ A problem is an empty string, or tells which record cannot be used and why; see 
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -31,10 +33,10 @@ class MemoryExamples:
         columns: tuple of images uint8 [n, height, width, channels], labels [n] and problems [n]; see `in_memory`.
     """
 
-    def __init__(self, columns):
+    def __init__(self, columns: tuple) -> None:
         self._columns = columns
 
-    def references(self, order_seed=None):
+    def references(self, order_seed: Any = None) -> Any:
         """Returns all examples: in stored order without a seed, else in a random permutation of all of them.
 
         Args:
@@ -42,7 +44,7 @@ class MemoryExamples:
         """
         return _numbers(len(self._columns[1]), order_seed)
 
-    def batch(self, examples, batch_size, drop_remainder):
+    def batch(self, examples: Any, batch_size: Any, drop_remainder: Any) -> Any:
         """Looks up the pixels of a whole batch at once."""
 
         def look_up(numbers, seeds):
@@ -62,16 +64,16 @@ class MemoryRecords:
         num_parallel_calls: how many calls of it are at work at a time; None: tuned by tf.data.
     """
 
-    def __init__(self, columns, decode, num_parallel_calls=None):
+    def __init__(self, columns: tuple, decode: Any, num_parallel_calls: Any = None) -> None:
         self._columns = columns
         self._decode = decode
         self._num_parallel_calls = num_parallel_calls
 
-    def references(self, order_seed=None):
+    def references(self, order_seed: Any = None) -> Any:
         """Returns all examples as `MemoryExamples` does."""
         return _numbers(len(self._columns[1]), order_seed)
 
-    def batch(self, examples, batch_size, drop_remainder):
+    def batch(self, examples: Any, batch_size: Any, drop_remainder: Any) -> Any:
         """Works on some images at a time, in parallel, then batches."""
 
         def decoded(numbers, seeds):
@@ -93,13 +95,14 @@ class StreamedExamples:
         num_parallel_calls: as for `MemoryRecords`.
     """
 
-    def __init__(self, read, decode, shuffle_buffer_size, num_parallel_calls=None):
+    def __init__(self, read: Callable | None, decode: Any, shuffle_buffer_size: Any,
+                 num_parallel_calls: Any = None) -> None:
         self._read = read
         self._decode = decode
         self._shuffle_buffer_size = shuffle_buffer_size
         self._num_parallel_calls = num_parallel_calls
 
-    def references(self, order_seed=None):
+    def references(self, order_seed: Any = None) -> Any:
         """Returns all examples: in stored order without a seed, else files and then a buffer of examples shuffled.
 
         Args:
@@ -110,7 +113,7 @@ class StreamedExamples:
         seed = tf.random.stateless_uniform([], order_seed, minval=None, maxval=None, dtype=tf.int64)
         return self._read(seed).shuffle(self._shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
 
-    def batch(self, examples, batch_size, drop_remainder):
+    def batch(self, examples: Any, batch_size: Any, drop_remainder: Any) -> Any:
         """Works on some images at a time, in parallel, then batches."""
 
         def decoded(references, seeds):
@@ -121,12 +124,12 @@ class StreamedExamples:
         return map_some(examples, decoded, self._num_parallel_calls).rebatch(batch_size, drop_remainder)
 
 
-def map_some(examples, function, num_parallel_calls):
+def map_some(examples: Any, function: Any, num_parallel_calls: int | None) -> Any:
     """Returns batches of a few results of a function of batches of a few examples, in their order; `rebatch` them."""
     return base_input.parallel_map(examples.batch(_ROWS_PER_CALL), function, num_parallel_calls)
 
 
-def in_memory(batches, num_examples):
+def in_memory(batches: Any, num_examples: int) -> Any:
     """Returns the columns of all batches of tuples of tensors, each `[num_examples, ...]`, on the CPU."""
     with tf.device('CPU:0'):
         return batches.rebatch(num_examples, drop_remainder=True).get_single_element()
@@ -149,13 +152,13 @@ class ImageSources:
         num_channels: 1 or 3.
     """
 
-    def __init__(self, params, data, cropping, num_channels):
+    def __init__(self, params: Any, data: Any, cropping: Any, num_channels: Any) -> None:
         self._params = params
         self._data = data
         self._cropping = cropping
         self._num_channels = num_channels
 
-    def source(self, training):
+    def source(self, training: bool) -> Any:
         """Returns one of the sources above.
 
         Args:

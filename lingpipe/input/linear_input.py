@@ -1,5 +1,7 @@
 """Examples of a linear function with noise, made from a seed: data whose true weights are known."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -22,7 +24,7 @@ class LinearInput(base_input.BaseInput):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         """Returns the InstantiableParams of this input."""
         p = super().Params().Set(name='linear_input', batch_size=50)
         p.Delete('dataset')
@@ -35,17 +37,17 @@ class LinearInput(base_input.BaseInput):
         return p
 
     @staticmethod
-    def InputSpec(params):
+    def InputSpec(params: Any) -> tf.TensorSpec:
         """Returns the `tf.TensorSpec` `[batch_size, num_features]` of the features."""
         return tf.TensorSpec([params.batch_size, params.num_features], tf.float32)
 
     @staticmethod
-    def TargetSpec(params):
+    def TargetSpec(params: Any) -> tuple:
         """Returns the pair of the `tf.TensorSpec` of targets `[batch_size, num_outputs]` and weights `[batch_size]`."""
         return tf.TensorSpec([params.batch_size, params.num_outputs],
                              tf.float32), tf.TensorSpec([params.batch_size], tf.float32)
 
-    def __init__(self, params):
+    def __init__(self, params: Any) -> None:
         super().__init__(params)
         p = self.params
         self.num_examples = p.num_examples
@@ -59,7 +61,7 @@ class LinearInput(base_input.BaseInput):
         self._targets = (self._features @ self.true_weights + self.true_bias + noise).astype(np.float32)
 
     @base_input.without_autograph
-    def training_dataset(self, position=0):
+    def training_dataset(self, position: int = 0) -> tf.data.Dataset:
         """Returns batches without end, from example number `position` on; they go on across the ends of epochs.
 
         Args:
@@ -84,7 +86,7 @@ class LinearInput(base_input.BaseInput):
         return self._finish(batches.map(self._rows))
 
     @base_input.without_autograph
-    def evaluation_dataset(self):
+    def evaluation_dataset(self) -> Any:
         """Returns every example once; the last batch is filled up with examples of weight 0."""
         size = self.params.batch_size
         indices = tf.data.Dataset.range(-(-self.num_examples // size) * size).batch(size, drop_remainder=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from typing import Any
 
 import tensorflow_datasets as tfds
 
@@ -9,10 +10,10 @@ _DESCRIPTION = """\
 The topics that `help()` of the Python interpreter shows (module `pydoc_data.topics`): about 80 chapters of the language
 reference and the library reference as plain text, 0.4 to 0.7 MB, so preparing them needs no network.
 
-The split is by document, by the first byte of the SHA-256 of its name: a topic is in 'test' if that is divisible by 8, in
-'dev' (for choices, so that the test is for the final figure alone) if it leaves 9 when divided by 16, which gives both about
-20 KB. Many topics quote each other, so of the documents in 'dev' every paragraph is dropped that also stands in 'train',
-however indented, and of those in 'test' every one that stands in either.
+The split is by document, by the first byte of the SHA-256 of its name: a topic is in 'test' if that is divisible by 8,
+in 'dev' (for choices, so that the test is for the final figure alone) if it leaves 9 when divided by 16, which gives
+both about 20 KB. Many topics quote each other, so of the documents in 'dev' every paragraph is dropped that also stands
+in 'train', however indented, and of those in 'test' every one that stands in either.
 The text belongs to the Python version: results compare within one configuration only.
 """
 
@@ -55,7 +56,7 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
             yield name, {'name': name, 'text': text}
 
 
-def split_by_document(texts):
+def split_by_document(texts: dict[str, Any]) -> dict:
     """Splits documents by the hash of their names, and takes from dev and test text whatever an earlier split holds
     too.
 

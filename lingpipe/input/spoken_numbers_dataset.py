@@ -1,16 +1,17 @@
 """Numbers in English words and in digits as a TFDS dataset: a translation task that needs no network."""
 
 import hashlib
+from typing import Any
 
 import tensorflow_datasets as tfds
 
 _DESCRIPTION = """\
-Whole numbers below a million, as 'four hundred and seven thousand and twelve' and as '407012': all numbers of up to three
-digits, and of each greater length 8,000 with at most one zero and 8,000 (or, if there are fewer, all) with more of them, which
-would be rare otherwise.
+Whole numbers below a million, as 'four hundred and seven thousand and twelve' and as '407012': all numbers of up to
+three digits, and of each greater length 8,000 with at most one zero and 8,000 (or, if there are fewer, all) with more
+of them, which would be rare otherwise.
 
-Which numbers of a length are drawn, and which of them are 'test' (one in 32), depends on the SHA-256 of their digits alone:
-no number is in both splits.
+Which numbers of a length are drawn, and which of them are 'test' (one in 32), depends on the SHA-256 of their digits
+alone: no number is in both splits.
 """
 
 _CITATION = '@misc{spoken-numbers, title = {Spoken numbers, made by rule}}'
@@ -48,7 +49,7 @@ class SpokenNumbers(tfds.core.GeneratorBasedBuilder):
             yield number, {'words': spoken(number), 'digits': str(number)}
 
 
-def spoken(number):
+def spoken(number: Any) -> Any:
     """Returns a whole number from 0 to 999,999 in English words, British style: with 'and' before tens and units."""
     if number >= 1000:
         thousands, rest = divmod(number, 1000)
@@ -63,7 +64,7 @@ def spoken(number):
     return _SMALL[number]
 
 
-def split_numbers():
+def split_numbers() -> dict:
     """Draws the numbers.
 
     Returns:

@@ -1,6 +1,7 @@
 """Batches of token sequences for language models, from any text dataset of TFDS."""
 
 import functools
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,14 +33,14 @@ class TfdsText:
         RuntimeError: the data are not there and cannot be prepared.
     """
 
-    def __init__(self, dataset, split, data_dir=None, feature=None):
+    def __init__(self, dataset: Any, split: Any, data_dir: Any = None, feature: str | None = None) -> None:
         self._feature = _text_feature(tfds_builders.find_builder(dataset, data_dir), feature)
         self._builder = tfds_builders.prepared_builder(dataset, data_dir)
         self._split = split
         self.num_documents = tfds_builders.num_examples(self._builder, split)
         self.num_bytes = self._builder.info.splits[split].num_bytes
 
-    def texts(self, shuffle_seed=None):
+    def texts(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
         """Reads the split once.
 
         Args:
@@ -87,7 +88,7 @@ class TextInput(base_input.BaseInput):
     example_name = 'sequences'
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         """Returns the InstantiableParams of this input; `dataset` may be 'lm1b', say."""
         p = super().Params().Set(name='text_input', dataset='pydoc_topics', batch_size=16)
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
@@ -103,7 +104,7 @@ class TextInput(base_input.BaseInput):
         return p
 
     @staticmethod
-    def InputSpec(params):
+    def InputSpec(params: Any) -> tf.TensorSpec:
         """Returns the `tf.TensorSpec` of a batch of tokens, without preparing any data.
 
         Args:
@@ -112,19 +113,19 @@ class TextInput(base_input.BaseInput):
         return tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
 
     @staticmethod
-    def TargetSpec(params):
-        """Returns the `tf.TensorSpec` of labels, weights and numbers of bytes `[batch_size, length]`, without preparing any data."""
+    def TargetSpec(params: Any) -> tf.TensorSpec:
+        """Returns the `tf.TensorSpec` of labels, weights and byte counts `[batch_size, length]`; prepares no data."""
         shape = [params.batch_size, params.sequence_length]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
-    def __init__(self, params):
+    def __init__(self, params: Any) -> None:
         super().__init__(params)
         self.tokenizer = params.tokenizer.Instantiate()
         self.input_spec = self.InputSpec(params)
         self._data = TfdsText(params.dataset, params.split, params.data_dir, params.text_feature)
 
     @base_input.without_autograph
-    def training_dataset(self, position=0):
+    def training_dataset(self, position: int = 0) -> tf.data.Dataset:
         """Returns batches without end, from sequence number `position` on.
 
         What comes from there is what an uninterrupted run gets from there, whatever the batch size was.
@@ -146,7 +147,7 @@ class TextInput(base_input.BaseInput):
         return self._finish(batches.map(lambda rows: self._examples(rows, weights)))
 
     @base_input.without_autograph
-    def evaluation_dataset(self):
+    def evaluation_dataset(self) -> tf.data.Dataset:
         """Returns every token once, in stored order; see `tokenization.evaluation_sequences`.
 
         Returns:
@@ -162,7 +163,7 @@ class TextInput(base_input.BaseInput):
         return self._finish(batches.map(self._examples))
 
     @functools.cached_property
-    def tokens(self):
+    def tokens(self) -> Any:
         """All tokens of the split in stored order, an int32 array `[n]` in which every document has its end."""
         logging.info('Loading %d texts of %s into memory.', self._data.num_documents, self.params.dataset)
         return np.concatenate(list(self._documents().as_numpy_iterator()))

@@ -6,6 +6,7 @@ import pathlib
 import pkgutil
 import random
 import warnings
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +22,7 @@ for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
         importlib.import_module(f'{__package__}.{_module.name}')
 
 
-def prepared_builder(dataset, data_dir):
+def prepared_builder(dataset: Any, data_dir: Any) -> Any:
     """Returns the builder of a dataset whose data are there, preparing them if need be.
 
     Args:
@@ -45,7 +46,7 @@ def prepared_builder(dataset, data_dir):
     return find_builder(dataset, data_dir)
 
 
-def find_builder(dataset, data_dir):
+def find_builder(dataset: Any, data_dir: Any) -> Any:
     """Returns the builder of a dataset from its description alone; see `prepared_builder`."""
     try:
         return tfds.builder(dataset, data_dir=data_dir)
@@ -66,7 +67,7 @@ def _prepare(builder):
         random.setstate(state)
 
 
-def num_examples(builder, split):
+def num_examples(builder: Any, split: Any) -> Any:
     """Returns how many examples a split has.
 
     Args:
@@ -109,7 +110,8 @@ def _unknown_variant_message(dataset, error):
         nearest = spelling.did_you_mean(
             config, configs, f'{name}/', see_all=f'tfds.builder_cls({name!r}).builder_configs')
         return f'dataset: {name!r} has no configuration {config!r}{nearest}'
-    return f'dataset: {dataset!r} cannot be read by TFDS ({" ".join(str(error).split())}). Choose another version or configuration.'
+    reason = ' '.join(str(error).split())
+    return f'dataset: {dataset!r} cannot be read by TFDS ({reason}). Choose another version or configuration.'
 
 
 def _not_prepared_message(dataset, builder, error):
@@ -146,7 +148,7 @@ class TfdsImages:
         RuntimeError: the data are not there and cannot be prepared.
     """
 
-    def __init__(self, dataset, split, data_dir=None, num_hosts=1, host_index=0):
+    def __init__(self, dataset: Any, split: Any, data_dir: Any = None, num_hosts: Any = 1, host_index: Any = 0) -> None:
         self._builder = prepared_builder(dataset, data_dir)
         image, label = _image_and_label(self._builder)
         self.name, self.folder = self._builder.name, self._builder.data_dir
@@ -159,7 +161,8 @@ class TfdsImages:
         self.num_classes = label.num_classes
         self.image_shape = image.shape
 
-    def encoded_examples(self, shuffle_seed=None, num_parallel_calls=None):
+    def encoded_examples(self, shuffle_seed: tf.Tensor | None = None,
+                         num_parallel_calls: Any = None) -> tf.data.Dataset:
         """Reads the split, or this host's share of it, once.
 
         Args:
@@ -182,7 +185,7 @@ class TfdsImages:
         return examples.map(lambda example: (example['image'], example['label'], example['tfds_id']))
 
 
-def described_image_shape(dataset, data_dir=None):
+def described_image_shape(dataset: Any, data_dir: Any = None) -> Any:
     """Returns (height, width, channels) of a dataset's images from its description, without preparing any data.
 
     Args:

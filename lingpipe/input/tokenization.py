@@ -9,6 +9,9 @@ the
 ```
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -34,23 +37,23 @@ class ByteTokenizer:
     end_id = 0
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         """Returns the InstantiableParams of this tokenizer."""
         hyperparams.RegisterType(cls)
         return hyperparams.InstantiableParams(cls)
 
-    def __init__(self, params):
+    def __init__(self, params: Any) -> None:
         self.params = params
 
-    def encode(self, text):
+    def encode(self, text: Any) -> Any:
         """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
         return tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
 
-    def decode(self, tokens):
+    def decode(self, tokens: Any) -> str:
         """Returns the text, a Python string, of a sequence of integers; bytes that are no UTF-8 show as '\\ufffd'."""
         return bytes(token for token in map(int, tokens) if token != self.end_id).decode('utf-8', errors='replace')
 
-    def num_bytes(self, tokens):
+    def num_bytes(self, tokens: Any) -> Any:
         """Returns how many bytes of text each token stands for, float32; the end of a document counts as one."""
         return tf.ones_like(tokens, tf.float32)
 
@@ -70,14 +73,14 @@ class MemoryTokens:
         shuffle: whether they are drawn; otherwise the same cut in stored order comes in every epoch.
     """
 
-    def __init__(self, tokens, length, seed, shuffle):
+    def __init__(self, tokens: Any, length: int, seed: int, shuffle: bool) -> None:
         self._length, self._seed, self._shuffle = length, seed, shuffle
         with tf.device('CPU:0'):
             self._tokens = tf.constant(tokens, tf.int32)
         self.num_sequences = len(tokens) // length
 
     @_without_autograph
-    def sequences(self, position):
+    def sequences(self, position: Any) -> Any:
         """Returns sequences without end; starts anywhere at once."""
         first_epoch, first_index = divmod(position, self.num_sequences)
 
@@ -116,12 +119,12 @@ class StreamedTokens:
         shuffle_buffer_size: how many documents wait for being drawn; 0: stored order.
     """
 
-    def __init__(self, read, length, end_id, seed, shuffle_buffer_size):
+    def __init__(self, read: Callable | None, length: int, end_id: Any, seed: int, shuffle_buffer_size: Any) -> None:
         self._read, self._length, self._end_id, self._seed = read, length, end_id, seed
         self._shuffle_buffer_size = shuffle_buffer_size
 
     @_without_autograph
-    def sequences(self, position):
+    def sequences(self, position: Any) -> Any:
         """Returns sequences without end; see above what it costs to start late."""
         tokens = tf.data.Dataset.range(_LAST_EPOCH).flat_map(self._documents_of_epoch)
         labels = tokens.rebatch(self._length).skip(position)
@@ -136,7 +139,7 @@ class StreamedTokens:
         return self._read(seed).shuffle(self._shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
 
 
-def evaluation_sequences(tokens, length, context, end_id):
+def evaluation_sequences(tokens: Any, length: int, context: Any, end_id: Any) -> Any:
     """Cuts a text so that every token is predicted once, each but the first ones from `context` tokens or more.
 
         |--------| counts        length 8, context 3

@@ -1,6 +1,7 @@
 """Batches of sentences and their translations, from any translation dataset of TFDS."""
 
 import functools
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -34,7 +35,8 @@ class TfdsTranslations:
         RuntimeError: the data are not there and cannot be prepared.
     """
 
-    def __init__(self, dataset, split, data_dir=None, source_language=None, target_language=None):
+    def __init__(self, dataset: Any, split: Any, data_dir: Any = None, source_language: Any = None,
+                 target_language: Any = None) -> None:
         info = tfds_builders.find_builder(dataset, data_dir).info
         features = info.features
         if not isinstance(features, tfds.features.Translation):
@@ -46,7 +48,7 @@ class TfdsTranslations:
         self.num_examples = tfds_builders.num_examples(self._builder, split)
         self.num_bytes = self._builder.info.splits[split].num_bytes
 
-    def pairs(self, shuffle_seed=None):
+    def pairs(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
         """Reads the split once.
 
         Args:
@@ -108,7 +110,7 @@ class TranslationInput(base_input.BaseInput):
     example_name = 'pairs'
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         """Returns the InstantiableParams of this input; `dataset` may be 'wmt14_translate/de-en', say."""
         p = super().Params().Set(name='translation_input', dataset='spoken_numbers', batch_size=64)
         p.Define('source_language', None, "Language to translate from; None: the first of the dataset's keys.")
@@ -123,7 +125,7 @@ class TranslationInput(base_input.BaseInput):
         return p
 
     @staticmethod
-    def InputSpec(params):
+    def InputSpec(params: Any) -> Any:
         """Returns the nest of `tf.TensorSpec` of a batch of tokens, without preparing any data.
 
         Args:
@@ -133,12 +135,12 @@ class TranslationInput(base_input.BaseInput):
                 'target': tf.TensorSpec([params.batch_size, params.target_length], tf.int32)}
 
     @staticmethod
-    def TargetSpec(params):
-        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size, length]`, without preparing any data."""
+    def TargetSpec(params: Any) -> tuple:
+        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size, length]`; prepares no data."""
         shape = [params.batch_size, params.target_length]
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
-    def __init__(self, params):
+    def __init__(self, params: Any) -> None:
         super().__init__(params)
         self.tokenizer = params.tokenizer.Instantiate()
         self.input_spec = self.InputSpec(params)
@@ -146,7 +148,7 @@ class TranslationInput(base_input.BaseInput):
             params.dataset, params.split, params.data_dir, params.source_language, params.target_language)
 
     @base_input.without_autograph
-    def training_dataset(self, position=0):
+    def training_dataset(self, position: int = 0) -> tf.data.Dataset:
         """Returns batches without end, from pair number `position` on.
 
         Data in memory start anywhere at once; data in files are read once more from the start of the training.
@@ -165,7 +167,7 @@ class TranslationInput(base_input.BaseInput):
         return self._finish(rows.batch(self.params.batch_size, drop_remainder=True))
 
     @base_input.without_autograph
-    def evaluation_dataset(self):
+    def evaluation_dataset(self) -> Any:
         """Returns every pair once, in stored order; the last batch is filled up with pairs of weight 0."""
         missing = -self._data.num_examples % self.params.batch_size
         nothing = tuple(tf.zeros_like(row) for row in self._row(tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)))

@@ -1,5 +1,7 @@
 """Refusing models whose tensors lose the batch, which micro-batches would change."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -12,7 +14,7 @@ _TOLERANCE, _TOLERANCE_OF_16_BITS = 1e-3, 3e-2
 _MAY_MIX = 'GetItem', 'Matmul', 'Einsum', 'Dot', 'Tensordot', 'Take'
 
 
-def refuse_lost_batches(graph, outputs):
+def refuse_lost_batches(graph: Any, outputs: list[int]) -> None:
     """Raises ValueError where a tensor of a Keras model mixes the examples of a batch, or an output has them elsewhere.
 
     Each micro-batch has the scalars of its own, such as a mean over all examples, and outputs are put together along

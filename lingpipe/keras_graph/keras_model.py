@@ -1,6 +1,7 @@
-"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, skips and nested models included."""
+"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, with skips and nested models."""
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -15,7 +16,7 @@ from lingpipe.stages import control_flow
 move_variables = model_segments.move_variables
 
 
-def hand_out_logits(units, outputs, values):
+def hand_out_logits(units: list[model_units.Unit], outputs: list[int], values: dict | None) -> tuple:
     """Has units hand out the logits of a model's outputs too.
 
     An output that is rounded to 0 or 1 has lost what a cross-entropy needs. Keras hangs the logits on the tensor, from
@@ -65,7 +66,9 @@ def _positions(unit, inputs, training):
 
 def _has_logits(tensor):
     logits = getattr(tensor, '_keras_logits', None)
-    return logits is not None and logits.graph is tensor.graph and logits.dtype == tensor.dtype and logits.shape == tensor.shape
+    if logits is None or logits.graph is not tensor.graph:
+        return False
+    return logits.dtype == tensor.dtype and logits.shape == tensor.shape
 
 
 class ModelGraph:
@@ -79,7 +82,7 @@ class ModelGraph:
         ValueError: when the model cannot be cut; the message names the layer that forbids it.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: keras.Model) -> None:
         self.model = model
         self._functional, self.units, self._outputs = model_units.flatten_model(model)
         self._logits = {}  # place of an output in what the model returns: number of its logits
@@ -89,32 +92,32 @@ class ModelGraph:
                 self._first_units.setdefault(id(variable), index)
 
     @property
-    def input_structure(self):
+    def input_structure(self) -> Any:
         """Nest of `tf.TensorSpec` of what the model takes."""
         return keras.tree.map_structure(_spec_of, self._functional.input)
 
     @property
-    def output_structure(self):
-        """Nest of `tf.TensorSpec` of what the model returns: as Keras does, a list of one tensor is the tensor itself."""
+    def output_structure(self) -> Any:
+        """Nest of `tf.TensorSpec` of what the model returns; as in Keras, a list of one tensor is the tensor itself."""
         structure = self._functional.output
         if isinstance(structure, (list, tuple)) and len(structure) == 1:
             structure = structure[0]
         return keras.tree.map_structure(_spec_of, structure)
 
     @property
-    def trainable_variables(self):
+    def trainable_variables(self) -> Any:
         """The model's trainable variables, in the model's order; those that no unit uses among them."""
         return self.model.trainable_variables
 
-    def first_unit(self, variable):
+    def first_unit(self, variable: Any) -> int:
         """Returns the index of the first unit that uses a variable."""
         return self._first_units[id(variable)]
 
-    def refuse_micro_batches(self):
+    def refuse_micro_batches(self) -> None:
         """Raises ValueError where micro-batches would change what the model computes; the message names the layer."""
         batch_dimension.refuse_lost_batches(self, self._outputs)
 
-    def flatten_inputs(self, inputs):
+    def flatten_inputs(self, inputs: Any) -> list:
         """Turns what a user would give to the model into a flat list of tensors, cast and reshaped as the model does.
 
         Args:
@@ -130,14 +133,14 @@ class ModelGraph:
         self._functional._assert_input_compatibility(inputs)
         return self._functional._standardize_inputs(inputs)
 
-    def pack_outputs(self, outputs):
+    def pack_outputs(self, outputs: Any) -> Any:
         """Turns the last stage's list of tensors into the nest that the model returns."""
         outputs, logits = outputs[:len(self._outputs)], outputs[len(self._outputs):]
         for place, tensor in zip(self._logits, logits):
             outputs[place]._keras_logits = tensor  # where Keras's cross-entropies look for them
         return keras.tree.pack_sequence_as(self.output_structure, outputs)
 
-    def stages(self, ends):
+    def stages(self, ends: list[int]) -> list:
         """Cuts the model.
 
         Args:
@@ -152,7 +155,7 @@ class ModelGraph:
         ends = exact_cut.validate_partition_ends(ends, len(self.units), len(ends))
         return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends)
 
-    def move_variables(self, stage_parts, devices):
+    def move_variables(self, stage_parts: list, devices: list[str]) -> None:
         """Moves the variables of each stage to its device, in place, with what the model's optimizer keeps for them.
 
         Keras traces the model's functions again.
@@ -168,7 +171,7 @@ class ModelGraph:
                 if getattr(layer, 'optimizer', None) is not None:
                     optimizer_parts.move_slots(layer.optimizer)
 
-    def analyses(self, input_specs=None):
+    def analyses(self, input_specs: Any = None) -> list:
         """Counts what each unit computes and keeps, from shapes, without running it or copying a weight.
 
         Args:
@@ -190,7 +193,7 @@ class ModelGraph:
                 [values[number][0] for number in unit.outputs])
             for index, unit in enumerate(self.units)]
 
-    def value_specs(self, input_specs):
+    def value_specs(self, input_specs: Any) -> dict | None:
         """Returns what passes between units, for inputs of every size known.
 
         Args:
@@ -202,15 +205,15 @@ class ModelGraph:
         """
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
-    def own_weights(self, index):
-        """Returns the lists of trainable and other weights that come in with a unit, states of seed generators aside."""
+    def own_weights(self, index: int) -> Any:
+        """Returns the lists of trainable and other weights that come in with a unit, but for seed generators."""
         layers = self.units[index].layers
         trainable = {id(variable) for layer in layers for variable in layer.trainable_variables}
         own = [weight for layer in layers for weight in layer.weights if self._first_units[id(weight)] == index]
         return tuple([weight for weight in own if (id(weight) in trainable) == wanted] for wanted in (True, False))
 
-    def describe_unit(self, unit):
-        """Returns a text that is the same for units that compute the same but for their weights; None where none is known."""
+    def describe_unit(self, unit: Any) -> str | None:
+        """Returns a text that is the same for units that are equal but for their weights; None where none is known."""
         return _describe(unit)
 
     def _trace_one_example(self, specs):
@@ -236,7 +239,7 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Layers may return None where their symbolic outputs promise tensors, which goes from layer to layer within Keras."""
+        """Layers may return None where their symbolic outputs promise tensors; Keras hands it from layer to layer."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '

@@ -1,6 +1,6 @@
 """A flattened model cut into stages: what each computes, and which tensors it takes from which other stage."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lingpipe.devices import variable_placement
 from lingpipe.stages import random_seeds
@@ -15,29 +15,29 @@ class Segment:
         after: list of the numbers of the values that it hands on, from those given and those that the unit makes.
     """
 
-    def __init__(self, unit, before, after):
+    def __init__(self, unit: Any, before: list[int], after: list[int]) -> None:
         self.unit = unit
         places = {value: place for place, value in enumerate([*before, *unit.outputs])}
         self._arguments = [places[value] for value in unit.inputs]
         self._results = [places[value] for value in after]
 
     @property
-    def name(self):
+    def name(self) -> Any:
         return self.unit.name
 
     @property
-    def layers(self):
+    def layers(self) -> Any:
         return self.unit.layers
 
     @property
-    def call_index(self):
+    def call_index(self) -> Any:
         return self.unit.call_index
 
     @property
-    def position(self):
+    def position(self) -> Any:
         return self.unit.position
 
-    def __call__(self, values, training):
+    def __call__(self, values: list, training: bool) -> list:
         """Runs the unit.
 
         Args:
@@ -75,13 +75,13 @@ class StageParts(NamedTuple):
     num_outputs: int
 
     @property
-    def layers(self):
+    def layers(self) -> list:
         """List of the Keras layers of the stage, each once."""
         layers = [layer for segment in self.segments for layer in segment.layers]
         return list({id(layer): layer for layer in layers}.values())
 
 
-def cut(units, outputs, ends):
+def cut(units: list, outputs: list[int], ends: list[int]) -> list:
     """Cuts a list of units into stages; what skips stages goes straight from its producer to its consumers::
 
         units     a  b | c  d | e  f         sources of stage 2: (1, 0) from d, (0, 1) from a
@@ -107,7 +107,7 @@ def cut(units, outputs, ends):
             for run, before, after in zip(runs, taken, handed)]
 
 
-def move_variables(stage_parts, devices):
+def move_variables(stage_parts: list, devices: list[str]) -> None:
     """Moves the variables of each stage to its device, in place: the model and its pipeline stay one set of weights.
 
     A variable of several stages goes to the first of them; the states of seed generators stay where they are. Functions

@@ -3,6 +3,7 @@
 import collections
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -28,7 +29,8 @@ class Unit:
         specs: list of `tf.TensorSpec`, one an output; sizes that the model leaves open are None.
     """
 
-    def __init__(self, name, position, layer, call_index, function, inputs, outputs, specs):
+    def __init__(self, name: Any, position: Any, layer: Any, call_index: Any, function: Callable, inputs: list[int],
+                 outputs: list[int], specs: list) -> None:
         self.name = name
         self.position = position
         self.layer = layer
@@ -39,14 +41,14 @@ class Unit:
         self._function = function
 
     @property
-    def layers(self):
+    def layers(self) -> list[keras.layers.Layer]:
         """List of the Keras layers whose variables the unit uses."""
         return [self.layer] if isinstance(self.layer, keras.layers.Layer) else []
 
-    def __call__(self, values, training):
+    def __call__(self, values: Any, training: Any) -> Any:
         return control_flow.run(self.layer, functools.partial(self._function, values, training))
 
-    def with_logits(self, positions, numbers):
+    def with_logits(self, positions: list, numbers: list[int]) -> Any:
         """Returns the unit as it is where it also hands out what some outputs are the softmax or sigmoid of.
 
         Args:
@@ -61,8 +63,8 @@ class Unit:
         return Unit(self.name, self.position, self.layer, self.call_index, function, self.inputs,
                     [*self.outputs, *numbers], specs)
 
-    def without(self, absent):
-        """Returns the unit as it is where some values, given by their numbers, are None: it neither takes nor hands out these."""
+    def without(self, absent: Any) -> Any:
+        """Returns the unit as it is where the values of some numbers are None: it neither takes nor hands them out."""
         if absent.isdisjoint([*self.inputs, *self.outputs]):
             return self
 
@@ -92,7 +94,7 @@ class FlatModel(NamedTuple):
     outputs: list
 
 
-def flatten_model(model):
+def flatten_model(model: keras.Model) -> FlatModel:
     """Lists the layer calls of a model; those of nested models take the place of these, where a model is nothing but
     its calls.
 
@@ -113,7 +115,7 @@ def flatten_model(model):
     return FlatModel(functional, flattening.units, outputs)
 
 
-def flat_inputs(functional, inputs):
+def flat_inputs(functional: Any, inputs: Any) -> Any:
     """Returns, in the order of `functional.inputs`, the leaves of a nest that the model accepts."""
     if isinstance(inputs, dict) and not isinstance(functional.input, dict):
         return [inputs[tensor.name] for tensor in functional.inputs]
@@ -177,7 +179,7 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """Stands in for a layer where a nested model's inputs are cast, reshaped or masked, as Keras does on entering it."""
+    """Stands in for a layer where Keras casts, reshapes or masks the inputs of a nested model."""
 
     functional: Any
 
@@ -236,7 +238,7 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Returns what variables are cast to in a model's call but outside of its layers, given the same for what it stands in."""
+    """Returns what variables are cast to in a model's call outside of its layers, given that of its surroundings."""
     if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
         return None
     return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype

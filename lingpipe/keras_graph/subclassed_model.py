@@ -21,7 +21,7 @@ class CallGraph(NamedTuple):
     inputs: list
 
 
-def graph_of_call(node):
+def graph_of_call(node: Any) -> CallGraph | None:
     """Calls a model's own `call` on symbols, to see which layers it calls on what.
 
     A graph does the same as the model only where `call` computes with nothing but layers and `keras.ops`, in both modes
@@ -111,14 +111,16 @@ def _identity(operation):
     """Operations such as an addition are new objects in every trace."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
-    return type(operation).__name__, repr([value for name, value in vars(operation).items() if name.lstrip('_') in _arguments(operation)])
+    arguments = _arguments(operation)
+    values = [value for name, value in vars(operation).items() if name.lstrip('_') in arguments]
+    return type(operation).__name__, repr(values)
 
 
 def _arguments(operation):
     return set(inspect.signature(type(operation).__init__).parameters) - {'name'}
 
 
-def calls(functional):
+def calls(functional: Any) -> Any:
     """Returns the nodes of a Functional model in the order in which Keras runs them."""
     by_depth = functional._nodes_by_depth  # pylint: disable=protected-access
     return [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if not node.is_input]

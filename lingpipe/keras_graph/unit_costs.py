@@ -1,6 +1,7 @@
 """What the units of a Keras model cost: times that are measured on a device, and sizes that are not."""
 
 import functools
+from typing import Any
 
 from lingpipe.partition import layer_memory, layer_profile
 from lingpipe.stages import boundary
@@ -24,7 +25,7 @@ class _UnitAsLayer:
         return self._unit(boundary.pack(inputs, boundary.list_structure(len(inputs.values))), training)
 
 
-def times(graph, input_specs, device, cache_dir=None):
+def times(graph: Any, input_specs: Any, device: str, cache_dir: Any = None) -> list:
     """Measures every unit of a model on a device, with copies of its weights there, one unit at a time.
 
     Args:
@@ -45,7 +46,7 @@ def times(graph, input_specs, device, cache_dir=None):
     return layer_profile.measure(keys, jobs, device, cache_dir)
 
 
-def memories(graph, input_specs):
+def memories(graph: Any, input_specs: Any) -> list:
     """Measures the tensors of every unit of a model without allocating any.
 
     Args:

@@ -10,6 +10,7 @@ normal cell of B and D includes state 0, and the dilation drawn at one separable
 """
 
 import typing
+from typing import Any
 
 import keras
 
@@ -112,7 +113,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('genotype', 'D', f'Which AmoebaNet: one of {", ".join(GENOTYPES)}.')
         p.Define('reduction', False, 'Whether the cell halves height and width.')
@@ -121,7 +122,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         p.Define('drop_path_num_steps', None, 'See DropPath.num_training_steps.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         # Keras would cast the auxiliary logits that pass through from float32 to the compute dtype.
         super().__init__(params, autocast=False, **kwargs)
         if params.genotype not in GENOTYPES:
@@ -135,7 +136,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
             name='drop_path', dtype_policy=self.dtype_policy.name, final_keep_prob=params.drop_path_final_keep_prob,
             num_training_steps=params.drop_path_num_steps).Instantiate()
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         out_shape, prev_shape = _out_and_prev(input_shape)[:2]
         filters = self.params.filters
         self.input_operation = self._build_child(
@@ -187,7 +188,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
                 filters=self.params.filters)
             for index in self._genotype.concatenation]
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Computes the cell.
 
         Args:
@@ -224,7 +225,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         result = self.operations[edge](states[self._edges[edge][1]], training=training)
         return result if scales[edge] is None else result * scales[edge]
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         out_shape, _, rest = _out_and_prev(input_shape)
         channels = self.params.filters * len(self._genotype.concatenation)
         return amoebanet_operations.strided_shape(out_shape, self._strides, channels), out_shape, *rest

@@ -1,12 +1,14 @@
 """Multi-head attention of a sequence to itself or to another, and rotary positions."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
 from lingpipe.layers import base_layer
 
 
-def rotate(vectors, start=0, largest_wavelength=10_000.0):
+def rotate(vectors: Any, start: Any = 0, largest_wavelength: Any = 10_000.0) -> Any:
     """Turns pairs of channels (i, i + h/2) at position t by the angle t / largest_wavelength^(2i / h).
 
     The product of a query and a key turned so depends on the difference of their positions only (section 3.2.2).
@@ -39,7 +41,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('num_heads', 8, 'Number of heads.')
         p.Define('dim_per_head', None, 'Size of a head; None: that of the vectors, divided by the number of heads.')
@@ -51,11 +53,11 @@ class MultiHeadAttention(base_layer.BaseLayer):
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         p, model_dim = self.params, input_shape[-1]
         self.head_dim = self._head_dim(model_dim)
         inner_dim = p.num_heads * self.head_dim
@@ -81,7 +83,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
             units, use_bias=self.params.use_bias, kernel_initializer=base_layer.kernel_initializer(scale), name=name,
             dtype=self.dtype_policy)
 
-    def call(self, inputs, mask=None, training=None):
+    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
         """Attends.
 
         Args:
@@ -96,8 +98,8 @@ class MultiHeadAttention(base_layer.BaseLayer):
         allowed = None if mask is None else mask[:, None, None, :]
         return self.combine(self.attend(queries, keys, values, allowed, self.params.is_causal, training))
 
-    def project(self, inputs, start=0):
-        """Returns queries, keys and values `[batch, length, num_heads, h]` of inputs whose first is at position `start`."""
+    def project(self, inputs: Any, start: Any = 0) -> Any:
+        """Returns queries, keys and values `[batch, length, num_heads, h]` of inputs that begin at position `start`."""
         shape = (-1, inputs.shape[1], self.params.num_heads, self.head_dim)
         queries, keys, values = (
             keras.ops.reshape(part, shape) for part in keras.ops.split(self.projection(inputs), 3, axis=-1))
@@ -105,7 +107,8 @@ class MultiHeadAttention(base_layer.BaseLayer):
             queries, keys = rotate(queries, start), rotate(keys, start)
         return queries, keys, values
 
-    def attend(self, queries, keys, values, allowed=None, is_causal=False, training=None):
+    def attend(self, queries: Any, keys: Any, values: Any, allowed: Any = None, is_causal: bool = False,
+               training: bool | None = None) -> Any:
         """Returns the weighted means of the values `[batch, queries, num_heads, h]`.
 
         Args:
@@ -121,18 +124,18 @@ class MultiHeadAttention(base_layer.BaseLayer):
         weights = self.dropout(_attention_weights(queries, keys, allowed, is_causal), training=training)
         return keras.ops.einsum('bnts,bsnh->btnh', weights, values)
 
-    def initial_cache(self, batch_size, length):
+    def initial_cache(self, batch_size: Any, length: Any) -> Any:
         """Returns the empty cache of `decode`: keys and values, each `[batch_size, length, num_heads, h]`."""
         shape = (batch_size, length, self.params.num_heads, self.head_dim)
         return tuple(keras.ops.zeros(shape, self.compute_dtype) for _ in range(2))
 
-    def decode(self, inputs, cache, start):
+    def decode(self, inputs: Any, cache: Any, start: Any) -> Any:
         """Attends from the next vectors of a sequence to all vectors so far, whose keys and values were kept.
 
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
             cache: keys and values of the positions before `start`, as `decode` returns them, at first `initial_cache`.
-            start: integer scalar tensor; `start + n` is at most the length of the cache.
+            start: Anyeger scalar tensor; `start + n` is at most the length of the cache.
 
         Returns:
             Outputs `[batch, n, model_dim]`, and the cache with the new keys and values in their places.
@@ -149,16 +152,16 @@ class MultiHeadAttention(base_layer.BaseLayer):
         allowed = keras.ops.arange(keys.shape[1])[None, :] <= last_seen[:, None]
         return self.combine(self.attend(queries, keys, values, allowed[None, None])), (keys, values)
 
-    def combine(self, heads):
+    def combine(self, heads: Any) -> Any:
         """Maps `[batch, length, num_heads, h]` to `[batch, length, model_dim]`."""
         return self.output_projection(keras.ops.reshape(heads, (-1, heads.shape[1], heads.shape[2] * heads.shape[3])))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
 
 def _attention_weights(queries, keys, allowed, is_causal):
-    """The weights that Keras's kernel keeps to itself, a softmax in at least float32, `[batch, num_heads, queries, keys]`."""
+    """The weights that Keras's kernel hides: a softmax in at least float32, `[batch, num_heads, queries, keys]`."""
     dtype = keras.backend.result_type(queries.dtype, 'float32')
     logits = keras.ops.cast(keras.ops.einsum('btnh,bsnh->bnts', queries, keys), dtype) / queries.shape[-1] ** 0.5
     if is_causal:
@@ -179,10 +182,10 @@ class CrossAttention(MultiHeadAttention):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         return super().Params().Delete('is_causal', 'use_rotary_positions')
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         """Creates the weights; `input_shape` is that of the target, whose vectors are as large as the source's."""
         p, model_dim = self.params, input_shape[-1]
         self.head_dim = self._head_dim(model_dim)
@@ -195,7 +198,7 @@ class CrossAttention(MultiHeadAttention):
         self.key_value_projection.build(input_shape)
         self.output_projection.build((*input_shape[:-1], inner_dim))
 
-    def call(self, inputs, source=None, source_mask=None, training=None):
+    def call(self, inputs: Any, source: Any = None, source_mask: Any = None, training: bool | None = None) -> Any:
         """Attends.
 
         Args:

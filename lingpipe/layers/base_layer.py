@@ -3,6 +3,8 @@
 import contextlib
 import random
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -20,7 +22,7 @@ _PRIORITY_OF_FUNCTIONS = 50  # of what a tf.function does when a variable is mad
 class LayerParams(hyperparams.InstantiableParams):
     """Params of a layer, whose dtype policy is that of the layers inside it too."""
 
-    def Instantiate(self, **kwargs):
+    def Instantiate(self, **kwargs: Any) -> Any:
         with default_policy(self.dtype_policy):
             return super().Instantiate(**kwargs)
 
@@ -38,7 +40,7 @@ class BaseLayer(keras.layers.Layer):
         keras.saving.register_keras_serializable(package=cls.__module__.partition('.')[0])(cls)
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         """Returns the InstantiableParams of this layer class."""
         p = LayerParams(cls)
         p.Define('name', None, 'Name of the layer; None lets the enclosing stack choose one.')
@@ -46,23 +48,23 @@ class BaseLayer(keras.layers.Layer):
                                        "policy.")
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(name=params.name, **{'dtype': params.dtype_policy, **kwargs})
         self._policy_of_layers = keras.dtype_policies.get(params.dtype_policy).name
         self.params = params.Copy()
         self.params.Freeze()
 
-    def get_config(self):
+    def get_config(self) -> Any:
         params = self.Params().FromTextWithTypes(self.params.ToTextWithTypes())
         return {'params': params.Set(dtype_policy=self._policy_of_layers).ToTextWithTypes()}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Any) -> Any:
         return cls.Params().FromTextWithTypes(config['params']).Instantiate()
 
 
 @contextlib.contextmanager
-def default_policy(policy):
+def default_policy(policy: str | None) -> Iterator[Any]:
     """Makes a dtype policy the one that layers created inside have by default.
 
     Args:
@@ -90,7 +92,7 @@ def _policy(policy):
                          f'unknown{spelling.did_you_mean(str(policy), DTYPE_POLICIES)}') from error
 
 
-def with_policy(layer_params, policy):
+def with_policy(layer_params: Any, policy: str | None) -> Any:
     """Returns a copy of a layer's Params that names its precision: its own where it has one.
 
     Args:
@@ -113,7 +115,7 @@ def with_policy(layer_params, policy):
     return copy if copy.Get(field) is not None else copy.Set(**{field: policy})
 
 
-def kernel_initializer(scale=1.0):
+def kernel_initializer(scale: Any = 1.0) -> Any:
     """Returns a new initializer: variance scale^2 / fan_in, so that outputs are `scale` times as large as inputs.
 
     Args:
@@ -122,7 +124,7 @@ def kernel_initializer(scale=1.0):
     return keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
 
 
-def tie_layers(stack):
+def tie_layers(stack: list[keras.layers.Layer]) -> None:
     """Shows every layer with a method `tie` the others by name, so that it finds the layer that it shares with.
 
     Args:
@@ -138,7 +140,7 @@ def tie_layers(stack):
 
 
 @contextlib.contextmanager
-def training_step(step):
+def training_step(step: Any) -> Iterator[Any]:
     """Makes `step` what `current_training_step()` returns inside the `with` block.
 
     The pipeline enters it around every stage, so that a layer need not own a counter of its own.
@@ -154,13 +156,13 @@ def training_step(step):
         _local.step = outer
 
 
-def current_training_step():
+def current_training_step() -> Any:
     """Returns the step of the innermost `training_step` block, or None outside of all."""
     return getattr(_local, 'step', None)
 
 
 @contextlib.contextmanager
-def unallocated_variables():
+def unallocated_variables() -> Iterator[Any]:
     """Inside this scope Keras variables have a shape and a dtype but no value and no memory.
 
     Keras queues such variables for allocation when an ordinary scope closes next; this scope takes its own out of the
@@ -178,7 +180,7 @@ def unallocated_variables():
 
 
 @contextlib.contextmanager
-def allocated_variables():
+def allocated_variables() -> Iterator[Any]:
     """Inside this scope variables get their values at once, on the device in scope, even while Keras runs a model
     symbolically.
 
@@ -194,7 +196,7 @@ def allocated_variables():
 
 
 @contextlib.contextmanager
-def outside_of_scopes():
+def outside_of_scopes() -> Iterator[Any]:
     """Inside this scope variables are made as if no model was being run symbolically or only described, and no function
     traced.
 

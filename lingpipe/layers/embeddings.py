@@ -1,6 +1,7 @@
 """Vectors for tokens and for positions, and the way back from vectors to logits, with tables that layers may share."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,7 +16,7 @@ class _AddedPositions(base_layer.BaseLayer):
     """Adds a table of vectors, one a position, then applies the drop-out of the network's input."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('input_dropout_prob', 0.0, 'Drop-out of what goes into the first block.')
         return p
@@ -50,7 +51,7 @@ class _AddedPositions(base_layer.BaseLayer):
 class NoPositions(_AddedPositions):
     """Adds nothing, for networks with rotary positions; only the drop-out of the input is left."""
 
-    def vectors(self, start, length, model_dim):
+    def vectors(self, start: Any, length: Any, model_dim: Any) -> Any:
         del start
         return keras.ops.zeros((length, model_dim))
 
@@ -59,12 +60,12 @@ class LearnedPositions(_AddedPositions):
     """Adds a trained vector for each position up to `max_length`."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('max_length', None, 'Number of positions.')
         return p
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         _, length, model_dim = input_shape
         if self.params.max_length is None or (length or 0) > self.params.max_length:
             raise ValueError(f'LearnedPositions.max_length is {self.params.max_length}, but sequences have {length} '
@@ -73,7 +74,7 @@ class LearnedPositions(_AddedPositions):
             name='table', shape=(self.params.max_length, model_dim),
             initializer=keras.initializers.RandomNormal(stddev=0.02))
 
-    def vectors(self, start, length, model_dim):
+    def vectors(self, start: Any, length: Any, model_dim: Any) -> Any:
         return keras.ops.slice(self.table, (start, 0), (length, model_dim))
 
 
@@ -84,7 +85,7 @@ class SinusoidalPositions(_AddedPositions):
     interleaved.
     """
 
-    def vectors(self, start, length, model_dim):
+    def vectors(self, start: Any, length: Any, model_dim: Any) -> Any:
         num_waves = model_dim // 2
         frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
         angles = keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies[None, :]
@@ -100,7 +101,7 @@ class TokenEmbedding(base_layer.BaseLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('vocab_size', None, 'Number of different tokens.')
         p.Define('model_dim', None, 'Size of a vector.')
@@ -109,18 +110,18 @@ class TokenEmbedding(base_layer.BaseLayer):
                                      'none.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         for field in ('vocab_size', 'model_dim'):
             _check_positive(field, getattr(params, field))
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         p = self.params
         stddev = 1 / math.sqrt(p.model_dim) if p.scale_sqrt_depth else 1.0
         self.table = self.add_weight(
             name='table', shape=(p.vocab_size, p.model_dim), initializer=keras.initializers.RandomNormal(stddev=stddev))
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         """Maps tokens, integers `[batch, length]`, to vectors `[batch, length, model_dim]`."""
         tokens = keras.ops.cast(inputs, 'int32')  # a Sequential model hands over floats
         vectors = keras.ops.take(self.table, tokens, axis=0)
@@ -128,12 +129,12 @@ class TokenEmbedding(base_layer.BaseLayer):
             vectors *= math.sqrt(self.params.model_dim)
         return keras.ops.cast(vectors, self.compute_dtype)
 
-    def compute_mask(self, inputs, previous=None):
+    def compute_mask(self, inputs: Any, previous: Any = None) -> Any:
         if self.params.padding_id is None:
             return previous
         return keras.ops.not_equal(inputs, self.params.padding_id)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return *input_shape, self.params.model_dim
 
 
@@ -149,14 +150,17 @@ class TiedTable:
     Alone, as when it is analysed or exported, the layer makes a table of its own.
     """
 
-    _tied_embedding = staticmethod(lambda: None)  # a function, since a layer as an attribute would count as a part of this one
+    params: Any
+    table: Any
+    # A function, since a layer as an attribute would count as a part of this one.
+    _tied_embedding = staticmethod(lambda: None)
 
     @staticmethod
-    def define_field(p):
+    def define_field(p: Any) -> None:
         """Adds the field `tied_to` to the Params of the layer."""
         p.Define('tied_to', None, 'Name of the TokenEmbedding whose table is used; None: a table of its own.')
 
-    def tie(self, layers):
+    def tie(self, layers: dict[str, Any]) -> None:
         """Finds the embedding whose table is shared; a stack calls this before it is built.
 
         Args:
@@ -175,11 +179,11 @@ class TiedTable:
         self._tied_embedding = lambda: layers[name]
 
     @property
-    def borrowed_variables(self):
+    def borrowed_variables(self) -> list:
         """List of the variables that count at another layer."""
         return [] if self.params.tied_to is None else [self.table]
 
-    def shared_table(self, vocab_size, model_dim):
+    def shared_table(self, vocab_size: int, model_dim: int) -> Any:
         """Returns the table of the embedding that this layer is tied to, or None where it is tied to none.
 
         Args:
@@ -206,7 +210,7 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('vocab_size', None, 'Number of different tokens.')
         cls.define_field(p)
@@ -214,7 +218,7 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
         p.Define('norm_epsilon', 1e-6, 'Added to the variance in the layer norm.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.supports_masking = True
         if not isinstance(params.vocab_size, int) or params.vocab_size < 1:
@@ -222,7 +226,7 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
                              'Set it.')
         self.norm = keras.layers.LayerNormalization(epsilon=params.norm_epsilon, name='norm', dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         vocab_size, model_dim = self.params.vocab_size, input_shape[-1]
         self.norm.build(input_shape)
         self.table = self.shared_table(vocab_size, model_dim)
@@ -232,12 +236,12 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
         if self.params.use_bias:
             self.bias = self.add_weight(name='bias', shape=(vocab_size,), initializer='zeros')
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         """Maps `[batch, length, model_dim]` to logits `[batch, length, vocab_size]` of at least float32."""
         logits = keras.ops.einsum('btd,vd->btv', self.norm(inputs), self.table)
         if self.params.use_bias:
             logits += self.bias
         return keras.ops.cast(logits, keras.backend.result_type(logits.dtype, 'float32'))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return *input_shape[:-1], self.params.vocab_size

@@ -10,6 +10,7 @@ import ast
 import functools
 import inspect
 import textwrap
+from typing import Any
 
 import keras
 
@@ -35,7 +36,7 @@ class _Argument:
         self.is_own = is_own
 
 
-def KerasParams(cls, **arguments):
+def KerasParams(cls: Any, **arguments: Any) -> Any:
     """Returns InstantiableParams of a Keras layer, one field for each argument that its constructor takes.
 
     Where the constructor takes a layer, an initializer or the like, give the Params of one: each Instantiate then makes

@@ -5,6 +5,8 @@ a bottleneck shrinks the image in its 3x3 convolution, and the last batch norm o
 zero.
 """
 
+from typing import Any
+
 import keras
 
 from lingpipe.layers import base_layer, batch_normalization
@@ -20,7 +22,7 @@ class ResNetLayer(base_layer.BaseLayer):
     """What the layers of the family share: how they normalise."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('batch_norm_momentum', 0.9, 'Momentum, in [0, 1), of the moving averages of batch norm.')
         p.Define('batch_norm_epsilon', 1e-5, 'Added to the variance in batch norm.')
@@ -48,7 +50,7 @@ class ResNetConvolution(ResNetLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('filters', None, 'Number of output channels.')
         p.Define('kernel_size', None, 'Odd height and width of the kernel.')
@@ -57,7 +59,7 @@ class ResNetConvolution(ResNetLayer):
         p.Define('starts_at_zero', False, 'Whether the scale of the batch norm is 0 at first.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self._padding = params.kernel_size // 2 if params.strides > 1 else 0
         self.convolution = keras.layers.Conv2D(
@@ -67,35 +69,35 @@ class ResNetConvolution(ResNetLayer):
             dtype=self.dtype_policy)
         self.batch_norm = self._batch_norm(gamma_initializer='zeros' if params.starts_at_zero else 'ones')
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         batch, height, width, channels = input_shape
         self.convolution.build((batch, height + 2 * self._padding, width + 2 * self._padding, channels))
         self.batch_norm.build(self.compute_output_shape(input_shape))
 
-    def call(self, inputs, training=None):
-        """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`, rounded up."""
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`."""
         padding = (self._padding, self._padding)
         x = keras.ops.pad(inputs, ((0, 0), padding, padding, (0, 0))) if self._padding else inputs
         x = self.batch_norm(self.convolution(x), training=training)
         return keras.ops.relu(x) if self.params.relu else x
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         batch, height, width, _ = input_shape
         strides = self.params.strides
         return batch, -(-height // strides), -(-width // strides), self.params.filters
 
 
 class ResNetStem(ResNetLayer):
-    """What comes before the blocks: 7x7 and max pool, both with strides 2; for small images a 3x3 that keeps their size."""
+    """What precedes the blocks: 7x7 and max pool, both with strides 2; for small images a 3x3 that keeps their size."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('filters', 64, 'Number of output channels.')
         p.Define('for_small_images', False, 'Whether images are too small to be shrunk here, such as those of CIFAR.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         size, strides = (3, 1) if params.for_small_images else (7, 2)
         self.convolution = self._convolution('convolution', params.filters, size, strides)
@@ -103,18 +105,18 @@ class ResNetStem(ResNetLayer):
         if not params.for_small_images:
             self.pooling = keras.layers.MaxPooling2D(3, 2, 'same', name='pooling', dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if len(input_shape) != 4 or None in tuple(input_shape[1:]):
             raise ValueError(f'ResNetStem received images of shape {tuple(input_shape)}; it needs [batch, height, '
                              'width, channels] with a known height and width. Resize the images in the input pipeline.')
         self.convolution.build(input_shape)
 
-    def call(self, inputs, training=None):
-        """Maps images `[batch, height, width, channels]` to `[batch, height / 4, width / 4, filters]`, or of full size."""
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        """Maps images `[batch, height, width, channels]` to `[batch, height / 4, width / 4, filters]`, or full size."""
         x = self.convolution(inputs, training=training)
         return self.pooling(x) if self.pooling else x
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         shape = self.convolution.compute_output_shape(input_shape)
         return self.pooling.compute_output_shape(shape) if self.pooling else shape
 
@@ -131,14 +133,14 @@ class ResNetBlock(ResNetLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('filters', None, 'Channels of the first convolution.')
         p.Define('strides', 1, 'Strides in both directions.')
         p.Define('bottleneck', True, 'Whether a 3x3 stands between two 1x1, or two 3x3 alone.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         filters, last = params.filters, {'relu': False, 'starts_at_zero': True}
         if params.bottleneck:
@@ -149,9 +151,9 @@ class ResNetBlock(ResNetLayer):
         else:
             self.convolutions = [self._convolution('convolution_0', filters, 3, params.strides),
                                  self._convolution('convolution_1', filters, 3, **last)]
-        self.shortcut = None
+        self.shortcut: Any = None
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         shape = input_shape
         for convolution in self.convolutions:
             convolution.build(shape)
@@ -160,14 +162,14 @@ class ResNetBlock(ResNetLayer):
             self.shortcut = self._convolution('shortcut', shape[-1], 1, self.params.strides, relu=False)
             self.shortcut.build(input_shape)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: Any = None) -> Any:
         """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, output channels]`."""
         x = inputs
         for convolution in self.convolutions:
             x = convolution(x, training=training)
         return keras.ops.relu(x + (self.shortcut(inputs, training=training) if self.shortcut else inputs))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         for convolution in self.convolutions:
             input_shape = convolution.compute_output_shape(input_shape)
         return input_shape
@@ -177,31 +179,32 @@ class ResNetHead(base_layer.BaseLayer):
     """The classifier on top: global average pool, dense; logits in float32 at least."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('num_classes', 1000, 'Number of classes.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.dense = keras.layers.Dense(
             params.num_classes, kernel_initializer=keras.initializers.RandomNormal(stddev=0.01), name='dense',
             dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         self.dense.build((input_shape[0], input_shape[-1]))
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         """Maps `[batch, height, width, channels]` to logits `[batch, num_classes]`."""
         logits = self.dense(keras.ops.mean(inputs, axis=(1, 2)))
         return keras.ops.cast(logits, keras.backend.result_type(logits.dtype, 'float32'))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape[0], self.params.num_classes
 
 
-def resnet_layers(depth=50, num_classes=1000, filters=64, for_small_images=False, batch_norm_momentum=0.9,
-                  batch_norm_epsilon=1e-5, batch_norm_group_size=1):
+def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: Any = 64, for_small_images: bool = False,
+                  batch_norm_momentum: Any = 0.9,
+                  batch_norm_epsilon: Any = 1e-5, batch_norm_group_size: int = 1) -> list:
     """Returns a ResNet as the list of its units, from the image to the logits.
 
         stem, group_0_block_0, ..., group_3_block_2, head

@@ -1,5 +1,7 @@
 """Transformer language models, as a sequence of layers that a pipeline can cut anywhere."""
 
+from typing import Any
+
 import keras
 
 from lingpipe import spelling
@@ -17,7 +19,7 @@ class FeedForward(base_layer.BaseLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('hidden_dim', None, 'Size of the hidden layer.')
         p.Define('activation', 'gelu', "Name of a Keras activation, such as 'gelu', 'relu' or 'silu'.")
@@ -27,13 +29,13 @@ class FeedForward(base_layer.BaseLayer):
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         if not isinstance(params.hidden_dim, int) or params.hidden_dim < 1:
             raise ValueError(f'FeedForward.hidden_dim is {params.hidden_dim!r}; it must be an integer of at least 1. '
                              'Set it, usually to four times the size of the vectors.')
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         p = self.params
         self.activation = keras.activations.get(p.activation)
         self.hidden = self._dense('hidden', p.hidden_dim * (1 + p.is_gated), 1.0)
@@ -47,7 +49,7 @@ class FeedForward(base_layer.BaseLayer):
             units, use_bias=self.params.use_bias, kernel_initializer=base_layer.kernel_initializer(scale), name=name,
             dtype=self.dtype_policy)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: Any = None) -> Any:
         """Maps `[batch, length, model_dim]` to the same shape."""
         hidden = self.hidden(inputs)
         if self.params.is_gated:
@@ -57,7 +59,7 @@ class FeedForward(base_layer.BaseLayer):
             hidden = self.activation(hidden)
         return self.output_projection(self.dropout(hidden, training=training))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
 
@@ -71,7 +73,7 @@ class TransformerBlock(base_layer.BaseLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('attention', attention.MultiHeadAttention.Params(), 'The attention.')
         p.Define('feed_forward', FeedForward.Params(), 'The feed-forward network.')
@@ -79,7 +81,7 @@ class TransformerBlock(base_layer.BaseLayer):
         p.Define('norm_epsilon', 1e-6, 'Added to the variance in layer norms.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.supports_masking = True
         self.attention = self._child(params.attention, 'attention')
@@ -98,11 +100,11 @@ class TransformerBlock(base_layer.BaseLayer):
     def _dropout(self, name):
         return keras.layers.Dropout(self.params.residual_dropout_prob, name=name, dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         for layer in (self.attention_norm, self.attention, self.feed_forward_norm, self.feed_forward):
             layer.build(input_shape)
 
-    def call(self, inputs, mask=None, training=None):
+    def call(self, inputs: Any, mask: Any = None, training: Any = None) -> Any:
         """Maps `[batch, length, model_dim]` to the same shape; see `MultiHeadAttention.call` for `mask`."""
         attended = self.attention(self.attention_norm(inputs), mask=mask, training=training)
         return self._transform(inputs + self.attention_dropout(attended, training=training), training)
@@ -111,24 +113,26 @@ class TransformerBlock(base_layer.BaseLayer):
         transformed = self.feed_forward(self.feed_forward_norm(x), training=training)
         return x + self.feed_forward_dropout(transformed, training=training)
 
-    def initial_cache(self, batch_size, length):
+    def initial_cache(self, batch_size: Any, length: Any) -> Any:
         """Returns the empty cache of `decode`; see `MultiHeadAttention.initial_cache`."""
         return self.attention.initial_cache(batch_size, length)
 
-    def decode(self, inputs, cache, start):
+    def decode(self, inputs: Any, cache: Any, start: Any) -> Any:
         """Maps the next vectors of a sequence, as `MultiHeadAttention.decode` does."""
         attended, cache = self.attention.decode(self.attention_norm(inputs), cache, start)
         return self._transform(inputs + attended, training=False), cache
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
 
 def transformer_lm_layers(
-        num_layers, vocab_size, model_dim, hidden_dim, num_heads, positions='sinusoidal', max_length=None,
-        is_tied=False,
-        activation='gelu', is_gated=False, use_bias=True, input_dropout_prob=0.0, residual_dropout_prob=0.0,
-        atten_dropout_prob=0.0, relu_dropout_prob=0.0):
+        num_layers: int, vocab_size: int, model_dim: int, hidden_dim: int, num_heads: int,
+        positions: Any = 'sinusoidal', max_length: Any = None,
+        is_tied: bool = False,
+        activation: Any = 'gelu', is_gated: Any = False, use_bias: bool = True, input_dropout_prob: Any = 0.0,
+        residual_dropout_prob: Any = 0.0,
+        atten_dropout_prob: Any = 0.0, relu_dropout_prob: Any = 0.0) -> list:
     """Returns a decoder-only Transformer as the list of its units, from tokens to logits.
 
         embedding, positions, block_0, ..., block_(L-1), softmax

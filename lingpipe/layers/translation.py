@@ -12,6 +12,8 @@ Targets stay integers up to the decoder: partitions of the encoder hand on `leng
 `length * model_dim`. Padding comes after a target's tokens, where no position before it looks, so it needs no mask.
 """
 
+from typing import Any
+
 import keras
 
 from lingpipe import spelling
@@ -22,7 +24,7 @@ class _SequenceEmbedding(embeddings.TokenEmbedding):
     """What both embeddings do: vectors of tokens and of their positions, and the drop-out of both."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('positions', embeddings.SinusoidalPositions.Params(), 'What tells a vector where it stands.')
         return p
@@ -46,20 +48,20 @@ class SourceEmbedding(_SequenceEmbedding):
     """Takes `{'source', 'target'}`, tokens; makes vectors of the source, and the mask that hides its padding."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         return super().Params().Set(padding_id=0)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         super().build(input_shape['source'])
         self._build_positions(input_shape['source'])
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: Any = None) -> Any:
         """Returns the nest with vectors `[batch, source_length, model_dim]` as source and a boolean `source_mask`."""
         tokens = keras.ops.cast(inputs['source'], 'int32')
         mask = keras.ops.not_equal(tokens, self.params.padding_id)
         return {**inputs, 'source': self._embedded(tokens, training), 'source_mask': mask}
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         source = input_shape['source']
         return {**input_shape, 'source': (*source, self.params.model_dim), 'source_mask': source}
 
@@ -68,15 +70,15 @@ class EncoderBlock(transformer.TransformerBlock):
     """A Transformer block of the source."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.attention.is_causal = False
         return p
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         super().build(input_shape['source'])
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: Any = None) -> Any:
         """Returns the nest with another source."""
         return {**inputs, 'source': super().call(inputs['source'], mask=inputs['source_mask'], training=training)}
 
@@ -85,18 +87,18 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
     """Ends the encoder by a layer norm of the source, and begins the decoder with vectors of the target."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         cls.define_field(p)
         p.Define('norm_epsilon', 1e-6, 'Added to the variance in the layer norm.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.source_norm = keras.layers.LayerNormalization(
             epsilon=params.norm_epsilon, name='source_norm', dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         self.source_norm.build(input_shape['source'])
         self._build_positions(input_shape['target'])
         shared = self.shared_table(self.params.vocab_size, self.params.model_dim)
@@ -105,36 +107,36 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
         else:
             self.table = shared
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: Any = None) -> Any:
         """Returns the nest with a normalised source and vectors `[batch, target_length, model_dim]` as target."""
         tokens = keras.ops.cast(inputs['target'], 'int32')
         return {**inputs, 'source': self.source_norm(inputs['source']), 'target': self._embedded(tokens, training)}
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return {**input_shape, 'target': (*input_shape['target'], self.params.model_dim)}
 
 
 class DecoderBlock(transformer.TransformerBlock):
-    """Causal self-attention of the target, attention to the source, and a feed-forward network, each behind a layer norm."""
+    """Causal self-attention of the target, attention to the source, a feed-forward network, each after a layer norm."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('cross_attention', attention.CrossAttention.Params(), 'The attention to the source.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: Any, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.cross_attention = self._child(params.cross_attention, 'cross_attention')
         self.cross_attention_norm = self._norm('cross_attention_norm')
         self.cross_attention_dropout = self._dropout('cross_attention_dropout')
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         super().build(input_shape['target'])
         self.cross_attention_norm.build(input_shape['target'])
         self.cross_attention.build(input_shape['target'])
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: Any = None) -> Any:
         """Returns the nest with another target."""
         x = inputs['target']
         attended = self.attention(self.attention_norm(x), training=training)
@@ -149,20 +151,20 @@ class TranslationHead(embeddings.SoftmaxHead):
     """Logits of the target's tokens, which may be kept within bounds (GPipe, arXiv 1811.06965, section 5)."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('logits_abs_max', None, 'Largest magnitude of a logit; None: any.')
         return p
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         super().build(input_shape['target'])
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         """Returns logits `[batch, target_length, vocab_size]`."""
         logits, limit = super().call(inputs['target']), self.params.logits_abs_max
         return logits if limit is None else keras.ops.clip(logits, -limit, limit)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return super().compute_output_shape(input_shape['target'])
 
 
@@ -171,9 +173,11 @@ SHARED_TABLES = ('none', 'embeddings', 'all')
 
 
 def transformer_nmt_layers(
-        num_layers, vocab_size, model_dim, hidden_dim, num_heads, dim_per_head=None, shared_tables='embeddings',
-        logits_abs_max=None, activation='relu', padding_id=0, input_dropout_prob=0.0, residual_dropout_prob=0.0,
-        atten_dropout_prob=0.0, relu_dropout_prob=0.0):
+        num_layers: int, vocab_size: int, model_dim: int, hidden_dim: int, num_heads: int,
+        dim_per_head: int | None = None, shared_tables: Any = 'embeddings',
+        logits_abs_max: Any = None, activation: Any = 'relu', padding_id: Any = 0, input_dropout_prob: Any = 0.0,
+        residual_dropout_prob: Any = 0.0,
+        atten_dropout_prob: Any = 0.0, relu_dropout_prob: Any = 0.0) -> list:
     """Returns an encoder and a decoder as the list of their units, from tokens to logits.
 
         source_embedding, encoder_0, ..., encoder_(L-1), target_embedding, decoder_0, ..., decoder_(L-1), softmax

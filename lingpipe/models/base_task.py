@@ -1,5 +1,8 @@
 """A task, in Lingvo's sense: a model with its loss, its metrics and how to train it."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from lingpipe import hyperparams
@@ -15,7 +18,7 @@ class BaseTask:
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         """Returns the InstantiableParams of this task, with `body`, `train` and `eval`."""
         p = hyperparams.InstantiableParams(cls)
         p.Define('name', None, 'Name of the task.')
@@ -26,11 +29,11 @@ class BaseTask:
         p.Define('eval', eval_params(), 'How the task is evaluated.')
         return p
 
-    def __init__(self, params):
+    def __init__(self, params: Any) -> None:
         self.params = params
         self.body = params.body.Copy().Set(dtype_policy=params.body.dtype_policy or params.dtype_policy).Instantiate()
 
-    def loss(self, targets, outputs):
+    def loss(self, targets: Any, outputs: Any) -> Any:
         """Computes the metrics of one micro-batch.
 
         Args:
@@ -42,7 +45,7 @@ class BaseTask:
         """
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
-    def baselines(self, train_input_params, evaluation_input):
+    def baselines(self, train_input_params: Any, evaluation_input: Any) -> dict[str, Any]:
         """Computes what a simple method reaches, to be shown beside the metrics of the trained model.
 
         Args:
@@ -55,7 +58,7 @@ class BaseTask:
         del train_input_params, evaluation_input
         return {}
 
-    def decoding_metrics(self, inputs, targets, read):
+    def decoding_metrics(self, inputs: Any, targets: tuple, read: Callable) -> dict[str, Any]:
         """Computes what takes longer than `loss`, such as whole translations, for the final evaluation of one batch.
 
         Args:
@@ -69,7 +72,7 @@ class BaseTask:
         del inputs, targets, read
         return {}
 
-    def sample(self, training_input, read):
+    def sample(self, training_input: Any, read: Callable) -> None:
         """Shows what the model does by now, printed and written to TensorBoard with every evaluation of a training.
 
         Args:
@@ -81,7 +84,7 @@ class BaseTask:
         """
         del training_input, read
 
-    def report(self, training_input, read):
+    def report(self, training_input: Any, read: Callable) -> None:
         """Shows what the model has learnt, printed once at the end of a training.
 
         Args:
@@ -93,7 +96,7 @@ class BaseTask:
         """
         del training_input, read
 
-    def metric_names(self, targets):
+    def metric_names(self, targets: Any) -> set:
         """Finds out which metrics `loss` returns by tracing it alone, before the first step is built.
 
         Args:
@@ -109,7 +112,7 @@ class BaseTask:
             tf.function(losses.as_metrics(self.loss), autograph=False).get_concrete_function(*specs).structured_outputs)
 
 
-def train_params():
+def train_params() -> Any:
     """Returns the Params of training, by Lingvo's names where Lingvo has one."""
     p = hyperparams.Params()
     p.Define('max_steps', 4_000_000, 'Number of training steps.')
@@ -133,7 +136,7 @@ def train_params():
     return p
 
 
-def eval_params():
+def eval_params() -> Any:
     """Returns the Params of evaluation."""
     p = hyperparams.Params()
     p.Define('interval_steps', 0, 'Training steps between two evaluations; 0 evaluates at the end only.')

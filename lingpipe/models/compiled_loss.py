@@ -1,8 +1,8 @@
-"""The losses that a Keras model was compiled with, as the one function that the last partition runs where they add up."""
+"""The losses that a Keras model was compiled with, as one function that the last partition runs where they add up."""
 
 import enum
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -24,10 +24,10 @@ class Kind(enum.Enum):
 
 
 class NotAdditive(Exception):
-    """The loss of a batch cannot be had from losses of its parts; the message says why, as the beginning of a sentence."""
+    """The loss of a batch cannot be had from losses of its parts; the message is the beginning of a sentence."""
 
 
-def kinds_of(compile_loss, y_true, outputs, sample_weight, variables):
+def kinds_of(compile_loss: Any, y_true: Any, outputs: Any, sample_weight: Any, variables: list[keras.Variable]) -> list:
     """Finds the kind of each of the losses that a model was compiled with.
 
     Keras's own losses are known to compute each example by itself. Any other is tried on a few random examples, once as
@@ -172,7 +172,7 @@ class Targets(NamedTuple):
     shares: list
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         """The number of examples, a float32 scalar."""
         return tf.cast(tf.shape(self.fractions)[0], tf.float32)
 
@@ -191,18 +191,18 @@ class CompiledLoss:
         kinds: list of `compiled_loss.Kind`, one a loss.
     """
 
-    def __init__(self, compile_loss, structure, kinds):
+    def __init__(self, compile_loss: Any, structure: boundary.Structure | None, kinds: list) -> None:
         self._compile_loss = compile_loss
         self._structure = structure
         self._parts = [_as_sum(part.loss) if kind is Kind.SUM else losses.as_metrics(part.loss)
                        for part, kind in zip(compile_loss._flat_losses, kinds)]
 
     @property
-    def num_losses(self):
+    def num_losses(self) -> Any:
         """How many losses are added up."""
         return len(self._parts)
 
-    def __call__(self, targets, outputs):
+    def __call__(self, targets: Targets, outputs: Any) -> dict:
         """Returns {name: (mean, weight)} with 'loss' and, where there are several, every loss by the name Keras gives
         it.
 
@@ -216,7 +216,7 @@ class CompiledLoss:
         names = [part.name for part in self._compile_loss._flat_losses]
         return {'loss': (mean, targets.num_rows)} | {f'{name}_loss': part for name, part in zip(names, found)}
 
-    def weights(self, targets, outputs):
+    def weights(self, targets: Targets, outputs: Any) -> Any:
         """Returns, for each loss, what its mean divides by.
 
         Args:
@@ -240,13 +240,13 @@ class CompiledLoss:
         return recording(y_true, outputs, sample_weight), found
 
 
-def no_loss(targets, outputs):
+def no_loss(targets: Any, outputs: Any) -> Any:
     """The loss of a model that is compiled without one: what its layers add is all that counts."""
     del outputs
     return {'loss': (tf.zeros([]), targets.num_rows)}
 
 
-def pack_targets(y_true, sample_weight, num_rows):
+def pack_targets(y_true: Any, sample_weight: Any, num_rows: Any) -> Any:
     """Returns targets and sample weights as `Targets` without shares, and the `Structure` of the pair."""
     is_listed = isinstance(sample_weight,
                            (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
@@ -255,7 +255,7 @@ def pack_targets(y_true, sample_weight, num_rows):
     return Targets(tf.fill([num_rows], fraction), boundary.unpack(pair).values, []), boundary.structure_of(pair)
 
 
-def with_shares(targets, weights):
+def with_shares(targets: Any, weights: Any) -> Targets:
     """Returns the `Targets` with the shares of losses that weigh `weights` in the mini-batch, a list of scalars."""
     rows = tf.shape(targets.fractions)
     return targets._replace(
@@ -278,7 +278,7 @@ def _record(found, metrics, share, fraction, y_true, outputs, sample_weight):
     return mean if share is None else total * share
 
 
-def weights_of_batch(pipe, loss, x, targets):
+def weights_of_batch(pipe: Any, loss: CompiledLoss, x: Any, targets: Targets) -> list | None:
     """Computes what the mean of each loss over a mini-batch divides by.
 
     A mask goes its own way through a model, from the inputs to the outputs, past all weights. So the model and its

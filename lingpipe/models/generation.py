@@ -1,6 +1,7 @@
 """Text that a language model writes, a token at a time, and beam search."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -24,7 +25,7 @@ class Sampling(NamedTuple):
     top_k: int = 40
     seed: int = 0
 
-    def validate(self):
+    def validate(self) -> Any:
         """Returns itself.
 
         Raises:
@@ -39,7 +40,7 @@ class Sampling(NamedTuple):
                                  'least.')
         return self
 
-    def choose(self, logits, draw):
+    def choose(self, logits: Any, draw: tf.Tensor) -> Any:
         """Chooses tokens.
 
         Args:
@@ -83,14 +84,15 @@ class IncrementalDecoder:
         caches: list with a list of nests of `tf.Variable`s for each stage.
     """
 
-    def __init__(self, stages, batch_size, length, read=variable_placement.read_variable):
+    def __init__(self, stages: list, batch_size: int, length: int,
+                 read: Callable = variable_placement.read_variable) -> None:
         self._stages, self._read = stages, read
         self.caches = []
         for stage in stages:
             with tf.device(stage.device):
                 self.caches.append([_make_cache(layer, batch_size, length) for layer in stage.layers])
 
-    def forward(self, tokens, start):
+    def forward(self, tokens: Any, start: tf.Tensor) -> Any:
         """Computes the outputs of the next positions in evaluation mode.
 
         Args:
@@ -145,7 +147,8 @@ class Generator:
         read: function that gives the value to use for a Keras variable, such as its moving average.
     """
 
-    def __init__(self, body, context_length, sampling, read=variable_placement.read_variable):
+    def __init__(self, body: Any, context_length: int, sampling: Sampling,
+                 read: Callable = variable_placement.read_variable) -> None:
         if context_length < 2:
             raise ValueError(f'context_length is {context_length}, but a token and the next need 2. Choose a larger '
                              'one.')
@@ -155,7 +158,7 @@ class Generator:
         self._prefill = tf.function(self._prefill_and_choose, autograph=False)
         self._step = tf.function(self._step_and_choose, autograph=False)
 
-    def tokens(self, prompt):
+    def tokens(self, prompt: Any) -> Iterator[Any]:
         """Generates tokens without end.
 
         Args:
@@ -192,7 +195,7 @@ class Generator:
             return self._sampling.choose(logits[:, place], draw)
 
 
-def text_pieces(generator, tokenizer, prompt, num_tokens):
+def text_pieces(generator: Generator, tokenizer: Any, prompt: str, num_tokens: int) -> Iterator[Any]:
     """Generates text.
 
     Args:
@@ -243,7 +246,8 @@ class _Beams(NamedTuple):
         return self.log_probs.shape[1] == 1
 
 
-def beam_search(next_log_probs, batch_size, max_length, end_id, beam_size=4, length_penalty=0.6):
+def beam_search(next_log_probs: Callable, batch_size: int, max_length: int, end_id: Any, beam_size: int = 4,
+                length_penalty: Any = 0.6) -> Any:
     """Searches the sequence with the best length-normalised log probability.
 
     The score of a sequence Y, its end counted, is log P(Y) / ((5 + |Y|) / 6)^length_penalty (GNMT, arXiv 1609.08144,

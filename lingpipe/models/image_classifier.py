@@ -1,5 +1,7 @@
 """Image classification with softmax cross-entropy."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from lingpipe.models import base_task
@@ -12,14 +14,14 @@ class ImageClassifier(base_task.BaseTask):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.eval.Set(best_metric='accuracy', best_is_largest=True)
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all classes (arXiv 1512.00567, section 7).')
         p.Define('auxiliary_loss_weight', 0.4, 'Weight of the loss of the auxiliary head, where there is one.')
         return p
 
-    def loss(self, targets, outputs):
+    def loss(self, targets: Any, outputs: Any) -> Any:
         """Returns the metrics 'loss' and 'accuracy'; see `BaseTask.loss`."""
         labels, weights = targets
         logits, *auxiliary = tf.nest.flatten(outputs)

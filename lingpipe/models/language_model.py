@@ -1,6 +1,7 @@
 """Language models: predicting every next token."""
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +9,7 @@ import tensorflow as tf
 from lingpipe.models import base_task, generation
 
 
-def smoothed_cross_entropy(nats, logits, label_smoothing):
+def smoothed_cross_entropy(nats: Any, logits: Any, label_smoothing: float) -> Any:
     """Mixes in the cross-entropy of the uniform distribution (arXiv 1512.00567, section 7).
 
     Args:
@@ -25,7 +26,7 @@ def smoothed_cross_entropy(nats, logits, label_smoothing):
     return (1 - label_smoothing) * nats + label_smoothing * uniform
 
 
-def weighted_mean(values, weights, total):
+def weighted_mean(values: Any, weights: Any, total: Any) -> Any:
     """Returns the sum of values times weights over `total`; 0 where that is 0."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * weights), total)
 
@@ -43,12 +44,12 @@ class NGramModel:
     where n1 is 0). The shortest history leads to equal probabilities.
 
     Args:
-        tokens: integer array `[length]` to learn from.
+        tokens: Anyeger array `[length]` to learn from.
         order: n, the longest run that is counted.
         vocab_size: number of different tokens.
     """
 
-    def __init__(self, tokens, order, vocab_size):
+    def __init__(self, tokens: Any, order: Any, vocab_size: int) -> None:
         if vocab_size ** order >= 2 ** 63:
             raise ValueError(f'order={order} is too large for runs of tokens below {vocab_size}. Choose a smaller '
                              'order.')
@@ -59,7 +60,7 @@ class NGramModel:
                 codes, counts if length == order else self._continuations(runs[length][0], length, codes), vocab_size)
             for length, (codes, counts) in enumerate(runs, 1)]
 
-    def bits(self, tokens):
+    def bits(self, tokens: Any) -> Any:
         """Returns -log2 p of every token after those before it, float64 `[length]`."""
         probabilities = np.full(len(tokens), 1 / self._vocab_size)
         for length, level in enumerate(self._levels, 1):
@@ -119,7 +120,7 @@ class LanguageModel(base_task.BaseTask):
     """Predicts each token of a sequence by a body that ends in logits `[batch, length, vocab_size]`."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.eval.Set(best_metric='bits_per_byte')
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all tokens (arXiv 1512.00567, section 7).')
@@ -130,11 +131,11 @@ class LanguageModel(base_task.BaseTask):
         p.Define('sample_length', 100, 'Number of tokens that it goes on for at most; 0: it writes none.')
         return p
 
-    def __init__(self, params):
+    def __init__(self, params: Any) -> None:
         super().__init__(params)
-        self._sampler = None
+        self._sampler: Any = None
 
-    def loss(self, targets, outputs):
+    def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
         """Computes the metrics of one micro-batch.
 
         Args:
@@ -156,7 +157,7 @@ class LanguageModel(base_task.BaseTask):
             'bits_per_byte': (mean(nats / math.log(2), weights, total_bytes), total_bytes),
             'accuracy': (mean(correct, weights, total), total)}
 
-    def sample(self, training_input, read):
+    def sample(self, training_input: Any, read: Any) -> str | None:
         """Returns a text that the model wrote; always with the same random numbers, so that texts compare."""
         p = self.params
         if not p.sample_length:
@@ -167,7 +168,7 @@ class LanguageModel(base_task.BaseTask):
         pieces = generation.text_pieces(self._sampler, training_input.tokenizer, p.sample_prompt, p.sample_length)
         return p.sample_prompt + ''.join(pieces)
 
-    def baselines(self, train_input_params, evaluation_input):
+    def baselines(self, train_input_params: Any, evaluation_input: Any) -> Any:
         """Returns the bits per byte of an n-gram model of the same training text, where `n_gram_order` asks for one."""
         order, tokenizer = self.params.n_gram_order, evaluation_input.tokenizer
         if not order:

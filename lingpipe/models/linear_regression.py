@@ -1,5 +1,7 @@
 """Regression with the mean squared error, and a look at how near the weights came to the true ones."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -7,9 +9,9 @@ from lingpipe.models import base_task
 
 
 class LinearRegression(base_task.BaseTask):
-    """Predicts numbers by a body whose last layer, for the report its only one, is a `keras.layers.Dense` without activation."""
+    """Predicts numbers by a body that ends in a `keras.layers.Dense` without activation, alone for the report."""
 
-    def loss(self, targets, outputs):
+    def loss(self, targets: tuple, outputs: Any) -> Any:
         """Returns the metric 'loss', the mean squared error.
 
         Args:
@@ -21,8 +23,8 @@ class LinearRegression(base_task.BaseTask):
         total = tf.reduce_sum(weights)
         return {'loss': (tf.math.divide_no_nan(tf.reduce_sum(squares * weights), total), total)}
 
-    def report(self, training_input, read):
-        """Returns a table of the weights found beside the true ones, of an input that knows these; None for more layers than one."""
+    def report(self, training_input: Any, read: Any) -> Any:
+        """Returns a table of the weights beside the true ones if the input knows them; None for several layers."""
         if len(self.body.stack) > 1:
             return None
         dense, = self.body.stack

@@ -1,4 +1,6 @@
-"""What a pipelined model shows of the model inside it: its layers, names, weights and files are those of the plain model."""
+"""What a pipelined model shows of the model inside it: the layers, names, weights and files of the plain model."""
+
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -25,7 +27,7 @@ class ModelSurface(keras.Model):
         **kwargs: arguments of `keras.Model`; without a `name`, that of the source model is taken.
     """
 
-    def __init__(self, pipe, **kwargs):
+    def __init__(self, pipe: gpipe_layer.GPipeLayer, **kwargs: Any) -> None:
         if not isinstance(pipe, gpipe_layer.GPipeLayer):
             raise TypeError(
                 f'PipelineModel was given a {type(pipe).__name__}, but takes a GPipeLayer. '
@@ -40,69 +42,69 @@ class ModelSurface(keras.Model):
         self.built = pipe.built
 
     @property
-    def source(self):
+    def source(self) -> Any:
         """The Keras model that the pipeline was made of; None for a pipeline that was made of Params."""
         return getattr(self.pipe, 'model', None)
 
     @property
-    def layers(self):
+    def layers(self) -> list:
         """List of the layers, as `keras.Model.layers`."""
         return super().layers if self.source is None else self.source.layers
 
     @property
-    def inputs(self):
+    def inputs(self) -> list:
         """List of the symbolic inputs of the source model."""
         return self._of_source('inputs')
 
     @property
-    def outputs(self):
+    def outputs(self) -> list:
         """List of the symbolic outputs of the source model."""
         return self._of_source('outputs')
 
     @property
-    def input(self):
+    def input(self) -> Any:
         """The symbolic inputs of the source model, in its own structure."""
         return super().input if self.source is None else self.source.input
 
     @property
-    def output(self):
+    def output(self) -> Any:
         """The symbolic outputs of the source model, in its own structure."""
         return super().output if self.source is None else self.source.output
 
     @property
-    def input_shape(self):
+    def input_shape(self) -> Any:
         """Shapes of the inputs of the source model."""
         return self._of_source('input_shape')
 
     @property
-    def output_shape(self):
+    def output_shape(self) -> Any:
         """Shapes of the outputs of the source model."""
         return self._of_source('output_shape')
 
     @property
-    def output_names(self):
+    def output_names(self) -> Any:
         """Names of the outputs, by which losses and metrics may be given; those of the source model."""
         return getattr(self.source, 'output_names', None)
 
     @property
-    def operations(self):
+    def operations(self) -> list:
         """List of the layers and operations of the source model."""
         return self._of_source('operations')
 
     @property
-    def input_spec(self):
+    def input_spec(self) -> Any:
         """What the inputs of the source model must be like, as Keras checks when a model is called."""
         return getattr(self.source, 'input_spec', None)
 
     @property
-    def metrics(self):
+    def metrics(self) -> Any:
         """The model's own metrics, then those of its layers, each once."""
         layers = [layer for layer in self._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
         found = self._get_own_metrics() + [metric for layer in layers for metric in layer.metrics]
         return list({id(metric): metric for metric in found}.values())
 
     @property
-    def losses(self):
+    def losses(self) -> Any:
         """What layers added in the last call, and weight regularisers, each computed where its variable lives."""
         penalties = self._get_own_losses()
         for variable in self.trainable_variables:
@@ -112,7 +114,7 @@ class ModelSurface(keras.Model):
                     penalties.append(variable.regularizer(value))
         return penalties
 
-    def summary(self, *args, **kwargs):
+    def summary(self, *args: Any, **kwargs: Any) -> None:
         """Prints the layers and how they are connected; see `keras.Model.summary`."""
         if self.source is None:
             super().summary(*args, **kwargs)
@@ -122,22 +124,23 @@ class ModelSurface(keras.Model):
         vars(shown).update((name, vars(self)[name]) for name in ('name', 'optimizer') if name in vars(self))
         shown.summary(*args, **kwargs)
 
-    def compute_output_spec(self, inputs, training=None, mask=None):
+    def compute_output_spec(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         return self.pipe.compute_output_spec(inputs, training=bool(training))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return self.pipe.compute_output_shape(input_shape)
 
-    def stateless_call(self, trainable_variables, non_trainable_variables, *args, return_losses=False, **kwargs):
-        """Runs the layers on the given values, one after the other and without micro-batches; see `keras.Layer.stateless_call`."""
+    def stateless_call(self, trainable_variables: Any, non_trainable_variables: Any, *args: Any,
+                       return_losses: bool = False, **kwargs: Any) -> Any:
+        """Runs the layers on given values, in sequence and without micro-batches; see `keras.Layer.stateless_call`."""
         return self._plain_model().stateless_call(
             trainable_variables, non_trainable_variables, *args, return_losses=return_losses, **kwargs)
 
-    def export(self, filepath, *args, **kwargs):
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         """Exports the plain model, which serves on one device and without LingPipe; see `keras.Model.export`."""
         return self._plain_model().export(filepath, *args, **kwargs)
 
-    def get_config(self):
+    def get_config(self) -> Any:
         """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.
 
         Raises:
@@ -150,7 +153,7 @@ class ModelSurface(keras.Model):
                 'input_specs': keras.saving.serialize_keras_object(self._input_specs)}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Any) -> Any:
         model = cls(keras.saving.deserialize_keras_object(config['pipe']), name=config['name'])
         specs = keras.saving.deserialize_keras_object(config['input_specs'])
         if specs is not None:
@@ -165,7 +168,7 @@ class ModelSurface(keras.Model):
         return {**self.source._trackable_children(save_type), **children}
 
     def _obj_type(self):
-        """Keras then writes the layers where it writes those of a plain model, so that either loads the weights of the other."""
+        """Keras then writes layers where it writes those of a plain model: either loads the weights of the other."""
         return 'Functional'
 
     def _of_source(self, name):
@@ -201,8 +204,8 @@ class ModelSurface(keras.Model):
         self.built = True
 
 
-def symbol_of_any_batch(tensor):
-    """Returns a `keras.KerasTensor` of any number of rows, for which a model knows what it returns without asking its layers."""
+def symbol_of_any_batch(tensor: Any) -> keras.KerasTensor | None:
+    """Returns a `keras.KerasTensor` of any number of rows, for which a model need not ask its layers."""
     if tensor is None:
         return None
     return keras.KerasTensor(

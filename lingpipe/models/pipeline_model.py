@@ -3,6 +3,7 @@
 import functools
 import types
 import warnings
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -38,13 +39,14 @@ class PipelineModel(model_surface.ModelSurface):
         **kwargs: `name` and other arguments of `keras.Model`; the name is that of the source model, if not given.
     """
 
-    def __init__(self, pipe, **kwargs):
+    def __init__(self, pipe: Any, **kwargs: Any) -> None:
         super().__init__(pipe, **kwargs)
         self._kept = types.SimpleNamespace(losses={})
 
-    def compile(self, optimizer='rmsprop', loss=None, loss_weights=None, metrics=None, weighted_metrics=None,
-                run_eagerly=False,
-                steps_per_execution=1, jit_compile='auto', auto_scale_loss=True):
+    def compile(self, optimizer: Any = 'rmsprop', loss: Any = None, loss_weights: list | None = None,
+                metrics: list | None = None, weighted_metrics: list | None = None,
+                run_eagerly: bool = False,
+                steps_per_execution: int = 1, jit_compile: Any = 'auto', auto_scale_loss: bool = True) -> None:
         """Configures training, as `keras.Model.compile` does.
 
         Args:
@@ -73,37 +75,37 @@ class PipelineModel(model_surface.ModelSurface):
             auto_scale_loss=False)
 
     @property
-    def jit_compile(self):
-        """False: steps are never compiled as one program for one device; set to True, it has XLA compile each partition."""
+    def jit_compile(self) -> Any:
+        """False: a step is never compiled as one program for one device; True has XLA compile each partition."""
         return False
 
     @jit_compile.setter
-    def jit_compile(self, value):
+    def jit_compile(self, value: Any) -> None:
         self.pipe.set_jit_compile(bool(value))
 
-    def make_predict_function(self, force=False):
+    def make_predict_function(self, force: bool = False) -> Any:
         """Refuses what a source overrides also where nothing is compiled; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
         return super().make_predict_function(force)
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: Any) -> None:
         """Compiles a loaded model as it was when it was saved."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
             self.optimizer.build(self.trainable_variables)
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         self._build_for(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """Runs the pipeline; see `GPipeLayer.call`."""
         self.pipe._clear_losses()
         outputs = self.pipe(inputs, training=training, mask=mask)
         self.add_loss(self.pipe._get_own_losses())
         return outputs
 
-    def train_step(self, data):
+    def train_step(self, data: Any) -> Any:
         """Trains on one batch, with the loss inside the last partition where it adds up over micro-batches.
 
         See `keras.Model.train_step`. A loss that does not, or an overridden `compute_loss`, is computed on the whole
@@ -119,15 +121,15 @@ class PipelineModel(model_surface.ModelSurface):
             if self._compile_loss is not None and loss.num_losses > 1:
                 targets = self._on_last_device(_traced(self._with_shares), loss, x, targets)
             outputs = self._train_in_pipeline(loss, x, targets)
-        except compiled_loss.NotAdditive as reason:
-            outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
+        except compiled_loss.NotAdditive as error:
+            outputs = self._train_on_whole_batch(x, y, sample_weight, error)
         except losses.WeightUnknownError:
             reason = 'A layer adds a loss, and the weight of the main loss depends on outputs'
             outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
         self._build_metrics(y, outputs)
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
-    def test_step(self, data):
+    def test_step(self, data: Any) -> Any:
         """Evaluates one batch; see `keras.Model.test_step`."""
         if self._overrides('call'):
             return super().test_step(data)
@@ -145,7 +147,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.compute_metrics(x, y, outputs, sample_weight)
 
     def _build_metrics(self, y, outputs):
-        """Creates the variables of metrics outside of the function that is being traced, which would have to be traced again."""
+        """Creates the variables of metrics outside of the function being traced, which would be traced again."""
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
             with base_layer.outside_of_scopes():
@@ -208,7 +210,8 @@ class PipelineModel(model_surface.ModelSurface):
     def _build_losses(self, *symbols):
         try:
             keras_backend.compute_output_spec(self._compile_loss, *symbols)
-        except Exception as error:  # what NumPy computes has no symbols; on the whole batch it works, or fails in words of its own
+        # What NumPy computes has no symbols; on the whole batch it works, or fails in words of its own.
+        except Exception as error:
             raise compiled_loss.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
     def _symbolic_outputs(self, x):
@@ -217,7 +220,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
 
     def _with_shares(self, loss, x, targets):
-        """Several losses need their weights in the whole mini-batch, which the last partition sees one part of at a time."""
+        """Several losses need their weights in the whole mini-batch; the last partition sees one part at a time."""
         weights = compiled_loss.weights_of_batch(self.pipe, loss, x, targets)
         if weights is None:
             raise compiled_loss.NotAdditive('One of several losses is weighed by a mask that the model computes with '
@@ -247,7 +250,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.optimizer
 
     def _values_to_restore(self):
-        """Returns what a step that assigns state before it is known to be finite may have to take back, as `_update` wants it."""
+        """Returns, for `_update`, what a step may have to take back: state assigned before it is known to be finite."""
         if not loss_scaling.is_scaling(self._built_optimizer()):
             return []
         return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]

@@ -1,5 +1,8 @@
 """Translation models: predicting every token of a target from its source and the tokens before it."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -18,13 +21,14 @@ class Translator:
         read: function that gives the value to use for a Keras variable, such as its moving average.
     """
 
-    def __init__(self, task, tokenizer, input_spec, read=variable_placement.read_variable):
+    def __init__(self, task: 'TranslationModel', tokenizer: Any, input_spec: dict,
+                 read: Callable = variable_placement.read_variable) -> None:
         self._tokenizer, self._source_length = tokenizer, input_spec['source'].shape[1]
         target_length = input_spec['target'].shape[1]
         self._function = tf.function(
             lambda source: task.translate(source, target_length, read=read)[0][0], autograph=False)
 
-    def __call__(self, text):
+    def __call__(self, text: Any) -> Any:
         """Returns the translation of a text.
 
         Raises:
@@ -43,7 +47,7 @@ class TranslationModel(base_task.BaseTask):
     """Trains a body as `layers.translation.transformer_nmt_layers` returns it, and translates by beam search."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all tokens (arXiv 1512.00567, section 7).')
         p.Define('end_id', 0, "Token that ends a target and comes before its first: the tokenizer's end_id.")
@@ -52,11 +56,11 @@ class TranslationModel(base_task.BaseTask):
         p.Define('sample_source', None, 'Text that is translated with every evaluation of a training; None: none.')
         return p
 
-    def __init__(self, params):
+    def __init__(self, params: Any) -> None:
         super().__init__(params)
-        self._translator = None
+        self._translator: Any = None
 
-    def loss(self, targets, outputs):
+    def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
         """Computes the metrics of one micro-batch.
 
         Args:
@@ -76,7 +80,7 @@ class TranslationModel(base_task.BaseTask):
         return {'loss': (mean(smoothed, weights, total), total), 'log_perplexity': (mean(nats, weights, total), total),
                 'accuracy': (mean(correct, weights, total), total)}
 
-    def decoding_metrics(self, inputs, targets, read):
+    def decoding_metrics(self, inputs: Any, targets: Any, read: Any) -> Any:
         """Translates a batch with and without a beam; see `BaseTask.decoding_metrics`.
 
         Returns:
@@ -92,7 +96,7 @@ class TranslationModel(base_task.BaseTask):
                 tf.reduce_sum(counts * tf.cast(is_equal, tf.float32)), tf.reduce_sum(counts))
         return metrics
 
-    def sample(self, training_input, read):
+    def sample(self, training_input: Any, read: Any) -> Any:
         """Translates `sample_source`; see `BaseTask.sample`."""
         text = self.params.sample_source
         if text is None:
@@ -101,7 +105,8 @@ class TranslationModel(base_task.BaseTask):
             self._translator = Translator(self, training_input.tokenizer, training_input.input_spec, read)
         return f'{text} -> {self._translator(text)}'
 
-    def translate(self, source, max_length, beam_size=None, read=variable_placement.read_variable):
+    def translate(self, source: Any, max_length: int, beam_size: int | None = None,
+                  read: Callable = variable_placement.read_variable) -> Any:
         """Translates; the encoder runs once, the decoder over what is there of the target for each further token.
 
         Args:

@@ -1,5 +1,8 @@
 """Work on many variables as one function a device."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds, variable_placement
@@ -17,11 +20,11 @@ class DeviceFunctions:
             stays equal, what was traced is used again.
     """
 
-    def __init__(self, function, constants=tuple):
+    def __init__(self, function: Callable | None, constants: Callable = tuple) -> None:
         self._function, self._constants = function, constants
         self._functions = {}
 
-    def __call__(self, variables, lists=(), shared=()):
+    def __call__(self, variables: Any, lists: tuple = (), shared: tuple = ()) -> list | None:
         """Lays out one call a device.
 
         Args:
@@ -45,7 +48,7 @@ class DeviceFunctions:
         return results
 
     def _of(self, device, variables):
-        """A variable that has moved meanwhile has another `tf.Variable`, and what was traced would change the old one."""
+        """A variable that has moved has another `tf.Variable`, and what was traced would change the old one."""
         traced = list(map(variable_placement.native, variables))
         key = (self._constants(), *map(id, traced))
         if key not in self._functions:
@@ -54,6 +57,6 @@ class DeviceFunctions:
         return self._functions[key][0]
 
 
-def scaled(unused_variables, tensors, factor):
+def scaled(unused_variables: Any, tensors: Any, factor: Any) -> Any:
     """Function for `DeviceFunctions` that multiplies tensors by a scalar."""
     return [tensor * tf.cast(factor, tensor.dtype) for tensor in tensors]

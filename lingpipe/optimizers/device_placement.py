@@ -1,9 +1,10 @@
-"""A stock Keras optimizer over variables on several devices: slots and arithmetic beside each variable, same results."""
+"""A stock Keras optimizer over several devices: slots and arithmetic beside each variable, with the same results."""
 
 import contextlib
 import copy
 import functools
 import re
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -88,7 +89,7 @@ def _reset(accumulators):
         accumulator.value.assign(tf.zeros_like(accumulator.value))
 
 
-def place(optimizer):
+def place(optimizer: keras.optimizers.Optimizer) -> Any:
     """Makes an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
     Left alone it would do all of it on the first device. What it computes stays the same, by its own methods: the
@@ -116,7 +117,7 @@ def place(optimizer):
     return optimizer
 
 
-def apply_values(optimizer, gradients, variables, learning_rate, iterations):
+def apply_values(optimizer: Any, gradients: Any, variables: Any, learning_rate: Any, iterations: Any) -> None:
     """Updates variables by a placed optimizer; see `_DevicePlacement.apply_values`."""
     optimizer._device_placement.apply_values(gradients, variables, learning_rate, iterations)
 
@@ -180,12 +181,13 @@ class _DevicePlacement:
 
     def _make_functions(self):
         make = functools.partial(device_functions.DeviceFunctions, constants=self._constants)
-        self._updates, self._decays, self._moves = make(self._update_group), make(self._decay_group), make(self._move_group)
+        self._updates, self._decays = make(self._update_group), make(self._decay_group)
+        self._moves = make(self._move_group)
         self._clips, self._limits = make(self._clip_group), make(self._constrain)
         self._halves, self._scales = make(_half_squares), make(device_functions.scaled)
 
     def _constants(self):
-        """What the optimizer's methods read as Python numbers; Keras too traces them again when a model is compiled again."""
+        """What the optimizer's methods read as Python numbers; Keras too traces again after `compile`."""
         numbers = {name: value for name, value in vars(self._optimizer).items() if isinstance(value, _PLAIN_TYPES)}
         return repr(numbers), *map(id, self._constraints.values())
 
@@ -203,7 +205,7 @@ class _DevicePlacement:
         return self._slots[-1]
 
     def apply(self, *args, **kwargs):
-        """Gives constraints back, which `apply_gradients` has taken off: Keras would compute them on the first device."""
+        """Restores constraints, which `apply_gradients` has taken off: Keras would compute them on the first device."""
         try:
             return self._apply(*args, **kwargs)
         finally:

@@ -1,5 +1,7 @@
 """LARS: momentum whose rate is adapted to the norms of each variable, for large batches."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -35,8 +37,9 @@ class LARS(keras.optimizers.Optimizer):
         ValueError: a number is out of range, or `skip_list` is a single text.
     """
 
-    def __init__(self, learning_rate=0.01, momentum=0.9, weight_decay=1e-4, eeta=0.001, epsilon=0.0, nesterov=False,
-                 skip_list=('batch_norm', 'evonorm', 'bias'), name='lars', **kwargs):
+    def __init__(self, learning_rate: float = 0.01, momentum: Any = 0.9, weight_decay: Any = 1e-4, eeta: Any = 0.001,
+                 epsilon: Any = 0.0, nesterov: bool = False,
+                 skip_list: Any = ('batch_norm', 'evonorm', 'bias'), name: str = 'lars', **kwargs: Any) -> None:
         # Keras's own weight decay stays None: it would not pass through the momentum.
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         _check({'momentum': momentum, 'weight_decay': weight_decay, 'eeta': eeta, 'epsilon': epsilon}, skip_list)
@@ -45,7 +48,7 @@ class LARS(keras.optimizers.Optimizer):
         self._decay_in_gradient = weight_decay
         self.skip_list = tuple(skip_list)
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         """Makes one slot a variable, `momentum`, and looks up which variables are skipped.
 
         Args:
@@ -58,7 +61,7 @@ class LARS(keras.optimizers.Optimizer):
         paths = [getattr(variable, 'path', variable.name) for variable in variables]
         self._skips = [any(text in path for text in self.skip_list) for path in paths]
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates one variable and its slot; see the class."""
         index = self._get_variable_index(variable)
         slot = self._momentums[index]
@@ -77,7 +80,7 @@ class LARS(keras.optimizers.Optimizer):
         trust = ops.where(ops.logical_and(weight_norm > 0, gradient_norm > 0), trust, 1.0)
         return learning_rate * ops.cast(trust, variable.dtype) * (gradient + decay * variable)
 
-    def get_config(self):
+    def get_config(self) -> Any:
         """Returns what `from_config` makes an equal optimizer of, without slots."""
         return {
             **super().get_config(), 'momentum': self.momentum, 'weight_decay': self._decay_in_gradient,

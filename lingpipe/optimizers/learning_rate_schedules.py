@@ -1,6 +1,6 @@
 """Learning-rate schedules that Keras lacks."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -23,21 +23,22 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
         minimum_fraction: floor, as a fraction of r.
     """
 
-    def __init__(self, initial_learning_rate, warmup_steps, decay_steps, decay_rate, minimum_fraction=0.0):
+    def __init__(self, initial_learning_rate: Any, warmup_steps: int, decay_steps: int, decay_rate: Any,
+                 minimum_fraction: Any = 0.0) -> None:
         self.initial_learning_rate = initial_learning_rate
         self.warmup_steps = warmup_steps
         self.decay_steps = decay_steps
         self.decay_rate = decay_rate
         self.minimum_fraction = minimum_fraction
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         step = ops.cast(step, 'float32')
         stairs = ops.floor(step / self.decay_steps)
         decayed = ops.maximum(ops.power(float(self.decay_rate), stairs), self.minimum_fraction)
         warming = step / max(self.warmup_steps, 1)
         return self.initial_learning_rate * ops.where(step < self.warmup_steps, warming, decayed)
 
-    def get_config(self):
+    def get_config(self) -> Any:
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'decay_steps', 'decay_rate', 'minimum_fraction')}
 
@@ -62,7 +63,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         ValueError: the warm-up is longer than the training.
     """
 
-    def __init__(self, initial_learning_rate, warmup_steps, max_steps, end_learning_rate=1e-4, power=2.0):
+    def __init__(self, initial_learning_rate: Any, warmup_steps: float, max_steps: Any, end_learning_rate: Any = 1e-4,
+                 power: Any = 2.0) -> None:
         if not 0 <= warmup_steps <= max_steps:
             raise ValueError(f'WarmupPolynomialDecay: warmup_steps={warmup_steps!r} must be from 0 to '
                              f'max_steps={max_steps!r}. Make the warm-up shorter or the training longer.')
@@ -74,12 +76,12 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self._decay = keras.optimizers.schedules.PolynomialDecay(
             initial_learning_rate, max_steps - int(warmup_steps) + 1, end_learning_rate, power)
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         step = ops.cast(step, 'float32')
         warming = self.initial_learning_rate * step / max(self.warmup_steps, 1)
         return ops.where(step < self.warmup_steps, warming, self._decay(step - int(self.warmup_steps)))
 
-    def get_config(self):
+    def get_config(self) -> Any:
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'max_steps', 'end_learning_rate', 'power')}
 
@@ -103,7 +105,7 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
         ValueError: a boundary lies inside the warm-up.
     """
 
-    def __init__(self, initial_learning_rate, warmup_steps, boundaries, decay_rate=0.1):
+    def __init__(self, initial_learning_rate: Any, warmup_steps: int, boundaries: list, decay_rate: Any = 0.1) -> None:
         if any(boundary < warmup_steps for boundary in boundaries):
             raise ValueError(f'WarmupPiecewiseConstantDecay: boundaries={list(boundaries)!r} must not begin before the '
                              f'end of the warm-up, warmup_steps={warmup_steps!r}. Move them behind it, or make it '
@@ -113,14 +115,14 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
         self.boundaries = list(boundaries)
         self.decay_rate = decay_rate
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         step = ops.cast(step, 'float32')
         num_falls = sum((ops.cast(step >= boundary, 'float32') for boundary in self.boundaries), ops.zeros([]))
         warming = step / max(self.warmup_steps, 1)
         factor = ops.where(step < self.warmup_steps, warming, ops.power(float(self.decay_rate), num_falls))
         return self.initial_learning_rate * factor
 
-    def get_config(self):
+    def get_config(self) -> Any:
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'boundaries', 'decay_rate')}
 
@@ -142,7 +144,7 @@ _LARS_RATES = {16_384: LarsRate(10.0, 5), 32_768: LarsRate(25.0, 5), 65_536: Lar
 _LARGEST_LARS_RATE = LarsRate(35.6, 40)
 
 
-def linearly_scaled(learning_rate, batch_size, base_batch_size=256):
+def linearly_scaled(learning_rate: Any, batch_size: int, base_batch_size: int = 256) -> Any:
     """Scales a learning rate in proportion to the batch (arXiv 1706.02677, section 2.1).
 
     Args:
@@ -156,7 +158,7 @@ def linearly_scaled(learning_rate, batch_size, base_batch_size=256):
     return learning_rate * batch_size / base_batch_size
 
 
-def resnet50_lars_rate(batch_size):
+def resnet50_lars_rate(batch_size: int) -> LarsRate:
     """Looks up what the released ResNet-50 trains on ImageNet with: rates that grow, but less than the batch.
 
     Args:

@@ -1,25 +1,29 @@
 """Dynamic loss scaling for float16: gradients too small for it are made larger, and steps that overflow are skipped."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 
-def is_scaling(optimizer):
+def is_scaling(optimizer: Any) -> bool:
     """Whether an optimizer scales the loss, and by how much changes as training goes on."""
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 
-def scale_of(optimizer):
-    """Returns what to multiply the loss by, a float32 scalar, or None for an optimizer that scales nothing, or has no weights."""
+def scale_of(optimizer: Any) -> Any:
+    """Returns the float32 scalar to multiply the loss by; None if the optimizer scales nothing or has no weights."""
     return optimizer.dynamic_scale.value.read_value() if is_scaling(optimizer) and optimizer.built else None
 
 
-def unscaled(optimizer):
+def unscaled(optimizer: Any) -> Any:
     """Returns the optimizer that updates the weights: the inner one of an optimizer that scales the loss."""
     return optimizer.inner_optimizer if is_scaling(optimizer) else optimizer
 
 
-def update_if_finite(optimizer, is_finite, update, undo=lambda: None):
+def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor, update: Callable,
+                     undo: Callable = lambda: None) -> None:
     """Updates weights where all gradients are finite, and the scale by the rule of
     `keras.optimizers.LossScaleOptimizer`.
 

@@ -1,5 +1,7 @@
 """What a Keras optimizer keeps and defines, and which of it a pipeline cannot run."""
 
+from typing import Any
+
 import keras
 
 from lingpipe.devices import device_kinds, variable_placement
@@ -8,7 +10,7 @@ from lingpipe.private_api import base_optimizer, tensorflow_optimizer
 _OF_ALL = ('apply', 'apply_gradients', '_backend_apply_gradients', '_backend_update_step', '_clip_gradients')
 
 
-def is_own(optimizer, method):
+def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
     """Whether the class of an optimizer defines a method that all optimizers have, instead of inheriting it.
 
     Args:
@@ -19,8 +21,8 @@ def is_own(optimizer, method):
     return getattr(type(optimizer), method) not in stock
 
 
-def refuse_own_scaling(optimizer):
-    """Raises ValueError where an optimizer scales the loss in a way that a pipeline, which computes the loss, does not know."""
+def refuse_own_scaling(optimizer: Any) -> None:
+    """Raises ValueError where an optimizer scales the loss in a way that a pipeline does not know."""
     name = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         if type(optimizer) is not keras.optimizers.LossScaleOptimizer:
@@ -40,7 +42,7 @@ def refuse_own_scaling(optimizer):
             'None, and wrap the optimizer in keras.optimizers.LossScaleOptimizer where layers compute in float16.')
 
 
-def refuse_work_on_all_weights(optimizer, place):
+def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: Any) -> None:
     """Raises ValueError where an optimizer defines what happens to all weights at once, and so not weight by weight.
 
     Args:
@@ -54,7 +56,7 @@ def refuse_work_on_all_weights(optimizer, place):
             f'{place} updates them one by one. Choose another, such as SGD, Adam or AdamW.')
 
 
-def parts_of(optimizer):
+def parts_of(optimizer: keras.optimizers.Optimizer) -> Any:
     """Lists the optimizers that keep slots: the optimizer itself, or those that a wrapper of Keras's hands its work to.
 
     Args:
@@ -65,7 +67,7 @@ def parts_of(optimizer):
     return list(optimizer.optimizers) if isinstance(optimizer, keras.optimizers.MultiOptimizer) else [optimizer]
 
 
-def move_slots(optimizer):
+def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
     """Moves what an optimizer keeps for each weight to the device of the weight.
 
     Keras makes most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. What
@@ -91,7 +93,7 @@ def _slots(optimizer):
             if isinstance(slot, keras.Variable) and slot is not weight]
 
 
-def refuse_all_but_slots(optimizer, slots, place):
+def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, place: Any) -> None:
     """Raises ValueError where an optimizer has variables that no weight owns, which a compiled program cannot hold.
 
     Args:

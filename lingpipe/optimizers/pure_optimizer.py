@@ -1,4 +1,6 @@
-"""A stock Keras optimizer as a function of tensors, for programs that hold the weights of several layers in one tensor."""
+"""A stock Keras optimizer as a function of tensors, for programs that hold weights of several layers in one tensor."""
+
+from typing import Any
 
 import keras
 
@@ -19,7 +21,7 @@ class PureOptimizer:
         ValueError: the optimizer keeps more than slots of the shapes of the weights, or works on all weights at once.
     """
 
-    def __init__(self, optimizer, variables):
+    def __init__(self, optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> None:
         self._optimizer = optimizer
         schedule = optimizer._learning_rate
         self._learning_rate = schedule if callable(schedule) else float(optimizer.learning_rate)
@@ -44,16 +46,17 @@ class PureOptimizer:
             optimizer, [slot for slots in self._slots.values() for slot in slots], 'one program for all cores')
         optimizer_parts.refuse_work_on_all_weights(optimizer, 'one program for all cores')
 
-    def slots(self, variable):
+    def slots(self, variable: Any) -> list[keras.Variable]:
         """Returns the list of Keras variables that the optimizer keeps for a weight."""
         return self._slots[id(variable)]
 
-    def learning_rate(self, step):
+    def learning_rate(self, step: Any) -> Any:
         """Returns the learning rate of a step, a scalar tensor."""
         rate = self._learning_rate
         return keras.ops.cast(rate(step) if callable(rate) else rate, 'float32')
 
-    def update(self, variable, value, gradient, slots, step, learning_rate):
+    def update(self, variable: keras.Variable, value: Any, gradient: Any, slots: list, step: Any,
+               learning_rate: Any) -> Any:
         """Computes the update of one weight.
 
         Args:

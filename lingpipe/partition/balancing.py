@@ -9,8 +9,8 @@ import tensorflow as tf
 from lingpipe.partition import exact_cut, layer_memory, memory_model
 from lingpipe.stages import micro_batches
 
-# Forward passes that are done again; 'layer' finds the inputs of all layers of a stage, then each layer's internals. The
-# first one is saved where a B directly follows its own F.
+# Forward passes that are done again; 'layer' finds the inputs of all layers of a stage, then each layer's internals.
+# The first one is saved where a B directly follows its own F.
 _EXTRA_FORWARDS = {'none': 0, 'stage': 1, 'layer': 2}
 _SAVED_FORWARDS = {'none': 0, 'stage': 1, 'layer': 1}
 
@@ -40,7 +40,7 @@ class Partition(NamedTuple):
     memory: int | None = None
 
 
-def extra_forwards(schedule, recompute):
+def extra_forwards(schedule: Any, recompute: Any) -> list:
     """Counts the forward passes that each stage does again, which may make it slower than its neighbours.
 
     Args:
@@ -56,7 +56,7 @@ def extra_forwards(schedule, recompute):
             for stage in range(schedule.num_stages)]
 
 
-def layer_costs(analyses, partition_by, layer_times=None, extra_forwards=(0,)):
+def layer_costs(analyses: list, partition_by: Any, layer_times: list | None = None, extra_forwards: Any = (0,)) -> Any:
     """Returns what the cut balances.
 
     Args:
@@ -78,8 +78,9 @@ def layer_costs(analyses, partition_by, layer_times=None, extra_forwards=(0,)):
     return (1 + np.array(extra_forwards)[:, np.newaxis]) * forward + backward
 
 
-def partition_ends(analyses, num_partitions, partition_by, layer_times=None, extra_forwards=(0,), memory=None,
-                   memory_limit=None, num_devices=None):
+def partition_ends(analyses: list, num_partitions: Any, partition_by: Any, layer_times: Any = None,
+                   extra_forwards: Any = (0,), memory: Any = None,
+                   memory_limit: Any = None, num_devices: Any = None) -> list[int]:
     """Cuts analysed layers into partitions.
 
     Args:
@@ -108,7 +109,8 @@ def partition_ends(analyses, num_partitions, partition_by, layer_times=None, ext
     return ends
 
 
-def describe_partitions(analyses, ends, devices, layer_times=None, memory=None):
+def describe_partitions(analyses: list, ends: list[int], devices: list[str], layer_times: list | None = None,
+                        memory: memory_model.MemoryModel | None = None) -> list:
     """Sums up each partition.
 
     Args:
@@ -122,7 +124,9 @@ def describe_partitions(analyses, ends, devices, layer_times=None, memory=None):
         List of `Partition`.
     """
     starts = [0, *ends[:-1]]
-    needed = [None] * len(ends) if memory is None else memory(np.arange(len(ends)), np.array(starts), np.array(ends)).tolist()
+    needed = [None] * len(ends)
+    if memory is not None:
+        needed = memory(np.arange(len(ends)), np.array(starts), np.array(ends)).tolist()
     return [
         Partition(
             [layer.name for layer in analyses[start:end]], device,
@@ -145,12 +149,12 @@ class Cut(NamedTuple):
     layer_times: Any
     memory: Any
 
-    def describe(self, analyses, devices):
+    def describe(self, analyses: Any, devices: Any) -> list:
         """Returns the list of `Partition` on the given devices, one name a stage."""
         return describe_partitions(analyses, self.ends, devices, self.layer_times, self.memory)
 
 
-def cut(p, schedule, source, analyses, input_specs, device):
+def cut(p: Any, schedule: Any, source: Any, analyses: list, input_specs: Any, device: str) -> Cut:
     """Cuts a stack of layers as its params say.
 
     Args:
@@ -181,7 +185,7 @@ def cut(p, schedule, source, analyses, input_specs, device):
     return Cut(_ends(p, schedule, analyses, times, memory), times, memory)
 
 
-def micro_batch_specs(input_specs, num_micro_batches, purpose, batch_size=None):
+def micro_batch_specs(input_specs: Any, num_micro_batches: Any, purpose: Any, batch_size: Any = None) -> Any:
     """Returns the specs of the largest micro-batch.
 
     Args:

@@ -5,12 +5,15 @@ of squares. (GPipe's paper, section 2.1, asks for a small variance and gives no 
 may leave the first partition empty.)
 """
 
+from typing import Any
+
 import numpy as np
 
 from lingpipe.partition import memory_model
 
 
-def balanced_partition_ends(costs, num_partitions, memory=None, memory_limit=None, num_devices=None):
+def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None, memory_limit: Any = None,
+                            num_devices: Any = None) -> list[int]:
     """Finds the cut that minimises the cost of the most expensive partition.
 
     A single layer that costs more than the others together, such as an embedding or a softmax, gets a partition of its
@@ -85,7 +88,7 @@ def _as_integers(costs):
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Dynamic programme over (number of partitions, end): `best` joins the costs of the parts up to each possible end."""
+    """Dynamic programme over (number of partitions, end): `best` joins the costs of the parts up to each end."""
     num_layers = first_starts.shape[1]
     possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
     for prefix, earliest in zip(prefixes, first_starts):
@@ -146,7 +149,7 @@ def _read_back(starts, num_layers):
     return ends[-2::-1]
 
 
-def validate_partition_ends(ends, num_layers, num_partitions):
+def validate_partition_ends(ends: Any, num_layers: Any, num_partitions: int) -> Any:
     """Checks end indices that a user has written down, as Lingvo's `splits` are.
 
     Args:

@@ -1,7 +1,8 @@
-"""What each layer of a stack will be, before anything is allocated: shapes, parameters, floating-point operations, and its functions."""
+"""What each layer of a stack will be, before anything is allocated: shapes, parameters, operations, functions."""
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -16,7 +17,7 @@ _FREE = frozenset([
     'BroadcastTo', 'Tile', 'Pad', 'PadV2', 'GatherV2', 'ReadVariableOp', 'Fill', 'ZerosLike', 'OnesLike'])
 
 
-def forward(layer, inputs, values):
+def forward(layer: Any, inputs: Any, values: list[tf.Tensor]) -> Any:
     """Calls a built layer, reading and changing none of its variables.
 
     Args:
@@ -31,7 +32,7 @@ def forward(layer, inputs, values):
         return stage_layers.call_layers([layer], inputs, training=True)
 
 
-def forward_and_backward(layer, inputs, values, output_gradients):
+def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor], output_gradients: Callable) -> Any:
     """Calls a built layer and computes the gradients of its floating-point inputs and its weights.
 
     Args:
@@ -55,23 +56,23 @@ def forward_and_backward(layer, inputs, values, output_gradients):
     return outputs, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def floats(nest):
+def floats(nest: Any) -> Any:
     """Returns the floating-point tensors, or specs, of a nest as a list."""
     return [tensor for tensor in tf.nest.flatten(nest) if tensor.dtype.is_floating]
 
 
 class Flops(NamedTuple):
-    """Floating-point operations of a graph: `contractions` (two a multiply-add) and `elementwise` (one an output value)."""
+    """Floating-point operations of a graph: `contractions` (2 a multiply-add) and `elementwise` (1 an output value)."""
 
     contractions: int
     elementwise: int
 
     @property
-    def total(self):
+    def total(self) -> Any:
         return self.contractions + self.elementwise
 
 
-def count_flops(graph):
+def count_flops(graph: tf.Graph) -> Flops:
     """Counts what one execution of a traced function computes.
 
     Args:
@@ -165,7 +166,7 @@ class LayerAnalysis(NamedTuple):
     outputs: Any
 
 
-def analyse_layers(layer_params, input_specs):
+def analyse_layers(layer_params: list, input_specs: Any) -> list:
     """Analyses a stack of layers without allocating any weight.
 
     Args:
@@ -187,12 +188,12 @@ def analyse_layers(layer_params, input_specs):
     return analyses
 
 
-def identity(params):
+def identity(params: Any) -> str:
     """Returns the text of a layer's params, in which equal layers are equal whatever their names."""
     return params.Copy().Set(name=None).ToText()
 
 
-def named_layer_params(layer_params, dtype_policy=None):
+def named_layer_params(layer_params: list, dtype_policy: str | None = None) -> Any:
     """Returns copies of layer params in which every layer has a name of its own, the same for any number of partitions.
 
     Args:
@@ -218,7 +219,7 @@ def named_layer_params(layer_params, dtype_policy=None):
     return named
 
 
-def build_layer(layer, input_specs):
+def build_layer(layer: Any, input_specs: Any) -> None:
     """Creates a layer's weights for inputs of the given nest of `tf.TensorSpec`, batch size left open.
 
     A layer without `build`, or with one that leaves layers inside of it to their first call, is called on symbols.

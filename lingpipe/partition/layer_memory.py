@@ -2,7 +2,7 @@
 
 import collections
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -26,7 +26,7 @@ class Buffers:
         operations: list of operations, each after those that it reads from; tensors that others make are told apart.
     """
 
-    def __init__(self, operations):
+    def __init__(self, operations: list) -> None:
         self._of, seen = {}, {}
         for operation in operations:
             if operation.type in _SAME_BUFFER:
@@ -39,7 +39,7 @@ class Buffers:
         """Returns the reference of the tensor that stands for the buffer of `tensor`."""
         return self._of.get(tensor.ref(), tensor.ref())
 
-    def is_first(self, operation):
+    def is_first(self, operation: Any) -> bool:
         """Whether an operation is the one of its equals that runs, and makes something."""
         return all(self[tensor] == tensor.ref() for tensor in operation.outputs)
 
@@ -49,20 +49,20 @@ class Buffers:
         return what(operation), tuple(self[tensor] for tensor in operation.inputs)
 
 
-def what(operation):
+def what(operation: Any) -> Any:
     """Returns what an operation does, whatever its inputs are, as something to compare and to hash."""
     attributes = operation.node_def.attr
     return operation.type, tuple(sorted(
         (name, attributes[name].SerializeToString()) for name in attributes if not name.startswith('_')))
 
 
-def size(tensors):
-    """Returns the bytes of tensors, specs or variables; those without a shape, such as lists that loops keep, count nothing."""
+def size(tensors: Any) -> Any:
+    """Returns the bytes of tensors, specs or variables; those without a shape, such as lists of loops, count 0."""
     return sum(math.prod(tensor.shape) * tf.as_dtype(tensor.dtype).size for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())
 
 
-def fullest_moment(operations, results):
+def fullest_moment(operations: list, results: list) -> Any:
     """Runs operations on paper, each as soon as its inputs are there, first come, first served, as TensorFlow's
     executor does.
 
@@ -176,7 +176,7 @@ class Passage(NamedTuple):
     sources: list
 
 
-def live_micro_batches(schedule):
+def live_micro_batches(schedule: Any) -> list[int]:
     """Counts the micro-batches whose activations a schedule makes each stage keep at once.
 
     Args:
@@ -193,7 +193,7 @@ def live_micro_batches(schedule):
     return most
 
 
-def layer_memories(layer_params, input_specs):
+def layer_memories(layer_params: list, input_specs: Any) -> list:
     """Measures the tensors of a stack of layers without allocating any.
 
     Args:
@@ -219,7 +219,7 @@ def layer_memories(layer_params, input_specs):
         memories, passages, names, [*names[1:], [(len(names), place) for place in range(len(passages[-1].sources))]])
 
 
-def count_once(memories, passages, inputs, outputs):
+def count_once(memories: list, passages: list, inputs: Any, outputs: Any) -> list:
     """Tells apart what earlier layers have counted already.
 
     Args:
@@ -263,7 +263,7 @@ def _told_apart(memories, sizes, made, first_kept, walks):
     return results[::-1]
 
 
-def measure(layer, specs):
+def measure(layer: Any, specs: Any) -> tuple:
     """Traces a layer forward and backward.
 
     Args:
@@ -347,7 +347,8 @@ class _Traced:
         rows = [(ref, places[ref], None, _size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():
             operation = ref.deref().op
-            if len(operation.inputs) == 1 and not operation.op_def.is_stateful and self._buffers[operation.inputs[0]] in places:
+            is_pure = len(operation.inputs) == 1 and not operation.op_def.is_stateful
+            if is_pure and self._buffers[operation.inputs[0]] in places:
                 rows.append((ref, places[self._buffers[operation.inputs[0]]], what(operation), _size([ref])))
         return rows
 

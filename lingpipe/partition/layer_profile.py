@@ -42,7 +42,7 @@ class Key(NamedTuple):
     tensorflow: str
 
 
-def read_times(folder):
+def read_times(folder: str) -> dict:
     """Reads what was measured before.
 
     Args:
@@ -62,7 +62,7 @@ def read_times(folder):
         return {}
 
 
-def write_times(folder, times):
+def write_times(folder: str, times: dict) -> None:
     """Replaces the file at once. A disk that cannot be written to costs a warning, no training.
 
     Args:
@@ -106,7 +106,7 @@ class LayerTime(NamedTuple):
     recomputed_seconds: float
 
     @property
-    def seconds(self):
+    def seconds(self) -> Any:
         """Time where nothing is computed again."""
         return self.forward_seconds + self.backward_seconds
 
@@ -125,7 +125,8 @@ class Job(NamedTuple):
     outputs: Any
 
 
-def profile_layers(layer_params, input_specs, device, cache_dir=None, analyses=None):
+def profile_layers(layer_params: list, input_specs: Any, device: str, cache_dir: str | None = None,
+                   analyses: Any = None) -> list:
     """Measures every layer of a stack on a device: the median of five runs or more.
 
     Layers with equal params and inputs are measured once. No more than one layer's weights are allocated at a time, and
@@ -152,7 +153,7 @@ def profile_layers(layer_params, input_specs, device, cache_dir=None, analyses=N
     return measure(keys, jobs, device, cache_dir)
 
 
-def measure(keys, jobs, device, cache_dir=None):
+def measure(keys: list, jobs: list, device: str, cache_dir: Any = None) -> list:
     """Measures what is not known yet.
 
     Args:
@@ -169,13 +170,13 @@ def measure(keys, jobs, device, cache_dir=None):
     for key, job in zip(keys, jobs):
         if key not in known:
             known[key] = _in_new_thread(_profile, job, device)
-            gc.collect()  # A traced function and its layer refer to each other: nothing else would free the weights now.
+            gc.collect()  # a traced function and its layer refer to each other: nothing else would free the weights
     if cache_dir and len(known) > num_known:
         write_times(cache_dir, known)
     return [known[key] for key in keys]
 
 
-def key(layer, inputs, device):
+def key(layer: str, inputs: Any, device: str) -> Key:
     """Returns the `layer_profile.Key` of a layer.
 
     Args:
@@ -200,7 +201,7 @@ def _device_kind(device):
 
 
 def _in_new_thread(function, *arguments):
-    """Calls a function where no graph, gradient tape or Keras scope of the caller reaches; only its dtype policy does."""
+    """Calls a function where no graph, tape or Keras scope of the caller reaches; only its dtype policy does."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
         return thread.submit(function, *arguments).result()

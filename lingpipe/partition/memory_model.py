@@ -19,6 +19,7 @@ All of it is counted from traced graphs, see `layer_memory`.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -39,17 +40,19 @@ class MemoryBudget:
         num_devices: number of devices, K; partition s is on device s % K.
     """
 
-    def __init__(self, memory, limit, num_layers, num_partitions, num_devices):
+    def __init__(self, memory: Any, limit: Any, num_layers: Any, num_partitions: int, num_devices: int) -> None:
         self._needs = memory if callable(memory) else sum_of_layers(memory)
         self._limit = limit
         self._num_layers, self._num_partitions, self._num_devices = num_layers, num_partitions, num_devices
 
-    def stage_limits(self):
+    def stage_limits(self) -> Any:
         """Returns what to allow each stage, the most first; with V stages on a device down to a V-th of its memory."""
         num_stages = math.ceil(self._num_partitions / self._num_devices)
-        return [self._limit] if num_stages == 1 else np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS)
+        if num_stages == 1:
+            return [self._limit]
+        return np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS)
 
-    def first_starts(self, limit):
+    def first_starts(self, limit: Any) -> Any:
         """Finds how far back each partition may reach.
 
         Args:
@@ -68,11 +71,11 @@ class MemoryBudget:
             high, low = np.where(fits & (low < high), middle, high), np.where(fits | (low == high), low, middle + 1)
         return low
 
-    def fits(self, ends):
+    def fits(self, ends: Any) -> bool:
         """Says whether the stages of each device keep to its limit together."""
         return max(self._device_bytes(ends)) <= self._limit
 
-    def require(self, ends):
+    def require(self, ends: Any) -> None:
         """Raises ValueError when end indices that a user has written down do not keep to the limit."""
         used = self._device_bytes(ends)
         if max(used) > self._limit:
@@ -82,7 +85,7 @@ class MemoryBudget:
                 f"memory_limit={_text(self._limit)}. Set partition_by='time' or 'flops' to have a cut found, or raise "
                 "memory_limit.")
 
-    def explain(self, closest=None):
+    def explain(self, closest: Any = None) -> Any:
         """Says why no cut was found, in numbers, and what to do.
 
         Args:
@@ -103,7 +106,7 @@ class MemoryBudget:
         return float(self._needs(*np.array([[partition], [start], [end]]))[0])
 
     def _layers_too_large(self):
-        """Fills one partition after the other up to the limit; partitions beyond the last need no more than the last."""
+        """Fills one partition after the other up to the limit; partitions beyond the last need no more than it."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
             number, start = min(len(ends) - 1, last), ends[-1]
@@ -134,7 +137,7 @@ class MemoryBudget:
                 f'{remedy}, or raise memory_limit.')
 
 
-def sum_of_layers(layer_bytes):
+def sum_of_layers(layer_bytes: Any) -> Any:
     """Returns the memory function of layers whose bytes simply add up.
 
     Args:
@@ -163,13 +166,14 @@ class MemoryModel:
             one more for moving averages of the weights.
     """
 
-    def __init__(self, memories, live_micro_batches, recompute, num_slots):
+    def __init__(self, memories: list, live_micro_batches: Any, recompute: Any, num_slots: Any) -> None:
         columns = LayerMemory(*np.array(memories, np.int64).T)
         live = np.maximum.accumulate(np.array(live_micro_batches)[::-1])[::-1, np.newaxis]
         kept = columns.read_inputs - columns.repeated_reads + columns.internals + columns.read_outputs
         lasting = 2 * columns.weights + np.ceil(num_slots * columns.weights).astype(np.int64) + columns.state
         if recompute == 'layer':
-            passing, at_work, new_sums = columns.inputs - columns.repeated_inputs, columns.recomputed, 0 * columns.weights
+            passing, at_work = columns.inputs - columns.repeated_inputs, columns.recomputed
+            new_sums = 0 * columns.weights
             entering = (live - 1) * columns.inputs + columns.repeated_inputs
         else:
             passing, at_work, new_sums = 0 * kept, columns.backward, columns.weights
@@ -181,7 +185,7 @@ class MemoryModel:
         self._fullest_start = RangeMaximum(entering - self._lasting[:, :-1] - self._passing[:-1])
         self._fullest_layer = RangeMaximum((self._passing[1:] + at_work - self._new_sums[1:])[np.newaxis])
 
-    def __call__(self, partitions, starts, ends):
+    def __call__(self, partitions: Any, starts: Any, ends: Any) -> Any:
         """Returns the bytes of partitions that hold layers `start` to `end - 1`.
 
         Args:
@@ -202,15 +206,15 @@ class RangeMaximum:
         values: array `[rows, columns]`.
     """
 
-    def __init__(self, values):
-        self._table = [values]
-        while (width := 2 ** len(self._table)) <= values.shape[1]:
-            level = self._table[-1].copy()
+    def __init__(self, values: Any) -> None:
+        levels = [values]
+        while (width := 2 ** len(levels)) <= values.shape[1]:
+            level = levels[-1].copy()
             level[:, :-width // 2] = np.maximum(level[:, :-width // 2], level[:, width // 2:])
-            self._table.append(level)
-        self._table = np.stack(self._table)
+            levels.append(level)
+        self._table = np.stack(levels)
 
-    def __call__(self, rows, starts, ends):
+    def __call__(self, rows: Any, starts: Any, ends: Any) -> Any:
         levels = np.frexp(ends - starts)[1] - 1
         return np.maximum(self._table[levels, rows, starts], self._table[levels, rows, ends - (1 << levels)])
 

@@ -88,7 +88,7 @@ class Execution:
         num_rows: rows of the micro-batches together: an integer where it is known, else a tensor.
     """
 
-    def __init__(self, stages, work, share, values):
+    def __init__(self, stages: list, work: Work, share: Share, values: Any) -> None:
         self.stages, self._work, self._share = stages, work, share
         self._schedule = schedule = work.schedule.for_num_micro_batches(len(share.parts))
         inputs = [boundary.unpack(nest) for nest in share.parts]
@@ -113,7 +113,7 @@ class Execution:
         self._gradients = gradient_flow.BoundaryGradients()
         self._weight_gradients = [None] * len(stages)
 
-    def run(self, kinds=ALL_KINDS):
+    def run(self, kinds: Any = ALL_KINDS) -> None:
         """Lays out all actions of the given kinds."""
         layouts = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
                    schedules.WEIGHT: self._backward_weights}
@@ -123,19 +123,19 @@ class Execution:
                 layouts[action.kind](self.stages[action.stage], action.micro_batch)
 
     @property
-    def num_micro_batches(self):
+    def num_micro_batches(self) -> int:
         """Number of micro-batches of this mini-batch."""
         return self._schedule.num_micro_batches
 
     @property
-    def outputs(self):
+    def outputs(self) -> Any:
         """For each micro-batch, the nest of outputs of the last stage."""
         last = len(self.stages) - 1
         structure = self._programs[last].trace.output_structure
         return [boundary.pack(self._outputs[last, m], structure) for m in range(self.num_micro_batches)]
 
     @property
-    def sums(self):
+    def sums(self) -> micro_batches.Sums:
         """The `micro_batches.Sums` of all actions run so far."""
         last = self.stages[-1].device
         metrics = device_kinds.call(last, micro_batches.add_up, self._metrics)
@@ -150,13 +150,13 @@ class Execution:
                 for each in sums]
 
     @property
-    def added_losses(self):
+    def added_losses(self) -> dict:
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows), on the last stage."""
         return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts)
                 for index, parts in self._losses.items()}
 
     @property
-    def weights(self):
+    def weights(self) -> Any:
         """For each stage, the list of the Keras variables that it sums gradients of."""
         if self._flows is None:
             return [[] for _ in self.stages]
@@ -164,11 +164,11 @@ class Execution:
                 for program, flow in zip(self._programs, self._flows)]
 
     @property
-    def borrowed(self):
+    def borrowed(self) -> list:
         """List of the Keras variables that some stage reads and none has."""
         return self._state.borrowed_from_outside
 
-    def fork(self):
+    def fork(self) -> Any:
         """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
         fork = copy.copy(self)
         fork._known, fork._last = dict(self._known), dict(self._last)
@@ -176,7 +176,7 @@ class Execution:
         fork._weight_gradients = list(self._weight_gradients)
         return fork
 
-    def give_output_gradients(self, gradients, added):
+    def give_output_gradients(self, gradients: Any, added: Any) -> None:
         """Hands in gradients where the loss lies outside of the pipeline.
 
         Args:
@@ -190,15 +190,15 @@ class Execution:
                 [(last, position) for position in self._outputs[last, m].differentiable_positions], m, parts)
 
     @property
-    def state(self):
+    def state(self) -> step_state.State:
         """The `step_state.State` that the forward actions run so far lead to."""
         return self._state.state
 
-    def final_values(self):
+    def final_values(self) -> Any:
         """Returns, for each stage, its `Variables` after all forward actions, as tensors."""
         return self._state.final_values()
 
-    def state_updates(self):
+    def state_updates(self) -> Any:
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
         return step_state.updates(self.stages, self.state)
 
@@ -220,10 +220,12 @@ class Execution:
             self._losses.setdefault(stage.index, []).append(results['losses'])
 
     def _backward(self, stage, m):
-        program, flow, gradients = self._programs[stage.index], self._flows[stage.index], self._given_gradients(stage, m)
+        program, flow = self._programs[stage.index], self._flows[stage.index]
+        gradients = self._given_gradients(stage, m)
         known, backward = self._ready(stage, program, self._known.pop((stage.index, m)))
         if self._by_layer:
-            input_gradients, self._weight_gradients[stage.index] = self._backward_by_segment(stage, program, known, gradients)
+            input_gradients, sums = self._backward_by_segment(stage, program, known, gradients)
+            self._weight_gradients[stage.index] = sums
         elif self._schedule.splits_backward:
             input_gradients, self._known[stage.index, m] = self._in_turn(
                 stage, program.backward_inputs, known, gradients, flow)
@@ -251,7 +253,7 @@ class Execution:
             self._weight_gradients[stage.index] = _with_rows(before, new)
 
     def _ready(self, stage, program, known):
-        """Returns what is known after recomputation, where that is a call of its own, and the backward function that is due."""
+        """Returns what is known after recomputation, if that is a separate call, and the backward function to call."""
         flow = self._flows[stage.index]
         is_one_call = stage.jit_compile and not self._by_layer and not self._schedule.splits_backward
         if is_one_call and not program.has_residuals(known, flow):
@@ -260,7 +262,7 @@ class Execution:
         return known, program.backward
 
     def _in_turn(self, stage, lay_out, *arguments):
-        """Lays out a call on the stage's device, after the one before it there; returns all results but its operation."""
+        """Lays out a call on the stage's device after the previous one; returns all results but its operation."""
         if self._work.observer:
             lay_out = functools.partial(self._work.observer.around, self._share.replica, self._action, lay_out)
         with tf.device(stage.device), tf.control_dependencies(self._last.get(stage.device, [])):
@@ -278,7 +280,7 @@ class Execution:
         return gradients + ([self._added_gradient(stage)] if program.num_added_losses else [])
 
     def _factors_of_added_losses(self, stage, m):
-        """A mean over rows counts by the rows of its micro-batch; a sum by all rows, by which the total is divided in the end."""
+        """A mean counts by the rows of its micro-batch; a sum by all rows, which divide the total in the end."""
         are_sums = self._wiring.added_sums[stage.index]
         if not are_sums:
             return []
@@ -291,13 +293,13 @@ class Execution:
 
     @property
     def _one(self):
-        """A 1 that TensorFlow does not know to be one: it would specialise the backward function for every micro-batch."""
+        """A 1 that TensorFlow does not know: it would specialise the backward function for every micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self._positions.zero + 1.0
 
     @functools.cached_property
     def _share_of_added_losses(self):
-        """What the gradients of added losses are multiplied by, so that one division by the loss's total weight is right."""
+        """Factor of the gradients of added losses, so that one division by the loss's total weight is right."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self._scaled(self._total_weight / self._total_rows)
 
@@ -320,7 +322,7 @@ class Execution:
             return collectives.current().sum(last, rows)
 
     @functools.cached_property
-    def scale_of_sum(self):
+    def scale_of_sum(self) -> Any:
         """What gradients of the sum over the mini-batch are multiplied by, so that float16 holds what it does in Keras.
 
         They are larger than those of the mean by the weight that it divides by; where that depends on outputs, rows are
@@ -345,7 +347,7 @@ class Execution:
         return self._weight_gradients[stage.index] or self._nothing_yet(stage)
 
     def _nothing_yet(self, stage):
-        """Zeros that TensorFlow does not know to be zero: it would keep them as constants, a second copy of the weights."""
+        """Zeros that TensorFlow does not know: it would keep them as constants, a second copy of the weights."""
         program, positions = self._programs[stage.index], self._flows[stage.index].weights
         added_up = [position for position in positions if not program.keeps_rows(position)]
         with tf.device(stage.device):

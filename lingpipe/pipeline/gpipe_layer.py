@@ -4,6 +4,8 @@ import functools
 import inspect
 import itertools
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -40,10 +42,11 @@ class GPipeLayer(base_layer.BaseLayer):
         stack: list of the Keras layers.
     """
 
-    _functions = _losses_of_targets = None  # what was traced and by which losses; a dictionary each
+    _functions: Any = None  # what was traced: a dictionary
+    _losses_of_targets: Any = None  # by which losses: a dictionary
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> Any:
         p = super().Params()
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
         p.Define('num_partitions', 1, 'K: number of contiguous partitions, each on its own device.')
@@ -87,7 +90,7 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
         return p
 
-    def __init__(self, params, source=None, **kwargs):
+    def __init__(self, params: Any, source: Any = None, **kwargs: Any) -> None:
         source = source or layer_sources.LayersOfParams(params.layers, params.dtype_policy)
         validation.validate_gpipe_params(params, len(source))
         super().__init__(params, autocast=False, dtype='float32',
@@ -105,7 +108,7 @@ class GPipeLayer(base_layer.BaseLayer):
         self._jit_compile = params.jit_compile
 
     @classmethod
-    def from_keras(cls, model, **fields):
+    def from_keras(cls, model: Any, **fields: Any) -> 'GPipeLayer':
         """Makes a pipeline of a Keras model, which goes on using the same weights.
 
         Args:
@@ -123,7 +126,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return cls._of_model(model, cls.Params().Set(**fields))
 
     @classmethod
-    def _of_model(cls, model, params):
+    def _of_model(cls, model: keras.Model, params: Any) -> Any:
         _refuse_pipelines(model)
         source = layer_sources.LayersOfModel(model)
         source.validate(params)
@@ -131,19 +134,19 @@ class GPipeLayer(base_layer.BaseLayer):
         pipe.build_from_specs(source.input_specs)
         return pipe
 
-    def get_config(self):
+    def get_config(self) -> Any:
         if self.model is None:
             return super().get_config()
         return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Any) -> Any:
         if 'model' not in config:
             return super().from_config(config)
         model = keras.saving.deserialize_keras_object(config['model'])
         return cls._of_model(model, cls.Params().FromTextWithTypes(config['params']))
 
-    def to_keras(self):
+    def to_keras(self) -> keras.Model:
         """Makes a plain Keras model of the present weights, all on the device of the first partition.
 
         Returns:
@@ -159,71 +162,71 @@ class GPipeLayer(base_layer.BaseLayer):
         return layer_sources.plain_copy(self.model, self.stages[0].device)
 
     @property
-    def observer(self):
-        """What is told of every action that `value_and_grad` lays out (see `executor.Work`), or None; for a built pipeline."""
+    def observer(self) -> Any:
+        """What observes every action that `value_and_grad` lays out (see `executor.Work`), or None; once built."""
         return self._built_grid.observer
 
     @observer.setter
-    def observer(self, observer):
+    def observer(self, observer: Any) -> None:
         self._built_grid.observer = observer
 
     @property
-    def grid(self):
+    def grid(self) -> stage_grid.StageGrid:
         """The `stage_grid.StageGrid`, once built."""
         return self._built_grid
 
     @property
-    def stages(self):
+    def stages(self) -> list[stage.Stage]:
         """List of the `Stage`s, once built."""
         return self._built_grid.stages
 
     @property
-    def replicas(self):
+    def replicas(self) -> Any:
         """For each replica, the list of its `Stage`s, once built."""
         return self._built_grid.rows
 
     @property
-    def partitions(self):
+    def partitions(self) -> list:
         """List of `Partition`: which layers went where, and what each costs."""
         devices = [part.device for part in self.stages]
         return self.cut.describe(self.analyses, devices)
 
     @property
-    def schedule(self):
+    def schedule(self) -> schedules.Schedule:
         """The `Schedule` of a full training batch."""
         return self._schedule
 
     @property
-    def computes_in_float16(self):
+    def computes_in_float16(self) -> bool:
         """Whether some layer does, so that gradients need a scaled loss."""
         return any(layer.compute_dtype == 'float16' for layer in self._flatten_layers(include_self=False))
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if not self.built:
             self.build_from_specs(micro_batches.specs_of_tensors(inputs))
         return super().__call__(inputs, *args, **kwargs)
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         """Keras saves no seeds; with this one, drop-out goes on where it was."""
         store['seed'] = self._seed_generator.state.numpy()
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         """A file of the plain model has no seed."""
         if 'seed' in store.keys():
             self._seed_generator.state.assign(store['seed'])
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if self.model is None:
             self.build_from_specs(micro_batches.specs_of_shapes(input_shape))
 
-    def forget_programs(self):
+    def forget_programs(self) -> None:
         """Has everything traced again by the next call: attributes of layers may have changed."""
         self._losses_of_targets.clear()
         self._functions.clear()
         for each in self._grid.stages if self._grid else []:
             each.forget_programs()
 
-    def set_jit_compile(self, jit_compile):
+    def set_jit_compile(self, jit_compile: Any) -> None:
         """Says whether XLA compiles the functions of each partition from now on, and has everything traced again."""
         self._jit_compile = jit_compile
         for each in itertools.chain(*self._grid.rows) if self._grid else []:
@@ -231,7 +234,7 @@ class GPipeLayer(base_layer.BaseLayer):
         self.forget_programs()
 
     @tf.autograph.experimental.do_not_convert
-    def build_from_specs(self, input_specs):
+    def build_from_specs(self, input_specs: Any) -> None:
         """Cuts the stack and creates every weight on its partition's device.
 
         Args:
@@ -258,17 +261,17 @@ class GPipeLayer(base_layer.BaseLayer):
             raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
         return self._grid
 
-    def pack_outputs(self, outputs):
+    def pack_outputs(self, outputs: Any) -> Any:
         """Returns what the last stage hands out as the nest that the user gets."""
         return self._source.pack_outputs(outputs)
 
-    def compute_mask(self, inputs, previous_mask):
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
         """None: outputs have the masks that the layers inside gave them."""
 
-    def compute_output_spec(self, inputs, training=False, mask=None):
+    def compute_output_spec(self, inputs: Any, training: Any = False, mask: Any = None) -> Any:
         return self._source.output_spec(inputs)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
         return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
 
@@ -279,7 +282,7 @@ class GPipeLayer(base_layer.BaseLayer):
                    for layer in self._flatten_layers(include_self=False)
                    if 'training' in inspect.signature(layer.call).parameters)
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         """Runs the stack; the order of actions is always GPipe's, since the loss lies outside.
 
         Args:
@@ -311,8 +314,9 @@ class GPipeLayer(base_layer.BaseLayer):
         return self.pack_outputs(outputs)
 
     @tf.autograph.experimental.do_not_convert
-    def value_and_grad(self, loss_fn, x, y_true, sample_weight=None, step=None, return_outputs=False, assign_state=True,
-                       loss_scale=None):
+    def value_and_grad(self, loss_fn: Any, x: Any, y_true: Any, sample_weight: tf.Tensor | None = None,
+                       step: Any = None, return_outputs: bool = False, assign_state: bool = True,
+                       loss_scale: tf.Tensor | None = None) -> loss_pass.ValueAndGrad:
         """Computes the mean loss of a batch and its gradients, with the loss inside the last stage.
 
         Args:
@@ -349,7 +353,8 @@ class GPipeLayer(base_layer.BaseLayer):
                             outputs=self.pack_outputs(out.outputs) if return_outputs else None)
 
     @tf.autograph.experimental.do_not_convert
-    def evaluate(self, loss_fn, x, y_true, sample_weight=None, read=variable_placement.read_variable):
+    def evaluate(self, loss_fn: Any, x: Any, y_true: Any, sample_weight: tf.Tensor | None = None,
+                 read: Callable = variable_placement.read_variable) -> dict[str, Any]:
         """Computes a batch's metric sums in evaluation mode, with the loss inside the last stage.
 
         Args:
@@ -369,7 +374,7 @@ class GPipeLayer(base_layer.BaseLayer):
             _targets(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
-    def outputs_and_added_losses(self, x):
+    def outputs_and_added_losses(self, x: Any) -> Any:
         """Returns the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
         self._require_built(x)
         outputs, added = self._in_function(tape_pass.evaluate)(self._grid, self._source.enter(x))

@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -20,10 +20,10 @@ class BoundaryGradients:
               └── sum of the two gradients
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._parts, self._functions = {}, {}
 
-    def copy(self):
+    def copy(self) -> Any:
         """Returns a copy that goes on by itself."""
         copy = BoundaryGradients()
         copy._functions = self._functions
@@ -31,7 +31,7 @@ class BoundaryGradients:
                        for key, gradients in self._parts.items()}
         return copy
 
-    def add(self, sources, micro_batch, gradients):
+    def add(self, sources: Any, micro_batch: int, gradients: list[tf.Tensor]) -> None:
         """Hands in gradients.
 
         Args:
@@ -42,7 +42,7 @@ class BoundaryGradients:
         for (producer, position), gradient in zip(sources, gradients):
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
 
-    def take(self, producer, micro_batch, outputs, device):
+    def take(self, producer: int, micro_batch: int, outputs: Any, device: str) -> Any:
         """Returns the sum for every differentiable output, and forgets it; an output that nothing reads has gradient 0.
 
         Args:
@@ -83,7 +83,7 @@ class StageFlow(NamedTuple):
         return bool(self.inputs or self.weights)
 
 
-def stage_flows(programs, sources, input_gradients_needed):
+def stage_flows(programs: list, sources: Any, input_gradients_needed: bool) -> list[StageFlow]:
     """Finds, for each stage, which gradients its backward action has to compute.
 
     A gradient is wanted where something downstream hands a gradient back to it, and something upstream waits for it::
@@ -182,7 +182,7 @@ class StageGradients(NamedTuple):
     squared_norm: tf.Tensor
 
 
-def finish(stages, values, sums, total_weight):
+def finish(stages: list, values: list, sums: micro_batches.Sums, total_weight: tf.Tensor) -> list:
     """Turns sums into gradients of the mean loss, on the devices where the weights live.
 
     A variable that several stages use belongs to the first of them: the others send it their sums.
@@ -235,7 +235,7 @@ def _numbers(gradient):
 
 
 def _finish(device, variables, weights, parts, total_weight):
-    """Adds up the parts of every sum and all replicas, divides by the total weight, and adds regularisers, once a step."""
+    """Adds up the parts of every sum and all replicas, divides by the total weight, adds regularisers, once a step."""
 
     def regularize(weights):
         terms = [variable.regularizer(weight) for variable, weight in zip(variables, weights) if variable.regularizer]

@@ -1,6 +1,7 @@
 """Where the layers of a pipeline come from: Params of a sequence, or a Keras model."""
 
 import functools
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -26,36 +27,36 @@ class LayersOfParams:
 
     model = None
 
-    def __init__(self, layer_params, dtype_policy=None):
+    def __init__(self, layer_params: list, dtype_policy: str | None = None) -> None:
         self._layer_params, self._dtype_policy = layer_params, dtype_policy
 
     def __len__(self):
         return len(self._layer_params)
 
     @functools.cached_property
-    def params(self):
+    def params(self) -> list:
         """List of the layers' params, in which every layer has a name."""
         return layer_analysis.named_layer_params(self._layer_params, self._dtype_policy)
 
     @functools.cached_property
-    def layers(self):
+    def layers(self) -> Any:
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack
 
-    def analyses(self, input_specs):
+    def analyses(self, input_specs: Any) -> list:
         """Returns the list of `LayerAnalysis` for an input of some specs `[batch, ...]`; nothing is allocated."""
         return layer_analysis.analyse_layers(self.params, input_specs)
 
-    def times(self, input_specs, device, cache_dir, analyses):
+    def times(self, input_specs: Any, device: str, cache_dir: Any, analyses: Any) -> Any:
         """Measures layers on a device; see `layer_profile.profile_layers`."""
         return layer_profile.profile_layers(self.params, input_specs, device, cache_dir, analyses)
 
-    def memories(self, input_specs):
+    def memories(self, input_specs: Any) -> list:
         """Returns the list of `LayerMemory` for a micro-batch."""
         return layer_memory.layer_memories(self.params, input_specs)
 
-    def runs(self, ends, columns, specs):
+    def runs(self, ends: list[int], columns: Any, specs: list) -> Any:
         """Creates every weight on the device of its stage.
 
         Args:
@@ -76,15 +77,15 @@ class LayersOfParams:
         return [(stage_layers.StageLayers(index, segments[start:end], generators), None)
                 for index, (start, end) in enumerate(zip(starts, ends))]
 
-    def enter(self, inputs):
+    def enter(self, inputs: Any) -> Any:
         """Returns what the user hands in as the nest that the first stage takes."""
         return inputs
 
-    def pack_outputs(self, outputs):
+    def pack_outputs(self, outputs: Any) -> Any:
         """Returns what the last stage hands out as the nest that the user gets."""
         return outputs
 
-    def output_spec(self, inputs):
+    def output_spec(self, inputs: Any) -> Any:
         """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
         for layer in self.layers:
             inputs = layer.compute_output_spec(inputs)
@@ -111,7 +112,7 @@ class LayersOfModel:
         ValueError: the model cannot be cut.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: keras.Model) -> None:
         _refuse_sparse_inputs(model)
         self._graph = keras_model.ModelGraph(model)
         self.model, self.layers = model, [model]
@@ -120,11 +121,11 @@ class LayersOfModel:
         return len(self._graph.units)
 
     @property
-    def input_specs(self):
+    def input_specs(self) -> Any:
         """Nest of `tf.TensorSpec` of what the model takes."""
         return self._graph.input_structure
 
-    def validate(self, p):
+    def validate(self, p: Any) -> None:
         """Raises ValueError where a field of `GPipeLayer.Params()` does not go with the model."""
         if p.layers:
             raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
@@ -147,19 +148,19 @@ class LayersOfModel:
                 'training and inference. Move what else it does, such as reading a weight, drawing random numbers or '
                 'adding a loss, into layers.')
 
-    def analyses(self, input_specs):
+    def analyses(self, input_specs: Any) -> list:
         """Returns the list of `LayerAnalysis`, one a unit of the model."""
         return self._graph.analyses(input_specs)
 
-    def times(self, input_specs, device, cache_dir, unused_analyses):
+    def times(self, input_specs: Any, device: str, cache_dir: Any, unused_analyses: Any) -> Any:
         """Measures the units of the model on a device, with copies of their weights there."""
         return unit_costs.times(self._graph, input_specs, device, cache_dir)
 
-    def memories(self, input_specs):
+    def memories(self, input_specs: Any) -> list:
         """Returns the list of `LayerMemory` for a micro-batch."""
         return unit_costs.memories(self._graph, input_specs)
 
-    def runs(self, ends, columns, unused_specs):
+    def runs(self, ends: Any, columns: Any, unused_specs: Any) -> Any:
         """Moves every weight to the device of its stage, that of the first replica; see `LayersOfParams.runs`."""
         parts = self._graph.stages(ends)
         self._graph.move_variables(parts, [devices[0] for devices in columns])
@@ -168,21 +169,21 @@ class LayersOfModel:
         return [(stage_layers.StageLayers(index, part.segments, generators, keeps_rows=True), part.sources)
                 for index, part in enumerate(parts)]
 
-    def enter(self, inputs):
+    def enter(self, inputs: Any) -> Any:
         """Returns what the user hands in as the list of tensors that the first stage takes."""
         return self._graph.flatten_inputs(tf.nest.map_structure(_as_tensor, inputs))
 
-    def pack_outputs(self, outputs):
+    def pack_outputs(self, outputs: Any) -> Any:
         """Returns the list that the last stage hands out as the nest that the model returns."""
         return self._graph.pack_outputs(outputs)
 
-    def output_spec(self, inputs):
+    def output_spec(self, inputs: Any) -> Any:
         """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
         outputs = control_flow.past_moved_variables(functools.partial(self.model.compute_output_spec, inputs))
         return self.pack_outputs(keras.tree.flatten(outputs))
 
 
-def plain_copy(model, device):
+def plain_copy(model: keras.Model, device: str) -> Any:
     """Makes a Keras model that has nothing more to do with the pipeline.
 
     The model that the pipeline was made from has its weights on the devices of the partitions, where Keras does not

@@ -1,5 +1,6 @@
 """A mini-batch with the loss inside the pipeline: its mean loss, gradients and metrics."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -30,7 +31,8 @@ class ValueAndGrad(NamedTuple):
     outputs: Any
 
 
-def value_and_grad(grid, loss, x, targets, step, return_outputs, assign_state, loss_scale):
+def value_and_grad(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any, step: tf.Tensor | None,
+                   return_outputs: bool, assign_state: bool, loss_scale: tf.Tensor | None) -> ValueAndGrad:
     """Lays out a training step up to the gradients.
 
     Args:
@@ -78,7 +80,7 @@ def _mean_of_batch(metric_sums, added_sums, regularizations, squared_norms):
     return mean_loss, metrics, tf.add_n([tf.zeros([]), *squared_norms])
 
 
-def evaluate(grid, loss, x, targets, read):
+def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any, read: Callable) -> dict[str, Any]:
     """Lays out an evaluation step.
 
     Args:

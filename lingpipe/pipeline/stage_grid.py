@@ -1,6 +1,7 @@
 """The stages of a pipeline in all of its replicas, and what starts a mini-batch on its way through them."""
 
 import itertools
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,28 +28,28 @@ class Replicas:
         gradient_sum: `collectives.GradientSum`.
     """
 
-    def __init__(self, executions, gradient_sum):
+    def __init__(self, executions: list[executor.Execution], gradient_sum: collectives.GradientSum) -> None:
         self._executions, self._gradient_sum = executions, gradient_sum
         for execution in executions:
             execution.siblings = executions
 
-    def run(self, kinds=executor.ALL_KINDS):
+    def run(self, kinds: Any = executor.ALL_KINDS) -> None:
         """Lays out all actions of the given kinds."""
         for execution in self._executions:
             execution.run(kinds)
 
     @property
-    def num_micro_batches(self):
+    def num_micro_batches(self) -> int:
         """Number of micro-batches of this mini-batch, in all replicas."""
         return sum(self._counts)
 
     @property
-    def outputs(self):
+    def outputs(self) -> Any:
         """For each micro-batch, the nest of outputs of the last stage."""
         return [nest for execution in self._executions for nest in execution.outputs]
 
     @property
-    def sums(self):
+    def sums(self) -> micro_batches.Sums:
         """The `micro_batches.Sums` of all actions run so far, over all replicas."""
         parts = [execution.sums for execution in self._executions]
         last = self._executions[0].stages[-1].device
@@ -62,42 +63,42 @@ class Replicas:
             metrics, losses, weights, weight_gradients, [nest for part in parts for nest in part.input_gradients])
 
     @property
-    def scale_of_sum(self):
+    def scale_of_sum(self) -> Any:
         """What gradients of the sum over the mini-batch are multiplied by, or None."""
         return self._executions[0].scale_of_sum
 
     @property
-    def added_losses(self):
+    def added_losses(self) -> dict:
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows)."""
         parts, last = [execution.added_losses for execution in self._executions], self._executions[0].stages[-1].device
         return {
             index: device_kinds.call(last, micro_batches.add_up, [part[index] for part in parts]) for index in parts[0]}
 
     @property
-    def borrowed(self):
+    def borrowed(self) -> list:
         """List of the Keras variables that some stage reads and none has."""
         return self._executions[0].borrowed
 
     @property
-    def state(self):
+    def state(self) -> step_state.State:
         """The `step_state.State` that the forward actions run so far lead to, over all replicas."""
         return step_state.merge_updates(self._executions[0].stages, [execution.state for execution in self._executions])
 
-    def final_values(self):
+    def final_values(self) -> Any:
         """Returns, for each stage, its `Variables` after all forward actions, as tensors."""
         return self._executions[0].final_values()
 
-    def fork(self):
+    def fork(self) -> Any:
         """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
         return Replicas([execution.fork() for execution in self._executions], self._gradient_sum)
 
-    def give_output_gradients(self, gradients, added):
-        """Hands in gradients where the loss lies outside of the pipeline; see `executor.Execution.give_output_gradients`."""
+    def give_output_gradients(self, gradients: Any, added: Any) -> None:
+        """Hands in gradients of a loss outside of the pipeline; see `executor.Execution.give_output_gradients`."""
         gradients = iter(gradients)
         for execution, count in zip(self._executions, self._counts):
             execution.give_output_gradients([next(gradients) for _ in range(count)], added)
 
-    def state_updates(self):
+    def state_updates(self) -> Any:
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
         return step_state.updates(self._executions[0].stages, self.state)
 
@@ -143,32 +144,33 @@ class StageGrid:
 
     observer = None
 
-    def __init__(self, rows, schedule, seeds, params):
+    def __init__(self, rows: Any, schedule: Any, seeds: Any, params: Any) -> None:
         self.rows, self.schedule = rows, schedule
         self._seeds, self._params = seeds, params
         self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
 
     @property
-    def stages(self):
+    def stages(self) -> list:
         """List of the `Stage`s of the first replica, on whose devices the variables live."""
         return self.rows[0]
 
     @property
-    def trainable_variables(self):
+    def trainable_variables(self) -> list:
         """List of the trainable Keras variables in the order of the stages, each once."""
         return list(
             {id(variable): variable for stage in self.stages for variable in stage.trainable_variables}.values())
 
     @property
-    def recompute(self):
+    def recompute(self) -> Any:
         """What the backward actions compute anew: 'none', 'stage' or 'layer'."""
         return self._params.recompute
 
-    def seed_and_step(self, step, training):
+    def seed_and_step(self, step: Any, training: Any) -> tf.Tensor:
         """Returns the int64 tensor `[2]` that random numbers depend on; see `random_seeds.StepSeeds`."""
         return self._seeds.of(step, training, self.stages[0].device)
 
-    def execution(self, work, values, inputs, targets=None):
+    def execution(self, work: executor.Work, values: list, inputs: Any,
+                  targets: Any = None) -> executor.Execution | Replicas:
         """Prepares one mini-batch for its way through the stages.
 
         Args:
@@ -194,12 +196,12 @@ class StageGrid:
         return executions[0] if len(executions) == 1 else Replicas(executions, collectives.GradientSum(p.gradient_sum))
 
     def _place_of(self, index):
-        """Returns where batches are cut for a stage: on its device, or on the host where several devices have the stage."""
+        """Returns where batches are cut for a stage: on its device, or on the host if several devices have it."""
         device = self.stages[index].device
         return device if len(self.rows) == 1 else device_kinds.host_of(device)
 
     def _shares(self, parts, targets, training):
-        """Returns the `executor.Share` of each replica; micro-batches keep the numbers that they would have in one pipeline."""
+        """Returns the `executor.Share` of each replica; micro-batches are numbered as in one pipeline."""
         group, num_rows = collectives.current(), len(self.rows)
         ends = [len(parts) * row // num_rows for row in range(num_rows + 1)]
         if training:
@@ -226,7 +228,7 @@ class StageGrid:
                 'to that or less.')
 
 
-def join_outputs(execution, stages):
-    """Returns the outputs of all micro-batches as one nest of tensors `[batch, ...]`, on the device of the last stage."""
+def join_outputs(execution: Any, stages: Any) -> Any:
+    """Returns the outputs of all micro-batches as one nest of tensors `[batch, ...]`, on the last stage's device."""
     with tf.device(device_kinds.for_single_operations(stages[-1].device)):
         return micro_batches.join(execution.outputs)

@@ -1,6 +1,8 @@
 """All stages traced one after the other, and which value of which stage each of them reads."""
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,11 +21,11 @@ class Wiring:
             come from; producer -1 is the pipeline's input.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.programs, self.differentiable_sources, self._sources = [], [], []
         self.added_sums = []
 
-    def inputs(self, index, outputs_of):
+    def inputs(self, index: int, outputs_of: Callable) -> boundary.Boundary:
         """Returns the `Boundary` that enters a stage.
 
         Args:
@@ -32,7 +34,8 @@ class Wiring:
         """
         return _gather(self._sources[index], outputs_of)
 
-    def add(self, stage, given, structure, targets, loss, training, by_layer):
+    def add(self, stage: Any, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
+            loss: Callable | None, training: bool, by_layer: bool) -> None:
         """Traces the next stage.
 
         Args:
@@ -58,7 +61,8 @@ class Wiring:
         self.programs.append(program)
 
 
-def trace(stages, specs, structure, loss, training, by_layer, is_whole_batch=False):
+def trace(stages: list, specs: tuple, structure: boundary.Structure, loss: Callable | None, training: bool,
+          by_layer: bool, is_whole_batch: bool = False) -> Wiring:
     """Traces stages that were not traced for these shapes before.
 
     Args:
@@ -102,7 +106,7 @@ def _added_sums(wiring, stages, inputs, structure, training, by_layer):
     try:
         found = _are_sums(wiring.programs[:end] if num_rows == known else programs(num_rows), programs(2 * num_rows))
         if _is_open(found):
-            with control_flow.functions_laid_out():  # what a layer's own `tf.function` computes is not seen from outside
+            with control_flow.functions_laid_out():  # what a layer's own `tf.function` computes is hidden otherwise
                 found = _are_sums(programs(num_rows), programs(2 * num_rows))
     except Exception as error:  # noqa: BLE001  layers may raise anything where they meet a size that they are not made for
         _warn_of_means(f'{type(error).__name__} where there are {2 * num_rows} rows')
@@ -132,7 +136,7 @@ def _warn_of_means(reason):
 
 
 def _resolved(stage, structure_of):
-    """Returns pairs (producer, position among its values) of what a stage reads, and the `Structure`: a hole has no value."""
+    """Returns pairs (producer, position among its values) of what a stage reads, without holes, and its `Structure`."""
     if stage.sources is None:
         structure = structure_of(stage.index - 1)
         count = sum(tf.nest.flatten(structure.nest))

@@ -39,7 +39,7 @@ class State(NamedTuple):
     assigned: dict
 
 
-def updates(stages, state):
+def updates(stages: list, state: State) -> Any:
     """Returns pairs (Keras variable, new value) of all that changes.
 
     Args:
@@ -60,7 +60,7 @@ def updates(stages, state):
     return list(changed.values())
 
 
-def merge_updates(stages, states):
+def merge_updates(stages: list, states: list[State]) -> State:
     """Joins what the replicas made of their shares of a mini-batch.
 
     Statistics are those of all rows. What layers assigned follows the `aggregation` of its Keras variable: 'mean',
@@ -116,7 +116,7 @@ class StepState:
         values: for each stage its `Variables`, as tensors on its device.
     """
 
-    def __init__(self, stages, programs, values):
+    def __init__(self, stages: list, programs: list, values: Any) -> None:
         self._stages, self._programs, self._initial = stages, programs, values
         self._variables = [stage.variables() for stage in stages]
         self._assigned, self._brought = {}, {}
@@ -124,26 +124,26 @@ class StepState:
             _zeros(stage.device, program.trace.statistics.spec) for stage, program in zip(stages, programs)]
 
     @property
-    def borrowed_from_outside(self):
+    def borrowed_from_outside(self) -> list:
         """List of the Keras variables that some stage reads and none has."""
         own = {id(variable) for parts in self._variables for variable in parts.weights + parts.state}
         found = [variable for program in self._programs for variable, _ in program.trace.borrowed]
         return list({id(variable): variable for variable in found if id(variable) not in own}.values())
 
     @property
-    def state(self):
+    def state(self) -> State:
         """The `step_state.State` that the actions so far lead to."""
         return State([program.trace.statistics for program in self._programs], list(self._statistics),
                                    dict(self._assigned))
 
-    def enter(self, stage):
+    def enter(self, stage: Any) -> Any:
         """Returns what a forward action reads: a dictionary with `values`, `borrowed` and `statistics`."""
         variables, values = self._variables[stage.index], self._initial[stage.index]
         borrowed = [self._borrow(stage, variable) for variable, _ in self._programs[stage.index].trace.borrowed]
         return {'values': self._with_assigned(variables, values), 'borrowed': borrowed,
                 'statistics': self._statistics[stage.index]}
 
-    def leave(self, stage, statistics, assigned):
+    def leave(self, stage: Any, statistics: Any, assigned: list) -> None:
         """Notes what a forward action made.
 
         Args:
@@ -157,11 +157,11 @@ class StepState:
             before = earlier.before if earlier else self._initial_value(stage, variable)
             self._assigned[id(variable)] = Assigned(variable, before, value, stage.device)
 
-    def final_values(self):
+    def final_values(self) -> Any:
         """Returns, for each stage, its `Variables` as they are now."""
         return [self._with_assigned(variables, values) for variables, values in zip(self._variables, self._initial)]
 
-    def execution_order(self, schedule):
+    def execution_order(self, schedule: Any) -> Any:
         """Returns the actions of a schedule in an order in which stages that share what they assign take turns.
 
         Raises:
@@ -193,7 +193,7 @@ class StepState:
                 "schedule='gpipe' and num_virtual_stages=1.") from error
 
     def _shared(self):
-        """Returns the dictionary from the id of an assigned variable to the stages that have it, where these are several."""
+        """Returns the dictionary from the id of an assigned variable to its stages, where these are several."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
             for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:

@@ -1,5 +1,7 @@
 """A pipeline whose loss lies outside of it: forward now, backward when a gradient tape asks."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from lingpipe import schedules
@@ -9,7 +11,7 @@ from lingpipe.private_api import save_context
 from lingpipe.stages import boundary, losses, micro_batches
 
 
-def call(grid, inputs, training):
+def call(grid: stage_grid.StageGrid, inputs: Any, training: bool) -> Any:
     """Lays out the forward actions, and the backward actions as their gradient.
 
     Each stage's weights enter through a port on their own device, so that none of them ever leaves it::
@@ -61,7 +63,7 @@ def call(grid, inputs, training):
 
 
 def _trace(grid, inputs, training, values):
-    """Traces the stages first: inside of a custom gradient TensorFlow would take the variables that a trace reads for its own."""
+    """Traces the stages first: a custom gradient would take the variables that a trace reads for its own."""
     _execution(grid, inputs, training, values, step=0)
 
 
@@ -72,7 +74,7 @@ def _execution(grid, inputs, training, values, step=None):
     return grid.execution(work, values, inputs)
 
 
-def evaluate(grid, inputs):
+def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> Any:
     """Lays out the forward actions in evaluation mode, for a loss outside of the pipeline.
 
     Args:
@@ -124,7 +126,8 @@ def _port(stage, variables, weights, results):
 
 def _not_saved(tensors):
     """TensorFlow saves each gradient function alone, without the forward pass that it goes back through."""
-    advice = 'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.'
+    advice = ('A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train '
+              'on.')
     with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):
         return [tf.zeros([size or 1 for size in tensor.shape], tensor.dtype) for tensor in tensors]
 

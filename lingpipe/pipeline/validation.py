@@ -1,6 +1,7 @@
 """Checks of a pipeline's params before anything is built."""
 
 import difflib
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,7 +18,7 @@ _CHOICES = {
 }
 
 
-def validate_gpipe_params(p, num_layers):
+def validate_gpipe_params(p: Any, num_layers: int) -> None:
     """Raises ValueError, in a sentence that says what to do, when a field of GPipeLayer's params cannot work.
 
     Args:
@@ -61,7 +62,7 @@ def validate_gpipe_params(p, num_layers):
         _check_devices(p.devices, p.num_partitions, p.num_replicas)
 
 
-def make_schedule(p):
+def make_schedule(p: Any) -> schedules.Schedule:
     """Returns the `Schedule` that GPipeLayer's params describe.
 
     Args:
@@ -73,7 +74,7 @@ def make_schedule(p):
     return schedules.make_schedule(p.schedule, p.num_partitions, p.num_micro_batches, p.num_virtual_stages)
 
 
-def validate_batch(batch, count, p, devices):
+def validate_batch(batch: Any, count: int, p: Any, devices: Any) -> None:
     """Raises ValueError when a batch would give programs of several shapes on devices that are compiled for one.
 
     Args:
@@ -128,7 +129,7 @@ def _check_devices(devices, num_partitions, num_replicas):
 
 
 def _is_same_device(name, full_name):
-    """Whether a name such as 'GPU:1' leaves nothing open that `full_name` says otherwise; TensorFlow would use a CPU."""
+    """Whether a name such as 'GPU:1' says nothing against `full_name`; TensorFlow would use a CPU."""
     try:
         spec, full = tf.DeviceSpec.from_string(name), tf.DeviceSpec.from_string(full_name)
     except ValueError:
@@ -147,7 +148,7 @@ def _check_choice(field, value, choices):
         + (f'. Did you mean {near[0]!r}?' if near else f'. Set it to {choices[0]!r}, for instance.'))
 
 
-def refuse_overwritten(variables):
+def refuse_overwritten(variables: Any) -> None:
     """Raises ValueError where what Keras computes as a variable's gradient is its new value, which does not add up."""
     names = [variable.path for variable in variables if getattr(variable, 'overwrite_with_gradient', False)]
     if names:

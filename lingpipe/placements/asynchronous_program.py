@@ -1,5 +1,7 @@
 """Asynchronous updates: every worker applies its gradients as soon as it has them."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from lingpipe.placements import server_program
@@ -26,21 +28,21 @@ class AsynchronousProgram(server_program.ServerProgram):
     starts at the batch whose number is that of the step.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._num_dropped = 0
 
-    def run(self, iterator, num_steps):
+    def run(self, iterator: Any, num_steps: int) -> Any:
         rows = []
         while len(rows) < num_steps and not (rows and self.stopping.numpy()):
             self._hand_out(iterator)
             rows += self._next_rows()
         return self._result_with_staleness(rows)
 
-    def state_restored(self):
+    def state_restored(self) -> None:
         self._done = int(self.global_step)
 
-    def before_save(self):
+    def before_save(self) -> None:
         """Lets all steps that are under way end, so that weights and their number belong together."""
         while self._calls.num_under_way:
             self._next_rows()
@@ -72,7 +74,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         return tf.function(self._call, autograph=False).get_concrete_function(*batch_specs)
 
     def _call(self, *tensors):
-        """Lays out the step of a worker: a row of whether it was applied, the norm of its gradients, and the metrics."""
+        """Lays out the step of a worker: a row of whether it was applied, its gradients' norm, and the metrics."""
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):
             out, metrics = self._value_and_grad(self._packed(tensors), version)

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,7 +12,7 @@ PROCESSES = '/job:worker/'
 _SECONDS_BETWEEN_TRIES = 0.2
 
 
-def connect(config, timeout_seconds=300):
+def connect(config: Any, timeout_seconds: Any = 300) -> None:
     """Makes the devices of all workers this program's, which has to be the chief.
 
     Workers are clients of each other, and of the chief, from whom they fetch the input::
@@ -31,8 +32,8 @@ def connect(config, timeout_seconds=300):
         RuntimeError: the port of this chief is taken.
     """
     server.check_port(config)
-    tf.config.set_visible_devices([],
-                                  'GPU')  # no stage comes here, but TensorFlow would take the memory of those of this machine
+    # No stage comes here, but TensorFlow would take the memory of the GPUs of this machine.
+    tf.config.set_visible_devices([], 'GPU')
     _wait_for_all(config, timeout_seconds)
     jobs = {job: config.jobs[job] for job in ('chief', 'worker')}
     try:
@@ -45,7 +46,7 @@ def connect(config, timeout_seconds=300):
             'same addresses, and start them again.') from error
 
 
-def count():
+def count() -> Any:
     """Returns how many devices the workers offer: accelerators, or where there are none CPUs."""
     kinds = [[device for device in tf.config.list_logical_devices(kind) if device.name.startswith(PROCESSES)]
              for kind in ('GPU', 'CPU')]
@@ -65,7 +66,7 @@ def _wait_for_all(config, timeout_seconds):
 
 
 def _missing(config):
-    """Returns the workers that do not answer: those that take no connections, and if all do, those that compute nothing."""
+    """Returns the workers that do not answer: those that take no connections or, if all do, that compute nothing."""
     addresses = config.jobs['worker']
     closed = [f'worker:{index} ({address})' for index, address in enumerate(addresses) if not _is_open(address)]
     return closed or watchdog.find_silent_tasks(config)
@@ -85,7 +86,7 @@ from lingpipe.planner import resolution
 from lingpipe.training import placement, planning
 
 
-def place(params, config, kind=None):
+def place(params: Any, config: Any, kind: Any = None) -> Any:
     """Connects the chief with all workers, and places the partitions of an experiment on their devices.
 
     Args:

@@ -1,13 +1,14 @@
 """The devices of this machine: found, split where there is but a CPU, and shared out among partitions."""
 
 import math
+from typing import Any
 
 from lingpipe.devices import device_kinds
 from lingpipe.planner import resolution
 from lingpipe.training import placement, planning
 
 
-def set_up(body_params, kind):
+def set_up(body_params: Any, kind: Any) -> tuple:
     """Sets devices up before TensorFlow has done anything else: with no accelerator virtual CPU devices.
 
     Args:
@@ -30,7 +31,7 @@ def set_up(body_params, kind):
     return num_devices, on_cpu
 
 
-def place(params, kind=None):
+def place(params: Any, kind: Any = None) -> Any:
     """Places an experiment on this machine.
 
     Args:

@@ -1,6 +1,8 @@
 """Replicas of K cores of a TPU system each, one core a stage: their variables, sums and training step."""
 
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,40 +27,41 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         make_assignment: function as `tpu_replicas.assign_cores` takes it.
     """
 
-    def __init__(self, resolver, topology, num_stages, make_assignment=tf.tpu.experimental.DeviceAssignment.build):
+    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: Any,
+                 make_assignment: Callable = tf.tpu.experimental.DeviceAssignment.build) -> None:
         super().__init__(resolver, topology, num_stages, make_assignment, is_spmd=False)
         self.devices = [device_name(index) for index in range(num_stages)]
 
-    def creating(self):
+    def creating(self) -> Any:
         return self.active()
 
-    def program(self, task, train_params, unused_batch_spec):
+    def program(self, task: Any, train_params: Any, unused_batch_spec: Any) -> Any:
         return CoreTrainProgram(task, train_params, self)
 
-    def evaluate(self, function, batch):
+    def evaluate(self, function: Any, batch: Any) -> Any:
         """Every replica evaluates every batch."""
         return self.run(function, (batch,))
 
     @property
-    def count(self):
+    def count(self) -> Any:
         return self.num_replicas
 
-    def run(self, function, arguments):
-        """Lays out a program that every replica runs, as `TpuReplicas.run`; what names no device is on the last core."""
+    def run(self, function: Any, arguments: Any) -> Any:
+        """Lays out a program that every replica runs, as `TpuReplicas.run`; what has no device is on the last core."""
         def on_cores(*arguments):
             with self.active(), tf.device(self.devices[-1]):
                 return function(*arguments)
 
         return super().run(on_cores, arguments)
 
-    def sum(self, device, tensors):
+    def sum(self, device: str, tensors: Any) -> Any:
         """Adds tensors up over all replicas, on their core; anywhere else it returns them as they are."""
         if not device_kinds.is_logical_core(device) or not tf.nest.flatten(tensors):
             return tensors
         with tf.device(device):
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
-    def index_on(self, device):
+    def index_on(self, device: str) -> int:
         """Returns the number of the replica that runs; 0 anywhere but on its cores."""
         if not device_kinds.is_logical_core(device):
             return 0
@@ -66,7 +69,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
             return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
 
     @contextlib.contextmanager
-    def creating_on(self, device):
+    def creating_on(self, device: str) -> Iterator[Any]:
         """Creates variables on a core of every replica; they remember it as `logical_core`.
 
         Each replica changes its own copy: all compute the same from gradients that are sums over replicas.
@@ -86,7 +89,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
             yield
 
 
-def device_name(index):
+def device_name(index: int) -> str:
     """Returns the name by which `tf.device` knows a core inside a program."""
     return f'/device:{device_kinds.LOGICAL_CORE}:{index}'
 
@@ -103,7 +106,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         ValueError: layers compute in float16.
     """
 
-    def __init__(self, task, train_params, cores):
+    def __init__(self, task: Any, train_params: Any, cores: LogicalCores) -> None:
         self._reads = device_functions.DeviceFunctions(_read)
         self._restores = device_functions.DeviceFunctions(_restore_unless)
         with cores.active():

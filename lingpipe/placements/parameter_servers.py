@@ -5,6 +5,8 @@ import ctypes
 import gc
 import math
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -56,7 +58,8 @@ class ParameterServers(placement.Placement):
         ValueError: `max_staleness` cannot be.
     """
 
-    def __init__(self, config, update=ASYNCHRONOUS, max_staleness=None, timeout_seconds=0.0):
+    def __init__(self, config: Any, update: Any = ASYNCHRONOUS, max_staleness: Any = None,
+                 timeout_seconds: Any = 0.0) -> None:
         _check(update, max_staleness)
         self.update, self.max_staleness, self.timeout_seconds = update, max_staleness, timeout_seconds
         self._config = config
@@ -69,7 +72,7 @@ class ParameterServers(placement.Placement):
         self.names = [f'/job:ps/replica:0/task:{index}/device:CPU:0' for index in range(config.num_parameter_servers)]
         self._num_bytes = dict.fromkeys(self.names, 0)
 
-    def choose_devices(self, body_params, kind=None):
+    def choose_devices(self, body_params: Any, kind: Any = None) -> None:
         """Chooses where stages are, on every worker and, for evaluation, on the chief: `devices`.
 
         Args:
@@ -95,7 +98,7 @@ class ParameterServers(placement.Placement):
         return min(map(found.count, tasks))
 
     @contextlib.contextmanager
-    def creating(self):
+    def creating(self) -> Iterator[Any]:
         """Makes the servers the home of the variables that are created inside."""
         def create(next_creator, **arguments):
             name = min(self.names, key=self._num_bytes.get)
@@ -107,14 +110,14 @@ class ParameterServers(placement.Placement):
         with tf.variable_creator_scope(create):
             yield
 
-    def program(self, task, train_params, batch_spec):
+    def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
         return _PROGRAMS[self.update](task, train_params, self, batch_spec)
 
-    def silent_tasks(self):
+    def silent_tasks(self) -> list:
         """Returns the list of the tasks that do not answer, such as 'worker:1'."""
         return watchdog.find_silent_tasks(self._config)
 
-    def calls(self, function):
+    def calls(self, function: Any) -> server_program.RemoteCalls:
         """Returns the `RemoteCalls` of a function, up to two of them for each worker at a time.
 
         Args:
@@ -124,7 +127,7 @@ class ParameterServers(placement.Placement):
 
 
 def _immortal(coordinator):
-    """Keeps Python from destroying a coordinator when the program ends: it would wait until every lost worker is back."""
+    """Keeps Python from destroying a coordinator at exit: it would wait until every lost worker is back."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coordinator))
     return coordinator
 
@@ -141,7 +144,8 @@ def _check(update, max_staleness):
                          'no limit.')
 
 
-def join(params, config, update, max_staleness=None, timeout_seconds=0.0, kind=None):
+def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeout_seconds: Any = 0.0,
+         kind: Any = None) -> Any:
     """Connects the chief with all workers and servers, and chooses the devices of stages.
 
     Args:
@@ -174,7 +178,8 @@ def join(params, config, update, max_staleness=None, timeout_seconds=0.0, kind=N
     return params, servers
 
 
-def train(params, evaluation_inputs, logdir, servers, started=None, chief=None):
+def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterServers, started: Any = None,
+          chief: watchdog.Chief | None = None) -> None:
     """Trains up to the last step, or until a signal asks to stop.
 
     Args:
@@ -195,7 +200,7 @@ def train(params, evaluation_inputs, logdir, servers, started=None, chief=None):
 
 
 @contextlib.contextmanager
-def losses_in_words(servers):
+def losses_in_words(servers: Any) -> Iterator[Any]:
     """Says what an error means that comes of the end of another process, be it in the middle of a checkpoint."""
     try:
         yield

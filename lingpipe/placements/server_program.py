@@ -3,6 +3,8 @@
 import queue
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +30,8 @@ class RemoteCalls:
         limit: largest number of calls under way.
     """
 
-    def __init__(self, coordinator, function, limit):
+    def __init__(self, coordinator: tf.distribute.coordinator.ClusterCoordinator, function: Callable,
+                 limit: int) -> None:
         self._coordinator, self._function, self.limit = coordinator, function, limit
         self.num_under_way = 0
         self._values, self._answers = queue.Queue(), queue.Queue()
@@ -36,7 +39,7 @@ class RemoteCalls:
             threading.Thread(target=_fetch, args=(self._values, self._answers), name=f'remote call {index}',
                              daemon=True).start()
 
-    def call(self, arguments):
+    def call(self, arguments: tuple) -> None:
         """Sends a call off.
 
         Args:
@@ -48,7 +51,7 @@ class RemoteCalls:
         self._values.put(self._coordinator.schedule(self._function, args=arguments))
         self.num_under_way += 1
 
-    def next_answer(self, seconds):
+    def next_answer(self, seconds: Any) -> Any:
         """Waits for a call to end.
 
         Args:
@@ -112,7 +115,7 @@ class ServerProgram(train_program.TrainProgram):
         ValueError: layers compute in float16.
     """
 
-    def __init__(self, task, train_params, servers, batch_spec):
+    def __init__(self, task: Any, train_params: Any, servers: Any, batch_spec: Any) -> None:
         if task.body.computes_in_float16:
             raise ValueError("dtype_policy='mixed_float16' does not go with parameter servers: the scale of the loss "
                              "would depend on who comes first. Set it to 'mixed_bfloat16' or 'float32'.")
@@ -130,7 +133,7 @@ class ServerProgram(train_program.TrainProgram):
         return tf.nest.pack_sequence_as(self._batch_spec, tensors)
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> Any:
         return self._learning_rate(self.global_step.read_value())
 
     def _learning_rate(self, step):
@@ -138,17 +141,17 @@ class ServerProgram(train_program.TrainProgram):
         return tf.cast(rate(step) if callable(rate) else rate.value, tf.float32)
 
     @property
-    def partitions(self):
+    def partitions(self) -> Any:
         return [part._replace(device=f'{tf.DeviceSpec.from_string(part.device).device_type}:'
                               f'{tf.DeviceSpec.from_string(part.device).device_index} of {self._servers.num_workers} '
                               'workers')
                 for part in super().partitions]
 
-    def before_save(self):
+    def before_save(self) -> None:
         self.optimizer.iterations.assign(self.global_step.read_value())
 
     def _apply(self, gradients, step):
-        """Lays out the optimizer's arithmetic, each variable's on its server; what it adds to a weight is never lost."""
+        """Lays out the optimizer's arithmetic on each variable's server; what it adds to a weight is never lost."""
         device_placement.apply_values(self.optimizer, gradients, self._trainable, self._learning_rate(step), step)
 
     def _next_answer(self):

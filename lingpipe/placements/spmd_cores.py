@@ -1,4 +1,7 @@
-"""Replicas of K cores of a TPU system each that all run one program on their slices: reading, writing and training them."""
+"""Replicas of K cores of a TPU system each that all run one program on their slices: reads, writes, training."""
+
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -31,7 +34,8 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         devices: K times the host: a task is built, checkpointed and evaluated there.
     """
 
-    def __init__(self, resolver, topology, num_stages, make_assignment=tf.tpu.experimental.DeviceAssignment.build):
+    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: Any,
+                 make_assignment: Callable = tf.tpu.experimental.DeviceAssignment.build) -> None:
         super().__init__(resolver, topology, num_stages, make_assignment, is_spmd=True)
         cores = []
         for index in range(num_stages):
@@ -40,15 +44,15 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         self.grid = [list(row) for row in zip(*cores)]
         self.devices = [_HOST] * num_stages
 
-    def program(self, task, train_params, batch_spec):
+    def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
         return SpmdTrainProgram(task, train_params, self, batch_spec[0])
 
     @property
-    def is_partitioned(self):
+    def is_partitioned(self) -> bool:
         """Whether a program is for more than one core."""
         return self.num_stages > 1
 
-    def join(self, slices, dimension):
+    def join(self, slices: Any, dimension: Any) -> Any:
         """Makes one handle of the variables of all cores; call it outside of the program that uses the handle.
 
         The TPU's compiler makes of a read a read on every core, and of an assignment an assignment on every core.
@@ -75,19 +79,19 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         joined = tf.raw_ops.TPUPartitionedInputV2(inputs=handles, partition_dims=cuts)
         return xla_sharding.split(joined, dimension, self.num_stages, input_shape=whole)
 
-    def read(self, handle, dtype):
+    def read(self, handle: Any, dtype: Any) -> Any:
         """Returns the whole of what `join` joined, inside of a program."""
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
-    def assign(self, handle, value):
+    def assign(self, handle: Any, value: Any) -> None:
         """Gives every core its slice of a new value, inside of a program."""
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
-    def sum_over_replicas(self, tensors):
+    def sum_over_replicas(self, tensors: Any) -> Any:
         """Adds a nest of tensors up over all replicas, inside of a program."""
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
-    def replica_index(self):
+    def replica_index(self) -> int:
         """Returns the number of the replica that runs a program, an int64 scalar."""
         return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
 
@@ -106,7 +110,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         ValueError: layers compute in float16, the layers cannot run so, or the params of training ask for what cannot.
     """
 
-    def __init__(self, task, train_params, cores, input_specs):
+    def __init__(self, task: Any, train_params: Any, cores: SpmdCores, input_specs: Any) -> None:
         validate(task.body.params, train_params)
         self._pipeline = spmd_pipeline.of_layer(task.body, input_specs, cores.is_partitioned)
         super().__init__(task, train_params, cores)
@@ -125,16 +129,16 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return optimizer
 
     @property
-    def partitions(self):
+    def partitions(self) -> Any:
         """Layers before and after the stages count with the first and the last one, but run on all cores."""
         return [part._replace(device=f'TPU core {index} ({self._cores.num_replicas} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
 
-    def state_restored(self):
+    def state_restored(self) -> None:
         self._variables.to_cores()
         self._step_of_host = int(self.global_step)
 
-    def before_save(self):
+    def before_save(self) -> None:
         step = int(self.global_step)
         if step != self._step_of_host:
             self._variables.to_host()
@@ -152,7 +156,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return self._row(norm, {'loss': metrics.pop('loss'), **metrics})
 
 
-def validate(body_params, train_params):
+def validate(body_params: Any, train_params: Any) -> None:
     """Raises ValueError where params ask for what one program for all cores leaves out.
 
     Args:

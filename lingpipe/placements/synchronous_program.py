@@ -1,5 +1,7 @@
 """Synchronous updates: all workers compute on their share of a batch, and the servers apply the mean once."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
@@ -28,12 +30,12 @@ class ShareSlots:
         count: number of shares.
     """
 
-    def __init__(self, variables, count):
+    def __init__(self, variables: list, count: int) -> None:
         self._variables = list(variables)
         self._slots = [_zeros(variable, count) for variable in self._variables]
         self._positions = {id(variable): position for position, variable in enumerate(self._variables)}
 
-    def put(self, share, variable, value):
+    def put(self, share: tf.Tensor, variable: Any, value: tf.Tensor) -> None:
         """Lays out that a share arrives.
 
         Args:
@@ -45,7 +47,7 @@ class ShareSlots:
         with tf.device(slot.device):
             tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=share, updates=tf.cast(value, slot.dtype))
 
-    def shares(self, variables):
+    def shares(self, variables: Any) -> Any:
         """Returns for each of some of the variables its shares, a tensor `[count, ...]` where it lives."""
         values = []
         for variable in variables:
@@ -80,7 +82,7 @@ class SynchronousProgram(server_program.ServerProgram):
         ValueError: the workers do not divide the batch, or as `ServerProgram`.
     """
 
-    def __init__(self, task, train_params, servers, batch_spec):
+    def __init__(self, task: Any, train_params: Any, servers: Any, batch_spec: Any) -> None:
         sizes = {spec.shape[0] for spec in tf.nest.flatten(batch_spec)}
         if any(size is None or size % servers.num_workers for size in sizes):
             raise ValueError(f'input.batch_size={max(sizes)} cannot be shared out among {servers.num_workers} workers. '
@@ -91,7 +93,7 @@ class SynchronousProgram(server_program.ServerProgram):
         self._squares = device_functions.DeviceFunctions(_half_squares)
         self._apply_function = tf.function(self._apply_shares, autograph=False)
 
-    def run(self, iterator, num_steps):
+    def run(self, iterator: Any, num_steps: int) -> Any:
         rows = []
         while len(rows) < num_steps and not (rows and self.stopping.numpy()):
             rows.append(self._step_of_all(next(iterator)))
@@ -147,7 +149,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return tf.concat([[norm], metrics], 0)
 
     def _mean_gradients(self, weights):
-        """Returns the gradients, None for a weight that no loss reaches, and half the sums of squares of those that there are."""
+        """Returns the gradients, None for a weight that no loss reaches, and half the sums of squares of the others."""
         shares = [share if id(variable) in self._reached else None
                   for variable, share in zip(self._trainable, self._slots.shares(self._trainable))]
         gradients = self._means(self._trainable, (shares,), (weights,))

@@ -1,7 +1,9 @@
-"""Replicas of K cores of a TPU system each: which cores, which rows, and the step that one program does on all of them."""
+"""Replicas of K cores of a TPU system each: which cores, which rows, and the step that one program does on all."""
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,7 +12,8 @@ from lingpipe.training import placement, train_program
 _DIMENSIONS = 'x, y, z, cores of a chip'
 
 
-def assign_cores(topology, num_stages, make=tf.tpu.experimental.DeviceAssignment.build):
+def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int,
+                 make: Callable = tf.tpu.experimental.DeviceAssignment.build) -> tf.tpu.experimental.DeviceAssignment:
     """Assigns as many replicas as fit, each a box of cores, one a stage.
 
     Args:
@@ -29,7 +32,7 @@ def assign_cores(topology, num_stages, make=tf.tpu.experimental.DeviceAssignment
     return make(topology, computation_shape=shape, num_replicas=math.prod(mesh) // num_stages)
 
 
-def computation_shape(mesh, num_stages):
+def computation_shape(mesh: list[int], num_stages: Any) -> list[int]:
     """Chooses the box of K cores in which the way from stage to stage is shortest.
 
     Cores of one chip come first, then the box with the shortest sides: all its cores are then near each other::
@@ -53,7 +56,8 @@ def computation_shape(mesh, num_stages):
         raise ValueError(
             f'num_partitions={num_stages} cores do not fill a TPU system of {mesh} ({_DIMENSIONS}): a replica must be '
             f'a box that divides it. Set num_partitions to one of {possible}.')
-    return list(min(boxes, key=lambda box: (-box[-1], sum(box), max(box))))
+    best = min(boxes, key=lambda box: (-box[-1], sum(box), max(box)))
+    return list(best)
 
 
 _STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
@@ -70,18 +74,19 @@ class TpuReplicas(placement.Placement):
         is_spmd: whether all cores of a replica run the same program, else each its part of one.
     """
 
-    def __init__(self, resolver, topology, num_stages, make_assignment, is_spmd):
+    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: Any,
+                 make_assignment: Callable, is_spmd: bool) -> None:
         assignment = assign_cores(topology, num_stages, make_assignment)
         self.num_stages = num_stages
         self.strategy = tf.distribute.TPUStrategy(
             resolver, experimental_device_assignment=assignment, experimental_spmd_xla_partitioning=is_spmd)
 
     @property
-    def num_replicas(self):
+    def num_replicas(self) -> int:
         """Number of pipelines that share the batch."""
         return self.strategy.num_replicas_in_sync
 
-    def run(self, function, arguments):
+    def run(self, function: Callable, arguments: tuple) -> Any:
         """Lays out a program that every replica runs.
 
         Args:
@@ -95,7 +100,7 @@ class TpuReplicas(placement.Placement):
             results = self.strategy.run(function, args=arguments, options=_STATIC_SHAPES)
             return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
-    def distribute(self, dataset):
+    def distribute(self, dataset: tf.data.Dataset) -> Any:
         """Returns an iterator whose every batch gives each replica its own rows, of one static shape.
 
         Args:
@@ -112,7 +117,7 @@ class TpuReplicas(placement.Placement):
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(dataset, context)))
 
 
-def rows_of_host(dataset, context):
+def rows_of_host(dataset: tf.data.Dataset, context: tf.distribute.InputContext) -> Any:
     """Returns a dataset in which a host finds the rows of its replicas, replica by replica: every host reads all rows.
 
     Args:
@@ -150,13 +155,13 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         ValueError: layers compute in float16.
     """
 
-    def __init__(self, task, train_params, cores):
+    def __init__(self, task: Any, train_params: Any, cores: TpuReplicas) -> None:
         if task.body.computes_in_float16:
             raise ValueError("dtype_policy='mixed_float16' is not for TPUs. Set it to 'mixed_bfloat16' or 'float32'.")
         self._cores = cores
         super().__init__(task, train_params)
 
-    def iterate(self, dataset):
+    def iterate(self, dataset: Any) -> Any:
         return self._cores.distribute(dataset)
 
     def _step(self, batch):

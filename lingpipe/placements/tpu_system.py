@@ -30,12 +30,12 @@ class TpuSystem(NamedTuple):
     topology: Any
 
     @property
-    def devices(self):
+    def devices(self) -> Any:
         """Names of its cores as devices of TensorFlow, chip by chip."""
         return [device.name for device in tf.config.list_logical_devices('TPU')]
 
 
-def start_tpu_system(name=LOCAL):
+def start_tpu_system(name: str = LOCAL) -> TpuSystem:
     """Connects to a TPU system and starts it; what its memory held is lost.
 
     Args:
@@ -72,7 +72,7 @@ def _what_to_check(name, error):
             '--tpu=local.')
 
 
-def place(body_params, system):
+def place(body_params: Any, system: TpuSystem) -> placement.Placement:
     """Gives every partition of every replica a core of a TPU system.
 
     Args:
@@ -98,7 +98,7 @@ def place(body_params, system):
     return placement.Placement(system.devices[:num_replicas * num_partitions])
 
 
-def validate(body_params, mode):
+def validate(body_params: Any, mode: Any) -> None:
     """Raises ValueError, before a system is started, where a mode of the command line cannot run on a TPU.
 
     Args:
@@ -123,7 +123,7 @@ def validate(body_params, mode):
                          "'flops'.")
 
 
-def with_defaults(params):
+def with_defaults(params: Any) -> Any:
     """Returns an experiment's params with the precision that TPUs are made for, where they name none.
 
     Args:
@@ -142,7 +142,7 @@ def with_defaults(params):
     return params
 
 
-def validate_route(params):
+def validate_route(params: Any) -> None:
     """Raises ValueError, before a TPU system is started, where tpu_route='spmd' is set for what cannot be trained so.
 
     Args:
@@ -152,7 +152,7 @@ def validate_route(params):
         _check(params)
 
 
-def resolved(params, mode, mesh):
+def resolved(params: Any, mode: Any, mesh: Any) -> Any:
     """Returns params with a route in the place of 'auto', and says which and why.
 
     It is 'spmd' where that trains the model, K >= 2 divides the layers that are alike, and the replicas divide the
@@ -176,7 +176,7 @@ def resolved(params, mode, mesh):
     return chosen
 
 
-def choice(params, mesh):
+def choice(params: Any, mesh: Any) -> Any:
     """Returns params with the route that training takes in the place of 'auto', and a sentence that says which and why.
 
     Args:

@@ -2,6 +2,8 @@
 
 import contextlib
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,7 +29,7 @@ class Follower:
         ValueError: a field of `train` or `eval` cannot work.
     """
 
-    def __init__(self, params, workers):
+    def __init__(self, params: Any, workers: workers.Workers) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._workers = workers
@@ -36,7 +38,7 @@ class Follower:
         self._program = workers.program(task, params.train, None)
         self._step = 0
 
-    def run(self):
+    def run(self) -> None:
         """Trains up to `train.max_steps`, or until a signal asks any worker to stop.
 
         Raises:
@@ -63,7 +65,7 @@ class Follower:
                     'worker:0, says what to do.') from None
 
 
-def join(params, config, kind=None, dog=None):
+def join(params: Any, config: Any, kind: Any = None, dog: Any = None) -> Any:
     """Joins the other workers, and chooses the devices of this one.
 
     Args:
@@ -91,7 +93,7 @@ def join(params, config, kind=None, dog=None):
     return params, joined
 
 
-def train(params, evaluation_inputs, logdir, joined, started=None):
+def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Workers, started: Any = None) -> None:
     """Trains up to the last step, or until a signal asks any of the workers to stop.
 
     Args:
@@ -115,7 +117,7 @@ def train(params, evaluation_inputs, logdir, joined, started=None):
 
 
 @contextlib.contextmanager
-def losses_in_words():
+def losses_in_words() -> Iterator[Any]:
     """Says what errors mean inside this scope that come of another worker's end, as a `LostWorkerError`."""
     try:
         yield

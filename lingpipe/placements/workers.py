@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import itertools
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -30,28 +31,28 @@ class WorkerTrainProgram(train_program.TrainProgram):
         workers: the `Workers`.
     """
 
-    def __init__(self, task, train_params, workers):
+    def __init__(self, task: Any, train_params: Any, workers: 'Workers') -> None:
         self._workers = workers
         super().__init__(task, train_params)
         with tf.device('CPU:0'):
             self._agreed = tf.Variable(False, trainable=False, name='agreed_to_stop')
         self._of_chief = tf.function(lambda number: workers.of_chief('CPU:0', number), autograph=False)
 
-    def iterate(self, dataset):
+    def iterate(self, dataset: Any) -> Any:
         return iter(self._workers.rows_of_worker(dataset))
 
-    def state_restored(self):
+    def state_restored(self) -> None:
         """Gives every worker what the chief has: it alone need see the checkpoint."""
         averages = self.average.averages.values() if self.average else ()
         changing = [*self.named_variables.values(), *self.optimizer.variables, *averages, self.global_step]
         self._workers.copy_from_chief([
             variable.value if isinstance(variable, keras.Variable) else variable for variable in changing])
 
-    def should_stop(self, unused_interrupted):
+    def should_stop(self, unused_interrupted: Any) -> Any:
         return bool(self._agreed)
 
-    def run(self, iterator, num_steps):
-        """Trains for as many steps as the chief is to: sums meet by their place in a loop, which must be the same one."""
+    def run(self, iterator: Any, num_steps: int) -> Any:
+        """Trains for as many steps as the chief: sums meet by their place in a loop, which must be the same one."""
         num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
         with self._workers.watchdog.watch(num_steps):  # not while the chief writes or evaluates
             return super().run(iterator, num_steps)
@@ -66,7 +67,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
                 return tf.identity(row)
 
     def _value_and_grad(self, batch, step, loss_scale=None):
-        """Hands out the loss when all sums of the step have ended: one that is not finite ends the step on every worker by itself."""
+        """Hands out the loss when all sums of the step have ended: if it is not finite, every worker ends by itself."""
         out, metrics = super()._value_and_grad(batch, step, loss_scale)
         with tf.device('CPU:0'), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
             return out._replace(loss=tf.identity(out.loss)), metrics
@@ -111,7 +112,7 @@ class Workers(collectives.Group, placement.Placement):
         watchdog: `watchdog.Watchdog`.
     """
 
-    def __init__(self, config, dog=None):
+    def __init__(self, config: Any, dog: watchdog.Watchdog | None = None) -> None:
         addresses = config.jobs['worker']
         self.count, self.index = len(addresses), config.task_index
         self.devices, self.watchdog = None, dog or watchdog.Watchdog(0)
@@ -124,18 +125,18 @@ class Workers(collectives.Group, placement.Placement):
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 
     @property
-    def is_chief(self):
+    def is_chief(self) -> bool:
         """Whether this worker writes checkpoints and curves, and evaluates."""
         return self.index == 0
 
-    def program(self, task, train_params, unused_batch_spec):
+    def program(self, task: Any, train_params: Any, unused_batch_spec: Any) -> Any:
         return WorkerTrainProgram(task, train_params, self)
 
-    def choose_devices(self, num_stages, kind=None, names=None):
+    def choose_devices(self, num_stages: int, kind: Any = None, names: Any = None) -> None:
         """Sets `devices`: to some names, or else as `device_kinds.stage_devices` chooses among those of this worker."""
         self.devices = names or device_kinds.stage_devices(num_stages, kind, f'/job:worker/replica:0/task:{self.index}')
 
-    def sum(self, device, tensors):
+    def sum(self, device: str, tensors: Any) -> Any:
         """Adds tensors up over all workers; the same calls must be laid out on all of them."""
         flat = tf.nest.flatten(tensors)
         if self.count == 1 or not flat:
@@ -148,12 +149,12 @@ class Workers(collectives.Group, placement.Placement):
                     sums[place] = total
         return tf.nest.pack_sequence_as(tensors, sums)
 
-    def of_chief(self, device, tensor):
+    def of_chief(self, device: str, tensor: Any) -> tf.Tensor:
         """Returns the tensor that the chief has, bit for bit, on all workers; see `sum`."""
         integers = _as_integers(tensor)
         return _from_integers(self.sum(device, integers if self.is_chief else tf.zeros_like(integers)), tensor.dtype)
 
-    def agree_on(self, device, aggregation, before, after):
+    def agree_on(self, device: str, aggregation: Any, before: Any, after: Any) -> Any:
         """Makes one state of what each worker made of its share; see `Group.agree_on`."""
         if self.count == 1:
             return after
@@ -163,7 +164,7 @@ class Workers(collectives.Group, placement.Placement):
             return before + self.sum(device, after - before)
         return self.of_chief(device, after)
 
-    def copy_from_chief(self, variables):
+    def copy_from_chief(self, variables: list) -> None:
         """Gives variables the values that they have on the chief, through the hosts.
 
         Args:
@@ -179,11 +180,11 @@ class Workers(collectives.Group, placement.Placement):
 
         copy()
 
-    def rows_of_worker(self, dataset):
+    def rows_of_worker(self, dataset: Any) -> Any:
         """Returns a dataset of this worker's share of each batch; see `rows_of`."""
         return rows_of(dataset, self.index, self.count)
 
-    def check_same(self, text):
+    def check_same(self, text: Any) -> None:
         """Compares a text over all workers.
 
         Args:
@@ -202,11 +203,11 @@ class Workers(collectives.Group, placement.Placement):
                 f'worker:{others[0]} was started with other params, devices or input than worker:0. Start the same '
                 'command, of the same version, on machines that are alike.')
 
-    def wait_for_all(self):
+    def wait_for_all(self) -> None:
         """Returns when all workers have called it."""
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
-    def leave(self):
+    def leave(self) -> None:
         """Ends the work together: no worker's process ends before all have done what the others wait for.
 
         An error of the first meeting says that somebody has not finished; one of the second that somebody has left
@@ -234,7 +235,7 @@ class Workers(collectives.Group, placement.Placement):
         return self._tokens[device].handle
 
 
-def rows_of(dataset, index, count):
+def rows_of(dataset: tf.data.Dataset, index: int, count: int) -> Any:
     """Returns a dataset of a worker's share of each batch; every worker reads all rows.
 
     Args:

@@ -5,7 +5,7 @@ reach a part of these peaks: predicted times are the least that is possible, and
 other.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lingpipe import spelling
 
@@ -31,13 +31,13 @@ class Accelerator(NamedTuple):
     memory_bandwidth: float
     link_bandwidth: float
 
-    def peak_flops(self, dtype):
+    def peak_flops(self, dtype: Any) -> Any:
         """Returns floating-point operations a second for products of a dtype, such as 'bfloat16'."""
         return self.float32_flops if dtype == 'float32' else self.flops
 
 
 def _tpu(name, memory, teraflops, gigabytes, link_gigabytes):
-    """A TPU rounds what it multiplies to bfloat16, at JAX's and TensorFlow's default precision, whatever the dtype is."""
+    """By default a TPU rounds what it multiplies to bfloat16 in JAX and TensorFlow, whatever the dtype is."""
     return Accelerator(name, memory, teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9, link_gigabytes * 1e9)
 
 
@@ -46,11 +46,11 @@ def _gpu(name, gigabytes_of_memory, teraflops, float32_teraflops, gigabytes, lin
                        link_gigabytes * 1e9)
 
 
-# TPU memory, peak and bandwidth: Google Cloud TPU documentation, pages 'TPU v3' to 'TPU v6e'. Links, one way: 'How to Scale
-# Your Model', chapter 'TPUs'; v2: Jouppi et al., CACM 63(7), 2020, table 3. Memory of a v2 core: GPipe, arXiv 1811.06965,
-# section 3. v2 and v3: half a chip.
-# GPUs: NVIDIA's data sheets; half precision without sparsity; float32 as TensorFlow multiplies it by default, which is TF32
-# from A100 on; links: half of NVLink's total, which counts both ways.
+# TPU memory, peak and bandwidth: Google Cloud TPU documentation, pages 'TPU v3' to 'TPU v6e'. Links, one way: 'How to
+# Scale Your Model', chapter 'TPUs'; v2: Jouppi et al., CACM 63(7), 2020, table 3. Memory of a v2 core: GPipe, arXiv
+# 1811.06965, section 3. v2 and v3: half a chip.
+# GPUs: NVIDIA's data sheets; half precision without sparsity; float32 as TensorFlow multiplies it by default, which is
+# TF32 from A100 on; links: half of NVLink's total, which counts both ways.
 ACCELERATORS = {accelerator.name: accelerator for accelerator in [
     _tpu('v2', 8 * _GIB, 22.5, 350, 62),
     _tpu('v3', 16 * _GIB, 61.5, 450, 100),
@@ -71,7 +71,7 @@ ACCELERATORS = {accelerator.name: accelerator for accelerator in [
 CPU = Accelerator('cpu', 0, 50e9, 50e9, 10e9, 5e9)
 
 
-def find(name):
+def find(name: str) -> Accelerator:
     """Returns the `Accelerator` of a name.
 
     Raises:

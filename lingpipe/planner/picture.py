@@ -1,10 +1,10 @@
-"""A plan for people: the memory of each device as a picture, sizes as people write them, and how deep a model may be."""
+"""A plan for people: the memory of each device as a picture, sizes in words, and how deep a model may be."""
 
 import bisect
 import io
 import itertools
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -30,7 +30,7 @@ class Depth(NamedTuple):
     largest: int
 
 
-def largest_depth(plan, num_devices=1):
+def largest_depth(plan: Any, num_devices: Any = 1) -> Depth | None:
     """Finds the largest model of the same kind that fits on some devices, all else being as in a plan.
 
     A family of models differs in how often layers are repeated: in runs of layers that are equal in all sizes, all runs
@@ -90,7 +90,7 @@ def _fits(estimate, num_layers, num_devices, limit):
     return False
 
 
-def to_bytes(field, size):
+def to_bytes(field: Any, size: int) -> int:
     """Reads a size.
 
     Args:
@@ -110,7 +110,7 @@ def to_bytes(field, size):
     return round(float(match[1]) * _UNITS[match[2]])
 
 
-def to_text(num_bytes):
+def to_text(num_bytes: int) -> Any:
     """Returns '1.50 GiB', or a smaller unit for what is less."""
     for unit, size in (('TiB', 2**40), ('GiB', 2**30), ('MiB', 2**20)):
         if num_bytes >= size:
@@ -130,7 +130,7 @@ _MARGIN, _TITLE, _FONT_SIZE = 12, 24, 13
 _LEAST_BAR, _MOST_BAR = 3, 48
 
 
-def png(plan, title, width=1200, height=480):
+def png(plan: Any, title: str, width: Any = 1200, height: Any = 480) -> Any:
     """Draws a plan.
 
     Args:

@@ -16,7 +16,8 @@ _TIMES_OF_WEIGHTS, _TIMES_OF_SLOTS = 3, 2
 KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
 
 
-def stage_costs(partitions, ends, layer_times, memories, recompute, accelerator):
+def stage_costs(partitions: list, ends: list[int], layer_times: list, memories: list, recompute: Any,
+                accelerator: Any) -> list:
     """Returns the list of `StageCosts`, one a partition, in seconds.
 
     Args:
@@ -32,8 +33,8 @@ def stage_costs(partitions, ends, layer_times, memories, recompute, accelerator)
 
 
 def _costs(part, times, output_bytes, recompute, accelerator):
-    """With 'layer' a first forward pass finds the inputs of the layers, which need not be where B follows its own F, and never
-    runs the last of them; a second one, inside of B, runs only what B reads of each layer."""
+    """With 'layer' a first forward pass finds the inputs of the layers, which need not be where B follows its own F,
+    and never runs the last of them; a second one, inside of B, runs only what B reads of each layer."""
     forward = sum(time.forward_seconds for time in times)
     backward = sum(time.backward_seconds for time in times)
     inside = sum(time.recomputed_seconds for time in times) if recompute == 'layer' else 0.0
@@ -69,12 +70,12 @@ class PartitionPlan(NamedTuple):
     working: int
 
     @property
-    def total(self):
+    def total(self) -> Any:
         """Bytes of all kinds."""
         return sum(getattr(self, kind) for kind in KINDS)
 
 
-def plan_partition(analyses, memories, num_live, recompute, num_slots, total):
+def plan_partition(analyses: list, memories: list, num_live: Any, recompute: Any, num_slots: Any, total: Any) -> Any:
     """Sums up the layers of one partition.
 
     Args:
@@ -97,7 +98,7 @@ def plan_partition(analyses, memories, num_live, recompute, num_slots, total):
 
 
 def _boundary(first, num_live, recompute):
-    """The micro-batch at work needs the inputs only if its backward pass reads them, where others wait for recomputation."""
+    """The micro-batch at work needs its inputs only if its backward pass reads them; others wait for recomputation."""
     if recompute == 'none':
         return num_live * first.read_inputs
     return (num_live - 1) * first.inputs + (first.inputs if recompute == 'layer' else first.read_inputs)
@@ -125,7 +126,7 @@ class Setting:
     layer_times: Any = None
     num_replicas: int = 1
 
-    def times(self, micro_batch_size):
+    def times(self, micro_batch_size: Any) -> list:
         """Returns the list of `LayerTime` for micro-batches of a size: as measured, else the least possible."""
         measured = self.layer_times and self.layer_times(micro_batch_size)
         return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
@@ -154,12 +155,12 @@ class Plan:
     timeline: Any
 
     @property
-    def micro_batch_size(self):
+    def micro_batch_size(self) -> Any:
         """Examples in the largest micro-batch."""
         return micro_batches.most_rows(self.setting.stack.batch_size, self.schedule.num_micro_batches)
 
     @functools.cached_property
-    def device_bytes(self):
+    def device_bytes(self) -> Any:
         """Bytes of each device, of all its stages."""
         sums = [0] * self.schedule.num_devices
         for stage, part in enumerate(self.partitions):
@@ -167,18 +168,18 @@ class Plan:
         return sums
 
     @property
-    def fits(self):
+    def fits(self) -> bool:
         """Whether every device has room for its stages; True where there is no limit."""
         limit = self.setting.memory_limit
         return limit is None or max(self.device_bytes) <= limit
 
     @property
-    def step_time(self):
+    def step_time(self) -> float:
         """Seconds of a training step."""
         return self.timeline.step_time + self.summing_time
 
     @property
-    def summing_time(self):
+    def summing_time(self) -> float:
         """Seconds in which the gradients of all replicas are summed and new weights sent, at least.
 
         Either moves the share (R - 1) / R of a device's bytes (Thakur et al. 2005, section 4.4: the lower bound of a
@@ -191,12 +192,12 @@ class Plan:
         return 2 * (replicas - 1) / replicas * max(num_bytes) / self.setting.accelerator.link_bandwidth
 
     @property
-    def throughput(self):
+    def throughput(self) -> Any:
         """Examples a second, of all replicas."""
         return self.setting.num_replicas * self.setting.stack.batch_size / self.step_time
 
     @property
-    def speedup(self):
+    def speedup(self) -> Any:
         """How many times as fast as one device that had room for everything and recomputed nothing."""
         times = self.setting.times(self.micro_batch_size)
         work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)
@@ -207,7 +208,7 @@ class Plan:
         return max(span.end for span in self.timeline.spans)
 
 
-def make_plan(setting, schedule, recompute, partition_by='flops'):
+def make_plan(setting: Setting, schedule: Any, recompute: Any, partition_by: Any = 'flops') -> Plan:
     """Cuts a model for a schedule and finds out what each device needs and how long a step takes.
 
     Where the best cut does not fit, the best one of those that fit is taken.

@@ -1,7 +1,8 @@
 """From params to a plan, and back: numbers in the place of every 'auto'."""
 
 import functools
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -37,7 +38,7 @@ class Choices(NamedTuple):
     recompute: list
 
 
-def choices(p, num_layers, batch_size, most_partitions):
+def choices(p: Any, num_layers: int, batch_size: Any, most_partitions: int) -> Choices:
     """Returns the `Choices` that params leave open.
 
     Args:
@@ -53,7 +54,7 @@ def choices(p, num_layers, batch_size, most_partitions):
         list(RECOMPUTE) if p.recompute == AUTO else [p.recompute])
 
 
-def all_plans(setting, p, open_choices):
+def all_plans(setting: plans.Setting, p: Any, open_choices: Choices) -> Iterator[Any]:
     """Makes every plan that params allow.
 
     Args:
@@ -74,7 +75,7 @@ def all_plans(setting, p, open_choices):
                     yield plans.make_plan(setting, schedule, recompute, p.partition_by)
 
 
-def best(candidates):
+def best(candidates: Any) -> Any:
     """Returns the fastest plan that fits; where none fits, the one that needs the least memory.
 
     Among plans that are equally fast to a hundredth, the one with the fewest partitions, then with the least memory.
@@ -87,7 +88,7 @@ def best(candidates):
                key=lambda plan: (plan.schedule.num_devices, max(plan.device_bytes)))
 
 
-def fewest_devices(setting, p, most_partitions):
+def fewest_devices(setting: plans.Setting, p: Any, most_partitions: int) -> Any:
     """Returns the fastest plan for the fewest devices on which the model fits, or None.
 
     Args:
@@ -138,7 +139,8 @@ class LayerStack:
         batch_size: examples in a mini-batch.
     """
 
-    def __init__(self, layer_params, input_specs, micro_batch_sizes, dtype_policy=None):
+    def __init__(self, layer_params: list, input_specs: Any, micro_batch_sizes: Any,
+                 dtype_policy: str | None = None) -> None:
         self._layer_params = layer_analysis.named_layer_params(layer_params, dtype_policy)
         self._input_specs = input_specs
         self._known_sizes = min(micro_batch_sizes), max(micro_batch_sizes)
@@ -149,7 +151,7 @@ class LayerStack:
     def __len__(self):
         return len(self.analyses)
 
-    def memories(self, micro_batch_size):
+    def memories(self, micro_batch_size: Any) -> list:
         """Returns the list of `LayerMemory` for micro-batches of a size; a loss keeps as much as the last outputs.
 
         Layers are traced for the smallest and the largest size only. Sizes between them lie on the line through both.
@@ -158,7 +160,7 @@ class LayerStack:
             self._memories[micro_batch_size] = self._find_memories(micro_batch_size)
         return self._memories[micro_batch_size]
 
-    def least_times(self, micro_batch_size, accelerator, dtype):
+    def least_times(self, micro_batch_size: Any, accelerator: Any, dtype: Any) -> list:
         """Returns the list of `LayerTime`: the least that an accelerator needs for a micro-batch of a size.
 
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
@@ -173,12 +175,12 @@ class LayerStack:
             times.append(LayerTime(seconds, 2 * seconds, seconds))
         return times
 
-    def micro_batch_specs(self, micro_batch_size):
+    def micro_batch_specs(self, micro_batch_size: Any) -> Any:
         """Returns the nest of `tf.TensorSpec` of the input of a micro-batch."""
         return micro_batches.specs_of(self._input_specs, micro_batch_size)
 
     @property
-    def layer_params(self):
+    def layer_params(self) -> list:
         """List of the layers' params, in which every layer has a name."""
         return self._layer_params
 
@@ -193,12 +195,12 @@ class LayerStack:
         return [layer_memory.LayerMemory(*row) for row in between.tolist()]
 
 
-def is_open(p):
+def is_open(p: Any) -> bool:
     """Says whether a field of `GPipeLayer.Params()` is 'auto'."""
     return any(p.Get(field) == AUTO for field in _FIELDS)
 
 
-def resolved(p, plan):
+def resolved(p: Any, plan: plans.Plan) -> Any:
     """Returns a copy of `GPipeLayer.Params()` with what a plan has chosen.
 
     Args:
@@ -212,7 +214,9 @@ def resolved(p, plan):
     return p
 
 
-def make_setting(p, input_specs, accelerator=None, memory_limit=None, num_slots=2, profile_device=None):
+def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator | None = None,
+                 memory_limit: Any = None, num_slots: tf.Tensor = 2,
+                 profile_device: str | None = None) -> plans.Setting:
     """Finds out what all plans of a model have in common.
 
     Args:
@@ -241,7 +245,7 @@ def make_setting(p, input_specs, accelerator=None, memory_limit=None, num_slots=
                          p.num_replicas)
 
 
-def find_plan(setting, p, most_partitions=None):
+def find_plan(setting: plans.Setting, p: Any, most_partitions: Any = None) -> plans.Plan:
     """Returns the fastest plan that fits, among those that the params leave open.
 
     Args:
@@ -269,7 +273,7 @@ def find_plan(setting, p, most_partitions=None):
     return best(candidates)
 
 
-def validate(p):
+def validate(p: Any) -> None:
     """Raises ValueError as `GPipeLayer` would, but for fields that are 'auto'."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}

@@ -1,5 +1,6 @@
 """The calls that the executor lays out for a step of a pipeline, with nothing allocated and nothing run."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -42,7 +43,7 @@ class StepCalls(NamedTuple):
     values: list
 
 
-def unallocated_pipeline(p, input_specs):
+def unallocated_pipeline(p: Any, input_specs: Any) -> Any:
     """Builds a pipeline whose weights are described but not allocated, compiled by XLA.
 
     Args:
@@ -58,7 +59,7 @@ def unallocated_pipeline(p, input_specs):
     return pipe
 
 
-def step_function(pipe, loss, observer=None):
+def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = None) -> Any:
     """Returns the training step up to the gradient sums as a function of tensors: (inputs, targets, values).
 
     Args:
@@ -79,13 +80,13 @@ def step_function(pipe, loss, observer=None):
     return step
 
 
-def value_specs(pipe):
+def value_specs(pipe: Any) -> Any:
     """Returns, for each stage, its `Variables` as `tf.TensorSpec`."""
     return [
         stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)) for stage in pipe.stages]
 
 
-def step_calls(pipe, input_specs, target_specs, loss):
+def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any, loss: Callable) -> StepCalls:
     """Lays out a training step.
 
     Args:

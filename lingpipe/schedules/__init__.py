@@ -10,6 +10,7 @@ Pure Python: a schedule can be made, read, simulated and drawn without TensorFlo
 import importlib
 import inspect
 import pkgutil
+from typing import Any
 
 from lingpipe import spelling
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
@@ -29,7 +30,7 @@ for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f'{__name__}.{_module.name}')
 
 
-def make_schedule(schedule, num_devices, num_micro_batches, num_virtual_stages=1):
+def make_schedule(schedule: Any, num_devices: int, num_micro_batches: int, num_virtual_stages: int = 1) -> Schedule:
     """Makes any schedule, from what a user writes into the field `schedule`.
 
     Args:

@@ -1,6 +1,6 @@
 """The unit of work of a schedule: one pass of one micro-batch through one stage."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FORWARD = 'F'
 BACKWARD = 'B'
@@ -25,7 +25,7 @@ class Action(NamedTuple):
         return f'{self.stage}{self.kind}{self.micro_batch}'
 
 
-def needs(action, num_stages):
+def needs(action: Action, num_stages: int) -> Any:
     """Returns the actions whose results an action works on, those of its own stage first.
 
     Args:

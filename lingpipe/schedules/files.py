@@ -13,6 +13,7 @@ Where there are Ws, every B computes the gradients by inputs alone, and each nee
 import collections
 import csv
 import re
+from typing import Any
 
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.schedule_type import Schedule
@@ -20,7 +21,7 @@ from lingpipe.schedules.schedule_type import Schedule
 _CELL = re.compile(f'([0-9]+)?([{FORWARD}{BACKWARD}{WEIGHT}])([0-9]+)')
 
 
-def from_csv(path):
+def from_csv(path: str) -> Schedule:
     """Reads a schedule from a file, such as `Schedule.to_csv` writes.
 
     Args:
@@ -41,7 +42,7 @@ def from_csv(path):
     return from_lists(rows, name=str(path))
 
 
-def from_lists(rows, name='own'):
+def from_lists(rows: Any, name: str = 'own') -> Schedule:
     """Makes a schedule from the actions of each device.
 
     Args:
@@ -97,7 +98,7 @@ def _places(devices, name):
 
 
 def _check_complete(places, num_devices, name):
-    """Returns the numbers of stages and micro-batches, after checks that each device has a share and no action is missing."""
+    """Returns the numbers of stages and micro-batches; checks that each device has a share and no action is missing."""
     if not places:
         raise ValueError(f'Schedule {name!r} has no actions. Give one row of actions for each device.')
     _check_stages(places, num_devices, name)
@@ -133,4 +134,5 @@ def _describe_missing(action, device, name):
     advice = f'Add {action} to device {device}'
     if action.kind == WEIGHT:
         advice += ', or remove every W: then each B computes the gradients by weights too'
-    return f'Schedule {name!r} lacks {action}: device {device}, which has stage {action.stage}, never runs it. {advice}.'
+    return (f'Schedule {name!r} lacks {action}: device {device}, which has stage {action.stage}, never runs it. '
+            f'{advice}.')

@@ -5,7 +5,7 @@ from lingpipe.schedules.schedule_type import Schedule, named
 
 
 @named('gpipe')
-def gpipe(num_devices, num_micro_batches):
+def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
     """All forward passes, then all backward passes, last micro-batch first (GPipe, arXiv 1811.06965, Figure 2c).
 
     Every device keeps the activations of all M micro-batches. Three devices, four micro-batches, a B as long as two
@@ -29,7 +29,7 @@ def gpipe(num_devices, num_micro_batches):
 
 
 @named('1f1b')
-def one_forward_one_backward(num_devices, num_micro_batches):
+def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedule:
     """1F1B: as early a backward pass as possible, then forward and backward in turn (Megatron, arXiv 2104.04473, Figure
     4).
 
@@ -53,7 +53,7 @@ def one_forward_one_backward(num_devices, num_micro_batches):
 
 
 @named('interleaved_1f1b')
-def interleaved_1f1b(num_devices, num_micro_batches, num_virtual_stages):
+def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
     """1F1B with V smaller stages on each device, in a loop: stage s on device s % K (Megatron, section 2.2).
 
     A device waits a V-th of the time that it waits in 1F1B; boundary tensors cross V times as often, and device i keeps
@@ -88,7 +88,7 @@ def interleaved_1f1b(num_devices, num_micro_batches, num_virtual_stages):
 
 
 @named('zb_h1')
-def zb_h1(num_devices, num_micro_batches):
+def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
     """1F1B with the backward pass split: B, which others wait for, first; W fills what was bubble (ZB-H1).
 
     Zero Bubble, arXiv 2401.10241, section 2.1. Device i, counted from 0, runs the W of a micro-batch i micro-batches
@@ -112,7 +112,7 @@ def zb_h1(num_devices, num_micro_batches):
         for stage in range(num_devices)])
 
 
-def forward_only(num_devices, num_micro_batches):
+def forward_only(num_devices: int, num_micro_batches: int) -> Schedule:
     """The order of inference: every micro-batch goes through the stages one after the other.
 
     Args:
@@ -140,7 +140,7 @@ def _one_forward_one_backward_on(stage, num_devices, num_micro_batches):
 
 
 def _in_turn(forward, backward, num_warm_up):
-    """`num_warm_up` forward actions, then one forward and one backward in turn, then what is left of the backward ones."""
+    """`num_warm_up` forward actions, then one forward and one backward in turn, then the other backward actions."""
     num_turns = max(len(forward) - num_warm_up, 0)
     turns = [action for pair in zip(forward[num_warm_up:], backward) for action in pair]
     return (*forward[:num_warm_up], *turns, *backward[num_turns:])

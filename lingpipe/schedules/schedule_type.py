@@ -4,6 +4,8 @@ import csv
 import dataclasses
 import functools
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 from lingpipe.schedules import simulation
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, needs
@@ -11,7 +13,7 @@ from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, needs
 SCHEDULES = {}
 
 
-def named(name):
+def named(name: Any) -> Any:
     """Returns a decorator that lets users choose a schedule by name.
 
     Every module of this folder is imported, so a new schedule is one new file here.
@@ -44,25 +46,25 @@ class Schedule:
     device_actions: tuple
 
     @property
-    def num_devices(self):
+    def num_devices(self) -> int:
         """K, the number of devices."""
         return len(self.device_actions)
 
     @property
-    def num_virtual_stages(self):
+    def num_virtual_stages(self) -> int:
         """V, the number of stages that each device holds."""
         return self.num_stages // self.num_devices
 
     @functools.cached_property
-    def splits_backward(self):
+    def splits_backward(self) -> bool:
         """Whether there are W actions; if so, a B computes the gradients by inputs alone."""
         return any(action.kind == WEIGHT for action in self._actions())
 
-    def device_of(self, stage):
+    def device_of(self, stage: Any) -> int:
         """Returns the index of the device that runs a stage; `stage % K` in every schedule but a user's own."""
         return self._devices[stage]
 
-    def execution_order(self, waits_for_more=None):
+    def execution_order(self, waits_for_more: Callable | None = None) -> Any:
         """Returns one global order of all actions that keeps each device's order and every data dependency.
 
         Args:
@@ -79,7 +81,8 @@ class Schedule:
             for device, actions in enumerate(self.device_actions):
                 while positions[device] < len(actions):
                     action = actions[positions[device]]
-                    if not done.issuperset([*self.dependencies(action), *(waits_for_more(action) if waits_for_more else [])]):
+                    more = waits_for_more(action) if waits_for_more else []
+                    if not done.issuperset([*self.dependencies(action), *more]):
                         break
                     done.add(action)
                     order.append(action)
@@ -90,15 +93,15 @@ class Schedule:
                 raise ValueError(_describe_deadlock(self, positions))
         return order
 
-    def dependencies(self, action):
+    def dependencies(self, action: Any) -> list:
         """Returns the list of actions whose results an action works on."""
         return needs(action, self.num_stages)
 
-    def backwards(self):
+    def backwards(self) -> frozenset:
         """Returns the set of all backward actions."""
         return frozenset(action for action in self._actions() if action.kind == BACKWARD)
 
-    def backwards_after_own_forward(self):
+    def backwards_after_own_forward(self) -> frozenset:
         """Returns the backward actions that run right after their own forward action on the same device.
 
         Nothing need be recomputed there: the activations are still at hand (torchgpipe calls this 'except_last').
@@ -109,7 +112,7 @@ class Schedule:
             for earlier, later in itertools.pairwise(actions)
             if later.kind == BACKWARD and earlier == later._replace(kind=FORWARD))
 
-    def peak_memory(self, activations=1.0, weight_gradient_inputs=0.0):
+    def peak_memory(self, activations: float = 1.0, weight_gradient_inputs: float = 0.0) -> tuple:
         """Returns for each device the largest memory that the order of its actions makes it hold.
 
         Activations live from F to the end of B; a B that is split leaves what its W needs, which lives to the end of W.
@@ -130,7 +133,7 @@ class Schedule:
             max(itertools.accumulate(changes[action.kind] for action in actions)) / self.num_virtual_stages
             for actions in self.device_actions)
 
-    def for_num_micro_batches(self, num_micro_batches):
+    def for_num_micro_batches(self, num_micro_batches: int) -> Any:
         """Returns the schedule of a smaller batch: this one without the actions of the micro-batches that it lacks.
 
         What is left of an order that ends is an order that ends, and holds no more memory: no micro-batch needs
@@ -149,11 +152,11 @@ class Schedule:
         return self._filtered(
             lambda action: action.micro_batch < num_micro_batches, num_micro_batches=num_micro_batches)
 
-    def forward_only(self):
+    def forward_only(self) -> Any:
         """Returns the schedule of inference: this one without its backward actions."""
         return self._filtered(lambda action: action.kind == FORWARD, name='forward_only')
 
-    def forward_then_backward(self):
+    def forward_then_backward(self) -> Any:
         """Returns this schedule with all forward actions first, then the backward actions in reverse, as GPipe does.
 
         It is the order for a loss that is computed outside of the pipeline, from the outputs of all micro-batches.
@@ -164,11 +167,11 @@ class Schedule:
             actions + tuple(action._replace(kind=BACKWARD) for action in reversed(actions))
             for actions in forward.device_actions))
 
-    def simulate(self, costs=None, recompute_after_own_forward=False):
+    def simulate(self, costs: Any = None, recompute_after_own_forward: bool = False) -> Any:
         """Returns the `Timeline` of one step, as `simulation.simulate` describes it."""
         return simulation.simulate(self, costs, recompute_after_own_forward)
 
-    def to_csv(self, path):
+    def to_csv(self, path: Any) -> None:
         """Writes the schedule as a table that `from_csv` reads: one row a device, one action a cell."""
         with open(path, 'w', encoding='utf-8', newline='') as file:
             csv.writer(file, lineterminator='\n').writerows(self.device_actions)
@@ -234,7 +237,8 @@ def _describe_wait(schedule, positions, places, device, missing):
     where = 'no device runs'
     if missing in places:
         where = 'device {} runs at position {}'.format(*places[missing])
-    return f'device {device} waits at position {position}, {schedule.device_actions[device][position]}, for {missing}, which {where}'
+    action = schedule.device_actions[device][position]
+    return f'device {device} waits at position {position}, {action}, for {missing}, which {where}'
 
 
 def _advice(schedule, positions, places, circle):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT
 from lingpipe.schedules.timeline import RECOMPUTE, Span, Timeline
@@ -33,12 +34,12 @@ class StageCosts:
                 raise ValueError(f'{field}={value!r} is no time: it must be a finite number of 0 or more. Measure it '
                                  'again.')
 
-    def scaled(self, factor):
+    def scaled(self, factor: Any) -> Any:
         """Returns the costs of a stage that is `factor` times as large."""
         return StageCosts(*(value * factor for value in dataclasses.astuple(self)))
 
 
-def simulate(schedule, costs=None, recompute_after_own_forward=False):
+def simulate(schedule: Any, costs: Any = None, recompute_after_own_forward: bool = False) -> Timeline:
     """Runs a schedule on paper: each action starts as soon as its device is free and its data are there.
 
     Recomputation is an action of its own before its B. It waits for its turn on the device, as in the `Execution`, but
@@ -71,7 +72,7 @@ def simulate(schedule, costs=None, recompute_after_own_forward=False):
     return Timeline(schedule, run(schedule, durations, [cost.transfer for cost in costs]), tuple(updates))
 
 
-def run(schedule, durations, transfers=None):
+def run(schedule: Any, durations: dict, transfers: Any = None) -> tuple:
     """Starts each action of a schedule as soon as its device is free and its data are there.
 
     Args:
@@ -136,7 +137,7 @@ def _transfer(schedule, transfers, source, target):
 from lingpipe.schedules.timeline import StepTimes
 
 
-def replay(schedule, durations, update=(0.0, 0.0)):
+def replay(schedule: Any, durations: Any, update: Any = (0.0, 0.0)) -> StepTimes:
     """Runs a schedule on paper, with no time between the end of an action and the start of those that waited for it.
 
     Unlike `simulation.simulate`, which knows the costs of stages, it takes a duration for each action. Replicas do not

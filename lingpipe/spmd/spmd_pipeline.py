@@ -14,6 +14,8 @@ as embedding and softmax, run for one micro-batch after the other, each on all c
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -48,7 +50,8 @@ class SpmdPipeline:
         ValueError: the stack cannot run so; the message says why.
     """
 
-    def __init__(self, stack, run, num_stages, num_micro_batches, recompute='stage', is_partitioned=True):
+    def __init__(self, stack: list, run: tuple, num_stages: Any, num_micro_batches: Any, recompute: Any = 'stage',
+                 is_partitioned: bool = True) -> None:
         _validate(run, num_stages, recompute)
         self._map = StageMap(num_stages, is_partitioned)
         self._num_micro_batches, self._recompute = num_micro_batches, recompute
@@ -75,33 +78,34 @@ class SpmdPipeline:
             {id(variable): variable for each in parts for variable in each.trainable_variables}.values())
 
     @property
-    def num_stages(self):
+    def num_stages(self) -> Any:
         """K."""
         return self._map.num_stages
 
-    def value_specs(self):
+    def value_specs(self) -> Any:
         """Returns the lists of `tf.TensorSpec` of `stage_values` and `outer_values`, as `metrics` takes them."""
         return ([tf.TensorSpec([self.num_stages, *row[0].shape], row[0].dtype) for row in self.stage_variables],
                 [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.outer_variables])
 
-    def place_stages(self, value):
+    def place_stages(self, value: Any) -> Any:
         """Puts a value `[K, ...]` of the stages, or its gradient, on their cores."""
         return self._map.shard(value)
 
-    def place_outer(self, value):
+    def place_outer(self, value: Any) -> Any:
         """Cuts a large value of an outer variable, or its gradient, over the cores."""
         dimension = self.outer_dimension(value.shape)
         return value if dimension is None else self._map.shard(value, dimension)
 
-    def outer_dimension(self, shape):
-        """Returns along which dimension an outer variable is cut, the longest that K divides; None: it is on all cores."""
+    def outer_dimension(self, shape: Any) -> Any:
+        """Returns the dimension along which an outer variable is cut, the longest that K divides; None: none."""
         shape = tf.TensorShape(shape)
         sizes = [size if size % self.num_stages == 0 else 0 for size in shape]
         if self.num_stages == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
             return None
         return sizes.index(max(sizes))
 
-    def metrics(self, loss, stage_values, outer_values, x, targets, seed_and_step):
+    def metrics(self, loss: Callable, stage_values: list[tf.Tensor], outer_values: list[tf.Tensor], x: Any,
+                targets: Any, seed_and_step: tf.Tensor) -> dict[str, Any]:
         """Runs a mini-batch through the pipeline, as in training.
 
         Args:
@@ -189,7 +193,7 @@ class SpmdPipeline:
         return self._map.shard(tf.where(is_first, entering[tf.newaxis], tf.roll(register, 1, axis=0)))
 
     def _entering(self, rows, index):
-        """Replicated before and after the choice: the gradient of `rows` would otherwise be cut, and gathered in every tick."""
+        """Replicated before and after the choice: else the gradient of `rows` is cut, and gathered in every tick."""
         return self._map.replicate(self._map.replicate(rows)[index])
 
     def _leaving(self, register):
@@ -215,7 +219,7 @@ class SpmdPipeline:
         return tf.nest.flatten(_call(part, inputs, tensors[:num_weights], step, seeds))
 
 
-def of_layer(pipe, input_specs, is_partitioned):
+def of_layer(pipe: Any, input_specs: Any, is_partitioned: Any) -> Any:
     """Makes an `SpmdPipeline` of the layers of another pipeline, with its numbers of stages and micro-batches.
 
     Args:
@@ -248,7 +252,7 @@ def _call(part, inputs, weights, step, seeds):
 
 
 def _refuse_unused(part, weights, outputs):
-    """The gradient of such a weight must be None, since an optimizer changes one whose gradient is 0, by weight decay for instance."""
+    """The gradient of such a weight must be None: an optimizer changes one whose gradient is 0, as by weight decay."""
     used = graph_pieces.ancestors(tf.nest.flatten(outputs))
     unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
     if unused:

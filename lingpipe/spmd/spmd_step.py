@@ -1,6 +1,7 @@
 """A training step of an SPMD pipeline as one function of tensors, and its state on the host and on the cores."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -28,10 +29,10 @@ class SpmdState(NamedTuple):
 class OneReplica:
     """What a step asks of the replicas that it runs on, where there is one."""
 
-    def sum_over_replicas(self, tensors):
+    def sum_over_replicas(self, tensors: Any) -> Any:
         return tensors
 
-    def replica_index(self):
+    def replica_index(self) -> Any:
         return 0
 
 
@@ -47,21 +48,22 @@ class SpmdStep:
         replicas: the replicas that run the step, each on rows of its own, as `SpmdCores` or `OneReplica`.
     """
 
-    def __init__(self, pipeline, loss, optimizer, seed=0, clip_gradient_norm_to_value=0.0, replicas=None):
+    def __init__(self, pipeline: Any, loss: Callable, optimizer: Any, seed: int = 0,
+                 clip_gradient_norm_to_value: Any = 0.0, replicas: Any = None) -> None:
         self._pipeline, self._loss, self._seed = pipeline, loss, seed
         self._limit = clip_gradient_norm_to_value
         self._replicas = replicas or OneReplica()
         self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
 
-    def variables(self):
-        """Returns the Keras variables whose values a state holds: an `SpmdState` with a list of K in the place of `[K, ...]`."""
+    def variables(self) -> Any:
+        """Returns the Keras variables behind a state: an `SpmdState` with a list of K for each `[K, ...]`."""
         pipeline, slots = self._pipeline, self._optimizer.slots
         return SpmdState(
             pipeline.stage_variables, pipeline.outer_variables,
             [[list(row) for row in zip(*map(slots, variables))] for variables in pipeline.stage_variables],
             [slots(variable) for variable in pipeline.outer_variables], None)
 
-    def state_specs(self):
+    def state_specs(self) -> SpmdState:
         """Returns the `SpmdState` of `tf.TensorSpec`."""
         num_stages, variables = self._pipeline.num_stages, self.variables()
 
@@ -75,7 +77,7 @@ class SpmdStep:
                          [list(map(of_row, rows)) for rows in variables.stage_slots],
                          [list(map(of_one, row)) for row in variables.outer_slots], tf.TensorSpec([], tf.int64))
 
-    def __call__(self, state, x, targets):
+    def __call__(self, state: SpmdState, x: Any, targets: Any) -> tuple:
         """Does one step; where the loss or a gradient is not finite, nothing changes.
 
         Args:
@@ -103,7 +105,7 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Returns metric sums, and gradients of the mean loss, over the rows of all replicas; every replica draws its own numbers."""
+        """Returns metric sums and gradients of the mean loss over all replicas, each with its own random numbers."""
         seed = tf.cast(self._seed + self._replicas.replica_index() * 2**32, tf.int64)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([state.stages, state.outer])
@@ -160,27 +162,27 @@ class SlicedVariable:
         dimension: dimension along which they are slices; None: each is the whole.
     """
 
-    def __init__(self, cores, parts, dimension):
+    def __init__(self, cores: Any, parts: list[tf.Tensor], dimension: Any) -> None:
         self._cores, self._dimension = cores, dimension
         self.slices = [[_variable_on(device, part) for device, part in zip(row, parts)] for row in cores.grid]
 
-    def assign(self, parts):
+    def assign(self, parts: Any) -> None:
         """Gives the cores of every replica new slices, a list of K tensors."""
         for row in self.slices:
             for variable, part in zip(row, parts):
                 with tf.device(variable.device):
                     variable.assign(part)
 
-    def parts(self):
+    def parts(self) -> list:
         """Returns the list of the K slices that the first replica holds; all replicas hold the same."""
         return [_read(variable) for variable in self.slices[0]]
 
-    def joined(self):
-        """Returns the handle by which the program that is laid out next can `SpmdCores.read` and `assign` it as one tensor."""
+    def joined(self) -> Any:
+        """Returns the handle by which the next program can `SpmdCores.read` and `assign` it as one tensor."""
         return self._cores.join(self.slices, self._dimension)
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
         return self.slices[0][0].dtype
 
 
@@ -202,7 +204,7 @@ class SpmdVariables:
         cores: `SpmdCores`.
     """
 
-    def __init__(self, variables, outer_dimension, cores):
+    def __init__(self, variables: SpmdState, outer_dimension: Callable | None, cores: Any) -> None:
         self._cores = cores
 
         def of_row(row):
@@ -216,26 +218,26 @@ class SpmdVariables:
             [list(map(of_row, rows)) for rows in variables.stage_slots],
             [list(map(of_one, slots)) for slots in variables.outer_slots], [])
 
-    def to_cores(self):
+    def to_cores(self) -> None:
         """Gives the cores of every replica what the host has."""
         for entry in self.entries:
             entry.to_cores()
 
-    def to_host(self):
+    def to_host(self) -> None:
         """Gives the host what the cores have."""
         for entry in self.entries:
             entry.to_host()
 
     @property
-    def entries(self):
+    def entries(self) -> list[tf.Tensor]:
         """List of all tensors of the state, each with `sliced`, its `SlicedVariable`."""
         return tf.nest.flatten(self._state)
 
-    def joined(self):
+    def joined(self) -> Any:
         """Returns the handles by which the program that is laid out next can `read` and `assign` the state."""
         return [entry.sliced.joined() for entry in self.entries]
 
-    def read(self, handles, step):
+    def read(self, handles: Any, step: tf.Tensor) -> SpmdState:
         """Returns the `SpmdState` of tensors inside of a program.
 
         Args:
@@ -245,7 +247,7 @@ class SpmdVariables:
         values = [self._cores.read(handle, entry.sliced.dtype) for handle, entry in zip(handles, self.entries)]
         return tf.nest.pack_sequence_as(self._state, values)._replace(step=step)
 
-    def assign(self, handles, state):
+    def assign(self, handles: Any, state: Any) -> None:
         """Assigns a new `SpmdState` of tensors inside of a program."""
         for handle, value in zip(handles, tf.nest.flatten(state._replace(step=[]))):
             self._cores.assign(handle, value)
@@ -295,7 +297,9 @@ class _Whole(_Entry):
 
     def _parts(self):
         value = self._variable.value.read_value()
-        return [value] * self._num_cores if self._dimension is None else tf.split(value, self._num_cores, self._dimension)
+        if self._dimension is None:
+            return [value] * self._num_cores
+        return tf.split(value, self._num_cores, self._dimension)
 
     def _assign(self, parts):
         self._variable.assign(parts[0] if self._dimension is None else tf.concat(parts, self._dimension))

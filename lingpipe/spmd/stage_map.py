@@ -1,4 +1,7 @@
-"""Which layers become equal stages of one program for all cores, and keeping the compiler from undoing recomputation."""
+"""Which layers become equal stages of one program for all cores, and how recomputation survives the compiler."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -7,7 +10,7 @@ from lingpipe.partition import layer_analysis
 from lingpipe.private_api import xla, xla_sharding
 
 
-def longest_run(layer_params, specs):
+def longest_run(layer_params: list, specs: list) -> tuple:
     """Finds the longest run of layers with equal params whose outputs are shaped as their inputs.
 
     Args:
@@ -49,24 +52,24 @@ class StageMap:
         is_partitioned: whether the program is for K cores, else for one device.
     """
 
-    def __init__(self, num_stages, is_partitioned):
+    def __init__(self, num_stages: Any, is_partitioned: bool) -> None:
         self.num_stages = num_stages
         self.is_partitioned = is_partitioned
 
-    def __call__(self, function, tensors):
+    def __call__(self, function: Any, tensors: Any) -> list:
         """Returns the list of `[K, ...]` that `function`, from a list of tensors to a list of tensors, gives."""
         if not self.is_partitioned:
             rows = [function([tensor[index] for tensor in tensors]) for index in range(self.num_stages)]
             return [tf.stack(column) for column in zip(*rows)]
         return [self._leave(tensor) for tensor in function([self._enter(tensor)[0] for tensor in tensors])]
 
-    def shard(self, tensor, dimension=0):
+    def shard(self, tensor: Any, dimension: int = 0) -> Any:
         """Asks the partitioner to give each core its part of a dimension that K divides."""
         if not self.is_partitioned:
             return tensor
         return xla_sharding.split(tensor, dimension, self.num_stages, use_sharding_op=True)
 
-    def replicate(self, tensor):
+    def replicate(self, tensor: Any) -> Any:
         """Asks the partitioner to give each core the whole tensor, and its whole gradient."""
         return xla_sharding.replicate(tensor, use_sharding_op=True) if self.is_partitioned else tensor
 
@@ -83,7 +86,7 @@ class StageMap:
         return xla_sharding.Sharding.tile(cores).proto.SerializeToString()
 
 
-def recomputing(function, run=None):
+def recomputing(function: Callable, run: Any = None) -> Callable:
     """Makes a function compute everything again for its gradient (arXiv 1604.06174), inside of what XLA compiles.
 
     An optimization barrier keeps XLA from seeing that it was all computed before: `tf.recompute_grad` has no such
@@ -114,7 +117,7 @@ def recomputing(function, run=None):
 
 
 def _backward(function, num_inputs):
-    """Returns the function from inputs and gradients of floating-point outputs to the gradients of floating-point inputs."""
+    """Returns the function from inputs and gradients of floating-point outputs to those of floating-point inputs."""
 
     def backward(tensors):
         tensors = xla.optimization_barrier(*tensors)

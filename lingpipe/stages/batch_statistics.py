@@ -1,5 +1,8 @@
 """Batch norm across micro-batches: moving averages take one step a mini-batch, from the statistics of all of it."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -21,12 +24,12 @@ class BatchStatistics:
         norms: list of `keras.layers.BatchNormalization`, one a call, in the order of the calls.
     """
 
-    def __init__(self, norms):
+    def __init__(self, norms: list) -> None:
         self.norms = norms
         self._sizes = [int(norm.moving_mean.shape[0]) for norm in norms]
 
     @property
-    def spec(self):
+    def spec(self) -> tf.TensorSpec:
         """`tf.TensorSpec` `[3, channels]` of the statistics."""
         return tf.TensorSpec([3, sum(self._sizes)], self._dtype)
 
@@ -34,7 +37,7 @@ class BatchStatistics:
     def _dtype(self):
         return self.norms[0].moving_mean.dtype if self.norms else 'float32'
 
-    def of_micro_batch(self, calls):
+    def of_micro_batch(self, calls: list) -> Any:
         """Returns the statistics `[3, channels]` of a micro-batch.
 
         Args:
@@ -45,7 +48,7 @@ class BatchStatistics:
         rows = zip(*[(call.mean, call.variance, call.count) for call in calls])
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
-    def merge(self, before, new, can_be_empty=True):
+    def merge(self, before: Any, new: Any, can_be_empty: bool = True) -> Any:
         """Joins the statistics of the rows so far with those of more rows (Chan, Golub, LeVeque 1979, section 2).
 
         Args:
@@ -66,7 +69,7 @@ class BatchStatistics:
         return tf.stack([before[0] + fraction * apart,
                          kept * before[1] + fraction * new[1] + kept * fraction * tf.square(apart), count])
 
-    def updates(self, statistics, read, device):
+    def updates(self, statistics: Any, read: Callable, device: str) -> Any:
         """Returns pairs (variable, new value) of one step of every moving average for every call.
 
         Args:
@@ -130,7 +133,7 @@ def _of_all_replicas(statistics, device):
         return tf.stack([center, tf.math.divide_no_nan(squares, total), total])
 
 
-def batch_norms(layers):
+def batch_norms(layers: Any) -> Any:
     """Returns the batch norms inside some layers whose moving averages can wait for the end of the mini-batch."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers

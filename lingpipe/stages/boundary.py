@@ -1,5 +1,6 @@
 """What crosses from one stage to the next: the tensors of any nest, without its holes, and their Keras masks."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -20,12 +21,12 @@ class Boundary(NamedTuple):
     masks: dict
 
     @property
-    def differentiable_positions(self):
+    def differentiable_positions(self) -> Any:
         """Positions of the values that have a gradient."""
         return [position for position, value in enumerate(self.values) if is_differentiable(value.dtype)]
 
     @property
-    def differentiable(self):
+    def differentiable(self) -> Any:
         """The values that have a gradient."""
         return [self.values[position] for position in self.differentiable_positions]
 
@@ -39,29 +40,29 @@ class Structure(NamedTuple):
 
     nest: Any
 
-    def pack(self, values):
+    def pack(self, values: Any) -> Any:
         """Returns the nest with `values` in their places."""
         remaining = iter(values)
         return tf.nest.map_structure(lambda is_value: next(remaining) if is_value else None, self.nest)
 
 
-def is_differentiable(dtype):
+def is_differentiable(dtype: Any) -> bool:
     """Whether tensors of a type have gradients."""
     dtype = tf.as_dtype(dtype)
     return dtype.is_floating or dtype.is_complex
 
 
-def structure_of(nest):
+def structure_of(nest: Any) -> Structure:
     """Returns the `Structure` of a nest of tensors (or specs) and Nones."""
     return Structure(tf.nest.map_structure(lambda leaf: leaf is not None, nest))
 
 
-def list_structure(count):
+def list_structure(count: Any) -> Structure:
     """Returns the `Structure` of a plain list of `count` values."""
     return Structure([True] * count)
 
 
-def unpack(nest):
+def unpack(nest: Any) -> Boundary:
     """Takes a nest apart.
 
     Args:
@@ -75,7 +76,7 @@ def unpack(nest):
     return Boundary(values, masks)
 
 
-def pack(boundary, structure):
+def pack(boundary: Boundary, structure: Structure) -> Any:
     """Puts a nest together again, its masks where Keras layers look for them.
 
     Args:
@@ -91,7 +92,7 @@ def _mask(tensor):
     return getattr(tensor, '_keras_mask', None)
 
 
-def put_masks_on(inputs, mask):
+def put_masks_on(inputs: Any, mask: Any) -> Any:
     """Returns the inputs with their masks on them.
 
     Args:
@@ -114,7 +115,7 @@ class MaskedFunction:
         method: function.
     """
 
-    def __init__(self, method):
+    def __init__(self, method: Callable) -> None:
         def inside(masks, *arguments):
             _attach(tf.nest.flatten(arguments), masks)
             results = method(*arguments)
@@ -122,12 +123,12 @@ class MaskedFunction:
 
         self._inside = tf.function(inside, autograph=False)
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments: Any) -> Any:
         results, masks = self._inside(_masks(arguments), *arguments)
         _attach(tf.nest.flatten(results), masks)
         return results
 
-    def experimental_get_tracing_count(self):
+    def experimental_get_tracing_count(self) -> Any:
         """Returns how often it was traced; see `tf.function`."""
         return self._inside.experimental_get_tracing_count()
 
@@ -142,8 +143,8 @@ def _attach(leaves, masks):
             masking.set_keras_mask(leaf, mask)
 
 
-def traced(function, *arguments):
-    """Calls a `tf.function` as a graph, which what a pipeline lays out is even where TensorFlow is told to run functions eagerly."""
+def traced(function: Any, *arguments: Any) -> Any:
+    """Calls a `tf.function` as a graph, as a pipeline needs it even where TensorFlow runs functions eagerly."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:

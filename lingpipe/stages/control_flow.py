@@ -3,6 +3,8 @@
 import contextlib
 import re
 import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -14,14 +16,14 @@ _TRANSLATED = weakref.WeakSet()
 
 
 class UntranslatedError(TypeError):
-    """A trace met a layer that has to be translated, and that will be in the next trace; the message is TensorFlow's."""
+    """A trace met a layer that has to be translated, as the next trace does; the message is TensorFlow's."""
 
 
 class UntranslatableError(ValueError):
     """Python that branches or loops on tensors as no graph can; the message names the layer."""
 
 
-def until_traced(trace, *arguments):
+def until_traced(trace: Callable, *arguments: Any) -> Any:
     """Calls a function that traces layers; again, as if for the first time, where a layer turned out to need
     translation.
 
@@ -41,8 +43,8 @@ def until_traced(trace, *arguments):
             pass  # each time one layer more is translated
 
 
-def past_moved_variables(function):
-    """Calls a function that traces layers; again where a layer's own `tf.function` was traced before its variables have moved."""
+def past_moved_variables(function: Any) -> Any:
+    """Calls a function that traces layers; again if a layer's `tf.function` was traced before its variables moved."""
     try:
         return function()
     except AssertionError as error:
@@ -57,7 +59,7 @@ def _is_of_moved_variables(error):
 
 
 @contextlib.contextmanager
-def functions_laid_out():
+def functions_laid_out() -> Iterator[Any]:
     """Has calls of `tf.function`s laid out as the operations inside, in the graph that calls them."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
@@ -67,7 +69,7 @@ def functions_laid_out():
         tf.config.run_functions_eagerly(eagerly)
 
 
-def run(layer, function):
+def run(layer: Any, function: Callable) -> Any:
     """Calls a layer so that the Python of users' layers, in it too, may branch and loop on tensors, as it may where
     Keras is eager.
 
@@ -125,7 +127,7 @@ def _translated(layer):
 
 
 def _functions_of_users(layer):
-    """Returns, for every layer in a layer whose code is a user's, its attributes, the name of the one to replace, and the function."""
+    """Returns for every layer of a user in a layer its attributes, the name of the one to replace, and the function."""
     functions = []
     for part in layer._flatten_layers() if isinstance(layer,
                                                       keras.layers.Layer) else []:  # pylint: disable=protected-access

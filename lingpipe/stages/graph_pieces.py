@@ -8,13 +8,15 @@ cost one trace.
 import contextlib
 import functools
 import weakref
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from lingpipe.private_api import pywrap_tfe, record, xla
 
 
-def copy_operations(graph, operations, values):
+def copy_operations(graph: Any, operations: set, values: dict) -> None:
     """Copies operations; the copies carry the device, the control edges and the control flow of the place.
 
     `tf.graph_util.import_graph_def` fails inside a TPU program, where every operation waits for one of the program's
@@ -62,8 +64,8 @@ _ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its o
 
 
 @contextlib.contextmanager
-def recording():
-    """Lets gradient tapes inside record where those outside were told to stop, as by `tf.recompute_grad`: what is traced is kept."""
+def recording() -> Iterator[Any]:
+    """Lets gradient tapes inside record where those outside must not, as by `tf.recompute_grad`: a trace is kept."""
     is_stopped = pywrap_tfe.TFE_Py_TapeSetIsStopped()
     if is_stopped:
         pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
@@ -93,8 +95,9 @@ class GraphPiece:
             would see that, compute it once and keep it; an optimization barrier before the piece hides it.
     """
 
-    def __init__(self, graph, feeds, outputs, side_effects=(), name='piece', jit_compile=False, repeats=False,
-                 inline=False):
+    def __init__(self, graph: Any, feeds: list, outputs: list, side_effects: Any = (), name: str = 'piece',
+                 jit_compile: bool = False, repeats: bool = False,
+                 inline: bool = False) -> None:
         captures = [internal for _, internal in graph.captures]
         wanted = {tensor.ref() for tensor in outputs}
         shapes = [tensor for tensor in _known_shapes(graph) if tensor.ref() not in wanted]
@@ -130,7 +133,7 @@ class GraphPiece:
             function = tf.function(body, autograph=False, experimental_attributes={'_noinline': True})
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
-    def __call__(self, values):
+    def __call__(self, values: dict) -> tuple:
         """Calls the function in the current graph.
 
         Args:
@@ -149,7 +152,8 @@ class GraphPiece:
         return {**values, **{tensor.ref(): result for tensor, result in zip(self.outputs, results)}}, results[0].op
 
     def _call(self, arguments):
-        with tf.compat.v1.get_default_graph().gradient_override_map({'PartitionedCall': _NO_GRADIENT}), record.stop_recording():
+        no_gradient = tf.compat.v1.get_default_graph().gradient_override_map({'PartitionedCall': _NO_GRADIENT})
+        with no_gradient, record.stop_recording():
             results = tf.raw_ops.PartitionedCall(
                 args=arguments + list(self._function.captured_inputs), Tout=[tensor.dtype for tensor in self.outputs],
                 f=self._function, config_proto=_optimizer_config())
@@ -175,8 +179,8 @@ def _refuse_in_graph(operation, *gradients):
 
 
 def _refuse(inputs, gradients):
-    """Fails when it runs, and where there is something to hand on: under two tapes TensorFlow lays out, and runs with zeros,
-    second gradients that nobody asks for."""
+    """Fails when it runs, and where there is something to hand on: under two tapes TensorFlow lays out, and runs with
+    zeros, second gradients that nobody asks for."""
     is_zero = [
         tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients if gradient is not None and _is_number(gradient)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
@@ -205,7 +209,7 @@ def _optimizer_config():
     return config.SerializeToString()
 
 
-def ancestors(tensors, operations=(), stops=frozenset()):
+def ancestors(tensors: Any, operations: Any = (), stops: Any = frozenset()) -> set:
     """Returns the set of operations that `tensors` and `operations` need, not going beyond the tensors in `stops`."""
     found, pending = set(), [tensor.op for tensor in tensors] + list(operations)
     while pending:
@@ -216,8 +220,8 @@ def ancestors(tensors, operations=(), stops=frozenset()):
     return found
 
 
-def descendants(graph, tensors):
-    """Returns the set of operations of `graph` whose results depend on one of `tensors`; a known shape depends on none."""
+def descendants(graph: Any, tensors: Any) -> set:
+    """Returns the set of operations of `graph` that depend on one of `tensors`; a known shape depends on none."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
@@ -225,7 +229,7 @@ def descendants(graph, tensors):
     return found
 
 
-def repeated_pools(operations):
+def repeated_pools(operations: set) -> Any:
     """Returns the max pooling operations whose outputs the gradients among `operations` read.
 
     A backward pass that repeats them keeps less, and is much faster on CPUs: oneDNN's gradient of max pooling reads a
@@ -239,7 +243,7 @@ def repeated_pools(operations):
 
 
 def _known_shapes(graph):
-    """Tensors that hold a shape which is known now. XLA must know it too, so no piece hands it to another as a value."""
+    """Tensors that hold a shape which is known now. XLA must know it too: no piece hands it on as a value."""
     return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
             for tensor in operation.outputs]
 

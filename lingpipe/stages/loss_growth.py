@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,21 +26,21 @@ class Twin:
         graph: its graph.
     """
 
-    def __init__(self, graph):
+    def __init__(self, graph: Any) -> None:
         self._operations = {operation.name: operation for operation in graph.get_operations()}
 
-    def has(self, operation):
+    def has(self, operation: Any) -> bool:
         """Says whether it has the operation too, and what this reads."""
         found = [self._operations.get(each.name) for each in (operation, *[tensor.op for tensor in operation.inputs])]
         return all(found) and found[0].type == operation.type and len(found[0].outputs) == len(operation.outputs)
 
-    def growth(self, tensor, axes=None):
-        """Returns the power of the number of rows that the size of a tensor, or of some of its dimensions, grows with."""
+    def growth(self, tensor: Any, axes: Any = None) -> Any:
+        """Returns the power of the number of rows with which the size of a tensor, or of some dimensions, grows."""
         sizes = [_size(each, axes) for each in (tensor, self._of(tensor))]
         return _log_ratio(*sizes) if all(sizes) else _UNKNOWN
 
-    def constants(self, tensor):
-        """Returns the pair of the arrays that a tensor holds in both traces, None where it is no constant in one."""
+    def constants(self, tensor: Any) -> list | None:
+        """Returns the list of the arrays that a tensor holds in both traces; None where it is no constant in one."""
         values = [tf.get_static_value(each) for each in (tensor, self._of(tensor))]
         return None if any(value is None for value in values) else values
 
@@ -54,7 +55,7 @@ def _size(tensor, axes):
 
 
 def _growth_of_constants(one, other):
-    """Returns the power that a constant grows with, None for one that does not: of a shape, that of the product of its sizes."""
+    """Returns the power that a constant grows with, None for one that does not; of a shape, that of its size."""
     if np.array_equal(one, other):
         return None
     if one.shape == other.shape and one.dtype.kind == 'i':
@@ -68,7 +69,7 @@ def _log_ratio(one, other):
     return math.log2(other / one) if one > 0 and other > 0 else _UNKNOWN
 
 
-def are_sums(graph, other, losses, inputs):
+def are_sums(graph: Any, other: Any, losses: list, inputs: list[tf.Tensor]) -> list:
     """Says which losses are sums over the rows of their batch, so that those of micro-batches have to be added up.
 
     The power of the number of rows that a tensor grows with is followed through the graph::

@@ -1,6 +1,8 @@
 """What a loss function may return, brought to one form: sums with their weights, which add up over micro-batches."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,7 +15,7 @@ class WeightUnknownError(ValueError):
     """The weight of a loss depends on outputs, and is wanted before there are any."""
 
 
-def as_metrics(loss_fn):
+def as_metrics(loss_fn: Any) -> Callable:
     """Wraps a loss function for the last stage.
 
     Args:
@@ -49,18 +51,18 @@ def as_metrics(loss_fn):
     return metrics
 
 
-def is_sum(loss_fn):
-    """Whether a loss is a sum over the examples, which divides by 1: each micro-batch has the share of its examples in that."""
+def is_sum(loss_fn: Any) -> bool:
+    """Whether a loss is a sum over the examples; of its weight 1 each micro-batch has the share of its examples."""
     return isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction == 'sum'
 
 
-def fractions(y_true):
+def fractions(y_true: Any) -> tf.Tensor:
     """Returns a tensor `[batch]` of one over the number of rows, which adds up to 1."""
     rows = tf.shape(tf.nest.flatten(y_true)[0])[0]
     return tf.fill([rows], tf.math.divide_no_nan(1.0, tf.cast(rows, tf.float32)))
 
 
-def identity(loss_fn):
+def identity(loss_fn: Any) -> Any:
     """Returns something hashable that is the same for losses that compute the same, as far as that is known.
 
     Two objects of one of Keras's own classes with equal settings are equal; any other loss is equal to itself alone.
@@ -114,14 +116,14 @@ class _KerasMean:
         return values
 
 
-def shallow_copy(keras_object):
+def shallow_copy(keras_object: Any) -> Any:
     """Returns a copy that shares its attributes: copy.copy would save and load a Keras object, which not all can."""
     copied = object.__new__(type(keras_object))
     vars(copied).update(vars(keras_object))
     return copied
 
 
-def means(sums):
+def means(sums: dict[str, Any]) -> dict[str, Any]:
     """Divides metric sums by their weights.
 
     Args:
@@ -133,7 +135,7 @@ def means(sums):
     return {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
 
 
-def with_added(metrics, added):
+def with_added(metrics: dict[str, Any], added: list[tuple]) -> dict:
     """Adds to the metric 'loss' the losses that layers added.
 
     Args:
@@ -149,7 +151,7 @@ def with_added(metrics, added):
     return {**metrics, 'loss': (total + weight * tf.add_n(means_of_added(added)), weight)}
 
 
-def means_of_added(added):
+def means_of_added(added: Any) -> Any:
     """Returns, for pairs (sum, rows) of losses that layers added, the list of their means over the mini-batch."""
     return [tf.math.divide_no_nan(total, rows) for total, rows in added]
 

@@ -1,7 +1,7 @@
 """Cutting a mini-batch into micro-batches (rows `n * m // M` to `n * (m + 1) // M`), and their sums."""
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -10,13 +10,13 @@ from absl import logging
 from lingpipe.devices import device_kinds
 
 
-def specs_of_tensors(batch):
+def specs_of_tensors(batch: Any) -> Any:
     """Returns the nest of `tf.TensorSpec` of a nest of tensors or arrays; None stays None."""
     return tf.nest.map_structure(
         lambda tensor: None if tensor is None else tf.TensorSpec(tensor.shape, tensor.dtype), batch)
 
 
-def specs_of_shapes(shapes):
+def specs_of_shapes(shapes: Any) -> Any:
     """Returns specs of Keras's default float type for a shape, or for a nest of shapes.
 
     Args:
@@ -44,7 +44,7 @@ class Positions:
         replica: number of the replica.
     """
 
-    def __init__(self, seed_and_step, rows, device, first=0, replica=0):
+    def __init__(self, seed_and_step: tf.Tensor, rows: list, device: str, first: int = 0, replica: int = 0) -> None:
         self._rows, self._device = rows, device_kinds.for_single_operations(device)
         with tf.device(self._device):
             self._start = tf.concat(
@@ -52,12 +52,12 @@ class Positions:
         self._tensors = {}
 
     @property
-    def zero(self):
+    def zero(self) -> tf.Tensor:
         """A float32 scalar that is 0, of which TensorFlow does not know it."""
         with tf.device(self._device):
             return tf.cast(self._start[3], tf.float32)
 
-    def of(self, micro_batch):
+    def of(self, micro_batch: int) -> tf.Tensor:
         """Returns the int64 tensor `[6]` of a micro-batch, given by its number in the replica."""
         if micro_batch not in self._tensors:
             rows = tf.cast(self._rows[micro_batch], tf.int64)
@@ -66,7 +66,7 @@ class Positions:
         return self._tensors[micro_batch]
 
 
-def count(batch, num_micro_batches):
+def count(batch: Any, num_micro_batches: Any) -> Any:
     """Returns how many micro-batches a batch gives: a batch of fewer rows than M gives one a row, an empty one gives
     one.
 
@@ -93,17 +93,17 @@ class RowsCheck:
         num_replicas: number of replicas.
     """
 
-    def __init__(self, num_micro_batches, num_replicas):
+    def __init__(self, num_micro_batches: Any, num_replicas: int) -> None:
         self._num_micro_batches, self._num_replicas = num_micro_batches, num_replicas
         self._is_done = False
 
-    def check(self, batch):
+    def check(self, batch: Any) -> None:
         """Looks at a nest of tensors `[batch, ...]`, where their number of rows is known before running."""
         rows = next((_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None), None)
         if rows is not None:
             self._check(rows)
 
-    def check_in_first_step(self, tensor, step):
+    def check_in_first_step(self, tensor: tf.Tensor, step: tf.Tensor) -> None:
         """Looks at a tensor `[batch, ...]` while running, where its number of rows is not known before.
 
         Args:
@@ -128,7 +128,7 @@ class RowsCheck:
         self._is_done = True
 
 
-def split(batch, num_micro_batches):
+def split(batch: Any, num_micro_batches: int) -> list:
     """Cuts every tensor of a nest along its first dimension.
 
     Args:
@@ -143,18 +143,18 @@ def split(batch, num_micro_batches):
     return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
 
 
-def split_on(device, batch, num_micro_batches):
+def split_on(device: str, batch: Any, num_micro_batches: int) -> Any:
     """Does `split` on a device, or its host, for a nest of tensors, arrays and Nones."""
     with tf.device(device_kinds.for_single_operations(device)):
         return split(tf.nest.map_structure(_to_tensor, batch), num_micro_batches)
 
 
-def join(micro_batches):
+def join(micro_batches: Any) -> Any:
     """Puts micro-batches together again, the inverse of `split`."""
     return tf.nest.map_structure(_join_leaves, *micro_batches)
 
 
-def are_equal(rows):
+def are_equal(rows: list) -> bool:
     """Says whether micro-batches have one number of rows, known now.
 
     Args:
@@ -163,13 +163,13 @@ def are_equal(rows):
     return all(isinstance(count, int) and count == rows[0] for count in rows)
 
 
-def num_rows(values):
+def num_rows(values: Any) -> Any:
     """Returns the number of rows: a Python integer where it is known, else a tensor."""
     tensor = values[0]
     return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
 
 
-def specs(nest, equal):
+def specs(nest: Any, equal: bool) -> Any:
     """Returns the specs of a micro-batch; where sizes differ the number of rows is left open, so that one trace serves
     all.
 
@@ -181,12 +181,12 @@ def specs(nest, equal):
         lambda tensor: tf.TensorSpec(tensor.shape if equal else [None, *tensor.shape[1:]], tensor.dtype), nest)
 
 
-def specs_of(nest, num_rows):
+def specs_of(nest: Any, num_rows: int) -> Any:
     """Returns the specs of a micro-batch with another number of rows than the tensors or specs of a nest."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
 
 
-def most_rows(num_rows, num_parts):
+def most_rows(num_rows: int, num_parts: int) -> int:
     """Returns the number of rows of the largest part, where a batch is cut into micro-batches or shared by replicas."""
     return -(-num_rows // num_parts)
 
@@ -263,12 +263,12 @@ class Sums(NamedTuple):
     input_gradients: list
 
 
-def join_rows(parts):
+def join_rows(parts: Any) -> Any:
     """Returns one `Rows` of several."""
     return Rows(*[tf.concat(each, 0) if len(each) > 1 else each[0] for each in zip(*parts)])
 
 
-def total(parts, shape):
+def total(parts: list[tf.Tensor], shape: Any) -> tf.Tensor:
     """Adds up the gradients of one weight.
 
     Args:
@@ -284,6 +284,6 @@ def total(parts, shape):
     return tf.add_n(dense) if len(dense) > 1 else dense[0]
 
 
-def add_up(parts):
+def add_up(parts: Any) -> Any:
     """Adds in one order always; tf.add_n takes the order in which it can save memory."""
     return tf.nest.map_structure(lambda *values: tf.reduce_sum(tf.stack(values), 0), *parts) if parts else {}

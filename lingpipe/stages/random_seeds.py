@@ -2,6 +2,8 @@
 
 import functools
 import random
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,10 +23,10 @@ class StepSeeds:
         num_inferences: int64 `tf.Variable`, the number of calls in inference.
     """
 
-    def __init__(self, generator, num_inferences):
+    def __init__(self, generator: Any, num_inferences: Any) -> None:
         self._generator, self._num_inferences = generator, num_inferences
 
-    def of(self, step, training, device):
+    def of(self, step: int | None, training: bool, device: str) -> tf.Tensor:
         """Returns an int64 tensor `[2]`.
 
         Args:
@@ -40,7 +42,7 @@ class StepSeeds:
         return tf.stack([seed, tf.cast(step, tf.int64)])
 
     def _of_inference(self):
-        """New numbers in each call, for layers that are random in inference too; training goes on as if it had not been called."""
+        """New numbers in each call, for layers that are random in inference too; training does not notice the call."""
         seed, count = tf.unstack(self._generator.state.value)
         with tf.device(self._num_inferences.device):
             number = self._num_inferences.assign_add(1)
@@ -66,12 +68,13 @@ class Seeds:
             none.
     """
 
-    def __init__(self, generators, draw, draw_untracked=None):
+    def __init__(self, generators: list[tuple], draw: Callable, draw_untracked: Callable | None = None) -> None:
         self._generators = generators
         self._draw, self._draw_untracked = functools.cache(draw), draw_untracked
-        self._segment, self._untracked = None, []
+        self._segment: Any = None
+        self._untracked = []
 
-    def enter(self, segment, mapping):
+    def enter(self, segment: Any, mapping: dict) -> None:
         """Begins a segment: its numbers depend on nothing that another segment drew.
 
         Args:
@@ -87,11 +90,11 @@ class Seeds:
             mapping.update({id(variable): tf.cast(row, variable.dtype) for (_, variable), row
                             in zip(self._generators, self._draw(segment.call_index)) if id(variable) in used})
 
-    def is_generator(self, variable):
+    def is_generator(self, variable: Any) -> bool:
         """Whether a variable is the state of a seed generator."""
         return variable.name == 'seed_generator_state'
 
-    def untracked(self, variable):
+    def untracked(self, variable: Any) -> Any:
         """Returns the value of a generator's state that no layer of the segment owns.
 
         Raises:
@@ -108,7 +111,7 @@ class Seeds:
         return tf.cast(self._draw_untracked(self._segment.position, len(self._untracked)), variable.dtype)
 
 
-def draw_seeds(seed_and_step, micro_batch, count, call_index=0):
+def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, call_index: Any = 0) -> tf.Tensor:
     """Draws seeds for all generators of a model.
 
     Args:
@@ -126,7 +129,7 @@ def draw_seeds(seed_and_step, micro_batch, count, call_index=0):
     return _draw(seed, [count, 2])
 
 
-def draw_untracked_seed(seed_and_step, micro_batch, position, number):
+def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, position: int, number: int) -> tf.Tensor:
     """Draws the seed of a generator that belongs to no layer.
 
     Args:
@@ -144,12 +147,12 @@ def draw_untracked_seed(seed_and_step, micro_batch, position, number):
     return _draw(seed, [2])
 
 
-def seed_generator_states(layers):
+def seed_generator_states(layers: Any) -> Any:
     """Returns the states of all seed generators of some layers, in order."""
     return [variable for layer in layers for variable in layer.variables if variable.name == 'seed_generator_state']
 
 
-def make_global_generator():
+def make_global_generator() -> None:
     """Makes Keras's global generator, if there is none: first used inside a traced layer it would stay without a value.
 
     Python's random state, from which Keras draws its seed, stays as it is, and with it the weights of layers that are

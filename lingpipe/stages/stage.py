@@ -4,6 +4,8 @@ import collections
 import copy
 import functools
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -38,7 +40,8 @@ class Stage:
         layers: list of its Keras layers.
     """
 
-    def __init__(self, run, device, sources=None, jit_compile=False, num_replicas=1):
+    def __init__(self, run: Any, device: str, sources: Any = None, jit_compile: bool = False,
+                 num_replicas: int = 1) -> None:
         self._run, self.index, self.layers = run, run.index, run.layers
         self.device = device
         self.sources = sources
@@ -48,7 +51,7 @@ class Stage:
         self._changing = set()  # places of attributes that layers change themselves, such as counters of calls
         self._zeros = {}
 
-    def on(self, device):
+    def on(self, device: str) -> Any:
         """Returns the same stage at work on another device, for another replica: layers, variables and programs are
         shared.
 
@@ -60,39 +63,39 @@ class Stage:
         return replica
 
     @property
-    def trainable_variables(self):
+    def trainable_variables(self) -> Any:
         return self._run.trainable_variables
 
-    def variables(self):
+    def variables(self) -> Any:
         """Returns the stage's Keras variables as `Variables`."""
         return self._run.variables()
 
     @property
-    def adds_losses(self):
+    def adds_losses(self) -> bool:
         """Whether a layer added a loss in anything that was traced so far."""
         return any(program.trace.forward['losses'] for program in self._programs.values())
 
     @property
-    def repeated_norms(self):
+    def repeated_norms(self) -> list:
         """List of the batch norms that were called more than once in anything that was traced so far."""
         return [norm for program in self._programs.values() for norm, count in collections.Counter(
             program.trace.statistics.norms).items() if count > 1]
 
-    def trainability(self):
-        """Returns what is not frozen now, and how layers are set: with another answer, programs and layouts are out of date."""
+    def trainability(self) -> Any:
+        """Returns what is not frozen, and how layers are set: programs and layouts hold for one answer only."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         settings = [setting for place, setting in _settings(self.layers).items() if place not in self._changing]
         return (*map(id, self.trainable_variables), *frozen, *settings)
 
-    def set_jit_compile(self, jit_compile):
+    def set_jit_compile(self, jit_compile: Any) -> None:
         """Says whether XLA compiles the stage's functions; on some kinds of devices it always does."""
         self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
 
-    def forget_programs(self):
+    def forget_programs(self) -> None:
         """Has everything traced again: attributes of layers may have changed."""
         self._programs.clear()
 
-    def zeros(self, zero, variables):
+    def zeros(self, zero: Any, variables: Any) -> Any:
         """Returns, for each of some variables, a tensor of its shape filled with `zero`, a float32 scalar that is 0."""
         key = tuple(map(id, variables))
         if key not in self._zeros:
@@ -101,7 +104,8 @@ class Stage:
                 self.device, lambda zero: [tf.fill(spec.shape, tf.cast(zero, spec.dtype)) for spec in specs])
         return self._zeros[key](zero)
 
-    def program(self, inputs, structure, targets, loss, training, by_layer=False):
+    def program(self, inputs: Any, structure: Any, targets: Any, loss: Callable | None, training: bool,
+                by_layer: bool = False) -> stage_program.StageProgram:
         """Returns the `StageProgram` for these shapes, tracing it the first time.
 
         Args:
@@ -131,7 +135,7 @@ class Stage:
             num_replicas, self._number)
 
     def _trace(self, *arguments):
-        """A layer's own `tf.function` may have been traced before, with variables in it; laid out in its caller it has none."""
+        """A layer's `tf.function` may have been traced with variables in it; laid out in its caller it has none."""
         trace = functools.partial(control_flow.until_traced, stage_program.StageProgram, *arguments)
         program = control_flow.past_moved_variables(trace)
         if not program.hidden_variables:

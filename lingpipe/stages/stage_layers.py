@@ -1,6 +1,7 @@
 """A run of layers as a pure function of (weights, state, inputs, seed, step, training), which touches no variable."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -20,7 +21,7 @@ class Variables(NamedTuple):
     weights: list
     state: list
 
-    def map(self, function):
+    def map(self, function: Any) -> Any:
         """Returns the same parts with `function` applied to every entry."""
         return Variables(*[[function(entry) for entry in part] for part in self])
 
@@ -35,11 +36,11 @@ class LayerSegment:
 
     call_index = 0
 
-    def __init__(self, layer, position):
+    def __init__(self, layer: Any, position: int) -> None:
         self.layers = [layer]
         self.position = position
 
-    def __call__(self, inputs, training):
+    def __call__(self, inputs: Any, training: Any) -> Any:
         return call_layers(self.layers, inputs, training)
 
 
@@ -76,7 +77,7 @@ class StageLayers:
         layers: list of the Keras layers, each once.
     """
 
-    def __init__(self, index, segments, seed_generators, keeps_rows=False):
+    def __init__(self, index: int, segments: list, seed_generators: Any, keeps_rows: bool = False) -> None:
         self.index = index
         self.keeps_rows = keeps_rows
         self.segments = list(segments)
@@ -87,17 +88,18 @@ class StageLayers:
         self._own_seed_generators = [(identities.index(id(variable)), variable) for variable in own]
 
     @property
-    def trainable_variables(self):
+    def trainable_variables(self) -> Any:
         return _without_doubles(variable for layer in self.layers for variable in layer.trainable_variables)
 
-    def variables(self):
+    def variables(self) -> Any:
         """Returns the Keras variables of the layers as `Variables`."""
         special = {id(variable) for _, variable in self._own_seed_generators}
         special |= {id(variable) for variable in self.trainable_variables}
         others = _without_doubles(variable for layer in self.layers for variable in layer.variables)
         return Variables(self.trainable_variables, [variable for variable in others if id(variable) not in special])
 
-    def call(self, inputs, values, step, seeds, training, by_layer=False, watch=lambda tensor: None):
+    def call(self, inputs: Any, values: Variables, step: tf.Tensor, seeds: Any, training: bool | None,
+             by_layer: bool = False, watch: Callable = lambda tensor: None) -> StageCall:
         """Runs the layers on one micro-batch, touching no variable.
 
         Args:
@@ -120,7 +122,7 @@ class StageLayers:
                 between.append(_without_shared_tensors(segment(between[-1], training=training), between[-1]))
         return StageCall(between[-1], between[1:-1], scope, list(scope.added_losses))
 
-    def seeds(self, seed_and_step, micro_batch):
+    def seeds(self, seed_and_step: tf.Tensor, micro_batch: tf.Tensor) -> random_seeds.Seeds:
         """Returns the `random_seeds.Seeds` of a micro-batch: every call of a layer in the model has its own.
 
         Args:
@@ -136,18 +138,18 @@ class StageLayers:
 
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
 
-    def given_seeds(self, rows):
-        """Returns the seeds for `call` out of an int32 tensor `[own generators, 2]`, for layers that are called once."""
+    def given_seeds(self, rows: Any) -> Any:
+        """Returns the seeds for `call` from an int32 tensor `[own generators, 2]`, for layers that are called once."""
         return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))
 
     @property
-    def seed_positions(self):
+    def seed_positions(self) -> Any:
         """Places of the stage's own generators among those of the whole model."""
         return [position for position, _ in self._own_seed_generators]
 
 
-def call_layers(layers, inputs, training):
-    """Calls layers one after the other; Keras hands `training` on to layers inside a layer that does not take it itself."""
+def call_layers(layers: Any, inputs: Any, training: Any) -> Any:
+    """Calls layers in sequence; Keras hands `training` on to layers inside a layer that does not take it itself."""
     told = {} if training is None else {'training': training}
     for layer in layers:
         inputs = control_flow.run(layer, functools.partial(layer, inputs, **told))
@@ -155,7 +157,7 @@ def call_layers(layers, inputs, training):
 
 
 def _without_shared_tensors(outputs, inputs):
-    """Gives what a segment hands on unchanged a name of its own: else its gradient there would be that of all segments before."""
+    """Renames what a segment hands on unchanged: else its gradient there would be that of all segments before."""
     shared = set(map(id, boundary.unpack(inputs).values))
     parts = boundary.unpack(outputs)
     values = [tf.identity(value) if id(value) in shared else value for value in parts.values]

@@ -1,6 +1,8 @@
 """The functions of one stage for one set of shapes: forward, recompute, and backward in its several forms."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -55,10 +57,11 @@ class StageProgram:
         by_layer: whether `backward_segment` is wanted.
     """
 
-    def __init__(self, run, setting, specs, structure, loss, training, by_layer):
+    def __init__(self, run: Any, setting: stage_trace.Setting, specs: tuple, structure: Any, loss: Callable | None,
+                 training: bool, by_layer: bool) -> None:
         self._name = f'stage_{run.index}'
         self._run, self._setting = run, setting
-        specs = {
+        arguments = {
             'inputs': specs[0], 'targets': specs[1],
             'values': run.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
             'position': tf.TensorSpec([6], tf.int64)}
@@ -67,24 +70,24 @@ class StageProgram:
             stage_trace.trace_function(run, setting.replica, structure, loss, training, by_layer, traces),
             autograph=False,
             jit_compile=setting.jit_compile)
-        self._graph = function.get_concrete_function(**specs).graph
+        self._graph = function.get_concrete_function(**arguments).graph
         self.trace = traces[0]
-        self._arguments = _arguments(self._graph, specs)
+        self._arguments = _arguments(self._graph, arguments)
         self._pieces, self._found = {}, {}
 
     @property
-    def graph(self):
+    def graph(self) -> Any:
         """The graph that everything was traced into."""
         return self._graph
 
     @property
-    def hidden_variables(self):
-        """List of the stage's Keras variables that layers read past `values`: as variables, to which no gradient goes."""
+    def hidden_variables(self) -> list:
+        """List of the Keras variables that layers read as variables and not as `values`: they get no gradient."""
         captured = {id(outer) for outer, _ in self._graph.captures}
         return [variable for part in self._run.variables() for variable in part
                 if id(getattr(variable.value, 'handle', None)) in captured]  # one that is not allocated has none
 
-    def feed(self, arguments):
+    def feed(self, arguments: dict) -> Any:
         """Returns what is known before the stage runs.
 
         Args:
@@ -98,7 +101,7 @@ class StageProgram:
         known.update({inner.ref(): outer for inner, outer in zip(self.trace.given_factors, arguments['factors'])})
         return {**known, self.trace.given_statistics.ref(): arguments['statistics']}
 
-    def forward(self, known, kept, flow=None):
+    def forward(self, known: Any, kept: Any, flow: Any = None) -> tuple:
         """Lays out the forward action in the current graph.
 
         Args:
@@ -118,7 +121,7 @@ class StageProgram:
         found = tf.nest.map_structure(lambda tensor: computed[tensor.ref()], results)
         return found, {**known, **_select(computed, tensors)}, operation
 
-    def recompute(self, known, what, flow):
+    def recompute(self, known: Any, what: Any, flow: Any) -> Any:
         """Lays out what the forward action did not keep: 'residuals', or what passes 'between' the segments.
 
         Returns:
@@ -130,7 +133,7 @@ class StageProgram:
             ('recompute', what, len(missing), flow), known, missing, feeds=[ref.deref() for ref in known])
         return {**known, **_select(computed, missing)}, operation
 
-    def backward(self, known, gradients, sums, flow):
+    def backward(self, known: Any, gradients: list, sums: list, flow: Any) -> tuple:
         """Lays out the backward action in the current graph.
 
         Args:
@@ -145,7 +148,7 @@ class StageProgram:
         """
         return self._whole_backward('backward', known, gradients, sums, flow, self._residuals(flow))
 
-    def backward_from_inputs(self, known, gradients, sums, flow):
+    def backward_from_inputs(self, known: Any, gradients: Any, sums: Any, flow: Any) -> tuple:
         """Lays out recomputation and the backward action as one function, inside of which residuals come and go.
 
         Args and Returns are those of `backward`, but for residuals, of which none need be known.
@@ -158,7 +161,7 @@ class StageProgram:
             (name, flow), self._give(known, gradients, sums, flow), inputs + tf.nest.flatten(new_sums), feeds)
         return _list(computed, inputs), _list(computed, new_sums), operation
 
-    def backward_inputs(self, known, gradients, flow):
+    def backward_inputs(self, known: Any, gradients: Any, flow: Any) -> tuple:
         """Lays out the first half of a split backward action: what the stage before waits for.
 
         Returns:
@@ -172,7 +175,7 @@ class StageProgram:
         computed, operation = self._call(('backward_inputs', flow), known, inputs + bridge, feeds=self._residuals(flow))
         return _list(computed, inputs), {**known, **_select(computed, bridge)}, operation
 
-    def backward_weights(self, known, sums, flow):
+    def backward_weights(self, known: Any, sums: Any, flow: Any) -> tuple:
         """Lays out the second half, from what `backward_inputs` left.
 
         Returns:
@@ -185,7 +188,7 @@ class StageProgram:
             feeds=self._residuals(flow) + bridge)
         return _list(computed, new_sums), operation
 
-    def backward_segment(self, index, known, gradients, sums, flow):
+    def backward_segment(self, index: int, known: Any, gradients: Any, sums: list, flow: Any) -> tuple:
         """Lays out the backward pass of one segment, which recomputes what lies inside it.
 
         Args:
@@ -214,18 +217,18 @@ class StageProgram:
         new = _list(computed, own)
         return _list(computed, wanted), [new.get(place, value) for place, value in enumerate(sums)], operation
 
-    def keeps_rows(self, position):
+    def keeps_rows(self, position: Any) -> bool:
         """Whether the gradient of a weight, one of `Trace.weights`, is `micro_batches.Rows`, which are not added up."""
         return self.trace.given_sums[position] is None
 
-    def first_segment(self, flow):
+    def first_segment(self, flow: Any) -> int:
         """Returns the index of the first segment whose backward pass is wanted."""
         if flow.inputs:
             return 0
         return min(
             (index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(flow.weights)), default=0)
 
-    def total_weight(self, targets):
+    def total_weight(self, targets: Any) -> Any:
         """Lays out the weight of a micro-batch's loss, without running the stage.
 
         Args:
@@ -246,26 +249,26 @@ class StageProgram:
                 'whole batch, or call the pipeline as a layer.')
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
-    def has_residuals(self, known, flow):
+    def has_residuals(self, known: Any, flow: Any) -> bool:
         """Whether all residuals are known."""
         return all(tensor.ref() in known for tensor in self._residuals(flow))
 
-    def num_backward_arguments(self, flow):
+    def num_backward_arguments(self, flow: Any) -> Any:
         """The most tensors that the backward function may take, residuals among them."""
         trace = self.trace
         return len([*self._all_arguments(), *self._residuals(flow), *trace.given_gradients, *self._given_sums])
 
     @property
-    def num_segments(self):
+    def num_segments(self) -> int:
         """Number of segments that `backward_segment` knows."""
         return len(self.trace.between) + 1
 
     @property
-    def num_added_losses(self):
+    def num_added_losses(self) -> Any:
         """1 if layers of the stage add losses, whose sum has a gradient of its own, else 0."""
         return 1 if self.trace.forward['losses'] else 0
 
-    def added_sums(self, other):
+    def added_sums(self, other: 'StageProgram') -> Any:
         """Says which losses that layers added are sums over rows.
 
         Args:
@@ -347,7 +350,7 @@ class StageProgram:
 
     @_once_a_flow
     def _unrepeatable(self, flow):
-        """What the backward pass needs and might come out differently a second time, such as tf.random.uniform's numbers."""
+        """What the backward pass needs and may differ when computed again, such as the numbers of tf.random.uniform."""
         operations = self._backward_ancestors(flow) - self._backward_operations
         return [tensor for operation in self._graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import functools
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -13,7 +14,7 @@ from lingpipe.stages import boundary, graph_pieces
 
 
 @contextlib.contextmanager
-def refusing_hidden_weights(scope):
+def refusing_hidden_weights(scope: 'StageScope') -> Iterator[Any]:
     """Refuses what TensorFlow finds no gradient for while layers run on tensors in the place of variables.
 
     It gives the gradient function of a `tf.custom_gradient` the variables that the function has read. Here these are
@@ -119,7 +120,7 @@ class StageScope(keras.StatelessScope):
             called again.)
     """
 
-    def __init__(self, variables, values, seeds, watch):
+    def __init__(self, variables: Any, values: Any, seeds: Any, watch: Callable) -> None:
         super().__init__(zip(variables.weights + variables.state, values.weights + values.state), collect_losses=True,
                          initialize_variables=False)
         self._graph, self._seeds, self._watch = tf.compat.v1.get_default_graph(), seeds, watch
@@ -131,11 +132,11 @@ class StageScope(keras.StatelessScope):
             self._add_version(variable)
 
     @property
-    def assigned(self):
-        """Triples (variable, new value, value before) of all that was assigned, seed generators and what waits aside."""
+    def assigned(self) -> Any:
+        """Triples (variable, new value, value before) of what was assigned, without seed generators and what waits."""
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
-    def enter(self, segment, index, separate):
+    def enter(self, segment: Any, index: Any, separate: bool) -> None:
         """Begins a segment.
 
         Args:
@@ -149,7 +150,7 @@ class StageScope(keras.StatelessScope):
             self.state_mapping[id(variable)] = tf.stop_gradient(self.state_mapping[id(variable)])
             self._add_version(variable)
 
-    def get_current_value(self, variable):
+    def get_current_value(self, variable: Any) -> Any:
         if id(variable) not in self.state_mapping:
             if self._seeds.is_generator(variable):
                 self.state_mapping[id(variable)] = self._seeds.untracked(variable)
@@ -157,11 +158,11 @@ class StageScope(keras.StatelessScope):
                 self._borrow(variable)
         return self.state_mapping[id(variable)]
 
-    def add_loss(self, loss):
+    def add_loss(self, loss: Any) -> None:
         super().add_loss(loss)
         self.added_losses.append(loss)
 
-    def add_update(self, update):
+    def add_update(self, update: Any) -> None:
         variable, value = update
         if self._deferred[id(variable)]:
             self._deferred[id(variable)] -= 1
@@ -172,7 +173,7 @@ class StageScope(keras.StatelessScope):
         self.state_mapping[id(variable)] = tf.stop_gradient(value)
         self._add_version(variable)
 
-    def require_reachable(self, tensor, what, advice):
+    def require_reachable(self, tensor: tf.Tensor, what: Any, advice: Any) -> None:
         """Raises ValueError where a tensor of a loop or branch would have to leave it by another way than its results.
 
         Args:
@@ -186,7 +187,7 @@ class StageScope(keras.StatelessScope):
                 f'partition cannot carry it. {advice}, or leave the function undecorated.')
 
     @contextlib.contextmanager
-    def recording(self, norms):
+    def recording(self, norms: list) -> Iterator[Any]:
         """Notes the moments of batch norms inside the `with` block.
 
         Args:
@@ -209,7 +210,8 @@ class StageScope(keras.StatelessScope):
                 vars(norm).pop('_moments', None)
 
     def _borrow(self, variable):
-        with self._graph.as_default(), tf.control_dependencies(None), keras_backend.AutocastScope(None):  # in which dtype is its own
+        own_dtype = keras_backend.AutocastScope(None)
+        with self._graph.as_default(), tf.control_dependencies(None), own_dtype:
             placeholder = tf.compat.v1.placeholder(variable.dtype, variable.shape)
         self.borrowed[id(variable)] = (variable, placeholder)
         self.state_mapping[id(variable)] = placeholder

@@ -1,6 +1,7 @@
 """One trace of a stage: forward and backward together, as tensors of one graph."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -25,7 +26,7 @@ class Setting(NamedTuple):
     num_replicas: int
     number: int
 
-    def replica(self, index, micro_batch):
+    def replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
         """Returns the `collectives.Replica` that layers work for; None where there is only one.
 
         Args:
@@ -93,7 +94,8 @@ class Trace(NamedTuple):
     segment_sums: list
 
 
-def trace_function(run, replica_of, structure, loss, training, by_layer, traces):
+def trace_function(run: Any, replica_of: Callable | None, structure: boundary.Structure, loss: Callable | None,
+                   training: bool, by_layer: bool, traces: list) -> Callable:
     """Returns the function to trace; it appends its `Trace` to `traces`, since a return value would be a copy of
     tensors.
 
@@ -195,7 +197,7 @@ def _backward(tape, differentiated, inputs, versions, between, rows, num_segment
 
 
 def _sums(weights, given_sums, versions):
-    """Returns the dictionary from position of a weight to its sum with the gradients of some versions, where there are any."""
+    """Returns the dictionary from position of a weight to its sum with the gradients of some versions, if any."""
     sums = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]

@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -11,11 +13,12 @@ from lingpipe.training import errors, logdir
 
 _INDEX = re.compile(r'ckpt-\d+\.index')
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
-_ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')  # else each worker of a cluster writes on its own disk
+# Else each worker of a cluster writes on its own disk.
+_ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
 _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
-def read_newest(directory, read):
+def read_newest(directory: str, read: Callable) -> tuple | None:
     """Reads the newest checkpoint that is whole; says which are not, and changes nothing in the folder.
 
     Whether a file is whole shows when it is read: TensorFlow keeps a checksum of every value.
@@ -37,11 +40,11 @@ def read_newest(directory, read):
         except errors.DamagedCheckpointError as error:
             damaged.append(error)
             continue
-        for error in damaged:
+        for each in damaged:
             logging.warning('Checkpoint %s cannot be read (%s). The newest that can, %s, is taken; nothing was '
                             'deleted.',
-                            error.path, error.reason, path)
-        return path, [error.path for error in damaged]
+                            each.path, each.reason, path)
+        return path, [each.path for each in damaged]
     if damaged:
         raise errors.TrainingError(
             f'None of the {len(damaged)} checkpoints in {directory} can be read; the newest is {damaged[0].path} '
@@ -49,7 +52,7 @@ def read_newest(directory, read):
     return None, []
 
 
-def complete(directory):
+def complete(directory: Any) -> Any:
     """Returns the paths of the complete checkpoints of a folder, the newest first.
 
     A checkpoint whose files somebody has deleted does not count.
@@ -76,7 +79,8 @@ def _listed(directory):
         return []
     listed = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
     for path in listed:
-        if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):  # training would delete it as too old
+        # In this folder training would delete it as too old.
+        if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):
             raise errors.TrainingError(
                 f"The file 'checkpoint' in {directory} names {path}, which lies elsewhere: LingPipe never writes that. "
                 "Delete the "
@@ -84,7 +88,7 @@ def _listed(directory):
     return listed
 
 
-def leave_out(directory, paths):
+def leave_out(directory: str, paths: list[str]) -> None:
     """Takes checkpoints, but never the only ones, out of the list of the complete ones; their files stay.
 
     Args:
@@ -94,7 +98,8 @@ def leave_out(directory, paths):
     state = tf.train.get_checkpoint_state(str(directory)) if paths else None
     if state is None:
         return
-    times = state.all_model_checkpoint_timestamps or [state.last_preserved_timestamp] * len(state.all_model_checkpoint_paths)
+    paths = state.all_model_checkpoint_paths
+    times = state.all_model_checkpoint_timestamps or [state.last_preserved_timestamp] * len(paths)
     kept = {path: time for path, time in zip(state.all_model_checkpoint_paths, times) if path not in paths}
     if kept:
         state.model_checkpoint_path = os.path.basename(list(kept)[-1])
@@ -103,7 +108,7 @@ def leave_out(directory, paths):
         logdir.replace_text(tf.io.gfile.join(str(directory), 'checkpoint'), str(state))
 
 
-def files_of(path):
+def files_of(path: str) -> Any:
     """Returns the names of the files of a checkpoint, some of which may be missing."""
     folder, name = os.path.split(str(path))
     return [file for file in _names_in(folder or '.') if file.startswith(f'{name}.')]
@@ -116,12 +121,12 @@ def _names_in(folder):
         return []
 
 
-def step_of(path):
+def step_of(path: str) -> Any:
     """Returns the step in a checkpoint's name."""
     return int(str(path).rsplit('-', 1)[1])
 
 
-def model_variables(body):
+def model_variables(body: Any) -> dict:
     """Lists the weights and moving statistics of a built pipeline.
 
     Args:
@@ -138,7 +143,7 @@ def model_variables(body):
     return dict(named.values())
 
 
-def nested(named):
+def nested(named: dict[str, Any]) -> Any:
     """Turns names with slashes into nested dictionaries, the form that TensorFlow's checkpoints track.
 
     Args:
@@ -173,7 +178,7 @@ class Checkpointer:
         TrainingError: as `checkpoints.complete`.
     """
 
-    def __init__(self, directory, program, max_to_keep=5):
+    def __init__(self, directory: str, program: Any, max_to_keep: int = 5) -> None:
         complete(directory)  # to CheckpointManager a damaged list is an empty one
         self._directory = str(directory)
         self._program = program
@@ -183,14 +188,14 @@ class Checkpointer:
         self._damaged = []
         self._manager = None
 
-    def latest(self):
+    def latest(self) -> str | None:
         """Returns the path of the newest checkpoint that is not known to be damaged, or None."""
         return next(iter(self._whole()), None)
 
     def _whole(self):
         return [path for path in complete(self._directory) if path not in self._damaged]
 
-    def save(self):
+    def save(self) -> str:
         """Writes a checkpoint of the current step; one that exists already is left alone.
 
         Returns:
@@ -217,14 +222,14 @@ class Checkpointer:
         return path
 
     def _kept_manager(self):
-        """What is damaged leaves the list with the first checkpoint that follows: it neither counts as kept, nor is deleted."""
+        """What is damaged leaves the list with the next checkpoint: it neither counts as kept, nor is deleted."""
         if self._manager is None:
             leave_out(self._directory, self._damaged)
             self._manager = tf.train.CheckpointManager(
                 self._checkpoint, self._directory, self._max_to_keep, checkpoint_name='ckpt')
         return self._manager
 
-    def restore_newest(self):
+    def restore_newest(self) -> Any:
         """Reads the newest checkpoint that is whole; says which are not, and leaves them as they are.
 
         Returns:
@@ -236,7 +241,7 @@ class Checkpointer:
         newest, self._damaged = read_newest(self._directory, self.restore)
         return newest
 
-    def restore(self, path):
+    def restore(self, path: str) -> None:
         """Reads a checkpoint into the model, its optimizer and the step.
 
         Args:
@@ -257,11 +262,11 @@ class WeightReader:
         body: a built `GPipeLayer`.
     """
 
-    def __init__(self, body):
+    def __init__(self, body: Any) -> None:
         self._named = model_variables(body)
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-    def restore_chosen(self, path, directory):
+    def restore_chosen(self, path: str | None, directory: str) -> Any:
         """Puts a checkpoint into the model, with moving averages in place of weights where it holds them.
 
         Args:
@@ -281,7 +286,7 @@ class WeightReader:
                 f'There is no checkpoint in {directory}. Train first, give --checkpoint=PATH, or check --logdir.')
         return int(self._step)
 
-    def restore(self, path):
+    def restore(self, path: str) -> Any:
         """Puts the values of a checkpoint into the model.
 
         Args:
@@ -302,7 +307,7 @@ class WeightReader:
         return int(self._step)
 
 
-def read_variables(path, pairs):
+def read_variables(path: str, pairs: list) -> None:
     """Reads variables of a checkpoint, whatever theirs is to be called here.
 
     Args:
@@ -318,7 +323,7 @@ def read_variables(path, pairs):
         pairs = [(name, variable) for name, variable in pairs if state[name] is not variable]
 
 
-def stored_shapes(path):
+def stored_shapes(path: str) -> dict:
     """Returns a dictionary from variable name to shape of what a checkpoint holds.
 
     Raises:

@@ -1,6 +1,7 @@
 """Errors that a person can mend: shown as one sentence, without a stack trace."""
 
 import re
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,7 +12,7 @@ _NO_SPACE = ('No space left on device', 'Disk quota exceeded')
 _TOO_MANY_BAD_RECORDS = 'max_bad_records: '
 _REMOTE_TASK = re.compile(r'/job:(\w+)/replica:\d+/task:(\d+)')
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
-_OTHER_PROCESS = 'Unable to find a context_id matching'  # it answers where a worker was, and knows nothing of this program
+_OTHER_PROCESS = 'Unable to find a context_id matching'  # it answers where a worker was, and is not of this program
 _LESS_MEMORY = {'none': 'stage', 'stage': 'layer'}
 
 
@@ -27,7 +28,7 @@ class DamagedCheckpointError(TrainingError):
         reason: why, in a few words.
     """
 
-    def __init__(self, path, reason):
+    def __init__(self, path: Any, reason: Any) -> None:
         super().__init__(f'Checkpoint {path} cannot be read ({reason}). Choose another one; nothing was changed.')
         self.path, self.reason = path, reason
 
@@ -36,7 +37,7 @@ class LostWorkerError(TrainingError):
     """Another process of the cluster died or hangs: the same command goes on from the newest checkpoint."""
 
 
-def exit_code(error):
+def exit_code(error: Any) -> Any:
     """Returns what a program that stops at `error` ends with: EXIT_TRY_AGAIN where a restart can mend it, else 1."""
     while error is not None:
         if isinstance(error, (LostWorkerError, ConnectionError)) or is_lost_machine(error):
@@ -45,7 +46,7 @@ def exit_code(error):
     return 1
 
 
-def cause(error):
+def cause(error: Any) -> Any:
     """Returns what went wrong, from an error's message: one line without names of TensorFlow's operations.
 
     The message of an error in a graph says before it where that was built, and lists it once for each device.
@@ -61,12 +62,12 @@ def cause(error):
     return lines[0].strip().rstrip('.') if lines else type(error).__name__
 
 
-def reason(error):
+def reason(error: Any) -> Any:
     """Returns why a file operation of TensorFlow failed, without the path that stands before the reason."""
     return cause(error).rpartition('; ')[2]
 
 
-def in_words(error, body_params):
+def in_words(error: tf.errors.OpError, body_params: Any) -> Any:
     """Says what a failure inside TensorFlow means to the user, and what to do.
 
     A device whose partition fails has the others cancelled, and often that is all that TensorFlow reports.
@@ -94,7 +95,7 @@ def in_words(error, body_params):
             'that was lost, run the same command again: a training goes on from its newest checkpoint.')
 
 
-def is_lost_machine(error):
+def is_lost_machine(error: Any) -> bool:
     """Whether an error says that another machine, or its program, is gone: starting again can mend it."""
     return isinstance(error, _LOST) or _OTHER_PROCESS in str(error)
 

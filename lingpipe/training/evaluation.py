@@ -1,5 +1,8 @@
 """Evaluating a task over a dataset while it trains, and checkpoints of a run from another process."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 from absl import logging
 
@@ -18,14 +21,17 @@ class Evaluator:
         placement: the `Placement` that the body is on; None: the devices of this process.
     """
 
-    def __init__(self, task, read=variable_placement.read_variable, placement=None):
+    def __init__(self, task: Any, read: Callable = variable_placement.read_variable,
+                 placement: Placement | None = None) -> None:
         self._task = task
         self._read = read
         self._placement = placement or Placement()
-        self._can_decode = not device_kinds.has_static_shapes_only(task.body.stages[0].device)  # a text grows step by step
+        # A text grows step by step.
+        self._can_decode = not device_kinds.has_static_shapes_only(task.body.stages[0].device)
         self._function = tf.function(self._batch, autograph=False)
 
-    def run(self, dataset, interrupted=False, decode=False, on_batch=lambda: None):
+    def run(self, dataset: tf.data.Dataset, interrupted: Any = False, decode: bool = False,
+            on_batch: Callable = lambda: None) -> dict[str, Any] | None:
         """Computes the metrics over all examples, each weighted by its weight.
 
         Args:
@@ -66,7 +72,7 @@ class CheckpointEvaluation:
         devices: list of device names, one a partition, for params that name none.
     """
 
-    def __init__(self, params, evaluation_inputs, logdir, devices=None):
+    def __init__(self, params: Any, evaluation_inputs: dict, logdir: str, devices: list[str] | None = None) -> None:
         self._params = params
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
@@ -80,7 +86,7 @@ class CheckpointEvaluation:
         self._evaluator = Evaluator(self._task)
         self._curves = {}
 
-    def once(self, path=None):
+    def once(self, path: str | None = None) -> dict:
         """Evaluates one checkpoint and prints the result.
 
         Args:
@@ -110,7 +116,7 @@ class CheckpointEvaluation:
         self._curves[name].scalars(step, metrics)
         self._curves[name].flush()
 
-    def follow(self, timeout_seconds=None):
+    def follow(self, timeout_seconds: Any = None) -> None:
         """Evaluates every new checkpoint of a running training, until its last step.
 
         Args:

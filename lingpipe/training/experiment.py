@@ -1,5 +1,7 @@
 """Building what the params of an experiment describe, after checking them: the input, and the task on its devices."""
 
+from typing import Any
+
 import keras
 
 from lingpipe import spelling
@@ -10,7 +12,7 @@ _SMALLEST_INTEGERS = {
 _SMALLEST_NUMBERS = {'save_interval_seconds': 0, 'clip_gradient_norm_to_value': 0, 'l2_regularizer_weight': 0}
 
 
-def validate_training_params(train, evaluation):
+def validate_training_params(train: Any, evaluation: Any) -> None:
     """Raises ValueError, in a sentence that says what to do, when a field cannot work.
 
     Args:
@@ -28,7 +30,7 @@ def validate_training_params(train, evaluation):
                          'for instance, or to 0 for no moving average.')
 
 
-def validate_best_metric(evaluation, metric_names):
+def validate_best_metric(evaluation: Any, metric_names: set) -> None:
     """Raises ValueError when the metric whose best checkpoint is to be kept does not exist.
 
     Args:
@@ -49,7 +51,7 @@ def _check_at_least(field, value, smallest, kind):
                          f'Set it to {smallest} at least.')
 
 
-def build_input(input_params, random_seed=0):
+def build_input(input_params: Any, random_seed: Any = 0) -> Any:
     """Instantiates an input, with the training's seed where it has none of its own.
 
     Args:
@@ -62,7 +64,7 @@ def build_input(input_params, random_seed=0):
     return p.Instantiate()
 
 
-def build_task(params, input_spec, devices=None, logdir=None):
+def build_task(params: Any, input_spec: Any, devices: list[str] | None = None, logdir: str | None = None) -> Any:
     """Instantiates the task and creates its weights on the devices of their partitions.
 
     Args:
@@ -83,7 +85,7 @@ def build_task(params, input_spec, devices=None, logdir=None):
     return task
 
 
-def body_params(params):
+def body_params(params: Any) -> Any:
     """Fills in what the body's params leave open: the seed, the precision, and for a memory limit the optimizer's
     slots.
 
@@ -102,7 +104,7 @@ def body_params(params):
     return p
 
 
-def evaluation_params(params):
+def evaluation_params(params: Any) -> Any:
     """Returns a copy of an experiment's Params for evaluation alone.
 
     Evaluation needs no gradients, slots or waiting activations, so the limit on the memory of training does not count,

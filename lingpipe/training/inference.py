@@ -1,6 +1,7 @@
 """A trained model at work: exported for those who do not use LingPipe, and the text that it generates or translates."""
 
 import types
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -30,7 +31,7 @@ class Exporter:
         TrainingError: when there is no such folder.
     """
 
-    def __init__(self, params, logdir):
+    def __init__(self, params: Any, logdir: str) -> None:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
         self._input_spec = params.input.cls.InputSpec(params.input)
@@ -40,7 +41,7 @@ class Exporter:
         base_layer.tie_layers(self._body.stack)
         self._model = self._build(params.task.name or 'model')
 
-    def run(self, path=None):
+    def run(self, path: str | None = None) -> tuple:
         """Writes the model of one checkpoint, with moving averages in place of weights where the checkpoint holds them.
 
         Args:
@@ -93,7 +94,8 @@ class CheckpointGeneration:
         TrainingError: the task is no language model, or there is no such folder.
     """
 
-    def __init__(self, params, logdir, sampling, devices=None):
+    def __init__(self, params: Any, logdir: str, sampling: generation.Sampling,
+                 devices: list[str] | None = None) -> None:
         _require_language_model(params.task.cls)
         sampling.validate()
         self._logdir = logdirs.LogDir(logdir)
@@ -104,7 +106,7 @@ class CheckpointGeneration:
         self._reader = checkpoints.WeightReader(body)
         self._generator = generation.Generator(body, spec.shape[1], sampling)
 
-    def run(self, prompt, num_tokens, path=None):
+    def run(self, prompt: str, num_tokens: int, path: str | None = None) -> Any:
         """Prints the prompt and, as it comes, its continuation.
 
         Args:
@@ -148,7 +150,7 @@ class CheckpointTranslation:
         TrainingError: when there is no such folder.
     """
 
-    def __init__(self, params, logdir, devices=None):
+    def __init__(self, params: Any, logdir: str, devices: list[str] | None = None) -> None:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
         spec = params.input.cls.InputSpec(params.input)
@@ -156,7 +158,7 @@ class CheckpointTranslation:
         self._reader = checkpoints.WeightReader(task.body)
         self._translator = translation_model.Translator(task, params.input.tokenizer.Instantiate(), spec)
 
-    def run(self, text, path=None):
+    def run(self, text: Any, path: str | None = None) -> Any:
         """Prints and returns the translation of a text.
 
         Args:

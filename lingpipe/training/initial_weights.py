@@ -9,6 +9,7 @@ last word.
 """
 
 import re
+from typing import Any
 
 from absl import logging
 
@@ -19,7 +20,7 @@ _FIELD = 'train.init_from_checkpoint_rules'
 _MODEL = 'model/'
 
 
-def validate(train):
+def validate(train: Any) -> None:
     """Raises ValueError where the fields of training that name checkpoints to start from cannot work.
 
     Args:
@@ -58,12 +59,12 @@ def _validate_rule(pattern, name):
         raise ValueError(f"{_FIELD}: {name!r} must have a '%s' for each group of {pattern!r}. Change one of them.")
 
 
-def are_given(train):
+def are_given(train: Any) -> bool:
     """Whether the Params of training name checkpoints to start from."""
     return bool(train.init_from_checkpoint or train.init_from_checkpoint_rules)
 
 
-def load(train, body):
+def load(train: Any, body: Any) -> None:
     """Puts weights of checkpoints into a model, and says which variables start afresh.
 
     Args:

@@ -1,6 +1,7 @@
 """What a model consists of and where its parts go, before anything is allocated, and a plan in words."""
 
 import re
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,7 +17,7 @@ _UNMEASURED = (
 _MIB = 2**20
 
 
-def model_analysis(body_params, input_spec, devices):
+def model_analysis(body_params: Any, input_spec: Any, devices: list[str]) -> str:
     """Describes every layer and every partition without allocating a weight or running a layer.
 
     Args:
@@ -37,7 +38,7 @@ def model_analysis(body_params, input_spec, devices):
     return describe(layers, cut.describe(layers, devices)) + ('\n\n' + _UNMEASURED if by_time else '')
 
 
-def describe(layers, partitions):
+def describe(layers: list, partitions: list) -> str:
     """Describes analysed layers and their partitions.
 
     Args:
@@ -58,7 +59,7 @@ def describe(layers, partitions):
         f'{num_parameters:,} parameters, {gflops:,.3f} GFLOPs an example (forward)'])
 
 
-def partition_summary(partitions):
+def partition_summary(partitions: list) -> Any:
     """Returns a table with one row a partition: what was split where.
 
     Args:
@@ -84,7 +85,7 @@ def _cost_columns(title, costs):
     return [(title, costs), ('of mean', [f'{cost / mean:.2f}' if mean else '-' for cost in costs])]
 
 
-def short_device(device):
+def short_device(device: str) -> Any:
     """Returns 'CPU:1' for a device of this machine, 'worker:0/CPU:1' for one of a cluster's worker."""
     here = re.sub('^/job:(localhost|chief)/replica:0/task:0', '', device)
     return re.sub(r'^/job:(\w+)/replica:0/task:(\d+)', r'\1:\2', here).replace('/device:', '/').lstrip('/')
@@ -98,7 +99,7 @@ def _shapes(outputs):
     return ', '.join(str(tuple(spec.shape[1:])) for spec in tf.nest.flatten(outputs))
 
 
-def describe_plan(plan, device_name, alternative=None):
+def describe_plan(plan: Any, device_name: Any, alternative: Any = None) -> str:
     """Describes a plan.
 
     Args:
@@ -112,7 +113,7 @@ def describe_plan(plan, device_name, alternative=None):
     return '\n\n'.join([partition_table(plan), _numbers(plan), sentence(plan, device_name, alternative)])
 
 
-def partition_table(plan):
+def partition_table(plan: Any) -> Any:
     """Returns the table with one row a partition."""
     limit = plan.setting.memory_limit
     header = ['partition', 'device', 'from .. to', 'layers', 'parameters', 'GFLOPs', *KINDS, 'total MiB']
@@ -127,7 +128,7 @@ def partition_table(plan):
     return text_tables.table(header, rows)
 
 
-def sentence(plan, device_name, alternative=None):
+def sentence(plan: Any, device_name: Any, alternative: Any = None) -> Any:
     """Returns what a person wants to know first."""
     devices = f'{_replicas(plan)}{plan.schedule.num_devices} × {device_name}'
     if plan.setting.memory_limit is None:
@@ -138,7 +139,8 @@ def sentence(plan, device_name, alternative=None):
     remedy = (f'It fits on {alternative.schedule.num_devices} × {device_name} with {_how(alternative)}.'
               if alternative else
               'Use smaller micro-batches, recompute=\'layer\', or smaller layers: more partitions do not help.')
-    return f'Does not fit on {devices} with {_how(plan)}: the fullest lacks {too_much}{_largest(plan, device_name)}. {remedy}'
+    return (f'Does not fit on {devices} with {_how(plan)}: the fullest lacks {too_much}{_largest(plan, device_name)}. '
+            f'{remedy}')
 
 
 def _numbers(plan):

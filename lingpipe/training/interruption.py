@@ -4,6 +4,8 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -18,21 +20,21 @@ class Interruption:
         reason: name of the signal, or what else asked; or None.
     """
 
-    def __init__(self, stop=lambda: None):
+    def __init__(self, stop: Callable = lambda: None) -> None:
         self._stop = stop
         self.reason = None
 
     def __bool__(self):
         return self.reason is not None
 
-    def ask(self, reason):
+    def ask(self, reason: Any) -> None:
         """Asks the program to stop, from any thread."""
         self.reason = self.reason or reason
         self._stop()
 
 
 @contextlib.contextmanager
-def catch_signals(stop=lambda: None):
+def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
     """Inside this scope the first SIGTERM or SIGINT only sets the `Interruption`; a second one has its usual effect.
 
     Python runs the handler of a signal between two instructions of the main thread, which is late when that waits for

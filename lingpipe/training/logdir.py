@@ -19,6 +19,8 @@ import fcntl
 import json
 import os
 import socket
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -26,7 +28,7 @@ from lingpipe.training import errors
 
 
 @contextlib.contextmanager
-def hold_lock(file, folder):
+def hold_lock(file: str, folder: Any) -> Iterator[Any]:
     """Inside this scope no other process, nor this one again, can hold the lock; it dies with its process.
 
     Only files of this machine, or of a file system mounted on it that can lock, are locked.
@@ -68,12 +70,12 @@ class LogDir:
         path: folder of the run, on this machine or wherever TensorFlow can write, such as 'gs://bucket/run'.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: Any) -> None:
         self.path = os.path.expanduser(path)
         self.train, self.best, self._control = (tf.io.gfile.join(self.path, name)
                                                 for name in ('train', 'best', 'control'))
 
-    def create(self):
+    def create(self) -> None:
         """Makes the folder, where it is not there, for a training to write to.
 
         Raises:
@@ -90,36 +92,36 @@ class LogDir:
                 f'--logdir={self.path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a '
                 'disk with free space.') from error
 
-    def lock(self):
+    def lock(self) -> Any:
         """Context manager inside which no other training can run here; see `hold_lock`."""
         return hold_lock(tf.io.gfile.join(self._control, 'lock'), self.path)
 
-    def require(self):
+    def require(self) -> None:
         """Raises TrainingError when the folder is not there."""
         if not tf.io.gfile.isdir(self.path):
             raise errors.TrainingError(
                 f'There is no folder --logdir={self.path}, and none was made. Give the folder that a training writes '
                 'to.')
 
-    def evaluation(self, dataset_name):
+    def evaluation(self, dataset_name: Any) -> str:
         """Returns the folder for evaluations on 'Dev' or 'Test'."""
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
-    def read_params(self):
+    def read_params(self) -> str | None:
         """Returns the text of the params that this run was started with, or None."""
         return _read_text(tf.io.gfile.join(self._control, 'params.txt'))
 
-    def write_control(self, params_text, analysis_text):
+    def write_control(self, params_text: Any, analysis_text: Any) -> None:
         """Writes down what is being trained."""
         replace_text(tf.io.gfile.join(self._control, 'params.txt'), params_text)
         replace_text(tf.io.gfile.join(self._control, 'model_analysis.txt'), analysis_text + '\n')
 
-    def read_best(self):
+    def read_best(self) -> Any:
         """Returns the value of the best metric so far, or None."""
         text = _read_text(self._best_file)
         return None if text is None else json.loads(text)['value']
 
-    def write_best(self, step, metric, value):
+    def write_best(self, step: Any, metric: Any, value: Any) -> None:
         """Writes down which checkpoint in 'best' is there and why."""
         replace_text(self._best_file, json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
 
@@ -140,7 +142,7 @@ def _write_text(file, text):
         stream.write(text)
 
 
-def replace_text(file, text):
+def replace_text(file: str, text: Any) -> None:
     """Replaces a file at once, so that a full disk or a kill leaves the old one whole.
 
     Args:

@@ -1,4 +1,6 @@
-"""One Keras optimizer over all partitions, what it keeps beside each weight, and the moving average that evaluation uses."""
+"""One Keras optimizer over all partitions, its slots beside each weight, and the moving average for evaluation."""
+
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,7 +16,7 @@ _INSTEAD = {
     'gradient_accumulation_steps': 'body.num_micro_batches'}
 
 
-def num_slots(train_params):
+def num_slots(train_params: Any) -> Any:
     """Counts the tensors of a weight's size that training keeps beside it, moving averages included.
 
     Args:
@@ -25,7 +27,8 @@ def num_slots(train_params):
     return sum(variable.shape == weight.shape for variable in kept) + bool(train_params.ema_decay)
 
 
-def build_optimizer(train_params, variables, scales_loss=False):
+def build_optimizer(train_params: Any, variables: list[keras.Variable],
+                    scales_loss: bool = False) -> keras.optimizers.Optimizer:
     """Creates the optimizer with its slots beside their variables.
 
     Args:
@@ -48,7 +51,7 @@ def build_optimizer(train_params, variables, scales_loss=False):
     return optimizer
 
 
-def make_optimizer(train_params):
+def make_optimizer(train_params: Any) -> Any:
     """Creates the optimizer that the params of training describe, without slots.
 
     Args:
@@ -85,7 +88,7 @@ class MovingAverage:
         decay: decay late in training.
     """
 
-    def __init__(self, named_variables, decay):
+    def __init__(self, named_variables: dict[str, Any], decay: float) -> None:
         self._decay = decay
         self._variables = list(named_variables.values())
         self.averages = {}
@@ -95,7 +98,7 @@ class MovingAverage:
         self._average_of = {id(variable): average for variable, average in zip(self._variables, self.averages.values())}
         self._update = device_functions.DeviceFunctions(self._move)
 
-    def update(self, step):
+    def update(self, step: Any) -> None:
         """Lays out one update; `step` is the number of the step, counted from 0."""
         step = tf.cast(step, tf.float32)
         decay = tf.minimum(self._decay, (1.0 + step) / (10.0 + step))
@@ -106,7 +109,7 @@ class MovingAverage:
             average, value = self._average_of[id(variable)], variable.value.read_value()
             average.assign(_moved(average.read_value(), value, decay) if _has_fractions(value.dtype) else value)
 
-    def read(self, variable):
+    def read(self, variable: Any) -> Any:
         """Returns the average of a Keras variable, or its value where it is not averaged."""
         return self._average_of.get(id(variable), variable.value).read_value()
 
@@ -116,6 +119,8 @@ def _has_fractions(dtype):
 
 
 def _moved(average, value, decay):
-    precise = tf.as_dtype(keras.backend.result_type(value.dtype.name, 'float32')) if value.dtype.is_floating else value.dtype
+    precise = value.dtype
+    if precise.is_floating:
+        precise = tf.as_dtype(keras.backend.result_type(precise.name, 'float32'))
     step = tf.cast(average, precise) - tf.cast(value, precise)
     return tf.cast(tf.cast(average, precise) - tf.cast(1.0 - decay, precise) * step, average.dtype)

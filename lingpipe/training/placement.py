@@ -1,6 +1,7 @@
 """Where an experiment trains: all that a trainer knows of devices, replicas, workers and servers."""
 
 import contextlib
+from typing import Any
 
 from lingpipe.training import train_program
 
@@ -22,14 +23,14 @@ class Placement:
         devices: list of device names, one a partition of each replica that this process builds, or None.
     """
 
-    def __init__(self, devices=None):
+    def __init__(self, devices: list[str] | None = None) -> None:
         self.devices = devices
 
-    def creating(self):
+    def creating(self) -> Any:
         """Returns the context in which a task is built."""
         return contextlib.nullcontext()
 
-    def program(self, task, train_params, unused_batch_spec):
+    def program(self, task: Any, train_params: Any, unused_batch_spec: Any) -> train_program.TrainProgram:
         """Returns the `TrainProgram` of a task.
 
         Args:
@@ -39,6 +40,6 @@ class Placement:
         """
         return train_program.TrainProgram(task, train_params)
 
-    def evaluate(self, function, batch):
+    def evaluate(self, function: Any, batch: Any) -> Any:
         """Lays out a function of an evaluation batch where the task is."""
         return function(batch)

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,24 +22,25 @@ class Planned:
         alternative: `Plan` on more devices that fits where `plan` does not, or None.
     """
 
-    def __init__(self, plan, params, device_name, alternative):
+    def __init__(self, plan: Any, params: Any, device_name: Any, alternative: Any) -> None:
         self.plan, self.params, self.device_name, self.alternative = plan, params, device_name, alternative
 
     def __str__(self):
         return inspection.describe_plan(self.plan, self.device_name, self.alternative)
 
     @property
-    def sentence(self):
-        """Whether it fits, and what would."""
+    def sentence(self) -> str:
+        """Says whether it fits, and what would."""
         return inspection.sentence(self.plan, self.device_name, self.alternative)
 
-    def png(self):
+    def png(self) -> Any:
         """Returns the picture of the devices' memory, as the bytes of a PNG file."""
         return picture.png(self.plan, self.sentence.split('; ')[0].replace('×', 'x'))  # the font has no ×
 
 
-def plan(params, accelerator=None, device_memory=None, num_devices=None, input_specs=None, num_optimizer_slots=None,
-         profile_device=None):
+def plan(params: Any, accelerator: str | None = None, device_memory: Any = None, num_devices: Any = None,
+         input_specs: Any = None, num_optimizer_slots: tf.Tensor | None = None,
+         profile_device: str | None = None) -> Planned:
     """Plans a model before anything is allocated.
 
     `num_partitions`, `num_micro_batches` and `recompute` may be 'auto': the fastest plan that fits is chosen. With
@@ -78,7 +80,7 @@ def plan(params, accelerator=None, device_memory=None, num_devices=None, input_s
     return Planned(chosen, _with_body(params, body, chosen), name, alternative)
 
 
-def resolved(params, num_devices=None, on_cpu=False):
+def resolved(params: Any, num_devices: int | None = None, on_cpu: bool = False) -> Any:
     """Returns params with numbers in the place of 'auto', for the devices of this machine, and says what was chosen.
 
     Args:
@@ -96,7 +98,7 @@ def resolved(params, num_devices=None, on_cpu=False):
     return planned.params
 
 
-def num_local_devices(on_cpu=False):
+def num_local_devices(on_cpu: bool = False) -> Any:
     """Returns how many accelerators this machine has, or else, or with `on_cpu`, processor cores."""
     found = [] if on_cpu else [len(tf.config.list_physical_devices(kind)) for kind in ('TPU', 'GPU')]
     return next((count for count in found if count), os.cpu_count())

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import time
+from typing import Any
 
 import tensorflow as tf
 import tqdm
@@ -15,7 +16,7 @@ _BAR = 'step {n_fmt}/{total_fmt} |{bar}| '
 _USUAL_WIDTH = 80
 
 
-def count_bad_records(data):
+def count_bad_records(data: Any) -> Any:
     """Returns how many bad records an input has met since it was made; None where it looks for none.
 
     Args:
@@ -24,7 +25,7 @@ def count_bad_records(data):
     return None if data.bad_records is None else len(data.bad_records)
 
 
-def bad_records_text(inputs):
+def bad_records_text(inputs: dict) -> Any:
     """Returns which records were skipped and why: the first few of each input by name; empty where all were good.
 
     Args:
@@ -53,12 +54,12 @@ class SummaryWriter:
         directory: folder of the event file.
     """
 
-    def __init__(self, directory):
+    def __init__(self, directory: str) -> None:
         self._directory = directory
         with self._errors_in_words():
             self._writer = tf.summary.create_file_writer(str(directory))
 
-    def scalars(self, step, values):
+    def scalars(self, step: Any, values: dict[str, Any]) -> None:
         """Writes one point of several curves.
 
         Args:
@@ -69,12 +70,12 @@ class SummaryWriter:
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
 
-    def text(self, name, text, step=0):
+    def text(self, name: str, text: Any, step: Any = 0) -> None:
         """Writes a text of a step, shown in TensorBoard with its spaces kept."""
         with self._errors_in_words(), self._writer.as_default():
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
 
-    def flush(self):
+    def flush(self) -> None:
         """Makes everything written so far visible to others."""
         with self._errors_in_words():
             self._writer.flush()
@@ -101,7 +102,8 @@ class Progress:
         stream: where to write; standard error by default, as tqdm does.
     """
 
-    def __init__(self, max_steps, start_step, examples_per_step, example_name, interval_seconds=5.0, stream=None):
+    def __init__(self, max_steps: Any, start_step: Any, examples_per_step: int, example_name: Any,
+                 interval_seconds: float = 5.0, stream: Any = None) -> None:
         self._stream = stream or sys.stderr
         self._max_steps, self._examples_per_step = max_steps, examples_per_step
         self._example_name, self._interval_seconds = example_name, interval_seconds
@@ -114,7 +116,7 @@ class Progress:
                 total=max_steps, initial=start_step, file=self._stream, miniters=1, bar_format=_BAR,
                 dynamic_ncols=has_width, ncols=None if has_width else _USUAL_WIDTH)
 
-    def update(self, step, metrics, done_steps, seconds):
+    def update(self, step: Any, metrics: dict[str, Any], done_steps: Any, seconds: float) -> None:
         """Shows a new state.
 
         Args:
@@ -133,14 +135,14 @@ class Progress:
             self._shown = time.monotonic()
             self.write(f'step {step}/{self._max_steps}, {text}')
 
-    def write(self, text):
+    def write(self, text: Any) -> None:
         """Prints a line without tearing the bar apart."""
         if self._bar is not None:
             self._bar.write(text, file=self._stream)
         else:
             print(text, file=self._stream, flush=True)
 
-    def close(self):
+    def close(self) -> None:
         """Leaves the bar as it stands."""
         if self._bar is not None:
             self._bar.close()
@@ -154,13 +156,13 @@ class Progress:
         return (now - begin) / (step - first_step) * (self._max_steps - step)
 
 
-def format_metric(item):
+def format_metric(item: Any) -> Any:
     """Returns 'accuracy 98.40 %' or 'loss 0.1234' for a (name, value) pair."""
     name, value = item
     return f'{name} {100 * value:.2f} %' if name.startswith(('accuracy', 'exact_match')) else f'{name} {value:.4f}'
 
 
-def comparison(dataset, baselines):
+def comparison(dataset: Any, baselines: Any) -> Any:
     """Returns the line that tells what simple methods reach on a dataset, from name to number."""
     return f'For comparison, {dataset}: ' + ', '.join(map(format_metric, baselines.items()))
 

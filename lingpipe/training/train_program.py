@@ -1,6 +1,7 @@
 """The compiled training step: forward, backward, clip and update, several times a call."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -57,7 +58,7 @@ class TrainProgram:
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends with the step that is under way.
     """
 
-    def __init__(self, task, train_params):
+    def __init__(self, task: Any, train_params: Any) -> None:
         self._task = task
         self._params = train_params
         self.named_variables = checkpoints.model_variables(task.body)
@@ -78,31 +79,31 @@ class TrainProgram:
         return optimization.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
 
     @property
-    def read(self):
-        """Function that gives the value of a Keras variable to evaluate with: its moving average, where there is one."""
+    def read(self) -> Callable:
+        """Function that returns the value of a Keras variable for evaluation: its moving average, if there is one."""
         return self.average.read if self.average else variable_placement.read_variable
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> Any:
         """Learning rate of the step that comes next."""
         return self.optimizer.learning_rate
 
     @property
-    def partitions(self):
+    def partitions(self) -> list:
         """List of `Partition`: which layers went where."""
         return self._task.body.partitions
 
-    def iterate(self, dataset):
+    def iterate(self, dataset: Any) -> Any:
         """Returns the iterator over a training dataset that `run` takes."""
         return iter(dataset)
 
-    def state_restored(self):
+    def state_restored(self) -> None:
         """Makes the host's variables what is trained, after a checkpoint was restored to them; here they are."""
 
-    def before_save(self):
-        """Brings the host's variables up to what is trained, before they are saved or evaluated; here they always are."""
+    def before_save(self) -> None:
+        """Brings the host's variables up to what is trained, before they are saved or evaluated; here they are."""
 
-    def should_stop(self, interrupted):
+    def should_stop(self, interrupted: Any) -> bool:
         """Whether to stop; where several programs train together they agree on it.
 
         Args:
@@ -110,7 +111,7 @@ class TrainProgram:
         """
         return bool(interrupted)
 
-    def run(self, iterator, num_steps):
+    def run(self, iterator: Any, num_steps: int) -> StepResult:
         """Trains for some steps; for fewer, but at least one, where `stopping` is set.
 
         Args:

@@ -3,6 +3,7 @@
 import functools
 import math
 import time
+from typing import Any
 
 import tensorflow as tf
 
@@ -41,7 +42,8 @@ class Trainer:
             `train.init_from_checkpoint` cannot be read.
     """
 
-    def __init__(self, params, evaluation_inputs, logdir, placement=None, started=None, chief=None):
+    def __init__(self, params: Any, evaluation_inputs: dict, logdir: Any, placement: Placement | None = None,
+                 started: Any = None, chief: watchdog.Chief | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._started = started or time.time()
@@ -65,14 +67,14 @@ class Trainer:
         self._evaluator = evaluation.Evaluator(self._task, self._program.read, placement)
 
     def _built_task(self, placement):
-        """A new training begins with the weights that it is given before an optimizer or an average makes copies of them."""
+        """A new training run loads its initial weights before an optimizer or an average copies them."""
         with placement.creating():
             task = experiment.build_task(self._params, self._input.input_spec, placement.devices, self._logdir.path)
         if initial_weights.are_given(self._params.train) and not checkpoints.complete(self._logdir.train):
             initial_weights.load(self._params.train, task.body)
         return task
 
-    def run(self):
+    def run(self) -> dict:
         """Trains up to `train.max_steps`, or until a signal asks to stop.
 
         Returns:

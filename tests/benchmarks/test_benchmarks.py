@@ -48,7 +48,8 @@ def test_pipeline_overhead_has_a_row_for_each_size(run_benchmark, table):
 
 def test_a_command_prints_and_writes_what_a_process_of_its_own_measured(table, tmp_path):
     report = tmp_path / 'report.md'
-    text = _run('memory.memory_curves', '--model=decoder', '--num_blocks=1', '--width=8', '--sequence_length=4', '--num_partitions=1',
+    text = _run('memory.memory_curves', '--model=decoder', '--num_blocks=1', '--width=8', '--sequence_length=4',
+                '--num_partitions=1',
                 '--counts=1', '--schedules=gpipe', '--recompute=none', f'--output={report}')
     assert report.read_text() == text
     row, = table(text)
@@ -69,11 +70,13 @@ def test_step_time_compares_the_same_computation_in_every_row(run_main, table):
     assert 0.75 <= float(kept['ideal']) < 1.0
     assert float(kept['ideal']) < float(recomputed['ideal']) < 4 / 3 * float(kept['ideal'])
     # The allocator does not count tensors as small as these: their peak may be 0, and is left out where nothing is counted.
-    assert all(float(row['seconds']) > 0 and float(row['peak MiB'] or 0) >= 0 for row in (whole, micro_batched, kept, recomputed))
+    assert all(float(row['seconds']) > 0 and float(row['peak MiB'] or 0) >= 0 for row in (
+        whole, micro_batched, kept, recomputed))
 
 
 def test_amoebanet_losses_are_deterministic_and_per_example(short_amoebanet, load_benchmark):
-    models = load_benchmark('support.models', '--num_cells=2', '--reduction_size=8', '--batch_size=2', '--image_size=16')
+    models = load_benchmark(
+        'support.models', '--num_cells=2', '--reduction_size=8', '--batch_size=2', '--image_size=16')
     problem = models.problem()
     pipe = models.build_pipe(problem, num_partitions=2, num_micro_batches=1)
     losses = [problem.loss_fn(problem.y_true, pipe(problem.x, training=True)) for _ in range(2)]
@@ -82,7 +85,8 @@ def test_amoebanet_losses_are_deterministic_and_per_example(short_amoebanet, loa
 
 
 def test_memory_curves_grow_with_gpipe_and_not_with_1f1b(run_main, table):
-    rows = table(run_main('memory.memory_curves', '--model=decoder', '--num_blocks=1', '--width=64', '--sequence_length=64',
+    rows = table(run_main('memory.memory_curves', '--model=decoder', '--num_blocks=1', '--width=64',
+                          '--sequence_length=64',
                            '--counts=2,6', '--schedules=gpipe,1f1b', '--recompute=none'))
     if not rows[0]['M=6']:
         pytest.skip('TensorFlow counts no memory on this processor.')
@@ -91,14 +95,16 @@ def test_memory_curves_grow_with_gpipe_and_not_with_1f1b(run_main, table):
 
 
 def test_fits_in_memory_says_how_each_configuration_ended(run_main, table):
-    rows = table(run_main('memory.fits_in_memory', '--image_size=8', '--batch_size=8', '--num_layers=2', '--num_micro_batches=2',
+    rows = table(run_main('memory.fits_in_memory', '--image_size=8', '--batch_size=8', '--num_layers=2',
+                          '--num_micro_batches=2',
                            '--num_steps=2', '--cap_mib=4000'))
     assert [row['cap'] for row in rows] == ['none', '4000 MiB', '4000 MiB', '4000 MiB']
     assert all(row['outcome'].startswith('trains: loss ') for row in rows)
 
 
 def test_timeline_draws_the_actions_of_each_device_in_schedule_order(run_benchmark, table, tmp_path):
-    text = run_benchmark('speed.timeline', '--num_partitions=2', '--num_micro_batches=2', '--layer=wait', '--milliseconds=20',
+    text = run_benchmark('speed.timeline', '--num_partitions=2', '--num_micro_batches=2', '--layer=wait',
+                         '--milliseconds=20',
                          '--units=4', f'--picture={tmp_path}/timeline.png')
     assert (tmp_path / 'timeline.png').read_bytes().startswith(b'\x89PNG')
     drawn = [line.split('  ')[1] for line in text.splitlines() if line.startswith('device ')]
@@ -120,7 +126,8 @@ def test_mixed_precision_has_a_row_for_each_model_and_policy(run_main, table, fo
 
 def test_sync_vs_async_has_a_row_per_worker_count_and_a_slow_worker(load_forking, monkeypatch, capsys, tmp_path):
     picture = tmp_path / 'loss.png'
-    benchmark = load_forking('scaling.sync_vs_async', '--modes=async', '--num_workers=1', '--seconds=0.5', '--pause_milliseconds=1',
+    benchmark = load_forking('scaling.sync_vs_async', '--modes=async', '--num_workers=1', '--seconds=0.5',
+                             '--pause_milliseconds=1',
                              f'--loss_picture={picture}')
     slow, trained = benchmark._measured('async', 1, True), []
     monkeypatch.setattr(benchmark, '_measured', lambda *training: trained.append(training) or slow)

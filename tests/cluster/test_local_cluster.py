@@ -34,7 +34,8 @@ sys.exit(int(code or 0))
 def _allows_a_private_network():
     """Asks in a process of its own: that of the tests has threads."""
     program = 'import sys; from lingpipe.cluster import local_cluster; sys.exit(not local_cluster.can_have_private_network())'
-    return subprocess.run([sys.executable, '-c', program], env={**os.environ, 'PYTHONPATH': str(ROOT)}, check=False).returncode == 0
+    return subprocess.run([sys.executable, '-c', program], env={**os.environ, 'PYTHONPATH': str(ROOT)},
+                          check=False).returncode == 0
 
 
 class Cluster:
@@ -43,7 +44,8 @@ class Cluster:
     def __init__(self, folder, options, arguments):
         (folder / 'part.py').write_text(PART)
         self.process = subprocess.Popen(
-            [sys.executable, '-m', 'lingpipe.cluster.local_cluster', *options, '--', str(folder / 'part.py'), *arguments],
+            [sys.executable, '-m', 'lingpipe.cluster.local_cluster', *options, '--', str(folder / 'part.py'),
+             *arguments],
             env={**os.environ, 'PYTHONPATH': str(ROOT)}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.out = ''
 
@@ -65,7 +67,8 @@ class Cluster:
 
     def pids(self):
         """Returns {name: newest process}."""
-        return {name: int(number) for name, number in re.findall(r'^\[launcher\] (.+) is process (\d+)', self.out, re.MULTILINE)}
+        return {name: int(number) for name, number in re.findall(
+            r'^\[launcher\] (.+) is process (\d+)', self.out, re.MULTILINE)}
 
 
 def await_end(pid):
@@ -99,7 +102,8 @@ def test_each_process_knows_its_place_and_the_cluster_ends_with_the_chief(start,
     addresses = [address for job in places['chief']['cluster'].values() for address in job]
     assert len(set(addresses)) == 4 and all(address.startswith('127.0.0.1:') for address in addresses)
     assert all(place['cluster'] == places['chief']['cluster'] for place in places.values())
-    assert sorted(path.name for path in (tmp_path / 'logs').iterdir()) == ['chief.log', 'ps_0.log', 'worker_0.log', 'worker_1.log']
+    assert sorted(path.name for path in (tmp_path / 'logs').iterdir()) == [
+        'chief.log', 'ps_0.log', 'worker_0.log', 'worker_1.log']
     assert (tmp_path / 'logs/chief.log').read_text().endswith('ends\n')
     assert '[chief] ends\n[launcher] chief ended with exit code 0\n' in out
 
@@ -170,7 +174,8 @@ def test_no_process_outlives_a_launcher_that_dies(start, number):
 @pytest.mark.skipif(not _allows_a_private_network(), reason='this system allows no network of its own')
 def test_the_cluster_has_a_network_of_its_own_unless_it_needs_another(start):
     def networks(options=(), arguments=()):
-        shown, = start('--workers=1', *options, arguments=['--chief0=0', *arguments]).await_lines(r'^\[chief\] up .+} \[(.+)\]$')
+        shown, = start('--workers=1', *options, arguments=['--chief0=0', *arguments]).await_lines(r'^\[chief\] up .+} '
+                                                                                                  r'\[(.+)\]$')
         return set(re.findall(r"'(\S+)'", shown))
     ours = {name for _, name in socket.if_nameindex()}
     assert networks() == {'lo'}
@@ -199,7 +204,8 @@ def test_the_launcher_does_without_tensorflow():
 
 def test_servers_of_a_cluster_compute_for_the_chief(tmp_path):
     outcome = subprocess.run(
-        [sys.executable, '-m', 'lingpipe.cluster.local_cluster', '--workers=1', '--', str(ROOT / 'tests/programs/run_server.py')],
+        [sys.executable, '-m', 'lingpipe.cluster.local_cluster', '--workers=1', '--',
+         str(ROOT / 'tests/programs/run_server.py')],
         env={**os.environ, 'PYTHONPATH': str(ROOT)}, capture_output=True, text=True, timeout=120)
     assert outcome.returncode == 0, outcome.stdout
     assert '[chief] /job:worker/replica:0/task:0/device:CPU:1 computes 5.0\n' in outcome.stdout

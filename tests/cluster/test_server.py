@@ -70,7 +70,8 @@ def test_stopped_and_killed_servers_are_found_silent(start):
 
 def test_a_signal_to_a_worker_reaches_the_chief_which_then_ends_all(start):
     workers = [start('worker', index) for index in range(2)]
-    killed, chief = [start_and_await_listening(start) for _ in range(2)]  # in turns: two at a time can crash TensorFlow's server
+    killed, chief = [start_and_await_listening(start)
+                     for _ in range(2)]  # in turns: two at a time can crash TensorFlow's server
     killed.kill()
     killed.wait()
     workers[1].send_signal(signal.SIGTERM)

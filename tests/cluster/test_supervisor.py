@@ -52,7 +52,8 @@ def run_here_fixture(tmp_path, monkeypatch):
     monkeypatch.setenv('PYTHONPATH', str(ROOT))
 
     def run_here(max_restarts, script, checkpoints='.'):
-        code = supervisor.Supervisor([sys.executable, '-c', CHILD, *script], max_restarts, checkpoints, first_pause=.01).run()
+        code = supervisor.Supervisor([sys.executable, '-c', CHILD, *script], max_restarts, checkpoints,
+                                     first_pause=.01).run()
         starts = tmp_path / 'starts'
         return code, len(starts.read_text().splitlines()) if starts.exists() else 0
 
@@ -62,7 +63,8 @@ def run_here_fixture(tmp_path, monkeypatch):
 @pytest.mark.parametrize('max_restarts, script, code, starts', [
     (3, ['0'], 0, 1), (3, ['1'], 1, 1), (3, ['75', '0'], 0, 2), (3, ['SIGKILL', 'SIGSEGV', '75', '0'], 0, 4),
     (2, ['75'], 75, 3), (1, ['SIGABRT'], 128 + signal.SIGABRT, 2), (3, ['SIGTERM'], 128 + signal.SIGTERM, 1),
-    (1, ['75', 'checkpoint+75', '75', '75'], 75, 3), (1, ['checkpoint+75', 'checkpoint+75', 'checkpoint+SIGKILL', '0'], 0, 4)])
+    (1, ['75', 'checkpoint+75', '75', '75'], 75, 3),
+    (1, ['checkpoint+75', 'checkpoint+75', 'checkpoint+SIGKILL', '0'], 0, 4)])
 def test_faults_that_a_restart_can_mend_are_followed_by_one(start, tmp_path, max_restarts, script, code, starts):
     process = start(max_restarts, *script)
     _, err = process.communicate(timeout=30)

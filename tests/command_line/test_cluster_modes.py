@@ -31,7 +31,8 @@ def start_fixture(tmp_path):
             spec = {job: [address for other, address in zip(jobs, addresses) if other == job] for job in jobs}
             (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': spec}))
             process = forked_programs.ForkedProgram(
-                [ROOT / 'run.py', '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}', '--cluster_spec=cluster.json',
+                [ROOT / 'run.py', '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}',
+                 '--cluster_spec=cluster.json',
                  f'--task={task}', *flags], {'PYTHONPATH': str(ROOT / 'tests/programs')}, tmp_path)
             stack.callback(process.communicate)
             stack.callback(process.kill)
@@ -70,4 +71,5 @@ def test_workers_outlive_a_chief_with_wrong_params_and_are_traced(start, tmp_pat
     assert rows == ['worker:0/CPU:0, partition 0', 'worker:1/CPU:0, partition 1', 'input']
     began = {(event['name'], event['tid']): event['ts'] for event in events if event['ph'] == 'X'}
     for micro_batch in range(2):
-        assert began[f'F{micro_batch}', 0] < began[f'F{micro_batch}', 1] < began[f'B{micro_batch}', 1] < began[f'B{micro_batch}', 0]
+        assert began[f'F{micro_batch}', 0] < began[f'F{micro_batch}',
+                                                   1] < began[f'B{micro_batch}', 1] < began[f'B{micro_batch}', 0]

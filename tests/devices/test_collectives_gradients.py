@@ -9,7 +9,8 @@ from lingpipe.devices import collectives
 
 def parts_and_sums(num_replicas):
     random = np.random.default_rng(0)
-    parts = [[random.normal(size=shape).astype('float32') for shape in ([3, 5], [7], [], [2, 2, 2])] for _ in range(num_replicas)]
+    parts = [[random.normal(size=shape).astype('float32') for shape in ([3, 5], [7], [], [2, 2, 2])]
+             for _ in range(num_replicas)]
     return parts, [np.sum(tensors, axis=0) for tensors in zip(*parts)]
 
 
@@ -44,7 +45,8 @@ def test_in_a_ring_each_device_adds_to_the_sum_of_the_previous():
     assert calls == ['3', '0', '1']
 
 
-@pytest.mark.parametrize('num_replicas, shape', [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (7, (1, 7)), (9, (3, 3)), (1024, (32, 32))])
+@pytest.mark.parametrize(
+    'num_replicas, shape', [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (7, (1, 7)), (9, (3, 3)), (1024, (32, 32))])
 def test_the_grid_is_as_square_as_can_be(num_replicas, shape):
     assert collectives.grid_shape(num_replicas) == shape
 
@@ -55,7 +57,8 @@ def test_two_dimensional_chains_are_short():
     devices = [f'/device:CPU:{replica % 8}' for replica in range(9)]
     for method, longest in (('ring', 8), ('two_dimensional', 4)):
         function = tf.function(lambda method=method: collectives.GradientSum(method)(
-            [[tf.constant(tensor) for tensor in tensors] for tensors in parts], devices, ['/device:CPU:2'] * 4), autograph=False)
+            [[tf.constant(tensor) for tensor in tensors] for tensors in parts], devices, ['/device:CPU:2'] * 4),
+            autograph=False)
         assert longest_chain(function.get_concrete_function().graph) == longest
 
 

@@ -19,7 +19,8 @@ def test_devices_can_pretend_to_be_tpus_for_a_while():
 
 
 @pytest.mark.parametrize('device, expected', [
-    ('/job:worker/replica:0/task:3/device:TPU:5', '/job:worker/replica:0/task:3/device:CPU:0'), ('TPU:2', '/device:CPU:0'),
+    ('/job:worker/replica:0/task:3/device:TPU:5', '/job:worker/replica:0/task:3/device:CPU:0'),
+    ('TPU:2', '/device:CPU:0'),
     ('GPU:1', 'GPU:1'), ('CPU:3', 'CPU:3')])
 def test_single_operations_of_a_tpu_go_to_its_own_host(device, expected):
     assert device_kinds.for_single_operations(device) == expected

@@ -46,11 +46,11 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_optimizer=None, r
         fields: dictionary of the fields of the pipeline.
         way: name of the method of `PlainModel` and `PipelinedModel` that trains.
         make_optimizer: function from the model to the optimizer, for `fit`; it is called before the pipeline is made.
-        random_in: list of the modes, 'training' and 'inference', in which layers draw random numbers; where there are any, one
-            partition without recomputation is the reference.
+        random_in: list of the modes, 'training' and 'inference', in which layers draw random numbers; where there are
+            any, one partition without recomputation is the reference.
         has_16_bits: whether something is computed in 16 bits.
-        amplifies_noise: whether the optimizer brings gradients of any size to one size; where one should be 0 and is not quite,
-            no more is compared than that both run.
+        amplifies_noise: whether the optimizer brings gradients of any size to one size; where one should be 0 and is
+            not quite, no more is compared than that both run.
         predicts: whether outputs in inference are compared too, after training.
         num_steps: how often `way` is called.
         **arguments: passed on to `way`.
@@ -110,7 +110,8 @@ def _num_micro_batches(fields):
 
 
 def _with_one_partition(fields):
-    return {'num_micro_batches': _num_micro_batches(fields), 'num_partitions': 1, 'schedule': 'gpipe', 'recompute': 'none'}
+    return {
+        'num_micro_batches': _num_micro_batches(fields), 'num_partitions': 1, 'schedule': 'gpipe', 'recompute': 'none'}
 
 
 def _repeated(draws_anew, pipe, data):
@@ -131,7 +132,8 @@ def _observe(subject, way, data, predicts, num_steps, arguments):
         for name, part in way(data, **arguments)._asdict().items():
             found[f'{name} of step {number}'] = _named(subject, name, part)
     after = _variables(subject)
-    trainable = {_name(number, variable) for number, variable in enumerate(subject.model.variables) if variable.trainable}
+    trainable = {
+        _name(number, variable) for number, variable in enumerate(subject.model.variables) if variable.trainable}
     found['changes of weights'] = {name: after[name] - before[name] for name in after if name in trainable}
     found['state'] = {name: after[name] for name in after if name not in trainable}
     if predicts:
@@ -150,10 +152,12 @@ def _name(number, variable):
 
 def _named(subject, name, part):
     if name == 'gradients':
-        return {_name(number, variable): leaf for number, (variable, leaf) in enumerate(zip(subject.model.trainable_variables, part))}
+        return {_name(number, variable): leaf for number, (variable, leaf) in enumerate(
+            zip(subject.model.trainable_variables, part))}
     if isinstance(part, dict):
         return {key: np.asarray(value) for key, value in part.items()}
-    return {str(number): leaf if leaf is None else np.asarray(leaf) for number, leaf in enumerate(tf.nest.flatten(part))}
+    return {
+        str(number): leaf if leaf is None else np.asarray(leaf) for number, leaf in enumerate(tf.nest.flatten(part))}
 
 
 def _is_finite(found):
@@ -181,7 +185,8 @@ def _groups_of_one_size(group, expected):
 
 
 def _largest(group):
-    return max([np.abs(array.astype('float64')).max(initial=0.0) for array in group.values() if array is not None], default=0.0)
+    return max([np.abs(array.astype('float64')).max(initial=0.0) for array in group.values() if array is not None],
+               default=0.0)
 
 
 def _difference(found, wanted):

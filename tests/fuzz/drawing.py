@@ -92,7 +92,8 @@ class Drawing:
     def _add(self, layer, call, inputs, outputs, traits=(), user_layers=(), shared_with=None, reads=None):
         inputs = tuple(inputs) if isinstance(inputs, list) else (inputs,)
         outputs = tuple(outputs) if isinstance(outputs, list) else (outputs,)
-        self.nodes.append(Node(self._kind, layer, call, inputs, outputs, shared_with, tuple(user_layers), frozenset(traits), reads))
+        self.nodes.append(
+            Node(self._kind, layer, call, inputs, outputs, shared_with, tuple(user_layers), frozenset(traits), reads))
         self.values += outputs
         return len(self.values) - len(outputs)
 

@@ -7,7 +7,8 @@ from tests.fuzz.kinds import OTHER_FLOATS, is_exact, is_sequence, is_vector, kin
 def function(d, x):
     value = d.values[x]
     source = d.choose([
-        'ops.tanh({0})', '{0} * 0.5 + 0.1', '1.0 - {0}', 'ops.softmax({0}, axis=-1)', 'ops.flip({0}, axis=-1)', 'ops.cumsum({0}, axis=-1)',
+        'ops.tanh({0})', '{0} * 0.5 + 0.1', '1.0 - {0}', 'ops.softmax({0}, axis=-1)', 'ops.flip({0}, axis=-1)',
+        'ops.cumsum({0}, axis=-1)',
         'ops.logaddexp({0}, 0.0)', '{0} * ops.mean({0}, axis=-1, keepdims=True)', 'ops.stop_gradient({0})'])
     d.add_call(source, x, value._replace(is_masked=False))
 
@@ -28,7 +29,8 @@ def part(d, x):
 @kind(is_sequence)
 def einsum(d, x):
     value = d.values[x]
-    other = d.other(x, lambda found: is_sequence(found) and found.shape[-1] == value.shape[-1] and found.rows == value.rows)
+    other = d.other(
+        x, lambda found: is_sequence(found) and found.shape[-1] == value.shape[-1] and found.rows == value.rows)
     shape = (value.shape[0], d.values[other].shape[0])
     d.add_call("ops.einsum('btd,bsd->bts', {0}, {1})", [x, other], value._replace(shape=shape, is_masked=False))
 
@@ -66,7 +68,8 @@ def time_major(d, x):
     value = d.values[x]
     outside = value._replace(rows=0, is_masked=False)
     first = d.add_call('ops.transpose({0}, (1, 0, 2))', x, outside)
-    second = d.add_layer("layers.Dense(3, activation='tanh', name={name!r})", first, outside._replace(shape=(value.shape[0], 3)))
+    second = d.add_layer(
+        "layers.Dense(3, activation='tanh', name={name!r})", first, outside._replace(shape=(value.shape[0], 3)))
     d.add_call('ops.transpose({0}, (1, 0, 2))', second, value._replace(shape=(value.shape[0], 3), is_masked=False))
 
 
@@ -96,7 +99,8 @@ def to_boolean(d, x):
 def to_float(d, x):
     value = d.values[x]
     if value.dtype == 'int32' and value.limit and d.flag():
-        d.add_call(f'ops.one_hot({{0}}, {value.limit})', x, value._replace(shape=(*value.shape, value.limit), dtype='float32', limit=0))
+        d.add_call(f'ops.one_hot({{0}}, {value.limit})', x, value._replace(
+            shape=(*value.shape, value.limit), dtype='float32', limit=0))
     else:
         d.add_call("ops.cast({0}, 'float32')", x, value._replace(dtype='float32', limit=0))
 
@@ -125,12 +129,14 @@ def from_other_floats(d, x):
 
 @kind(is_exact, weight=1)
 def to_complex(d, x):
-    d.add_layer('Fourier(name={name!r})', x, d.values[x]._replace(dtype='complex64', is_masked=False), user_layers=['Fourier'])
+    d.add_layer(
+        'Fourier(name={name!r})', x, d.values[x]._replace(dtype='complex64', is_masked=False), user_layers=['Fourier'])
 
 
 @kind(lambda value: value.dtype == 'complex64')
 def from_complex(d, x):
-    d.add_layer('InverseFourier(name={name!r})', x, d.values[x]._replace(dtype='float32'), user_layers=['InverseFourier'])
+    d.add_layer(
+        'InverseFourier(name={name!r})', x, d.values[x]._replace(dtype='float32'), user_layers=['InverseFourier'])
 
 
 @kind(is_exact)
@@ -151,7 +157,8 @@ def weight_by_reference(d, x):
     if how == 'function':
         return d.add_call(f"ops.einsum('...d,vd->...v', {{0}}, {weight})", x, output, traits=traits, reads=number)
     if how == 'lambda':
-        return d.add_layer(f'layers.Lambda(lambda hidden: {product}, name={{name!r}})', x, output, traits=traits, reads=number)
+        return d.add_layer(
+            f'layers.Lambda(lambda hidden: {product}, name={{name!r}})', x, output, traits=traits, reads=number)
     attribute = weight.removeprefix('{reads}.')
     return d.add_layer(f'TiedHead({{reads}}, {attribute!r}, name={{name!r}})', x, output, traits=traits, reads=number,
                        user_layers=['TiedHead'])
@@ -159,4 +166,5 @@ def weight_by_reference(d, x):
 
 def dense_of(d, x):
     value = d.values[x]
-    return d.add_layer("layers.Dense(3, activation='tanh', name={name!r})", x, value._replace(shape=(*value.shape[:-1], 3)))
+    return d.add_layer(
+        "layers.Dense(3, activation='tanh', name={name!r})", x, value._replace(shape=(*value.shape[:-1], 3)))

@@ -14,10 +14,12 @@ def dense(d, x):
     value = d.values[x]
     units, extra = d.choose([3, 2, 4]), d.choose([
         '', ", kernel_regularizer='l2'", ", bias_regularizer='l2'", ', use_bias=False', ", activity_regularizer='l2'",
-        ", kernel_constraint='non_neg'", ", kernel_constraint=keras.constraints.MaxNorm(0.8)", ", dtype='mixed_bfloat16'"])
+        ", kernel_constraint='non_neg'", ", kernel_constraint=keras.constraints.MaxNorm(0.8)", ", "
+                                                                                               "dtype='mixed_bfloat16'"])
     traits = {'activity': ['adds_loss'], 'bfloat16': ['16_bits']}
     d.add_layer(f"layers.Dense({units}, activation='{d.choose(_ACTIVATIONS)}'{extra}, name={{name!r}})", x,
-                value._replace(shape=(*value.shape[:-1], units), dtype='bfloat16' if 'bfloat16' in extra else 'float32'),
+                value._replace(
+                    shape=(*value.shape[:-1], units), dtype='bfloat16' if 'bfloat16' in extra else 'float32'),
                 traits=[trait for word, found in traits.items() if word in extra for trait in found])
 
 
@@ -34,7 +36,8 @@ def batch_norm(d, x):
 @kind(is_sequence)
 def time_distributed(d, x):
     value = d.values[x]
-    inner = d.choose(['layers.BatchNormalization(momentum=0.9)', "layers.Dense(3, activation='tanh')", 'layers.LayerNormalization()'])
+    inner = d.choose([
+        'layers.BatchNormalization(momentum=0.9)', "layers.Dense(3, activation='tanh')", 'layers.LayerNormalization()'])
     shape = (value.shape[0], 3) if 'Dense' in inner else value.shape
     d.add_layer(f'layers.TimeDistributed({inner}, name={{name!r}})', x, value._replace(shape=shape),
                 traits=['batch_norm'] if 'Batch' in inner else [])
@@ -43,7 +46,8 @@ def time_distributed(d, x):
 @kind(_has_features)
 def layer_norm(d, x):
     value = d.values[x]
-    d.add_layer(d.choose(['layers.LayerNormalization(epsilon=0.1, name={name!r})', 'layers.RMSNormalization(epsilon=0.1, name={name!r})',
+    d.add_layer(d.choose(['layers.LayerNormalization(epsilon=0.1, name={name!r})',
+                          'layers.RMSNormalization(epsilon=0.1, name={name!r})',
                           'layers.UnitNormalization(name={name!r})']), x, value._replace(dtype='float32'))
 
 
@@ -59,13 +63,15 @@ def dropout(d, x):
     source = d.choose(['layers.Dropout(0.5, name={name!r})', 'layers.GaussianNoise(0.3, name={name!r})',
                        'layers.GaussianDropout(0.3, name={name!r})', 'layers.Dropout(0.5, seed=5, name={name!r})',
                        'layers.AlphaDropout(0.3, name={name!r})'])
-    d.add_layer(source, x, value._replace(dtype='float32'), d.choose(['{layer}({0})', '{layer}({0}, training=True)']), traits=['random'])
+    d.add_layer(source, x, value._replace(dtype='float32'), d.choose(['{layer}({0})', '{layer}({0}, training=True)']),
+                traits=['random'])
 
 
 @kind(_has_features, weight=1)
 def activation(d, x):
     value = d.values[x]
-    source = d.choose(["layers.Activation('tanh', name={name!r})", "layers.Softmax(name={name!r})", "layers.ELU(name={name!r})",
+    source = d.choose(["layers.Activation('tanh', name={name!r})", "layers.Softmax(name={name!r})",
+                       "layers.ELU(name={name!r})",
                        "layers.PReLU(alpha_initializer='ones', name={name!r})", 'layers.Identity(name={name!r})'])
     d.add_layer(source, x, value._replace(dtype='float32'))
 
@@ -83,7 +89,8 @@ def merge(d, x):
 @kind(is_exact)
 def concatenate(d, x):
     value = d.values[x]
-    other = d.other(x, lambda found: found.is_float and found.shape[:-1] == value.shape[:-1] and found.rows == value.rows
+    other = d.other(x,
+                    lambda found: found.is_float and found.shape[:-1] == value.shape[:-1] and found.rows == value.rows
                     and len(found.shape) == len(value.shape))
     shape = (*value.shape[:-1], value.shape[-1] + d.values[other].shape[-1])
     d.add_layer('layers.Concatenate(name={name!r})', [x, other], value._replace(shape=shape, is_masked=False),
@@ -92,7 +99,8 @@ def concatenate(d, x):
 
 @kind(_has_features, weight=1)
 def activity_regularization(d, x):
-    d.add_layer('layers.ActivityRegularization(l2=0.01, name={name!r})', x, d.values[x]._replace(dtype='float32'), traits=['adds_loss'])
+    d.add_layer('layers.ActivityRegularization(l2=0.01, name={name!r})', x, d.values[x]._replace(dtype='float32'),
+                traits=['adds_loss'])
 
 
 @kind(is_exact)
@@ -114,7 +122,8 @@ def flatten(d, x):
 @kind(lambda value: value.is_float and len(value.shape) == 1 and value.shape[0] % 2 == 0)
 def reshape(d, x):
     value = d.values[x]
-    d.add_layer(f'layers.Reshape((2, {value.shape[0] // 2}), name={{name!r}})', x, value._replace(shape=(2, value.shape[0] // 2)))
+    d.add_layer(f'layers.Reshape((2, {value.shape[0] // 2}), name={{name!r}})', x, value._replace(
+        shape=(2, value.shape[0] // 2)))
 
 
 @kind(lambda value: value.is_float and len(value.shape) == 1)
@@ -128,7 +137,8 @@ def nested_model(d, x):
     value = d.values[x]
     width = value.shape[0]
     source, helpers, traits = d.choose([
-        (f"keras.Sequential([keras.Input([{width}]), layers.Dense({width}, activation='tanh'), layers.LayerNormalization(epsilon=0.1)],"
+        (f"keras.Sequential([keras.Input([{width}]), layers.Dense({width}, activation='tanh'), "
+         "layers.LayerNormalization(epsilon=0.1)],"
          ' name={name!r})', [], []),
         (f'residual_block({width}, name={{name!r}})', ['residual_block'], ['batch_norm']),
         (f'SubclassedBlock({width}, name={{name!r}})', ['SubclassedBlock'], [])])

@@ -16,8 +16,8 @@ class Data(NamedTuple):
         x: nest of arrays `[batch, ...]`.
         y: nest of arrays `[batch, ...]`.
         sample_weight: array `[batch, ...]`, or None.
-        loss: a Keras loss, a function `(y_true, outputs)` that returns a scalar or a tensor `[batch, ...]`, or what `compile`
-            takes.
+        loss: a Keras loss, a function `(y_true, outputs)` that returns a scalar or a tensor `[batch, ...]`, or what
+            `compile` takes.
     """
 
     x: Any
@@ -78,7 +78,8 @@ def micro_batch_rows(num_rows, num_micro_batches):
 
 def comparable(history, has_short_batch):
     """Returns a history without the losses of single outputs where a batch is short: Keras then means them over batches."""
-    return {name: values for name, values in history.items() if name == 'loss' or not (has_short_batch and name.endswith('_loss'))}
+    return {name: values for name, values in history.items() if name == 'loss' or not (
+        has_short_batch and name.endswith('_loss'))}
 
 
 def repeated(data):

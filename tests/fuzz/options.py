@@ -57,10 +57,12 @@ def _fields(drawing, num_units, traits):
         fields = {'num_partitions': _num_partitions(drawing, num_units), 'num_micro_batches': 1, 'schedule': 'gpipe'}
     else:
         fields = _fields_of_schedule(drawing, num_units, traits)
-    fields['recompute'] = drawing.choose(['stage', 'none'] if fields['schedule'] == 'zb_h1' else ['stage', 'none', 'layer'])
+    fields['recompute'] = drawing.choose(
+        ['stage', 'none'] if fields['schedule'] == 'zb_h1' else ['stage', 'none', 'layer'])
     by = drawing.choose(['flops', 'ends', 'params'])
     if by == 'ends':
-        fields['partition_by'] = _ends(drawing, num_units, fields['num_partitions'] * fields.get('num_virtual_stages', 1))
+        fields['partition_by'] = _ends(
+            drawing, num_units, fields['num_partitions'] * fields.get('num_virtual_stages', 1))
     elif by != 'flops':
         fields['partition_by'] = by
     return fields
@@ -74,7 +76,8 @@ def _fields_of_schedule(drawing, num_units, traits):
                   'num_micro_batches': num_partitions * drawing.choose([1, 1, 2])}
     else:
         schedule = 'gpipe' if schedule == 'interleaved_1f1b' else schedule
-        fields = {'num_partitions': _num_partitions(drawing, num_units), 'num_micro_batches': drawing.choose([1, 2, 3, 4])}
+        fields = {
+            'num_partitions': _num_partitions(drawing, num_units), 'num_micro_batches': drawing.choose([1, 2, 3, 4])}
     if not _STATE_OF_A_REPLICA & traits and drawing.choose([False] * 4 + [True]):
         fields['num_replicas'] = drawing.choose([2, 3] if fields['num_partitions'] <= 2 else [2])
         fields['gradient_sum'] = drawing.choose(['add', 'ring', 'two_dimensional'])
@@ -103,7 +106,8 @@ def _frozen(drawing, model):
 def _loss_batch(drawing, model, num_rows, nest):
     shapes = [model.values[number].shape for number in model.outputs]
     some = drawing.choose(['', '', '[:1]']) if len(shapes) > 1 else ''
-    kind = drawing.choose(['scalar', 'examples', 'keras'] if len(shapes) == 1 and nest == 'list' else ['scalar', 'examples'])
+    kind = drawing.choose(
+        ['scalar', 'examples', 'keras'] if len(shapes) == 1 and nest == 'list' else ['scalar', 'examples'])
     if kind == 'scalar':
         return Batch(num_rows, _SCALAR_LOSS.format(some), '', 'float32', None)
     weight = drawing.choose([None, ()])

@@ -62,7 +62,8 @@ class PipelinedModel:
             loss = tf.add_n([data.total(data.y, outputs, data.sample_weight), *self._pipe.losses])
         variables = [variable.value for variable in self._pipe.trainable_variables]
         gradients, of_inputs = tape.gradient(loss, [variables, floats])
-        return Step(float(loss), as_arrays(outputs), zeros_for_none(gradients, variables), zeros_for_none(of_inputs, floats))
+        return Step(
+            float(loss), as_arrays(outputs), zeros_for_none(gradients, variables), zeros_for_none(of_inputs, floats))
 
     def draws_anew(self, data, training):
         """Returns whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
@@ -76,7 +77,8 @@ class PipelinedModel:
         model.compile(self._optimizer, data.loss, **compiled)
         history = model.fit(data.x, data.y, sample_weight=data.sample_weight, batch_size=batch_size, epochs=num_epochs,
                             shuffle=False, verbose=0).history
-        evaluation = model.evaluate(data.x, data.y, batch_size, sample_weight=data.sample_weight, verbose=0, return_dict=True)
+        evaluation = model.evaluate(
+            data.x, data.y, batch_size, sample_weight=data.sample_weight, verbose=0, return_dict=True)
         self._fitted, has_short_batch = model, len(tf.nest.flatten(data.x)[0]) % batch_size
         return Fitted(comparable(history, has_short_batch), as_arrays(model.optimizer.variables),
                       comparable(evaluation, has_short_batch))
@@ -104,11 +106,13 @@ class PipelinedModel:
         if self._function is None:
             return None
         for operation in self._function.graph.get_operations():
-            found = re.search(r'stage_(\d+)_', str(operation.get_attr('f'))) if 'PartitionedCall' in operation.type else None
+            found = re.search(r'stage_(\d+)_',
+                              str(operation.get_attr('f'))) if 'PartitionedCall' in operation.type else None
             if found and not _is_on(operation.device, self._devices(int(found[1]))):
                 return f'{operation.name} is on {operation.device!r}, its partition on {self._devices(int(found[1]))}'
         for function in self._function.graph.as_graph_def().library.function:
-            devices = {node.device for node in function.node_def} - {''} if 'stage_' in function.signature.name else set()
+            devices = {node.device
+                       for node in function.node_def} - {''} if 'stage_' in function.signature.name else set()
             if devices:
                 return f'{function.signature.name} has operations on devices of their own: {sorted(devices)}'
         return None

@@ -51,7 +51,8 @@ class RecordedNorm:
             self._calls.append([])
         inputs = tf.cast(inputs, tf.float32).numpy()
         weights = np.ones(inputs.shape) if mask is None else np.broadcast_to(np.asarray(mask, 'float64')[..., None], inputs.shape)
-        rows = [np.moveaxis(each, self._norm.axis, -1).reshape(-1, inputs.shape[self._norm.axis]) for each in (inputs, weights)]
+        rows = [np.moveaxis(each, self._norm.axis, -1).reshape(-1, inputs.shape[self._norm.axis])
+                for each in (inputs, weights)]
         self._calls[self._position].append(rows)
         self._position += 1
 

@@ -27,8 +27,9 @@ _ADDING_SUMS = ('AddedSum',)
 class PlainModel:
     """A Keras model on one device that takes a batch micro-batch by micro-batch.
 
-    The loss is computed once, from the outputs of all micro-batches together. The moving averages of batch norm move once a
-    step for each call of a layer, by the statistics of the mini-batch; other state in the order of the micro-batches.
+    The loss is computed once, from the outputs of all micro-batches together. The moving averages of batch norm move
+    once a step for each call of a layer, by the statistics of the mini-batch; other state in the order of the
+    micro-batches.
 
     Args:
         model: built `keras.Model`.
@@ -92,10 +93,12 @@ class PlainModel:
         if variables and not optimizer.built:
             optimizer.build(variables)
         total = functools.partial(judge.compute_loss, None)
-        epochs = [self._epoch(data, judge, batch_size, lambda batch: self._fit_step(batch, total)) for _ in range(num_epochs)]
+        epochs = [
+            self._epoch(data, judge, batch_size, lambda batch: self._fit_step(batch, total)) for _ in range(num_epochs)]
         optimizer.finalize_variable_values(variables)
         evaluation = self._epoch(data, judge, batch_size, lambda batch: self._evaluated(batch, total))
-        return Fitted({name: [epoch[name] for epoch in epochs] for name in epochs[0]}, as_arrays(optimizer.variables), evaluation)
+        return Fitted(
+            {name: [epoch[name] for epoch in epochs] for name in epochs[0]}, as_arrays(optimizer.variables), evaluation)
 
     def _epoch(self, data, judge, batch_size, run):
         """Returns what is said of an epoch: a dictionary from name to value."""
@@ -106,7 +109,8 @@ class PlainModel:
             step = run(batch)
             mean.update_state(step.loss, len(tf.nest.flatten(batch.x)[0]))
             metrics = judge.compute_metrics(None, batch.y, step.outputs, batch.sample_weight)
-        return comparable({name: float(value) for name, value in {**metrics, 'loss': mean.result()}.items()}, num_rows % batch_size)
+        return comparable(
+            {name: float(value) for name, value in {**metrics, 'loss': mean.result()}.items()}, num_rows % batch_size)
 
     def _fit_step(self, data, loss):
         """A step that overflows in float16 changes nothing; Keras's leaves the moving averages moved."""
@@ -137,7 +141,8 @@ class PlainModel:
         return Step(float(value), outputs, gradients, zeros_for_none(of_inputs, floats))
 
     def _total(self, loss, added):
-        penalties = [variable.regularizer(variable) for variable in self.model.trainable_variables if variable.regularizer is not None]
+        penalties = [variable.regularizer(variable) for variable in self.model.trainable_variables
+                     if variable.regularizer is not None]
         return tf.add_n([tf.cast(part, tf.float32) for part in [loss, *added, *penalties]])
 
     def _forward(self, inputs, training):

@@ -85,7 +85,8 @@ def recurrent_with_state(d, x):
 @kind(is_sequence, weight=4)
 def attention(d, x):
     value = d.values[x]
-    other = d.other(x, lambda found: is_sequence(found) and found.shape[-1] == value.shape[-1] and found.rows == value.rows
+    other = d.other(x,
+                    lambda found: is_sequence(found) and found.shape[-1] == value.shape[-1] and found.rows == value.rows
                     and not found.is_masked)
     source, call, traits = d.choose([
         ('layers.MultiHeadAttention(2, 2, name={name!r})', '{layer}({0}, {1})', []),
@@ -103,7 +104,8 @@ def embedding(d, x):
     is_masked = len(value.shape) == 1 and d.flag()
     extra = d.choose(['', ", embeddings_regularizer='l2'", ", embeddings_constraint='unit_norm'"])
     d.add_layer(f'layers.Embedding({value.limit}, 3, mask_zero={is_masked}{extra}, name={{name!r}})', x,
-                value._replace(shape=(*value.shape, 3), dtype='float32', limit=0, is_masked=is_masked), traits=['table'])
+                value._replace(shape=(*value.shape, 3), dtype='float32', limit=0, is_masked=is_masked),
+                traits=['table'])
 
 
 @kind(is_sequence)

@@ -113,7 +113,8 @@ def _with_plainer_options(drawn):
         if plainer != drawn:
             yield plainer
     if 'num_replicas' in drawn.fields:
-        yield drawn._replace(fields={name: drawn.fields[name] for name in drawn.fields if name not in ('num_replicas', 'gradient_sum')})
+        yield drawn._replace(
+            fields={name: drawn.fields[name] for name in drawn.fields if name not in ('num_replicas', 'gradient_sum')})
     if drawn.fields.get('schedule') == 'interleaved_1f1b':
         return
     for name, value in _PLAIN_FIELDS:

@@ -50,7 +50,8 @@ def simple_program(**run):
              program.Node('function', None, 'ops.tanh({0})', (1,), (value,)),
              program.Node('dense', dense, '{layer}({0})', (2,), (value,))]
     return program.Program(
-        (value,), tuple(nodes), (3,), batch=program.Batch(4, 'loss = keras.losses.MeanSquaredError()', '', 'float32', None),
+        (value,), tuple(nodes), (3,),
+        batch=program.Batch(4, 'loss = keras.losses.MeanSquaredError()', '', 'float32', None),
         fields={'num_partitions': 2, 'num_micro_batches': 2, 'schedule': '1f1b', 'recompute': 'none'},
         run={'way': 'value_and_grad', 'predicts': False, **run})
 

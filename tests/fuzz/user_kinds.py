@@ -6,7 +6,8 @@ from tests.fuzz.kinds import is_exact, is_vector, kind
 @kind(is_exact)
 def state(d, x):
     """Layers that assign in their call."""
-    name, traits = d.choose([('Counter', ['counts']), ('IntegerCounter', ['counts']), ('RunningScale', ['ordered']), ('InferenceNorm', ['batch_norm'])])
+    name, traits = d.choose([('Counter', ['counts']), ('IntegerCounter', ['counts']), ('RunningScale', ['ordered']),
+                             ('InferenceNorm', ['batch_norm'])])
     d.add_layer(f'{name}(name={{name!r}})', x, d.values[x]._replace(is_masked=False), user_layers=[name], traits=traits)
 
 
@@ -18,7 +19,8 @@ def added_loss(d, x):
 
 @kind(is_exact, weight=1)
 def noise(d, x):
-    d.add_layer('Noise(name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['Noise'], traits=['random'])
+    d.add_layer(
+        'Noise(name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['Noise'], traits=['random'])
 
 
 @kind(is_exact, weight=1)
@@ -50,7 +52,8 @@ def unused_weight(d, x):
 def called_again(d, x):
     """An earlier layer with inputs of the same shape; where there is none, a layer is called twice at once."""
     value = d.values[x]
-    found = d.find_node(lambda node, read: node.layer is not None and node.call == '{layer}({0})' and len(node.outputs) == 1
+    found = d.find_node(lambda node, read: node.layer is not None and node.call == '{layer}({0})'
+                        and len(node.outputs) == 1
                         and node.reads is None  # the layer that it reads might be left out
                         and not {'ordered', 'random'} & node.traits and read.shape == value.shape and read.is_float
                         and read.is_masked == value.is_masked)
@@ -84,6 +87,7 @@ def nested_towers(d, x):
 @kind(lambda value: is_vector(value) and value.shape == (4,) and value.rows == 1, weight=1)
 def optional_input(d, x):
     other = d.find(lambda found: found.is_optional)
-    d.add_layer('AddIfThere(name={name!r})', [x] if other is None else [x, other], d.values[x]._replace(is_masked=False),
+    d.add_layer('AddIfThere(name={name!r})', [x] if other is None else [x, other],
+                d.values[x]._replace(is_masked=False),
                 '{layer}({0})' if other is None else '{layer}({0}, {1})', user_layers=['AddIfThere'],
                 traits=[] if other is None else ['optional'])

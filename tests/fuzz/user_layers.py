@@ -253,7 +253,8 @@ class WithNone(layers.Layer):
         return self.dense(inputs), None
 
     def compute_output_spec(self, inputs):
-        return keras.KerasTensor((*inputs.shape[:-1], 3), self.compute_dtype), keras.KerasTensor(inputs.shape, inputs.dtype)
+        return keras.KerasTensor((*inputs.shape[:-1], 3),
+                                 self.compute_dtype), keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
 def two_towers(units, name):

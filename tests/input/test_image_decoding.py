@@ -50,7 +50,8 @@ def test_gray_and_colour_become_each_other(file_format):
     np.testing.assert_array_equal(colour[..., 0], colour[..., 2])
 
 
-@pytest.mark.parametrize(('file_format', 'mode', 'channels'), [('JPEG', 'CMYK', 4), ('PNG', 'RGBA', 4), ('PNG', 'LA', 2)])
+@pytest.mark.parametrize(
+    ('file_format', 'mode', 'channels'), [('JPEG', 'CMYK', 4), ('PNG', 'RGBA', 4), ('PNG', 'LA', 2)])
 def test_cmyk_and_alpha_channels_are_counted(file_format, mode, channels):
     encoded = photographs.encoded(photographs.photograph(), file_format, mode)
     assert int(image_pixels.decode_image(encoded, 3)[1]) == channels

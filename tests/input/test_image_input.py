@@ -294,7 +294,8 @@ def test_data_that_cannot_be_prepared_are_asked_for_in_words(tmp_path, monkeypat
 
 def test_datasets_without_classes_are_refused(tmp_path):
     write_metadata('coco', tmp_path, num_examples=1)
-    with pytest.raises(ValueError, match="'coco' is no image classification, which needs 'image'.*; as features there are: "):
+    with pytest.raises(ValueError, match="'coco' is no image classification, which needs 'image'.*; as features there "
+                                         "are: "):
         tfds_builders.TfdsImages('coco', 'train', tmp_path)
 
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 from lingpipe.input import image_input
 from tests.input import photographs
 
-SLOW = {'num_parallel_calls': 1, 'prefetch': 0, 'fuse_decode_and_crop': False, 'vectorize': False, 'max_bad_records': None}
+SLOW = {
+    'num_parallel_calls': 1, 'prefetch': 0, 'fuse_decode_and_crop': False, 'vectorize': False, 'max_bad_records': None}
 
 
 @pytest.fixture(scope='module')
@@ -47,7 +48,8 @@ def slow_examples(data_dir):
 
 
 @pytest.mark.parametrize('fields', [
-    {'num_parallel_calls': 3, 'prefetch': None}, {'fuse_decode_and_crop': True}, {'vectorize': True}, {'max_bad_records': 0}], ids=str)
+    {'num_parallel_calls': 3, 'prefetch': None}, {'fuse_decode_and_crop': True}, {'vectorize': True},
+    {'max_bad_records': 0}], ids=str)
 def test_each_optimisation_gives_the_same_examples_in_the_same_order(data_dir, slow_examples, fields):
     assert_equal_examples(training_examples(data_dir, **{**SLOW, **fields}), slow_examples)
 
@@ -74,7 +76,8 @@ def test_bilinear_interpolation_changes_pixels_only_slightly(data_dir, slow_exam
 
 @pytest.mark.parametrize('augmentation', ['resnet', 'crop_flip'])
 def test_encoded_and_decoded_images_in_memory_come_in_one_order(data_dir, augmentation):
-    encoded, decoded = (training_examples(data_dir, augmentation=augmentation, cache=cache) for cache in ('encoded', 'decoded'))
+    encoded, decoded = (training_examples(data_dir, augmentation=augmentation, cache=cache)
+                        for cache in ('encoded', 'decoded'))
     assert_equal_examples(decoded, encoded)
     assert sorted(encoded[1][:40]) == list(range(40))
 
@@ -95,7 +98,8 @@ def test_evaluation_is_alike_in_every_way(data_dir):
 
 
 def test_hosts_share_the_data_exactly(data_dir):
-    hosts = [make_input(data_dir, num_hosts=3, host_index=index, batch_size=1, augmentation='none') for index in range(3)]
+    hosts = [
+        make_input(data_dir, num_hosts=3, host_index=index, batch_size=1, augmentation='none') for index in range(3)]
     assert [host.num_examples for host in hosts] == [14, 13, 13]
     shares = [columns(host.training_dataset().take(2 * host.num_examples))[1].reshape(2, -1) for host in hosts]
     assert all(sorted(first) == sorted(second) for first, second in shares)

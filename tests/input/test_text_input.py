@@ -145,7 +145,8 @@ def test_any_text_dataset_of_tfds_can_be_read(tmp_path):
 def test_a_text_feature_is_chosen(data_dir):
     texts = text_input.TfdsText('sentences', 'train', data_dir, 'title').texts().as_numpy_iterator()
     assert sorted(map(int, texts)) == list(range(200))
-    with pytest.raises(ValueError, match="text_feature: 'texts' is none of the texts of .*; there are: text, title. Set"):
+    with pytest.raises(ValueError,
+                       match="text_feature: 'texts' is none of the texts of .*; there are: text, title. Set"):
         text_input.TfdsText('sentences', 'train', data_dir, 'texts')
 
 
@@ -159,7 +160,8 @@ def test_bytes_go_there_and_back():
 
 
 def test_pydoc_topics_splits_share_no_paragraph(tmp_path):
-    splits = {split: make_input(str(tmp_path), dataset='pydoc_topics', split=split) for split in ('train', 'dev', 'test')}
+    splits = {
+        split: make_input(str(tmp_path), dataset='pydoc_topics', split=split) for split in ('train', 'dev', 'test')}
     texts = [documents(text.tokens)[:-1] for text in splits.values()]
     train, dev, test = (
         {' '.join(paragraph.split()) for text in part for paragraph in text.split('\n\n')} for part in texts)

@@ -246,7 +246,8 @@ def test_masks_ride_on_the_tensors_within_a_stage(num_stages):
     averaged = layers.GlobalAveragePooling1D()(summed)
     model = keras.Model(tokens, layers.Dense(2)(averaged) + layers.LSTM(2)(embedded))
     graph, batch = keras_model.ModelGraph(model), np.array([[1, 2, 0, 0], [3, 4, 5, 0]])
-    ends = [len(graph.units)] if num_stages == 1 else [[unit.name for unit in graph.units].index('recurrent') + 1, len(graph.units)]
+    ends = [len(graph.units)] if num_stages == 1 else [[unit.name for unit in graph.units].index('recurrent') + 1,
+                                                       len(graph.units)]
     for training in (False, True):
         wanted = outcome(lambda training=training: model(batch, training=training), [])
         assert_same(outcome(lambda training=training: run_stages(graph, ends, batch, training), []), wanted)
@@ -298,7 +299,8 @@ def test_resnet50_has_the_published_number_of_operations():
 
 def test_moved_variables_stay_one_set_of_weights(tmp_path):
     model = keras.Sequential([
-        keras.Input((6,)), layers.Dense(6, name='first'), layers.BatchNormalization(), layers.Dropout(0.5), layers.Dense(6)])
+        keras.Input((6,)), layers.Dense(6, name='first'), layers.BatchNormalization(), layers.Dropout(0.5),
+        layers.Dense(6)])
     inputs, seed = normal(4, 6), model.layers[2].seed_generator.state
     model.compile('sgd', 'mse')
     wanted = model.predict(inputs, verbose=0)

@@ -15,7 +15,8 @@ class Encoder(keras.Model):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.dense, self.norm, self.drop = layers.Dense(6, name='dense'), layers.BatchNormalization(name='norm'), layers.Dropout(0.0)
+        self.dense, self.norm, self.drop = layers.Dense(6,
+                                                        name='dense'), layers.BatchNormalization(name='norm'), layers.Dropout(0.0)
         self.nested = keras.Sequential([layers.Dense(6, activation='tanh', name='inside')], name='nested')
 
     def call(self, inputs, scale=None, training=False):
@@ -70,7 +71,8 @@ def test_a_model_called_twice_and_with_more_arguments_is_cut():
 
 
 @pytest.mark.parametrize('how', [
-    'branches on training', 'sets training', 'counts', 'reads a weight', 'draws numbers', 'brings numbers', 'adds a loss'])
+    'branches on training', 'sets training', 'counts', 'reads a weight', 'draws numbers', 'brings numbers', 'adds a '
+                                                                                                            'loss'])
 def test_a_model_that_is_more_than_calls_of_layers_stays_whole(how):
     graph = keras_model.ModelGraph(wrapped(Own(how, name='own')))
     assert [unit.name for unit in graph.units] == ['before', 'own']

@@ -89,11 +89,13 @@ def test_heads_that_do_not_divide_the_channels_are_refused(num_heads, is_rotary)
 
 
 def test_heads_of_a_size_of_their_own_are_those_of_keras():
-    layer = attention.MultiHeadAttention.Params().Set(name='attention', num_heads=2, dim_per_head=3, is_causal=False).Instantiate()
+    layer = attention.MultiHeadAttention.Params().Set(name='attention', num_heads=2, dim_per_head=3,
+                                                      is_causal=False).Instantiate()
     layer.build((None, 5, 8))
     kernel, bias, output_kernel, output_bias = layer.get_weights()
     theirs = keras.layers.MultiHeadAttention(2, 3)
     theirs.build((None, 5, 8), (None, 5, 8))
-    parts = [part for pair in zip(np.split(kernel, 3, 1), np.split(bias, 3)) for part in pair] + [output_kernel, output_bias]
+    parts = [part for pair in zip(np.split(kernel, 3, 1), np.split(bias, 3)) for part in pair] + [
+        output_kernel, output_bias]
     theirs.set_weights([part.reshape(weight.shape) for part, weight in zip(parts, theirs.get_weights(), strict=True)])
     np.testing.assert_allclose(layer(X), theirs(X, X), atol=1e-5)

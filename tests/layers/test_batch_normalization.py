@@ -12,7 +12,8 @@ def test_alone_it_is_kerass_batch_norm(with_mask, assert_close):
     x = random.normal(size=[4, 5, 3]).astype('float32') * 2 + 1
     mask = random.integers(0, 2, [4, 5]).astype(bool) if with_mask else None
     results = []
-    for norm in (keras.layers.BatchNormalization(momentum=0.9), batch_normalization.BatchNormalization(momentum=0.9, group_size=4)):
+    for norm in (keras.layers.BatchNormalization(momentum=0.9),
+                 batch_normalization.BatchNormalization(momentum=0.9, group_size=4)):
         norm.build(x.shape)
         with tf.GradientTape() as tape:
             inputs = tf.constant(x)

@@ -58,8 +58,10 @@ def test_shapes_of_resnet_50():
     layers, shapes = make_unallocated()
     by_name = dict(zip([layer.name for layer in layers], shapes))
     assert by_name['stem'] == (None, 56, 56, 64)
-    ends = {'group_0_block_2': (56, 256), 'group_1_block_3': (28, 512), 'group_2_block_5': (14, 1024), 'group_3_block_2': (7, 2048)}
-    assert {name: by_name[name] for name in ends} == {name: (None, size, size, filters) for name, (size, filters) in ends.items()}
+    ends = {'group_0_block_2': (56, 256), 'group_1_block_3': (28, 512), 'group_2_block_5': (14, 1024),
+            'group_3_block_2': (7, 2048)}
+    assert {name: by_name[name] for name in ends} == {
+        name: (None, size, size, filters) for name, (size, filters) in ends.items()}
     assert len(layers) == 1 + 3 + 4 + 6 + 3 + 1
 
 
@@ -99,7 +101,8 @@ def test_strides_are_in_the_3x3_and_on_the_short_cut():
 
 def test_every_batch_norm_has_the_published_constants():
     layers, _ = make_unallocated(depth=18)
-    norms = [sub for layer in layers for sub in layer._flatten_layers() if isinstance(sub, keras.layers.BatchNormalization)]
+    norms = [
+        sub for layer in layers for sub in layer._flatten_layers() if isinstance(sub, keras.layers.BatchNormalization)]
     assert len(norms) == 17 + 3
     assert {(norm.momentum, norm.epsilon) for norm in norms} == {(0.9, 1e-5)}
 

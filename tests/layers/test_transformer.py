@@ -126,13 +126,15 @@ def test_padding_is_masked_in_every_block_on_every_partition():
     layers[0].padding_id = 0
     for block in layers[2:-1]:
         block.attention.is_causal = False
-    pipe = lingpipe.GPipeLayer.Params().Set(name='pipe', layers=layers, num_partitions=2, num_micro_batches=2).Instantiate()
+    pipe = lingpipe.GPipeLayer.Params().Set(name='pipe', layers=layers, num_partitions=2,
+                                            num_micro_batches=2).Instantiate()
     padded = tf.pad(TOKENS[:, :3], [[0, 0], [0, 2]])
     np.testing.assert_allclose(pipe(padded)[:, :3], run(pipe.stack, TOKENS[:, :3]), atol=1e-5)
 
 
 def test_partitions_change_neither_loss_nor_gradients():
-    fields = {'num_layers': 1, 'is_tied': True, 'residual_dropout_prob': 0.2, 'atten_dropout_prob': 0.2, 'input_dropout_prob': 0.1,
+    fields = {'num_layers': 1, 'is_tied': True, 'residual_dropout_prob': 0.2, 'atten_dropout_prob': 0.2,
+              'input_dropout_prob': 0.1,
               'relu_dropout_prob': 0.1, 'positions': 'rotary'}
     one, two = make_pipe(1, **fields), make_pipe(2, **fields)
     results = [pipe.value_and_grad(loss, TOKENS, TOKENS, step=7) for pipe in (one, two)]
@@ -166,7 +168,8 @@ def test_a_tied_table_counts_once(is_tied):
 def test_what_a_softmax_cannot_be_tied_to_is_named():
     layers = small_layers(is_tied=True)
     layers[-1].tied_to = 'block_0'
-    with pytest.raises(ValueError, match="tied_to is 'block_0', which is no TokenEmbedding of the stack; there are: embedding. Set it"):
+    with pytest.raises(ValueError, match="tied_to is 'block_0', which is no TokenEmbedding of the stack; there are: "
+                                         "embedding. Set it"):
         lingpipe.GPipeLayer.Params().Set(name='pipe', layers=layers).Instantiate()
     with pytest.raises(ValueError, match='whose table has shape .* is needed'):
         head = embeddings.SoftmaxHead.Params().Set(vocab_size=5, tied_to='table').Instantiate()
@@ -193,7 +196,8 @@ def test_sizes_that_are_missing_or_wrong_are_refused(params):
 
 def test_mixed_bfloat16_passes_bfloat16_vectors_and_float32_logits():
     for kind in transformer.POSITIONS:
-        layers = [p.Set(dtype_policy='mixed_bfloat16') for p in small_layers(1, positions=kind, max_length=5, atten_dropout_prob=0.1)]
+        layers = [p.Set(dtype_policy='mixed_bfloat16') for p in small_layers(
+            1, positions=kind, max_length=5, atten_dropout_prob=0.1)]
         outputs = [TOKENS]
         for params in layers:
             outputs.append(params.Instantiate()(outputs[-1], training=True))

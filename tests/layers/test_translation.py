@@ -8,7 +8,8 @@ from lingpipe.layers import attention, embeddings, translation
 from lingpipe.partition import layer_analysis
 
 RNG = np.random.default_rng(0)
-BATCH = {'source': tf.constant(RNG.integers(1, 11, (4, 6)), tf.int32), 'target': tf.constant(RNG.integers(1, 11, (4, 5)), tf.int32)}
+BATCH = {'source': tf.constant(RNG.integers(1, 11, (4, 6)), tf.int32), 'target': tf.constant(
+    RNG.integers(1, 11, (4, 5)), tf.int32)}
 
 
 def small_layers(**fields):
@@ -107,7 +108,8 @@ def test_gradients_are_those_of_the_plain_layers(pipe):
 
 def test_encoder_partitions_pass_source_vectors_and_target_tokens():
     layers = layer_analysis.analyse_layers(
-        layer_analysis.named_layer_params(small_layers()), {name: tf.TensorSpec(part.shape, tf.int32) for name, part in BATCH.items()})
+        layer_analysis.named_layer_params(small_layers()),
+        {name: tf.TensorSpec(part.shape, tf.int32) for name, part in BATCH.items()})
     specs = {layer.name: {name: (spec.dtype.name, spec.shape[1:].as_list()) for name, spec in layer.outputs.items()}
              for layer in layers[:-1]}
     source, mask = {'source': ('float32', [6, 8])}, {'source_mask': ('bool', [6])}
@@ -148,7 +150,8 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match='CrossAttention.num_heads is 3, but vectors have 8'):
         attention.CrossAttention.Params().Set(num_heads=3).Instantiate().build((None, 5, 8))
     layer = translation.TargetEmbedding.Params().Set(vocab_size=3, model_dim=4, tied_to='decoder').Instantiate()
-    with pytest.raises(ValueError, match="TargetEmbedding.tied_to is 'decoder', which is no TokenEmbedding of the stack"):
+    with pytest.raises(ValueError,
+                       match="TargetEmbedding.tied_to is 'decoder', which is no TokenEmbedding of the stack"):
         layer.tie({})
     table = translation.SourceEmbedding.Params().Set(name='decoder', vocab_size=5, model_dim=4).Instantiate()
     table.build({'source': (None, 5), 'target': (None, 5)})

@@ -60,7 +60,8 @@ def train(model, loss, y=Y, sample_weight=None, **compiled):
 
 
 @pytest.mark.parametrize('loss, sample_weight', [
-    (mse(reduction='sum'), WEIGHTS), (mse(reduction='none'), WEIGHTS), (scalar, WEIGHTS), (total, None), (['mse'], None)])
+    (mse(reduction='sum'), WEIGHTS), (mse(reduction='none'), WEIGHTS), (scalar, WEIGHTS), (total, None),
+    (['mse'], None)])
 def test_a_loss_means_what_it_means_in_keras(loss, sample_weight, assert_close):
     plain, pipelined = models()
     assert_close(train(pipelined, loss, sample_weight=sample_weight), train(plain, loss, sample_weight=sample_weight))
@@ -215,12 +216,14 @@ def found_kind(loss):
 
 
 @pytest.mark.parametrize('loss, kind', [
-    (mse(), 'MEAN'), (mse(reduction='sum'), 'SUM'), (scalar, 'MEAN'), (total, 'SUM'), (Rows(), 'MEAN'), (Rows(reduction='sum'), 'SUM')])
+    (mse(), 'MEAN'), (mse(reduction='sum'), 'SUM'), (scalar, 'MEAN'), (total, 'SUM'), (Rows(), 'MEAN'),
+    (Rows(reduction='sum'), 'SUM')])
 def test_the_kind_of_a_loss_is_found(loss, kind):
     assert found_kind(loss) == [compiled_loss.Kind[kind]]
 
 
-@pytest.mark.parametrize('loss', [mixed, 'dice', 'tversky', 'circle', mse(reduction=None), lambda y_true, outputs: 1 / 0])
+@pytest.mark.parametrize(
+    'loss', [mixed, 'dice', 'tversky', 'circle', mse(reduction=None), lambda y_true, outputs: 1 / 0])
 def test_losses_that_do_not_add_up_are_known(loss):
     with pytest.raises(compiled_loss.NotAdditive):
         found_kind(loss)

@@ -21,7 +21,8 @@ def make_body(num_partitions=2, dtype_policy=None, num_layers=1, **fields):
     stack = transformer.transformer_lm_layers(
         num_layers, vocab_size=16, model_dim=16, hidden_dim=24, num_heads=2, residual_dropout_prob=0.5, **fields)
     p = gpipe_layer.GPipeLayer.Params().Set(
-        name='body', layers=stack, num_partitions=num_partitions, num_micro_batches=2, random_seed=0, dtype_policy=dtype_policy)
+        name='body', layers=stack, num_partitions=num_partitions, num_micro_batches=2, random_seed=0,
+        dtype_policy=dtype_policy)
     body = p.Instantiate()
     body.build_from_specs(tf.TensorSpec([2, CONTEXT], tf.int32))
     generator = np.random.default_rng(0)

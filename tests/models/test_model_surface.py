@@ -15,7 +15,8 @@ Y = np.random.default_rng(1).normal(size=(6, 3)).astype('float32')
 
 def make_source():
     inputs = keras.Input([5], name='inp')
-    hidden = layers.BatchNormalization(name='norm')(layers.Dense(6, 'tanh', kernel_regularizer='l2', name='first')(inputs))
+    hidden = layers.BatchNormalization(name='norm')(
+        layers.Dense(6, 'tanh', kernel_regularizer='l2', name='first')(inputs))
     return keras.Model(inputs, layers.Dense(3, name='head')(hidden), name='source')
 
 
@@ -36,7 +37,8 @@ SHOWN = {
     'shapes': lambda model: [model.input_shape, model.output_shape, model.compute_output_shape((7, 5))],
     'symbols': lambda model: [model.input, model.output, *model.inputs, *model.outputs],
     'names': lambda model: [model.name, model.output_names, model.operations, model.input_spec],
-    'weights': lambda model: [*model.weights, len(model.variables), *model.trainable_variables, *model.non_trainable_variables],
+    'weights': lambda model: [*model.weights, len(model.variables), *model.trainable_variables,
+                              *model.non_trainable_variables],
     'count': lambda model: [model.count_params(), len(model.losses), [metric.name for metric in model.metrics]],
 }
 
@@ -86,7 +88,8 @@ def test_weights_go_both_ways_between_plain_and_pipelined(models, suffix, tmp_pa
     np.testing.assert_allclose(model(X), plain(X), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('make', [make_source, lambda: keras.Sequential([keras.Input([5]), layers.Dense(4), layers.Dense(3)])])
+@pytest.mark.parametrize(
+    'make', [make_source, lambda: keras.Sequential([keras.Input([5]), layers.Dense(4), layers.Dense(3)])])
 def test_tensorflow_checkpoints_go_both_ways(make, tmp_path):
     models = make(), pipelined(make())
     for number, (one, other) in enumerate([models, models[::-1]]):
@@ -179,7 +182,8 @@ def no_batch(function):
     (lambda: no_batch(lambda x: keras.ops.mean(x, 0)), r'shape \(3,\) of all examples'),
     (lambda: keras.Model(inputs := keras.Input([5]), keras.ops.transpose(layers.Dense(3)(layers.Dense(3)(inputs)))),
      'first dimension is not the batch'),
-    (lambda: mixing(lambda x: keras.ops.cumsum(x, 0)), 'mixes the examples'), (lambda: mixing(lambda x: keras.ops.flip(x, 0)), 'mixes the examples'),
+    (lambda: mixing(lambda x: keras.ops.cumsum(x, 0)), 'mixes the examples'),
+    (lambda: mixing(lambda x: keras.ops.flip(x, 0)), 'mixes the examples'),
     (lambda: mixing(layers.Softmax(0)), 'mixes the examples')])
 def test_tensors_without_batch_are_refused_with_micro_batches(make, message):
     with pytest.raises(ValueError, match=message):
@@ -196,7 +200,8 @@ def test_constants_between_partitions_are_no_lost_batches():
 def test_rounding_in_16_bits_mixes_no_examples():
     inputs = keras.Input([3, 3])
     halves = keras.ops.cast(inputs, 'bfloat16')
-    pipe = lingpipe.GPipeLayer.from_keras(keras.Model(inputs, keras.ops.einsum('btd,bsd->bts', halves, halves)), num_micro_batches=2)
+    pipe = lingpipe.GPipeLayer.from_keras(
+        keras.Model(inputs, keras.ops.einsum('btd,bsd->bts', halves, halves)), num_micro_batches=2)
     assert pipe(np.ones([4, 3, 3], 'float32')).shape == (4, 3, 3)
 
 

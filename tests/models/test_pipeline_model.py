@@ -66,7 +66,8 @@ def assert_same_training(plain, pipelined, x, y, compiled, **fit):
 
 
 def assert_same_evaluation(plain, pipelined, x, y, **options):
-    evaluations = [model.evaluate(x, y, batch_size=4, verbose=0, return_dict=True, **options) for model in (plain, pipelined)]
+    evaluations = [
+        model.evaluate(x, y, batch_size=4, verbose=0, return_dict=True, **options) for model in (plain, pipelined)]
     assert_near(evaluations[1], evaluations[0])
 
 
@@ -106,8 +107,8 @@ def test_too_many_micro_batches_for_a_batch_are_warned_of_once(caplog):
     pipelined.compile(**with_momentum())
     pipelined.fit(*data(8), batch_size=4, verbose=0, epochs=2)
     assert [message for message in caplog.messages if 'num_micro_batches' in message] == [
-        'num_micro_batches=6 is more than the 4 rows of a batch, and those beyond have nothing to do. Set num_micro_batches to 4 or '
-        'less, or make batches larger.']
+        'num_micro_batches=6 is more than the 4 rows of a batch, and those beyond have nothing to do. Set '
+        'num_micro_batches to 4 or less, or make batches larger.']
 
 
 def test_weights_of_examples_and_classes_count_as_in_keras():
@@ -120,7 +121,8 @@ def test_weights_of_examples_and_classes_count_as_in_keras():
     models = pair(classifier)
     assert_same_training(*models, x, y, compiled, sample_weight=sample_weight)
     class_weight = {0: 1.0, 1: 0.2, 2: 3.0}
-    fits = [model.fit(x, y, batch_size=4, shuffle=False, verbose=0, class_weight=class_weight).history for model in models]
+    fits = [
+        model.fit(x, y, batch_size=4, shuffle=False, verbose=0, class_weight=class_weight).history for model in models]
     assert_near(fits[1], fits[0])
     assert_near(weights(models[1]), weights(models[0]))
 
@@ -180,7 +182,8 @@ def test_losses_of_layers_count_by_the_batch_where_examples_are_weighted():
 @pytest.mark.parametrize('loss', [
     lambda y_true, outputs: keras.ops.mean(keras.ops.square(outputs - keras.ops.cast(y_true, 'float32'))),
     lambda y_true, outputs: keras.ops.square(outputs - keras.ops.cast(y_true, 'float32')),
-    keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=1)], ids=['scalar', 'values', 'ignore_class'])
+    keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=1)],
+    ids=['scalar', 'values', 'ignore_class'])
 def test_losses_of_all_kinds_mean_the_same(loss):
     x, y = data()
     y = y if isinstance(loss, keras.losses.Loss) else y[:, None]
@@ -214,7 +217,8 @@ def masked_sequences(num_rows=10):
     random = np.random.default_rng(0)
     x = {'left': random.integers(1, 9, (num_rows, 6)) * (np.arange(6) < 1 + np.arange(num_rows)[:, None] % 6),
          'right': random.integers(1, 9, (num_rows, 4)) * (np.arange(4) < 4 - np.arange(num_rows)[:, None] % 4)}
-    return x, {'near': x['left'] % 3, 'far': x['right'] % 3, 'whole': random.normal(size=(num_rows, 2)).astype('float32')}
+    return x, {'near': x['left'] % 3, 'far': x['right'] % 3,
+               'whole': random.normal(size=(num_rows, 2)).astype('float32')}
 
 
 def test_each_output_is_weighed_by_its_own_mask():
@@ -228,7 +232,8 @@ def test_each_output_is_weighed_by_its_own_mask():
 def test_each_output_is_weighed_by_its_own_sample_weights():
     x, y = data(10)
     random = np.random.default_rng(1)
-    sample_weight = {'near': random.uniform(size=10).astype('float32'), 'far': random.uniform(size=10).astype('float32')}
+    sample_weight = {
+        'near': random.uniform(size=10).astype('float32'), 'far': random.uniform(size=10).astype('float32')}
     mean = {'reduction': 'mean_with_sample_weight'}
     histories, (plain, pipelined) = [], pair(two_heads)
     for model in (plain, pipelined):
@@ -253,7 +258,8 @@ def test_schedules_of_the_learning_rate_steps_per_execution_and_callbacks():
 
     def compiled():
         rate = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
-        return {'optimizer': keras.optimizers.SGD(rate, momentum=0.9), 'loss': cross_entropy(), 'steps_per_execution': 2}
+        return {
+            'optimizer': keras.optimizers.SGD(rate, momentum=0.9), 'loss': cross_entropy(), 'steps_per_execution': 2}
 
     assert_same_training(*pair(classifier), x, y, compiled)
     _, pipelined = pair(classifier)
@@ -271,18 +277,21 @@ def test_inputs_may_be_several_and_options_of_the_optimizer_hold():
 
     x, y = data()
     assert_same_training(*pair(joined, num_partitions=2), {'left': x, 'right': x[:, :2]}, y, lambda: {
-        'optimizer': keras.optimizers.AdamW(0.01, global_clipnorm=0.1, use_ema=True, ema_momentum=0.5), 'loss': cross_entropy()})
+        'optimizer': keras.optimizers.AdamW(0.01, global_clipnorm=0.1, use_ema=True, ema_momentum=0.5),
+        'loss': cross_entropy()})
 
 
 def test_weight_constraints_hold():
     def constrained():
         return keras.Sequential([
-            keras.Input([5]), layers.Dense(8, kernel_constraint=keras.constraints.MaxNorm(0.5), bias_constraint='non_neg'),
+            keras.Input([5]),
+            layers.Dense(8, kernel_constraint=keras.constraints.MaxNorm(0.5), bias_constraint='non_neg'),
             layers.Dense(3, kernel_constraint='unit_norm')])
 
     x, y = data()
     plain, pipelined = pair(constrained, num_partitions=2)
-    assert_same_training(plain, pipelined, x, y, lambda: {'optimizer': keras.optimizers.SGD(0.1), 'loss': cross_entropy()})
+    assert_same_training(
+        plain, pipelined, x, y, lambda: {'optimizer': keras.optimizers.SGD(0.1), 'loss': cross_entropy()})
     np.testing.assert_allclose(np.linalg.norm(weights(pipelined)[2], axis=0), 1.0, rtol=1e-5)
 
 
@@ -358,7 +367,8 @@ def test_a_pipeline_of_a_model_is_a_layer_of_another(tmp_path):
     x, y = data()
     assert_same_training(plain, pipelined, x, y, with_momentum)
     pipelined.save(tmp_path / 'model.keras')
-    assert_near(keras.saving.load_model(tmp_path / 'model.keras').predict(x, verbose=0), pipelined.predict(x, verbose=0))
+    assert_near(
+        keras.saving.load_model(tmp_path / 'model.keras').predict(x, verbose=0), pipelined.predict(x, verbose=0))
 
 
 def test_constant_loss_scale_missing_loss_and_other_layer_are_refused():

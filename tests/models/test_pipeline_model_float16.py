@@ -28,7 +28,8 @@ def test_float16_trains_with_a_scaled_loss_as_in_keras():
             keras.optimizers.SGD(0.1), initial_scale=2.0 ** 18, dynamic_growth_steps=3)
         model.compile(optimizer, cross_entropy())
         model.fit(X, y, batch_size=16, epochs=10, shuffle=False, verbose=0)
-        results.append(([w.numpy() for w in source.weights], optimizer.dynamic_scale.numpy(), optimizer.iterations.numpy()))
+        results.append(
+            ([w.numpy() for w in source.weights], optimizer.dynamic_scale.numpy(), optimizer.iterations.numpy()))
     (weights, scale, iterations), (pipelined, pipelined_scale, pipelined_iterations) = results
     assert (scale, iterations) == (pipelined_scale, pipelined_iterations) and 0 < iterations
     for one, other in zip(weights, pipelined):

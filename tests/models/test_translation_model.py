@@ -45,7 +45,8 @@ def translate(task, **arguments):
 
 
 def test_the_loss_is_that_of_language_models(task):
-    labels, logits = tf.constant(RNG.integers(0, 7, (4, 5)), tf.int32), tf.constant(RNG.normal(size=(4, 5, 7)), tf.float32)
+    labels, logits = tf.constant(RNG.integers(0, 7, (4, 5)),
+                                 tf.int32), tf.constant(RNG.normal(size=(4, 5, 7)), tf.float32)
     weights = tf.constant(RNG.integers(0, 2, (4, 5)), tf.float32)
     ours = task.loss((labels, weights), logits)
     theirs = language_model.LanguageModel.loss(_Smoothed(), (labels, weights, tf.ones([4, 5])), logits)

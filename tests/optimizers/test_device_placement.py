@@ -10,8 +10,10 @@ from lingpipe.optimizers import device_placement, optimizer_parts
 
 o = keras.optimizers
 DEVICES = {'kernel': 'CPU:1', 'bias': 'CPU:3', 'table': 'CPU:3', 'unused': 'CPU:1'}
-VALUES = {'kernel': np.arange(6).reshape(2, 3), 'bias': np.ones([4]), 'table': -np.ones([3, 5]), 'unused': np.ones([2, 2])}
-STEPS = [[3 * np.sin(VALUES[name] + step).astype(np.float32) for name in ('kernel', 'bias', 'table')] for step in range(4)]
+VALUES = {
+    'kernel': np.arange(6).reshape(2, 3), 'bias': np.ones([4]), 'table': -np.ones([3, 5]), 'unused': np.ones([2, 2])}
+STEPS = [
+    [3 * np.sin(VALUES[name] + step).astype(np.float32) for name in ('kernel', 'bias', 'table')] for step in range(4)]
 ACCUMULATES = {'gradient_accumulation_steps': 2, 'use_ema': True, 'ema_momentum': 0.5, 'ema_overwrite_frequency': 1}
 
 
@@ -58,7 +60,8 @@ class MovesItsWay(o.SGD):
 
 
 OPTIMIZERS = {
-    'sgd': lambda weights: o.SGD(0.1, momentum=0.9, nesterov=True, clipvalue=0.5, use_ema=True, ema_overwrite_frequency=2),
+    'sgd': lambda weights: o.SGD(0.1, momentum=0.9, nesterov=True, clipvalue=0.5, use_ema=True,
+                                 ema_overwrite_frequency=2),
     'rmsprop': lambda weights: o.RMSprop(falling(), centered=True, momentum=0.9, clipnorm=1.5),
     'adam': lambda weights: o.Adam(0.1, amsgrad=True, global_clipnorm=2.0, use_ema=True, ema_momentum=0.9),
     'adamw': lambda weights: o.AdamW(falling(), weight_decay=0.1, global_clipnorm=1e3, **ACCUMULATES),
@@ -112,7 +115,8 @@ def arrays_made(graph):
     """Pairs of each array that is made and the short name of where."""
     ignored = ('Placeholder', 'ReadVariableOp', 'If', 'StatelessIf', 'Identity', 'Const')
     return [(tensor, short_name(operation.device)) for part in graphs_of(graph) for operation in part.get_operations()
-            if operation.type not in ignored for tensor in operation.outputs if tensor.dtype == tf.float32 and tensor.shape.rank]
+            if operation.type not in ignored for tensor in operation.outputs
+            if tensor.dtype == tf.float32 and tensor.shape.rank]
 
 
 @pytest.mark.filterwarnings('ignore:Gradients do not exist')
@@ -126,7 +130,8 @@ def test_placing_changes_no_result_but_only_where_it_is_computed(kind):
     variables = make_variables(DEVICES)
     optimizer = device_placement.place(OPTIMIZERS[kind](variables))
     optimizer.build(variables)
-    step = tf.function(lambda *gradients: optimizer.apply_gradients(zip([*gradients, None], variables)), autograph=False)
+    step = tf.function(
+        lambda *gradients: optimizer.apply_gradients(zip([*gradients, None], variables)), autograph=False)
     for gradients in STEPS:
         step(*map(tf.constant, gradients))
 
@@ -139,7 +144,8 @@ def test_placing_changes_no_result_but_only_where_it_is_computed(kind):
     if kind not in ('of_the_user', 'clips_its_way'):  # what is not done weight by weight runs anywhere
         homes = {tuple(variable.shape): DEVICES[variable.name] for variable in variables}
         graph = step.get_concrete_function(*map(tf.constant, STEPS[0])).graph
-        wrong = [(tensor.name, where) for tensor, where in arrays_made(graph) if where != homes.get(tuple(tensor.shape), where) or not where]
+        wrong = [(tensor.name, where) for tensor, where in arrays_made(graph)
+                 if where != homes.get(tuple(tensor.shape), where) or not where]
         assert not wrong
 
 
@@ -212,5 +218,6 @@ def test_without_any_gradient_or_weight_by_weight_is_said_what_is_wrong():
     for kind, method in ((o.Nadam, '_backend_update_step'), (MovesItsWay, 'apply')):
         optimizer = device_placement.place(kind(0.1))
         optimizer.build(variables)
-        with pytest.raises(ValueError, match=f'{kind.__name__} defines {method}, which works on all weights at once.*Choose another'):
+        with pytest.raises(ValueError, match=f'{kind.__name__} defines {method}, which works on all weights at '
+                                             'once.*Choose another'):
             device_placement.apply_values(optimizer, [tf.zeros([2, 3])], variables[:1], *numbers)

@@ -72,14 +72,16 @@ def test_a_step_with_the_defaults_has_the_published_values():
     np.testing.assert_allclose(variable.numpy(), [2.97, 3.96], rtol=1e-6)
 
 
-@pytest.mark.parametrize('fields', [{}, {'nesterov': True}, {'decay': 0.1, 'eeta': 0.1, 'epsilon': 0.5, 'momentum': 0.5}])
+@pytest.mark.parametrize(
+    'fields', [{}, {'nesterov': True}, {'decay': 0.1, 'eeta': 0.1, 'epsilon': 0.5, 'momentum': 0.5}])
 def test_steps_with_a_schedule_are_those_by_hand(fields):
     arguments = {{'decay': 'weight_decay'}.get(name, name): value for name, value in fields.items()}
     actual = trained(optimizers.LARS(schedule(), **arguments), variables_of(VALUES, PATHS), GRADIENTS)
     assert_near(actual, by_hand(VALUES, GRADIENTS, RATES, skips=(1, 2), **fields))
 
 
-@pytest.mark.parametrize('skip_list, skips', [(('batch_norm', 'evonorm', 'bias'), (1, 2)), ((), ()), (['kernel'], (0,))])
+@pytest.mark.parametrize(
+    'skip_list, skips', [(('batch_norm', 'evonorm', 'bias'), (1, 2)), ((), ()), (['kernel'], (0,))])
 def test_variables_whose_path_has_a_text_of_the_list_get_plain_momentum(skip_list, skips):
     actual = trained(optimizers.LARS(schedule(), skip_list=skip_list), variables_of(VALUES, PATHS), GRADIENTS)
     assert_near(actual, by_hand(VALUES, GRADIENTS, RATES, skips=skips))
@@ -113,7 +115,8 @@ def test_variables_excluded_from_weight_decay_keep_their_trust_ratio():
 
 
 def test_norms_of_sixteen_bit_variables_are_float32():
-    variable = keras.Variable(np.full([300, 300], 300.0), dtype='float16', name='kernel')  # its sum of squares is infinite there
+    variable = keras.Variable(np.full([300, 300], 300.0), dtype='float16',
+                              name='kernel')  # its sum of squares is infinite there
     optimizers.LARS(1.0, weight_decay=0.0, eeta=0.01).apply([tf.ones([300, 300], tf.float16)], [variable])
     np.testing.assert_allclose(variable.numpy(), np.full([300, 300], 297.0), rtol=1e-3)
 
@@ -138,7 +141,8 @@ def test_as_a_function_of_stacked_weights_each_is_scaled_by_its_own_norm():
     stacked = [tf.stack([tf.constant(array, tf.float32) for array in row]) for row in (stages, *zip(*gradients))]
     values, slots = stacked[0], [tf.zeros_like(stacked[0])]
     step = tf.function(
-        lambda *given: tf.vectorized_map(update, given, fallback_to_while_loop=False), jit_compile=True, autograph=False)
+        lambda *given: tf.vectorized_map(update, given, fallback_to_while_loop=False), jit_compile=True,
+        autograph=False)
     for gradient in stacked[1:]:
         values, slots = step(values, gradient, slots)
     assert_near(values, by_hand(stages, zip(*gradients), [0.5, 0.5], eeta=0.1))
@@ -152,7 +156,8 @@ def stack_of(num_layers):
 def pipelined_weights(num_partitions, pipe_schedule, loss_scaled):
     keras.utils.set_random_seed(0)
     pipe = GPipeLayer.Params().Set(
-        name='pipe', layers=stack_of(4), num_partitions=num_partitions, num_micro_batches=4, schedule=pipe_schedule).Instantiate()
+        name='pipe', layers=stack_of(4), num_partitions=num_partitions, num_micro_batches=4,
+        schedule=pipe_schedule).Instantiate()
     pipe.build((None, 4))
     optimizer = device_placement.place(optimizers.LARS(schedule(), eeta=0.1))
     optimizer.build(pipe.trainable_variables)
@@ -178,7 +183,8 @@ def plain_weights(before, x, y):
             variable.assign(value)
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(model(x) - y))
-        history.append([gradient.numpy() for gradient in tape.gradient(loss, [v.value for v in model.trainable_variables])])
+        history.append(
+            [gradient.numpy() for gradient in tape.gradient(loss, [v.value for v in model.trainable_variables])])
         values = by_hand(before, history, RATES[:count], eeta=0.1, skips=range(1, len(before), 2))
     return values
 

@@ -94,15 +94,18 @@ def test_a_polynomial_without_a_warm_up_begins_with_the_full_rate():
 
 # Base rate 0.4 for batch 1,024; 5 epochs of warm-up, a tenth from epochs 30, 60 and 80 on; here an epoch has 10 steps.
 @pytest.mark.parametrize('epoch, rate', [
-    (0, 0.0), (2.5, 0.2), (5, 0.4), (29.9, 0.4), (30, 0.04), (59.9, 0.04), (60, 0.004), (79.9, 0.004), (80, 0.0004), (89, 0.0004)])
+    (0, 0.0), (2.5, 0.2), (5, 0.4), (29.9, 0.4), (30, 0.04), (59.9, 0.04), (60, 0.004), (79.9, 0.004), (80, 0.0004),
+    (89, 0.0004)])
 def test_the_piecewise_rate_by_hand(epoch, rate):
     schedule = learning_rate_schedules.WarmupPiecewiseConstantDecay(0.4, 50, [300, 600, 800])
     assert float(schedule(round(10 * epoch))) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize('schedule', [
-    learning_rate_schedules.WarmupExponentialDecay(0.2, 4, 10, 0.5), learning_rate_schedules.WarmupPolynomialDecay(32.0, 3.5, 20),
-    learning_rate_schedules.WarmupPiecewiseConstantDecay(0.4, 5, [10, 20], 0.2)], ids=lambda schedule: type(schedule).__name__)
+    learning_rate_schedules.WarmupExponentialDecay(0.2, 4, 10, 0.5),
+    learning_rate_schedules.WarmupPolynomialDecay(32.0, 3.5, 20),
+    learning_rate_schedules.WarmupPiecewiseConstantDecay(0.4, 5, [10, 20], 0.2)],
+    ids=lambda schedule: type(schedule).__name__)
 def test_a_file_and_a_text_can_hold_each(schedule):
     copy = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))
     from_params = keras_params.KerasParams(type(schedule), **schedule.get_config()).Instantiate()
@@ -112,7 +115,8 @@ def test_a_file_and_a_text_can_hold_each(schedule):
 
 
 @pytest.mark.parametrize('make, message', [
-    (lambda: learning_rate_schedules.WarmupPolynomialDecay(1.0, 11, 10), 'warmup_steps=11 must be from 0 to max_steps=10'),
+    (lambda: learning_rate_schedules.WarmupPolynomialDecay(1.0, 11, 10), 'warmup_steps=11 must be from 0 to '
+                                                                         'max_steps=10'),
     (lambda: learning_rate_schedules.WarmupPiecewiseConstantDecay(1.0, 11, [20, 10]),
      r'boundaries=\[20, 10\] must not begin before the end of the warm-up, warmup_steps=11')])
 def test_a_warm_up_that_is_too_long_is_refused(make, message):

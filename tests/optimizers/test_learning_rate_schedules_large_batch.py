@@ -4,7 +4,8 @@ from lingpipe.optimizers import learning_rate_schedules
 
 
 def test_the_rate_grows_with_the_batch():
-    assert [learning_rate_schedules.linearly_scaled(0.1, batch) for batch in (128, 256, 1024, 8192)] == pytest.approx([0.05, 0.1, 0.4, 3.2])
+    assert [learning_rate_schedules.linearly_scaled(0.1, batch)
+            for batch in (128, 256, 1024, 8192)] == pytest.approx([0.05, 0.1, 0.4, 3.2])
     assert learning_rate_schedules.linearly_scaled(0.2, 96, base_batch_size=32) == pytest.approx(0.6)
 
 

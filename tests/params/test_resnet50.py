@@ -17,7 +17,8 @@ LARS = {
     'ResNet50Batch8192': (8192, 14_232, 10.0, 5, 1e-4, 0.0), 'ResNet50Batch16384': (16_384, 7116, 25.0, 5, 1e-4, 0.0),
     'ResNet50Batch32768': (32_768, 3558, 32.0, 14, 1e-4, 0.0), 'ResNet50MLPerf4096': (4096, 22_536, 10.0, 5, 2e-4, 0.0),
     'ResNet50MLPerf16384': (16_384, 5634, 25.0, 5, 2e-4, 0.0),
-    **{f'ResNet50MLPerf32768{cores}': (32_768, 2983, 31.2, 25, 1e-4, 1e-5) for cores in ('', 'Cores512', 'Cores1024', 'Cores2048')}}
+    **{f'ResNet50MLPerf32768{cores}': (32_768, 2983, 31.2, 25, 1e-4, 1e-5) for cores in (
+        '', 'Cores512', 'Cores1024', 'Cores2048')}}
 # Replicas, images of each, replicas that share statistics; others have one replica of 128 images at a time.
 REPLICAS = {f'ResNet50MLPerf32768Cores{cores}': (cores, images, group)
             for cores, images, group in ((512, 64, 1), (1024, 32, 1), (2048, 16, 8))}
@@ -77,7 +78,8 @@ def test_batches_images_and_precision(name):
     num_replicas, micro_batch_size, _ = REPLICAS.get(name, (1, 128, 1))
     assert params.task.body.num_replicas == num_replicas
     assert params.input.batch_size == num_replicas * params.task.body.num_micro_batches * micro_batch_size
-    assert (params.task.body.schedule, params.task.body.recompute) == ('1f1b', 'layer')  # memory does not grow with the batch
+    assert (params.task.body.schedule,
+            params.task.body.recompute) == ('1f1b', 'layer')  # memory does not grow with the batch
     assert params.task.dtype_policy == 'mixed_bfloat16'
     assert params.train.max_steps == {**SGD, **LARS}[name][1]
 

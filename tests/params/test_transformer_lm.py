@@ -29,7 +29,8 @@ def test_the_number_of_parameters_is_the_published_one(name):
     num_layers, num_partitions, published = PUBLISHED[name]
     p = params_of(name)
     assert (p.task.body.num_partitions, len(p.task.body.layers)) == (num_partitions, num_layers + 3)
-    layers = layer_analysis.analyse_layers(layer_analysis.named_layer_params(p.task.body.layers), p.input.cls.InputSpec(p.input))
+    layers = layer_analysis.analyse_layers(
+        layer_analysis.named_layer_params(p.task.body.layers), p.input.cls.InputSpec(p.input))
     count = sum(layer.num_parameters for layer in layers)
     d, f, v = 2048, 8192, 32_000
     assert count == num_layers * (4 * d * d + 2 * d * f + 9 * d + f) + 2 * v * d + v + 2 * d
@@ -55,5 +56,6 @@ def test_optimizer_and_inputs_fit_the_task(name):
     experiment = model_registry.GetClass(f'params.transformer_lm.{name}')()
     assert experiment.GetDatasetNames() == {'PydocBytes': ['Train', 'Dev', 'Test']}.get(name, ['Train', 'Test'])
     specs = [experiment.GetDatasetParams(dataset) for dataset in experiment.GetDatasetNames()]
-    assert {p.cls.InputSpec(p) for p in specs} == {tf.TensorSpec([p.batch_size, p.sequence_length], tf.int32) for p in specs}
+    assert {p.cls.InputSpec(p) for p in specs} == {
+        tf.TensorSpec([p.batch_size, p.sequence_length], tf.int32) for p in specs}
     assert params.task.body.layers[0].vocab_size >= specs[0].tokenizer.Instantiate().vocab_size

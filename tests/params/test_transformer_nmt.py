@@ -30,7 +30,8 @@ def test_the_number_of_parameters_is_in_the_published_range(name):
     p = params_of(name)
     assert (p.task.body.num_partitions, len(p.task.body.layers)) == (num_partitions, 2 * num_layers + 3)
     assert {layer.attention.num_heads for layer in p.task.body.layers if 'attention' in layer} == {num_heads}
-    layers = layer_analysis.analyse_layers(layer_analysis.named_layer_params(p.task.body.layers), p.input.cls.InputSpec(p.input))
+    layers = layer_analysis.analyse_layers(
+        layer_analysis.named_layer_params(p.task.body.layers), p.input.cls.InputSpec(p.input))
     count, d, f, h = sum(layer.num_parameters for layer in layers), 1024, hidden_dim, 64 * num_heads
     assert count == num_layers * (12 * d * h + 9 * h + 4 * d * f + 2 * f + 15 * d) + 4 * d + 2 * 64_000 * d + 64_000
     assert smallest <= round(count / 1e6) <= largest

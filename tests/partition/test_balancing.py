@@ -49,10 +49,11 @@ def test_the_cut_by_time_balances_what_was_measured_on_the_first_device(measured
 @pytest.mark.parametrize('schedule, recompute, layers', [
     ('gpipe', 'stage', [4, 4]), ('1f1b', 'none', [4, 4]), ('1f1b', 'stage', [3, 4]), ('1f1b', 'layer', [4, 5])])
 def test_stages_that_recompute_less_get_more_layers(schedule, recompute, layers):
-    """With 'stage' a layer costs 1 + 1 + 2 forward passes in 1F1B's first stage, 1 + 2 in the last: 3 * 4 = 4 * 3. With 'layer'
-    it costs 1 + 2 + 2 and 1 + 1 + 2: 4 * 5 = 5 * 4.
+    """With 'stage' a layer costs 1 + 1 + 2 forward passes in 1F1B's first stage, 1 + 2 in the last: 3 * 4 = 4 * 3. With
+    'layer' it costs 1 + 2 + 2 and 1 + 1 + 2: 4 * 5 = 5 * 4.
     """
-    pipe = make_pipe(LAYERS[:1] * sum(layers), num_partitions=2, num_micro_batches=8, schedule=schedule, recompute=recompute)
+    pipe = make_pipe(
+        LAYERS[:1] * sum(layers), num_partitions=2, num_micro_batches=8, schedule=schedule, recompute=recompute)
     pipe(IMAGES)
     assert names(pipe) == layers
 
@@ -87,12 +88,14 @@ def test_memory_counts_weights_gradient_sums_slots_and_activations(num_slots, we
 
 
 def test_the_cut_keeps_to_the_memory_limit(measured):
-    fields = {'num_partitions': 2, 'num_micro_batches': 4, 'partition_by': 'time', 'recompute': 'none', 'num_optimizer_slots': 0}
+    fields = {'num_partitions': 2, 'num_micro_batches': 4, 'partition_by': 'time', 'recompute': 'none',
+              'num_optimizer_slots': 0}
     pipe = make_pipe(LAYERS, memory_limit=1000, **fields)
     pipe(IMAGES)
     assert names(pipe) == [2, 2]
     assert max(part.memory for part in pipe.partitions) <= 1000
-    with pytest.raises(ValueError, match=r'memory_limit=700 bytes is too little for num_partitions=2.*Set num_partitions=4'):
+    with pytest.raises(ValueError, match=r'memory_limit=700 bytes is too little for num_partitions=2.*Set '
+                                         r'num_partitions=4'):
         make_pipe(LAYERS, memory_limit=700, **fields)(IMAGES)
 
 
@@ -137,10 +140,12 @@ def test_nothing_is_measured_or_estimated_that_is_not_needed(measured):
 def test_the_largest_micro_batch_is_measured(batch, rows):
     """Three micro-batches of 8 rows have 2, 3 and 3; 2 rows make two micro-batches."""
     specs = {'a': tf.TensorSpec([batch, 5]), 'b': tf.TensorSpec([batch], tf.int32)}
-    assert balancing.micro_batch_specs(specs, 3, 'test') == {'a': tf.TensorSpec([rows, 5]), 'b': tf.TensorSpec([rows], tf.int32)}
+    assert balancing.micro_batch_specs(specs, 3, 'test') == {
+        'a': tf.TensorSpec([rows, 5]), 'b': tf.TensorSpec([rows], tf.int32)}
 
 
 def test_a_keras_model_is_balanced_by_what_its_schedule_recomputes():
     model = keras.Sequential([keras.Input([4]), *[keras.layers.Dense(4) for _ in range(7)]])
-    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=8, schedule='1f1b', recompute='stage')
+    pipe = gpipe_layer.GPipeLayer.from_keras(
+        model, num_partitions=2, num_micro_batches=8, schedule='1f1b', recompute='stage')
     assert names(pipe) == [3, 4]

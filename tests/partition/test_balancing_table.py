@@ -15,7 +15,8 @@ LAYERS = stack([4, 4, 4, 4, 8], [1, 1, 1, 9, 9])
 TIMES = [LayerTime(0.5, 1.0, 0.25)] * 4 + [LayerTime(3.0, 9.0, 2.0)]
 
 
-@pytest.mark.parametrize('partition_by, ends', [('flops', [3, 5]), ('params', [4, 5]), ('time', [4, 5]), ([1, 5], [1, 5])])
+@pytest.mark.parametrize(
+    'partition_by, ends', [('flops', [3, 5]), ('params', [4, 5]), ('time', [4, 5]), ([1, 5], [1, 5])])
 def test_the_cut_balances_what_partition_by_names(partition_by, ends):
     assert balancing.partition_ends(LAYERS, 2, partition_by, layer_times=TIMES) == ends
 
@@ -44,7 +45,8 @@ def test_a_written_list_must_keep_to_the_memory_limit_too():
     memory = [5, 5, 5, 5, 5]
     assert balancing.partition_ends(LAYERS, 2, [3, 5], memory=memory, memory_limit=15) == [3, 5]
     with pytest.raises(ValueError, match=(
-            r'partition_by=\[4, 5\] gives device 0 20 bytes to hold, more than memory_limit=15 bytes\. Set partition_by=')):
+            r'partition_by=\[4, 5\] gives device 0 20 bytes to hold, more than memory_limit=15 bytes\. Set '
+            r'partition_by=')):
         balancing.partition_ends(LAYERS, 2, [4, 5], memory=memory, memory_limit=15)
     with pytest.raises(ValueError, match='gives device 0 20 bytes'):
         balancing.partition_ends(LAYERS, 4, [1, 2, 4, 5], memory=[10, 1, 5, 5, 1], memory_limit=15, num_devices=2)
@@ -54,7 +56,8 @@ def test_the_table_shows_time_and_memory_where_they_are_known():
     sizes = layer_memory.LayerMemory(weights=10, state=0, inputs=1, internals=3, outputs=0)
     memory = memory_model.MemoryModel([sizes] * 5, [2, 1], 'none', num_slots=1)
     table = balancing.describe_partitions(LAYERS, [3, 5], ['a', 'b'], TIMES, memory)
-    assert [(part.seconds, part.memory) for part in table] == [(4.5, 3 * (30 + 2 * 3) + 2 * 10), (13.5, 2 * (30 + 3) + 10)]
+    assert [(part.seconds, part.memory) for part in table] == [
+        (4.5, 3 * (30 + 2 * 3) + 2 * 10), (13.5, 2 * (30 + 3) + 10)]
     assert [part.flops for part in table] == [12, 12]
     bare = balancing.describe_partitions(LAYERS, [3, 5], ['a', 'b'])
     assert [(part.seconds, part.memory) for part in bare] == [(None, None)] * 2

@@ -184,8 +184,8 @@ def test_a_layer_that_fits_nowhere_is_named():
 
 def test_too_few_partitions_name_the_number_that_memory_needs():
     with pytest.raises(ValueError, match=(
-            r'memory_limit=10 bytes is too little for num_partitions=2: filled up to it, these hold 2 of 4 layers, and all '
-            r'layers need at least 4 partitions\. Set num_partitions=4 or more, or raise memory_limit')):
+            r'memory_limit=10 bytes is too little for num_partitions=2: filled up to it, these hold 2 of 4 layers, and '
+            r'all layers need at least 4 partitions\. Set num_partitions=4 or more, or raise memory_limit')):
         exact_cut.balanced_partition_ends([1] * 4, 2, memory=[6, 6, 6, 6], memory_limit=10)
 
 
@@ -202,8 +202,8 @@ def test_stages_that_share_a_device_keep_to_its_limit_together():
     ends = exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=11, num_devices=2)
     assert ends == balanced
     with pytest.raises(ValueError, match=(
-            r'memory_limit=5 bytes .*num_partitions=4: its stages balanced, device 1 needs 10 bytes for its stages \[1, 3\]\. '
-            r'Use at least 3 devices, or raise memory_limit')):
+            r'memory_limit=5 bytes .*num_partitions=4: its stages balanced, device 1 needs 10 bytes for its stages '
+            r'\[1, 3\]\. Use at least 3 devices, or raise memory_limit')):
         exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=5, num_devices=2)
 
 

@@ -12,7 +12,8 @@ def test_outputs_and_gradients_are_those_of_the_layer_itself():
         tape.watch(inputs)
         expected = layer(inputs)
     given = tf.random.normal([4, 3])
-    expected_gradients = tape.gradient(expected, [inputs, *[weight.value for weight in layer.trainable_variables]], given)
+    expected_gradients = tape.gradient(
+        expected, [inputs, *[weight.value for weight in layer.trainable_variables]], given)
     values = [tf.convert_to_tensor(variable) for variable in layer.variables]
     outputs, gradients = layer_analysis.forward_and_backward(layer, inputs, values, lambda outputs: [given])
     np.testing.assert_allclose(outputs, expected, rtol=1e-6)

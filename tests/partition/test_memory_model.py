@@ -44,10 +44,12 @@ def test_slots_add_to_weights(recompute):
 
 
 @pytest.mark.parametrize('recompute, whole, alone', [
-    ('none', 3 * (4 + 4), 3 * (4 + 4)), ('stage', 2 * 12 + 4 + 4, 2 * 8 + 4 + 4), ('layer', 2 * 12 + 12 + 8 - 5, 2 * 8 + 8)])
+    ('none', 3 * (4 + 4), 3 * (4 + 4)), ('stage', 2 * 12 + 4 + 4, 2 * 8 + 4 + 4),
+    ('layer', 2 * 12 + 12 + 8 - 5, 2 * 8 + 8)])
 def test_repeated_tensors_count_again_where_a_partition_begins(recompute, whole, alone):
     first = LayerMemory(weights=0, state=0, inputs=12, internals=0, outputs=8, read_inputs=4)
-    second = LayerMemory(weights=0, state=0, inputs=8, internals=4, outputs=8, read_inputs=4, repeated_inputs=5, repeated_reads=4)
+    second = LayerMemory(
+        weights=0, state=0, inputs=8, internals=4, outputs=8, read_inputs=4, repeated_inputs=5, repeated_reads=4)
     model = memory_model.MemoryModel([first, second], [3], recompute, 0)
     assert needs(model, 0, 0, 2) == whole
     assert needs(model, 0, 1, 2) == alone

@@ -42,7 +42,9 @@ def convolutional_layers():
         KerasParams(layers.Conv2D, filters=4, kernel_size=3, use_bias=False, name='convolution_0'),
         KerasParams(layers.BatchNormalization, momentum=0.9, name='norm_0'),
         KerasParams(layers.Activation, activation='tanh', name='activation_0'),
-        KerasParams(layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
+        KerasParams(
+            layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
         KerasParams(layers.BatchNormalization, momentum=0.8, name='norm_1'),
         KerasParams(layers.Flatten, name='flatten'),
-        KerasParams(layers.Dense, units=5, name='logits', kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.03))]
+        KerasParams(
+            layers.Dense, units=5, name='logits', kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.03))]

@@ -20,7 +20,8 @@ layers = keras.layers
 
 @pytest.mark.parametrize('num_partitions, num_micro_batches, recompute', [
     (1, 4, 'none'), (3, 8, 'layer'), (4, 1, 'stage')])
-def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, recompute, assert_close, assert_gradients_close):
+def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, recompute, assert_close,
+                                          assert_gradients_close):
     x, y = images_and_labels()
     pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=num_micro_batches,
                      recompute=recompute, partition_by='params')
@@ -124,7 +125,8 @@ class Join(layers.Layer):
 @pytest.mark.parametrize('ends, recompute', [([5], 'stage'), ([1, 2, 3, 5], 'none'), ([1, 2, 4, 5], 'layer')])
 def test_a_nest_crosses_the_boundaries(ends, recompute, assert_close, assert_gradients_close):
     x, y = vectors()
-    stack = [KerasParams(Fork, units=4), KerasParams(Twist, units=6), KerasParams(Twist, units=2), KerasParams(Join), dense(3)]
+    stack = [KerasParams(Fork, units=4), KerasParams(Twist, units=6), KerasParams(Twist, units=2), KerasParams(Join),
+             dense(3)]
     pipe = make_pipe(stack, num_partitions=len(ends), partition_by=ends, num_micro_batches=2, recompute=recompute)
     expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 2)
     out = pipe.value_and_grad(squared_error, x, y, return_outputs=True)
@@ -173,7 +175,8 @@ class Search(layers.Layer):
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
 def test_loops_and_conditions_inside_a_stage(recompute, assert_close, assert_gradients_close):
     x, y = vectors()
-    pipe = make_pipe([dense(4), KerasParams(Search), dense(3)], num_partitions=2, num_micro_batches=2, recompute=recompute)
+    pipe = make_pipe(
+        [dense(4), KerasParams(Search), dense(3)], num_partitions=2, num_micro_batches=2, recompute=recompute)
     expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 2)
     out = pipe.value_and_grad(squared_error, x, y)
     assert_close(out.loss, expected[0])
@@ -252,7 +255,8 @@ def test_results_do_not_depend_on_the_number_of_micro_batches(assert_close, asse
     x, y = vectors()
 
     def run(num_micro_batches):
-        pipe = make_pipe([dense(4, activation='relu'), dense(4), dense(3)], num_partitions=2, num_micro_batches=num_micro_batches)
+        pipe = make_pipe(
+            [dense(4, activation='relu'), dense(4), dense(3)], num_partitions=2, num_micro_batches=num_micro_batches)
         return pipe.value_and_grad(squared_error, x, y, return_outputs=True)
 
     expected = run(1)
@@ -378,9 +382,11 @@ class Penalty(layers.Layer):
 
 @pytest.mark.parametrize('num_partitions, recompute, weighted', [
     (1, 'stage', True), (3, 'none', False), (3, 'layer', True)])
-def test_losses_of_layers_count_as_on_one_device(num_partitions, recompute, weighted, assert_close, assert_gradients_close):
+def test_losses_of_layers_count_as_on_one_device(num_partitions, recompute, weighted, assert_close,
+                                                 assert_gradients_close):
     x, y = vectors()
-    stack = [dense(4, name='first', activity_regularizer='l2'), KerasParams(Penalty, name='penalty'), dense(3, name='last')]
+    stack = [
+        dense(4, name='first', activity_regularizer='l2'), KerasParams(Penalty, name='penalty'), dense(3, name='last')]
     pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2, recompute=recompute)
     sample_weight = np.arange(len(x), dtype='float32') if weighted else None
     out = pipe.value_and_grad(keras.losses.MeanSquaredError(reduction='mean_with_sample_weight'), x, y, sample_weight)
@@ -393,7 +399,8 @@ def test_losses_of_layers_count_as_on_one_device(num_partitions, recompute, weig
     gradients = tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])
     assert_close(out.loss, loss)
     assert_gradients_close(out.gradients, gradients)
-    total, weight = pipe.evaluate(keras.losses.MeanSquaredError(reduction='mean_with_sample_weight'), x, y, sample_weight)['loss']
+    total, weight = pipe.evaluate(keras.losses.MeanSquaredError(reduction='mean_with_sample_weight'), x, y,
+                                  sample_weight)['loss']
     assert_close(total / weight, loss)
 
 
@@ -408,7 +415,8 @@ def test_losses_of_layers_do_not_disturb_gradients_in_evaluation_mode(assert_clo
 
 def test_losses_of_layers_need_a_loss_whose_weight_is_known_beforehand():
     x, y = vectors()
-    with pytest.raises(ValueError, match="adds a loss.*behind layer 'dense_1', depends on outputs.*Train a PipelineModel"):
+    with pytest.raises(ValueError, match="adds a loss.*behind layer 'dense_1', depends on outputs.*Train a "
+                                         "PipelineModel"):
         make_pipe([KerasParams(Penalty), dense(3)]).value_and_grad(
             lambda y, outputs: {'loss': (tf.reduce_sum(outputs), tf.reduce_sum(outputs))}, x, y)
 

@@ -45,7 +45,8 @@ def plain_input_gradients(plain, x, y, rows):
 
 @pytest.mark.parametrize('num_partitions, num_rows, recompute, in_function', [
     (1, 8, 'none', True), (4, 8, 'stage', False), (3, 10, 'none', False), (2, 3, 'stage', True)])
-def test_gradients_under_a_tape_equal_the_plain_layers(num_partitions, num_rows, recompute, in_function, assert_close, assert_gradients_close):
+def test_gradients_under_a_tape_equal_the_plain_layers(num_partitions, num_rows, recompute, in_function, assert_close,
+                                                       assert_gradients_close):
     x, y = vectors(num_rows)
     pipe = make_pipe(layers_with_norm(), num_partitions=num_partitions, num_micro_batches=4, recompute=recompute)
     plain = PlainStack(pipe, x)
@@ -69,7 +70,8 @@ def test_a_call_in_training_updates_batch_norm_once(assert_close):
 @pytest.mark.parametrize('num_partitions', [1, 3])
 def test_gradients_of_integer_inputs_are_left_out(num_partitions, assert_gradients_close):
     tokens, (_, y) = np.random.default_rng(2).integers(0, 11, (8, 4)), vectors()
-    stack = [KerasParams(layers.Embedding, input_dim=11, output_dim=6), KerasParams(layers.GlobalAveragePooling1D), dense(3)]
+    stack = [
+        KerasParams(layers.Embedding, input_dim=11, output_dim=6), KerasParams(layers.GlobalAveragePooling1D), dense(3)]
     pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
     expected = PlainStack(pipe, tokens).value_and_grad(mean_squared_error, tokens, y, 2)[1]
     with tf.GradientTape() as tape:
@@ -157,7 +159,8 @@ def test_an_unrecorded_call_leaves_gradients_of_later_calls(assert_close):
     x, y = map(tf.constant, vectors(4))
     pipe = make_pipe([dense(6), dense(3)], num_partitions=2, num_micro_batches=2)
     found = []
-    for function in (tf.recompute_grad(lambda inputs: pipe(inputs, training=True)), lambda inputs: pipe(inputs, training=True)):
+    for function in (tf.recompute_grad(lambda inputs: pipe(inputs, training=True)),
+                     lambda inputs: pipe(inputs, training=True)):
         with tf.GradientTape() as tape:
             tape.watch(x)
             loss = mean_squared_error(y, function(x))

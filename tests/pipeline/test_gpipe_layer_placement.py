@@ -34,7 +34,8 @@ def mean_cross_entropy(labels, logits):
 
 @pytest.fixture
 def pipe():
-    pipe = make_pipe(stack(), num_partitions=3, num_micro_batches=4, partition_by=[2, 4, 6], devices=['CPU:1', 'CPU:3', 'CPU:6'])
+    pipe = make_pipe(
+        stack(), num_partitions=3, num_micro_batches=4, partition_by=[2, 4, 6], devices=['CPU:1', 'CPU:3', 'CPU:6'])
     pipe.build((None, 6, 6, 3))
     return pipe
 
@@ -81,9 +82,11 @@ def test_all_heavy_work_is_called_on_the_device_of_its_stage(pipe):
     graph, _ = step_graph(pipe)
     operations = graph.get_operations()
     assert not [operation for operation in operations if operation.type in CONVOLUTIONS_AND_PRODUCTS]
-    recomputations = [3, 0, 3]  # the last one's activations are at hand; a convolution's backward pass reads inputs alone
+    recomputations = [3, 0,
+                      3]  # the last one's activations are at hand; a convolution's backward pass reads inputs alone
     for index, device in enumerate(['CPU:1', 'CPU:3', 'CPU:6']):
-        calls = [operation for operation in operations if is_call(operation) and f'stage_{index}' in str(operation.get_attr('f'))]
+        calls = [operation for operation in operations if is_call(operation) and f'stage_{index}' in str(
+            operation.get_attr('f'))]
         assert len(calls) == 4 + recomputations[index] + 4
         assert {device_of(call) for call in calls} == {device}
 

@@ -61,7 +61,8 @@ def test_boundaries_are_bfloat16_and_kept_tensors_are_float32():
     x, y = images_and_labels()
     graph = tf.function(lambda: pipe.value_and_grad(cross_entropy, x, y).loss).get_concrete_function().graph
     sent = {tensor.dtype for operation in graph.get_operations() if operation.type == 'PartitionedCall'
-            for tensor in operation.inputs if tensor.op.type == 'PartitionedCall' and tensor.op.device != operation.device
+            for tensor in operation.inputs
+            if tensor.op.type == 'PartitionedCall' and tensor.op.device != operation.device
             and tensor.shape.rank and tensor.shape.rank > 1}
     assert sent == {tf.bfloat16}
 
@@ -70,7 +71,8 @@ def test_bfloat16_agrees_with_float32_to_its_own_precision(assert_close):
     low, full = trained(make_pipe, 2)[1], trained(make_pipe, 2, 'float32')[1]
     assert_close(low.loss, full.loss, tolerance=2e-2)
     similarity = [np.sum(a * b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in
-                  ((tf.reshape(a, [-1]).numpy(), tf.reshape(b, [-1]).numpy()) for a, b in zip(low.gradients, full.gradients))
+                  ((tf.reshape(a, [-1]).numpy(), tf.reshape(b, [-1]).numpy())
+                   for a, b in zip(low.gradients, full.gradients))
                   if np.linalg.norm(b) > 1e-3]
     assert len(similarity) > 5 and min(similarity) > 0.99
 

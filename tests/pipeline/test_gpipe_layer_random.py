@@ -100,13 +100,15 @@ def train(make_pipe, stack, loss, x, y, **fields):
     return results, [weight.numpy() for weight in pipe.weights]
 
 
-@pytest.mark.parametrize('num_micro_batches, others', [(1, [(8, 'stage')]), (2, [(1, 'stage'), (2, 'none'), (3, 'layer')])])
+@pytest.mark.parametrize(
+    'num_micro_batches, others', [(1, [(8, 'stage')]), (2, [(1, 'stage'), (2, 'none'), (3, 'layer')])])
 def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batches, others, assert_close):
     random = np.random.default_rng(0)
     x, y = random.normal(size=(8, 10)).astype('float32'), random.normal(size=(8, 4)).astype('float32')
 
     def run(num_partitions, recompute):
-        return train(make_pipe, stack_with_drop_out(), keras.losses.MeanSquaredError(), x, y, num_partitions=num_partitions,
+        return train(make_pipe, stack_with_drop_out(), keras.losses.MeanSquaredError(), x, y,
+                     num_partitions=num_partitions,
                      recompute=recompute, num_micro_batches=num_micro_batches)
 
     expected = run(1, 'none')
@@ -116,7 +118,8 @@ def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batch
 
 def test_layers_with_a_schedule_see_the_step():
     pipe = make_pipe(
-        [amoebanet_operations.DropPath.Params().Set(final_keep_prob=0.5, num_training_steps=100)], num_partitions=1, num_micro_batches=2)
+        [amoebanet_operations.DropPath.Params().Set(final_keep_prob=0.5, num_training_steps=100)], num_partitions=1,
+        num_micro_batches=2)
     x = np.ones((400, 2), np.float32)
     kept = [masks(pipe, step, x)[..., 0].mean() for step in (0, 50, 100, 1000)]
     assert kept[0] == 1.0

@@ -43,7 +43,8 @@ def test_training_equals_the_plain_layers(schedule, fields, recompute, assert_cl
 
 @pytest.mark.parametrize('schedule, num_virtual_stages, num_rows', [
     ('zb_h1', 1, 7), ('interleaved_1f1b', 2, 2)])
-def test_batches_of_other_sizes_equal_the_plain_layers(schedule, num_virtual_stages, num_rows, assert_close, assert_gradients_close):
+def test_batches_of_other_sizes_equal_the_plain_layers(schedule, num_virtual_stages, num_rows, assert_close,
+                                                       assert_gradients_close):
     x, y = images_and_labels(num_rows)
     pipe = make_pipe(eight_layers(), schedule=schedule, num_virtual_stages=num_virtual_stages, num_partitions=2,
                      num_micro_batches=4)
@@ -71,7 +72,8 @@ def test_a_called_pipeline_equals_the_plain_layers_under_a_tape(schedule, num_vi
 
 def test_virtual_stages_take_turns_on_their_devices():
     x, _ = images_and_labels()
-    pipe = make_pipe(eight_layers(), schedule='interleaved_1f1b', num_virtual_stages=2, num_partitions=3, num_micro_batches=3)
+    pipe = make_pipe(
+        eight_layers(), schedule='interleaved_1f1b', num_virtual_stages=2, num_partitions=3, num_micro_batches=3)
     pipe.build(x.shape)
     assert [part.device[-5:] for part in pipe.partitions] == ['CPU:0', 'CPU:1', 'CPU:2'] * 2
     assert [name for part in pipe.partitions for name in part.layer_names] == [layer.name for layer in pipe.stack]

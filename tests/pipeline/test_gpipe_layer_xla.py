@@ -47,11 +47,13 @@ def test_compiled_partitions_take_an_uneven_batch(assert_close, assert_gradients
     assert_gradients_close(out.gradients, gradients)
 
 
-@pytest.mark.parametrize('recompute', ['none', 'layer'])  # a loop's lists from program to program; sizes known to XLA alone
+@pytest.mark.parametrize('recompute',
+                         ['none', 'layer'])  # a loop's lists from program to program; sizes known to XLA alone
 def test_loops_train_where_xla_compiles_what_it_can(recompute, assert_close, assert_gradients_close):
     x, y = np.random.default_rng(0).normal(size=(2, 7, 3, 2)).astype('float32')
     layers = [KerasParams(keras.layers.LSTM, units=2, return_sequences=True, name=name) for name in 'ab']
-    pipe = make_pipe(layers, num_partitions=2, num_micro_batches=2, schedule='1f1b', recompute=recompute, jit_compile=True)
+    pipe = make_pipe(
+        layers, num_partitions=2, num_micro_batches=2, schedule='1f1b', recompute=recompute, jit_compile=True)
     loss, gradients, _ = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 2)
     out = pipe.value_and_grad(squared_error, x, y)
     assert_close(out.loss, loss)

@@ -22,8 +22,10 @@ def mean_square(y, outputs):
 
 def calls(pipe, x, y):
     """Names of the functions that a step calls, such as 'stage_0_forward'."""
-    graph = tf.function(lambda: pipe.value_and_grad(mean_square, x, y).gradients, autograph=False).get_concrete_function().graph
-    names = [operation.get_attr('f').name for operation in graph.get_operations() if operation.type == 'PartitionedCall']
+    graph = tf.function(lambda: pipe.value_and_grad(mean_square, x, y).gradients,
+                        autograph=False).get_concrete_function().graph
+    names = [
+        operation.get_attr('f').name for operation in graph.get_operations() if operation.type == 'PartitionedCall']
     return {name.split('__inference_')[-1].rsplit('_', 1)[0] for name in names}
 
 
@@ -37,7 +39,8 @@ def test_frozen_first_partitions_have_no_backward_pass(recompute, schedule, asse
     with tf.GradientTape() as tape:
         value = mean_square(y, model(x, training=True))
     wanted = tape.gradient(value, [variable.value for variable in model.trainable_variables])
-    pipe = from_keras(model, num_partitions=3, num_micro_batches=4, partition_by=[2, 4, 6], recompute=recompute, schedule=schedule)
+    pipe = from_keras(
+        model, num_partitions=3, num_micro_batches=4, partition_by=[2, 4, 6], recompute=recompute, schedule=schedule)
     assert_close(list(pipe.value_and_grad(mean_square, x, y).gradients), wanted)
     assert not [name for name in calls(pipe, x, y) if name.startswith('stage_0') and name != 'stage_0_forward']
 
@@ -54,9 +57,11 @@ def test_weights_that_no_loss_reaches_have_no_gradient_and_stay():
     before = source.get_layer('far').kernel.numpy()
     pipe = from_keras(source, num_partitions=3, num_micro_batches=2)
     out = pipe.value_and_grad(lambda y, outputs: mean_square(y, outputs['near']), x, normal(8, 3))
-    assert [gradient is None for gradient in out.gradients] == ['far' in variable.path for variable in pipe.trainable_variables]
+    assert [gradient is None for gradient in out.gradients] == [
+        'far' in variable.path for variable in pipe.trainable_variables]
     model = pipeline_model.PipelineModel(pipe)
-    model.compile(keras.optimizers.AdamW(0.1, weight_decay=0.1), {'near': keras.losses.SparseCategoricalCrossentropy(True)})
+    model.compile(
+        keras.optimizers.AdamW(0.1, weight_decay=0.1), {'near': keras.losses.SparseCategoricalCrossentropy(True)})
     with pytest.warns(UserWarning, match='Gradients do not exist'):
         model.fit(x, {'near': y}, batch_size=8, epochs=2, verbose=0)
     np.testing.assert_array_equal(source.get_layer('far').kernel, before)
@@ -90,7 +95,8 @@ def test_complex_tensors_between_partitions_have_gradients(assert_close):
 
 
 def test_tapes_may_overlap_but_not_differentiate_gradients(assert_close):
-    model = keras.Sequential([keras.Input([5]), layers.Dense(4, activation='tanh', activity_regularizer='l2'), layers.Dense(1)])
+    model = keras.Sequential(
+        [keras.Input([5]), layers.Dense(4, activation='tanh', activity_regularizer='l2'), layers.Dense(1)])
     x, y = tf.constant(normal(4, 5)), normal(4, 1)
     variables = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape:

@@ -18,7 +18,8 @@ def stack(group_size):
     return [
         KerasParams(layers.Conv2D, filters=4, kernel_size=3, use_bias=False, name='convolution_0'), norm('norm_0'),
         KerasParams(layers.Activation, activation='tanh', name='activation_0'),
-        KerasParams(layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
+        KerasParams(
+            layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
         norm('norm_1'), KerasParams(layers.Flatten, name='flatten'), dense(5, name='logits')]
 
 
@@ -37,7 +38,8 @@ def test_statistics_and_gradients_are_those_of_the_whole_group(num_replicas, num
     plain = PlainStack(pipe, x)
     size = min(group_size, num_replicas)
     order = rows_of_groups(16, num_replicas, num_micro_batches, size)
-    loss, gradients, _ = plain.value_and_grad(cross_entropy, x[order], y[order], num_micro_batches * num_replicas // size)
+    loss, gradients, _ = plain.value_and_grad(cross_entropy, x[order], y[order],
+                                              num_micro_batches * num_replicas // size)
     found = pipe.value_and_grad(cross_entropy, x, y)
     assert_close(found.loss, loss)
     assert_gradients_close(found.gradients, gradients)
@@ -67,7 +69,8 @@ def test_more_micro_batches_than_distinct_sums_are_refused(monkeypatch):
         if group_size == 1:
             pipe.value_and_grad(cross_entropy, x, y)
             continue
-        with pytest.raises(ValueError, match="num_micro_batches=4 is too many where layers such as 'norm_0'.* 3 are the most"):
+        with pytest.raises(ValueError, match="num_micro_batches=4 is too many where layers such as 'norm_0'.* 3 are "
+                                             "the most"):
             pipe.value_and_grad(cross_entropy, x, y)
 
 

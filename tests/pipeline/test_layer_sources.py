@@ -90,7 +90,8 @@ def mean_square(y_true, outputs):
 
 CASES = {
     'u_net': (u_net, images(), np.ones([4, 16, 16, 2], 'float32')),
-    'two_towers': (two_towers, {'left': images(2)[:, 0, 0, :1].repeat(4, 1), 'right': images(2)[:, 1, 1, :1].repeat(4, 1)},
+    'two_towers': (two_towers, {
+        'left': images(2)[:, 0, 0, :1].repeat(4, 1), 'right': images(2)[:, 1, 1, :1].repeat(4, 1)},
                    {'a': np.ones([4, 5], 'float32'), 'score': np.zeros([4, 1], 'float32')}),
     'tied_embedding': (tied_embedding, np.arange(20).reshape(4, 5) % 11, np.ones([4, 5, 11], 'float32')),
     'masked': (masked, np.array([[1, 2, 3, 0, 0, 0], [4, 0, 0, 0, 0, 0], [5, 6, 7, 8, 1, 2], [3, 3, 0, 0, 0, 0]]),
@@ -141,7 +142,8 @@ def test_model_and_pipeline_are_one_set_of_weights(assert_close):
 
 def test_a_skip_goes_straight_from_maker_to_reader():
     pipe = from_keras(u_net(), num_partitions=4, num_micro_batches=2)
-    skips = [(stage.index, producer) for stage in pipe.stages for producer, _ in stage.sources if stage.index - producer > 1]
+    skips = [
+        (stage.index, producer) for stage in pipe.stages for producer, _ in stage.sources if stage.index - producer > 1]
     assert skips
     assert all(len(stage.sources) <= 2 for stage in pipe.stages)
 
@@ -191,7 +193,8 @@ def test_a_cut_by_measured_time_gives_the_loss_of_the_model(
     model = make_model()
     loss, gradients, _ = expected(model, mean_square, x, y, 2)
     before = [weight.numpy() for weight in model.weights]
-    pipe = from_keras(model, num_partitions=2, num_micro_batches=2, partition_by='time', batch_size=4, profile_dir=str(tmp_path))
+    pipe = from_keras(
+        model, num_partitions=2, num_micro_batches=2, partition_by='time', batch_size=4, profile_dir=str(tmp_path))
     assert_close([weight.numpy() for weight in model.weights], before, tolerance=0)
     assert all(part.seconds > 0 for part in pipe.partitions)
     out = pipe.value_and_grad(mean_square, x, y)
@@ -211,7 +214,8 @@ def test_a_memory_limit_is_kept_or_its_failure_explained(recompute):
     most = max(part.memory for part in free.partitions)
     pipe = from_keras(u_net(), memory_limit=most, **fields)
     assert max(part.memory for part in pipe.partitions) <= most
-    with pytest.raises(ValueError, match=r'memory_limit=100 bytes is too little for num_partitions=3: layers\[0\] alone needs'):
+    with pytest.raises(ValueError, match=r'memory_limit=100 bytes is too little for num_partitions=3: layers\[0\] '
+                                         r'alone needs'):
         from_keras(u_net(), memory_limit=100, **fields)
 
 
@@ -220,7 +224,8 @@ def test_a_memory_limit_counts_weights_and_what_enters():
     first = layers.Dense(5, name='first')(inputs)
     second = layers.Dense(5, name='second')(first)
     model = keras.Model(inputs, layers.Add(name='sum')([second, first]))
-    pipe = from_keras(model, num_partitions=2, num_micro_batches=2, partition_by=[1, 3], memory_limit=1e9, num_optimizer_slots=1)
+    pipe = from_keras(
+        model, num_partitions=2, num_micro_batches=2, partition_by=[1, 3], memory_limit=1e9, num_optimizer_slots=1)
     # Weights, sums, slot; for 2 rows what is read, and what enters with one more micro-batch; gradients of outputs, inputs, weights.
     assert [part.memory for part in pipe.partitions] == [
         4 * (3 * 20 + 2 * 3 + 2 * 3 + 2 * 5 + 2 * 3 + 20), 4 * (3 * 30 + 2 * 5 + 2 * 5 + 2 * 5 + 2 * 5 + 30)]
@@ -228,7 +233,8 @@ def test_a_memory_limit_counts_weights_and_what_enters():
 
 def test_the_size_of_a_batch_must_be_known_to_measure():
     for fields in ({'partition_by': 'time'}, {'memory_limit': 1e9}):
-        with pytest.raises(ValueError, match='needs every size of the input.*Set batch_size to the rows of a training batch'):
+        with pytest.raises(ValueError, match='needs every size of the input.*Set batch_size to the rows of a training '
+                                             'batch'):
             from_keras(u_net(), num_partitions=2, **fields)
     with pytest.raises(ValueError, match='batch_size=0 is not possible'):
         from_keras(u_net(), num_partitions=2, batch_size=0)
@@ -263,7 +269,8 @@ def test_a_layer_may_return_none_where_keras_expects_a_tensor(assert_close):
     inputs = keras.Input([4])
     first, nothing = Halves(name='first')(inputs)
     second, nothing = Halves(name='second')(layers.Dense(4, name='dense')(first), second=nothing)
-    model, x, y = keras.Model(inputs, second), np.arange(16.0, dtype='float32').reshape(4, 4), np.ones([4, 4], 'float32')
+    model, x, y = keras.Model(inputs,
+                              second), np.arange(16.0, dtype='float32').reshape(4, 4), np.ones([4, 4], 'float32')
     loss, gradients, outputs = expected(model, mean_square, x, y, 2)
     pipe = from_keras(model, num_partitions=3, num_micro_batches=2, schedule='1f1b')
     out = pipe.value_and_grad(mean_square, x, y, return_outputs=True)
@@ -317,7 +324,8 @@ def test_weights_without_gradients_stay_as_they_are_with_a_warning(assert_close)
     plain, source = make(), make()
     device = source.extra.kernel.value.device
     pipe = from_keras(source, num_partitions=2)
-    assert [gradient is None for gradient in pipe.value_and_grad(mean_square, x, y).gradients] == [False] * 4 + [True] * 2
+    assert [gradient is None
+            for gradient in pipe.value_and_grad(mean_square, x, y).gradients] == [False] * 4 + [True] * 2
     assert set(fit(pipeline_model.PipelineModel(pipe))) == set(fit(plain))  # once a trace
     assert_close([weight.numpy() for weight in source.weights], [weight.numpy() for weight in plain.weights])
     assert source.extra.kernel.value.device == device
@@ -326,7 +334,8 @@ def test_weights_without_gradients_stay_as_they_are_with_a_warning(assert_close)
 def test_a_plain_copy_has_the_present_weights_on_one_device(assert_close):
     def grouped():
         inputs = keras.Input([8, 8, 4])
-        inner = keras.Sequential([layers.Conv2D(4, 3, groups=2, padding='same'), layers.BatchNormalization()], name='inner')
+        inner = keras.Sequential(
+            [layers.Conv2D(4, 3, groups=2, padding='same'), layers.BatchNormalization()], name='inner')
         hidden = inner(layers.Conv2D(4, 3, padding='same', name='stem')(inputs))
         return keras.Model(inputs, layers.Dense(2, name='head')(inner(hidden) + inputs), name='grouped')
 
@@ -337,7 +346,8 @@ def test_a_plain_copy_has_the_present_weights_on_one_device(assert_close):
     copy = pipe.to_keras()
     assert_close(copy.predict(x, verbose=0), pipe(x).numpy())
     assert {variable.value.device[-5:] for variable in copy.variables} == {'CPU:0'}
-    assert [variable.name for variable in copy.trainable_variables] == [variable.name for variable in source.trainable_variables]
+    assert [variable.name for variable in copy.trainable_variables] == [
+        variable.name for variable in source.trainable_variables]
     copy.get_layer('head').kernel.assign(np.zeros([4, 2]))
     assert np.any(source.get_layer('head').kernel)
 

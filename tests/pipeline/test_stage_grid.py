@@ -22,7 +22,8 @@ layers = keras.layers
     (2, 2, 'gpipe', 'layer'), (4, 1, '1f1b', 'stage'), (2, 3, 'zb_h1', 'none')])
 def test_training_equals_the_plain_layers_on_all_micro_batches(num_replicas, num_partitions, schedule, recompute, assert_close, assert_gradients_close):
     x, y = images_and_labels(16)
-    pipe = make_pipe(convolutional_layers(), num_replicas=num_replicas, num_partitions=num_partitions, num_micro_batches=2,
+    pipe = make_pipe(convolutional_layers(), num_replicas=num_replicas, num_partitions=num_partitions,
+                     num_micro_batches=2,
                      schedule=schedule, recompute=recompute, partition_by='params')
     plain = PlainStack(pipe, x)
     optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
@@ -79,7 +80,8 @@ def test_replicas_draw_the_random_numbers_of_one_pipeline(num_replicas, num_part
     one = make_pipe(noisy_layers(), num_micro_batches=2 * num_replicas)
     several = make_pipe(noisy_layers(), num_micro_batches=2, num_replicas=num_replicas, num_partitions=num_partitions)
     for step in (0, 1):
-        expected, found = (pipe.value_and_grad(squared_error, x, y, step=step, return_outputs=True) for pipe in (one, several))
+        expected, found = (pipe.value_and_grad(squared_error, x, y, step=step, return_outputs=True)
+                           for pipe in (one, several))
         assert_close((found.loss, found.outputs), (expected.loss, expected.outputs))
         assert_gradients_close(found.gradients, expected.gradients)
 
@@ -105,7 +107,8 @@ def test_evaluation_equals_the_plain_layers(assert_close):
     pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
     plain = PlainStack(pipe, x)
     assert_close(pipe(x, training=False), plain(x))
-    assert_close(pipe.evaluate(cross_entropy, x, y), {'loss': (tf.reduce_sum(cross_entropy(y, plain(x))), tf.constant(10.0))})
+    assert_close(
+        pipe.evaluate(cross_entropy, x, y), {'loss': (tf.reduce_sum(cross_entropy(y, plain(x))), tf.constant(10.0))})
 
 
 def test_any_keras_model_can_have_replicas(assert_close, assert_gradients_close):

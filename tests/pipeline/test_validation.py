@@ -25,13 +25,16 @@ def instantiate(**fields):
     ({'recompute': 'stages'}, r"recompute='stages' .*\['none', 'stage', 'layer'\].*mean 'stage'"),
     ({'recompute': None}, r"recompute=None .*\['none', 'stage', 'layer'\]"),
     ({'recompute': 'xyz'}, r"recompute='xyz' .*\['none', 'stage', 'layer'\].*'none', for instance"),
-    ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'time', 'params'\] or a list of end indices.*mean 'flops'"),
+    ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'time', 'params'\] or a list of end indices.*mean "
+                               r"'flops'"),
     ({'partition_by': [1, 2], 'num_partitions': 2}, r'partition_by=\[1, 2\] .*3 layers.*2 ascending end indices.*is 3'),
     ({'memory_limit': 0}, 'memory_limit=0 .* number of bytes .* None for no limit'),
     ({'memory_limit': '16GB'}, "memory_limit='16GB' .* as 16e9"),
     ({'num_optimizer_slots': -1}, 'num_optimizer_slots=-1 .* 2 for Adam'),
-    ({'devices': ['CPU:0'], 'num_partitions': 2}, r"devices=\['CPU:0'\] names 1 .*num_partitions=2.*one device for each"),
-    ({'devices': ['CPU:0', 'CPU:99'], 'num_partitions': 2}, "devices has 'CPU:99', which this program does not see; .*CPU:"),
+    ({'devices': ['CPU:0'], 'num_partitions': 2}, r"devices=\['CPU:0'\] names 1 .*num_partitions=2.*one device for "
+                                                  r"each"),
+    ({'devices': ['CPU:0', 'CPU:99'], 'num_partitions': 2}, "devices has 'CPU:99', which this program does not see; "
+                                                            ".*CPU:"),
     ({'devices': ['GPU:0']}, "devices has 'GPU:0'"),
     ({'devices': ['no device']}, "devices has 'no device'"),
 ])
@@ -40,7 +43,8 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_allowed(fields, messa
         instantiate(**fields)
 
 
-@pytest.mark.parametrize('device', ['CPU:3', 'cpu:3', '/CPU:3', '/device:CPU:3', '/job:localhost/replica:0/task:0/device:CPU:3'])
+@pytest.mark.parametrize(
+    'device', ['CPU:3', 'cpu:3', '/CPU:3', '/device:CPU:3', '/job:localhost/replica:0/task:0/device:CPU:3'])
 def test_a_device_may_be_written_in_every_way_of_tensorflow(device):
     pipe = instantiate(devices=[device])
     pipe.build((None, 4))

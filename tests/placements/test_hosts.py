@@ -17,12 +17,14 @@ def run_fixture(tmp_path, tiny):
 
     def run(*flags, of_cluster=True, strikes=()):
         """Returns what the processes, or one without a cluster, printed; `strikes`: 'BATCH SIGNAL TASK'."""
-        strikes = [f'{batch} {name} {tmp_path}/struck_{batch} {tmp_path}/{task}' for batch, name, task in map(str.split, strikes)]
+        strikes = [f'{batch} {name} {tmp_path}/struck_{batch} {tmp_path}/{task}'
+                   for batch, name, task in map(str.split, strikes)]
         environment = {'PIDS': str(tmp_path), 'STRIKE': ';'.join(strikes), 'TFDS_DATA_DIR': tiny._data_dir,
                        'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1'}
         launcher = ['-m', 'lingpipe.cluster.local_cluster', '--workers=2', '--'] if of_cluster else []
         program = forked_programs.ForkedProgram(
-            [*launcher, PROGRAMS / 'run_in_cluster.py', '--model=struck_digits.StruckTinyDigits', *flags], environment, tmp_path,
+            [*launcher, PROGRAMS / 'run_in_cluster.py', '--model=struck_digits.StruckTinyDigits', *flags], environment,
+            tmp_path,
             has_one_output=True)
         printed, _ = program.communicate(timeout=_SECONDS)
         assert program.returncode == 0, printed
@@ -36,7 +38,8 @@ def test_stages_on_workers_survive_faults_and_equal_one_machine(
     """Where the log directory is a relative path, only the chief's own disk is the right one: workers have no such folder."""
     steps = 'train.max_steps=28; train.save_interval_seconds=0'
     printed = run(
-        '--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}', '--max_restarts=5', '--step_timeout_seconds=20',
+        '--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}', '--max_restarts=5',
+        '--step_timeout_seconds=20',
         strikes=['6 SIGKILL worker:1', '12 SIGKILL chief:0', '17 SIGSTOP worker:0', '20 SIGTERM worker:1'])
     assert 'Error: Worker 1 was lost in the middle of a step (' in printed
     assert re.search(r'\[worker 1\] \[supervisor\] The training was ended by SIGKILL; restart 1 of 5', printed)
@@ -47,7 +50,8 @@ def test_stages_on_workers_survive_faults_and_equal_one_machine(
     assert int(step) < 28
     assert '[worker 0] worker:0 has ended.' in printed
 
-    run('--logdir=alone', f'--model_params_override={steps}; train.steps_per_loop=1; train.save_max_to_keep=28', of_cluster=False)
+    run('--logdir=alone', f'--model_params_override={steps}; train.steps_per_loop=1; train.save_max_to_keep=28',
+        of_cluster=False)
     assert_same_checkpoint(tmp_path / f'cluster/train/ckpt-{step}', tmp_path / f'alone/train/ckpt-{step}')
 
     replicas = 'task.body.num_replicas=2; task.body.num_micro_batches=1'

@@ -109,7 +109,8 @@ def check_variables_change_on_their_core_and_copies_are_not_averaged_again(cores
 
 
 CHECKS = [
-    check_every_operation_of_the_step_carries_a_core, check_no_call_hides_operations_without_a_core, check_shapes_are_static,
+    check_every_operation_of_the_step_carries_a_core, check_no_call_hides_operations_without_a_core,
+    check_shapes_are_static,
     check_replicas_and_cores_are_those_of_the_assignment, check_weights_slots_and_averages_are_on_their_stages_core,
     check_all_gradients_are_summed_over_replicas_on_their_core,
     check_variables_change_on_their_core_and_copies_are_not_averaged_again]
@@ -169,7 +170,8 @@ class OffItsCores:
             captured = [tf.compat.v1.get_default_graph().capture(tensor) for tensor in concrete.captured_inputs]
             fed = dict(zip([tensor.name for tensor in concrete.inputs], [*batch, *captured]))
             names = [tensor.name for tensor in concrete.outputs]
-            last = [operation.name for operation in concrete.graph.get_operations() if operation.type.startswith('Assign')]
+            last = [
+                operation.name for operation in concrete.graph.get_operations() if operation.type.startswith('Assign')]
             results = tf.graph_util.import_graph_def(self._definition, fed, names + last, name='')
             with tf.control_dependencies(results[len(names):]):
                 return [tf.identity(result) for result in results[:len(names)]]
@@ -181,7 +183,8 @@ def values_after(program, step, batch, num_steps):
     row = [step(*batch) for _ in range(num_steps)][-1]
     variables = [*program.named_variables.values(), *program.optimizer.variables, *program.average.averages.values()]
     return [np.asarray(tf.nest.flatten(row)[0]), *(
-        getattr(variable, 'value', variable).values[0].numpy() if hasattr(getattr(variable, 'value', variable), 'values')
+        getattr(variable, 'value', variable).values[0].numpy()
+        if hasattr(getattr(variable, 'value', variable), 'values')
         else variable.numpy() for variable in variables)]
 
 
@@ -236,7 +239,8 @@ def _ancestors(operation):
     while pending:
         found.add(pending[-1])
         last = pending.pop()
-        pending += [other for other in [*last.control_inputs, *(tensor.op for tensor in last.inputs)] if other not in found]
+        pending += [
+            other for other in [*last.control_inputs, *(tensor.op for tensor in last.inputs)] if other not in found]
     return found
 
 

@@ -37,7 +37,8 @@ class Cluster:
 
     def _execute(self, job, index):
         process = subprocess.Popen(
-            [sys.executable, PROGRAM], env=os.environ | self._environment(job, index), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            [sys.executable, PROGRAM], env=os.environ | self._environment(job, index), stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         return process
@@ -52,7 +53,8 @@ class Cluster:
         self._processes[job, index].kill()
         self._processes[job, index].wait()
         if job == 'worker':
-            self._processes[job, index] = self._execute(job, index)  # which takes the seconds that it takes a person's worker too
+            self._processes[job, index] = self._execute(job,
+                                                        index)  # which takes the seconds that it takes a person's worker too
 
 
 @pytest.fixture(name='start')
@@ -75,7 +77,8 @@ def results_of_fixture(start, tmp_path):
 def newest_values(logdir):
     """Returns {name: value} of the newest checkpoint."""
     reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(f'{logdir}/train'))
-    names = [name for name in reader.get_variable_to_shape_map() if name.endswith('VARIABLE_VALUE') and not name.startswith('save_counter')]
+    names = [name for name in reader.get_variable_to_shape_map()
+             if name.endswith('VARIABLE_VALUE') and not name.startswith('save_counter')]
     return {name.partition('/.ATTRIBUTES')[0]: reader.get_tensor(name) for name in names}
 
 
@@ -99,7 +102,8 @@ def test_synchronous_steps_and_checkpoints_equal_one_machine(results_of, tmp_pat
     assert 'going on from step 2, 3 steps' in texts[1] and 'going on from step 3, 5 steps' in texts[2]
     in_turns, alone = newest_values(tmp_path / 'sync_then_alone'), newest_values(tmp_path / 'alone')
     assert in_turns.keys() == alone.keys() and in_turns['global_step'] == 5
-    assert any(name.startswith('moving_average/') for name in alone) and any('moving_variance' in name for name in alone)
+    assert any(name.startswith('moving_average/')
+               for name in alone) and any('moving_variance' in name for name in alone)
     assert_close(in_turns, alone)
     assert 'Final Test after 9 steps' in texts[4] and newest_values(tmp_path / 'sync')['global_step'] == 9
 
@@ -114,7 +118,8 @@ def test_training_outlives_a_worker_and_ends_in_words_with_a_server(start, resul
     steps = int(re.search(r'Final Test after (\d+) steps', texts['worker'])[1])
     assert 800 <= steps <= 802  # what was under way is done again: at least once
     assert largest_difference(texts['worker']) < 0.02
-    assert re.search(r'Error 75: ps:0 was lost, .*Start what has died again and run the same command', texts['ps']), texts['ps']
+    assert re.search(r'Error 75: ps:0 was lost, .*Start what has died again and run the same command',
+                     texts['ps']), texts['ps']
     assert np.isfinite(list(newest_values(tmp_path / 'ps').values())[0]).all()  # the last checkpoint can be read
 
 

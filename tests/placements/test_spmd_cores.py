@@ -39,7 +39,8 @@ def make_program(num_stages, mesh):
     return cores, spmd_cores.SpmdTrainProgram(task, p.train, cores, spec), batch
 
 
-@pytest.fixture(scope='module', params=[(2, (2, 2, 1, 1)), (4, (2, 2, 1, 2)), (1, (2, 1, 1, 1))], ids=['K=2', 'K=4', 'K=1'])
+@pytest.fixture(
+    scope='module', params=[(2, (2, 2, 1, 1)), (4, (2, 2, 1, 2)), (1, (2, 1, 1, 1))], ids=['K=2', 'K=4', 'K=1'])
 def traced(request):
     """A call of several steps on two replicas."""
     cores, program, batch = make_program(*request.param)
@@ -68,7 +69,8 @@ def test_each_core_holds_its_slices_in_variables_of_its_own(traced):
             assert [variable.device[variable.device.index('/task'):] for variable in row] == [
                 assignment.tpu_device(replica, core) for core in range(cores.num_stages)]
     sizes = [np.prod(entry.sliced.slices[0][0].shape) for entry in traced.program._variables.entries]
-    whole = sum(2 * np.prod(variable.shape) for variable in traced.program._task.body.trainable_variables)  # with momentum
+    whole = sum(2 * np.prod(variable.shape)
+                for variable in traced.program._task.body.trainable_variables)  # with momentum
     assert sum(sizes) == pytest.approx(whole / cores.num_stages, rel=0.05)
 
 
@@ -113,7 +115,8 @@ def test_the_program_reads_and_assigns_each_tensor_once(traced):
 
 def test_gradients_and_metrics_are_summed_over_the_replicas(traced):
     body = traced.program._task.body
-    metrics = traced.program._task.metric_names(tuple(tf.TensorSpec([8, 6], kind) for kind in (tf.int32, tf.float32, tf.float32)))
+    metrics = traced.program._task.metric_names(
+        tuple(tf.TensorSpec([8, 6], kind) for kind in (tf.int32, tf.float32, tf.float32)))
     num_tensors = len(traced.program._pipeline.stage_variables) + len(traced.program._pipeline.outer_variables)
     assert len(traced.of_type('CrossReplicaSum')) == num_tensors + 2 * len(metrics)
     assert len(body.trainable_variables) >= num_tensors
@@ -128,7 +131,8 @@ def before(node, by_name, steps=6):
     """Nodes that a node follows from by at most so many steps."""
     if not steps:
         return []
-    sources = [by_name[name.split(':')[0]] for name in node.input if not name.startswith('^') and name.split(':')[0] in by_name]
+    sources = [by_name[name.split(':')[0]] for name in node.input
+               if not name.startswith('^') and name.split(':')[0] in by_name]
     return sources + [each for source in sources for each in before(source, by_name, steps - 1)]
 
 

@@ -31,9 +31,11 @@ def make_params(data_dir, **fields):
         def Task(self):
             p = image_classifier.ImageClassifier.Params().Set(name='tiny')
             flatten = layers.KerasParams(keras.layers.Flatten)
-            p.body.Set(num_partitions=2, num_micro_batches=2, layers=[flatten, dense(256), dense(8), dense(8), dense(8), dense(10)])
+            p.body.Set(num_partitions=2, num_micro_batches=2, layers=[
+                flatten, dense(256), dense(8), dense(8), dense(8), dense(10)])
             p.train.Set(max_steps=6, steps_per_loop=2, learning_rate=0.01, clip_gradient_norm_to_value=1.0,
-                        save_interval_seconds=0.0, optimizer=layers.KerasParams(keras.optimizers.AdamW, weight_decay=0.1))
+                        save_interval_seconds=0.0,
+                        optimizer=layers.KerasParams(keras.optimizers.AdamW, weight_decay=0.1))
             return p
 
     params, data = Tiny().Model(), image_input.ImageInput.Params().Set(dataset='digits', image_size=8, data_dir=data_dir)
@@ -48,7 +50,8 @@ def make_trainer(data_dir, logdir, placement, **fields):
 
 def stored(path):
     reader = tf.compat.v1.train.NewCheckpointReader(str(path))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if not name.startswith(('_', 'save_'))}
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+            if not name.startswith(('_', 'save_'))}
 
 
 @pytest.fixture(scope='module')

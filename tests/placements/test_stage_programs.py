@@ -36,7 +36,8 @@ def train(program, batch, num_steps=2):
     """Returns every variable after some steps, and the rows of metrics."""
     result = program.run(iter(tf.data.Dataset.from_tensors(batch).repeat()), num_steps)
     variables = [*program.named_variables.values(), *program.optimizer.variables]
-    values = [variable.numpy() for variable in variables] + [average.numpy() for average in program.average.averages.values()]
+    values = [variable.numpy() for variable in variables] + [
+        average.numpy() for average in program.average.averages.values()]
     return [value.numpy() for value in result.metrics.values()] + values
 
 

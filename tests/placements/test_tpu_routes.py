@@ -13,7 +13,8 @@ MESH = [2, 2, 1, 1]
 def params():
     p = model_registry.GetParams('params.transformer_lm', 'Train')
     p.input.Set(batch_size=8, sequence_length=4)
-    p.task.body.Set(num_partitions=2, num_micro_batches=2, recompute='stage', layers=transformer.transformer_lm_layers(2, 256, 8, 8, 2))
+    p.task.body.Set(num_partitions=2, num_micro_batches=2, recompute='stage',
+                    layers=transformer.transformer_lm_layers(2, 256, 8, 8, 2))
     return p
 
 
@@ -30,7 +31,8 @@ def odd_layers(body):
 
 
 def with_batch_norm(body):
-    body.layers = [KerasParams(keras.layers.Embedding, input_dim=256, output_dim=8)] + [KerasParams(keras.layers.BatchNormalization)] * 2
+    body.layers = [KerasParams(keras.layers.Embedding, input_dim=256,
+                               output_dim=8)] + [KerasParams(keras.layers.BatchNormalization)] * 2
 
 
 def with_losses(body):
@@ -50,13 +52,17 @@ def with_spare_weights(body):
 
 REFUSED = {
     'weights that are not used': (lambda p: with_spare_weights(p.task.body), r'do not use .*/spare.*trainable=False'),
-    'no two layers that are alike': (lambda p: p.task.body.Set(layers=p.task.body.layers[:3]), 'needs at least num_partitions=2'),
+    'no two layers that are alike': (lambda p: p.task.body.Set(layers=p.task.body.layers[:3]), 'needs at least '
+                                                                                               'num_partitions=2'),
     'state': (lambda p: with_batch_norm(p.task.body), 'takes layers without state other than weights'),
     'added losses': (lambda p: with_losses(p.task.body), r'adds a loss .*leaves out'),
-    'nothing recomputed': (lambda p: p.task.body.Set(recompute='none'), "recompute='none' does not go with tpu_route='spmd'"),
-    'a schedule': (lambda p: p.task.body.Set(schedule='1f1b'), "schedule='1f1b' with .* does not go with tpu_route='spmd'"),
+    'nothing recomputed': (lambda p: p.task.body.Set(recompute='none'), "recompute='none' does not go with "
+                                                                        "tpu_route='spmd'"),
+    'a schedule': (lambda p: p.task.body.Set(schedule='1f1b'), "schedule='1f1b' with .* does not go with "
+                                                               "tpu_route='spmd'"),
     'a moving average': (lambda p: p.train.Set(ema_decay=0.9), 'train.ema_decay=0.9 does not go with'),
-    'an optimizer': (lambda p: p.train.Set(optimizer=KerasParams(keras.optimizers.Nadam)), 'Nadam keeps .* beside slots'),
+    'an optimizer': (lambda p: p.train.Set(optimizer=KerasParams(keras.optimizers.Nadam)), 'Nadam keeps .* beside '
+                                                                                           'slots'),
 }
 
 
@@ -75,9 +81,11 @@ def test_auto_avoids_spmd_where_validation_refuses_it(name, params, capsys):
 
 OF_THE_SYSTEM = {
     'replicas that do not divide the batch': (
-        lambda p: p.input.Set(batch_size=6), 'batch_size=6 is not a multiple of 2 replicas times num_micro_batches=2.*multiple of 4'),
+        lambda p: p.input.Set(batch_size=6), 'batch_size=6 is not a multiple of 2 replicas times '
+                                             'num_micro_batches=2.*multiple of 4'),
     'no box of cores': (lambda p: p.task.body.Set(
-        num_partitions=3, layers=transformer.transformer_lm_layers(3, 256, 8, 8, 2)), 'num_partitions=3 cores do not fill'),
+        num_partitions=3, layers=transformer.transformer_lm_layers(3, 256, 8, 8, 2)), 'num_partitions=3 cores do not '
+                                                                                      'fill'),
 }
 
 

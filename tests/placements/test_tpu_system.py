@@ -43,7 +43,8 @@ def test_each_stage_of_each_replica_gets_a_core():
 
 
 def test_more_stages_of_replicas_than_cores_are_refused():
-    with pytest.raises(ValueError, match='num_partitions=2 times num_replicas=5 is more than the 8 cores .* product to 8 or less'):
+    with pytest.raises(ValueError, match='num_partitions=2 times num_replicas=5 is more than the 8 cores .* product to '
+                                         '8 or less'):
         tpu_system.place(body(num_partitions=2, num_replicas=5), System)
 
 

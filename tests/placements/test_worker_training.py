@@ -36,7 +36,8 @@ class Cluster:
 
     def __init__(self, folder, data_dir):
         self.folder = folder
-        self._environment = {'TFDS_DATA_DIR': data_dir, 'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
+        self._environment = {
+            'TFDS_DATA_DIR': data_dir, 'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
 
     def start(self, *flags, of_each=({}, {}), flags_of_each=((), ()), start_of_each=(_fork, _fork)):
         """Returns the two processes; `of_each`: for each worker what its environment has besides."""
@@ -45,8 +46,10 @@ class Cluster:
         for index in range(2):
             config = cluster_config.ClusterConfig({'worker': addresses}, 'worker', index)
             processes.append(start_of_each[index](
-                [str(PROGRAMS / 'run_worker.py'), '--model=struck_digits', f'--logdir={self.folder}', '--cluster=multi_worker',
-                 *flags, *flags_of_each[index]], {**self._environment, 'TF_CONFIG': config.to_json(), **of_each[index]}))
+                [str(PROGRAMS / 'run_worker.py'), '--model=struck_digits', f'--logdir={self.folder}',
+                 '--cluster=multi_worker',
+                 *flags, *flags_of_each[index]],
+                 {**self._environment, 'TF_CONFIG': config.to_json(), **of_each[index]}))
         return processes
 
     def run(self, *flags, **of_each):
@@ -71,7 +74,8 @@ def undisturbed(tmp_path_factory, data_dir):
     """A training of two workers, of two partitions each; not to be changed. Sets have other orders in the one that is executed."""
     cluster = Cluster(tmp_path_factory.mktemp('undisturbed'), data_dir)
     codes, printed = cluster.run('--model_params_override=train.save_interval_seconds=0',
-                                 of_each=({}, {'WEIGHTS': str(cluster.folder / 'weights.npz')}), start_of_each=(_fork, _execute))
+                                 of_each=({}, {'WEIGHTS': str(cluster.folder / 'weights.npz')}),
+                                 start_of_each=(_fork, _execute))
     assert codes == [0, 0], printed
     return cluster, printed
 
@@ -125,7 +129,8 @@ def test_others_ask_for_a_restart_where_a_worker_hangs(data_dir, tmp_path):
 
 def test_a_chief_with_a_full_disk_ends_without_waiting(data_dir, tmp_path):
     """It says why, and the other workers end too."""
-    chief, other = Cluster(tmp_path, data_dir).start('--model_params_override=train.max_steps=100000; train.save_interval_seconds=0')
+    chief, other = Cluster(tmp_path, data_dir).start('--model_params_override=train.max_steps=100000; '
+                                                     'train.save_interval_seconds=0')
     try:
         while chief.poll() is None and not (tmp_path / 'train/checkpoint').exists():
             time.sleep(0.05)
@@ -140,7 +145,8 @@ def test_a_chief_with_a_full_disk_ends_without_waiting(data_dir, tmp_path):
 
 
 def test_workers_with_other_params_are_refused(data_dir, tmp_path):
-    codes, printed = Cluster(tmp_path, data_dir).run(flags_of_each=((), ('--model_params_override=train.max_steps=13',)))
+    codes, printed = Cluster(tmp_path,
+                             data_dir).run(flags_of_each=((), ('--model_params_override=train.max_steps=13',)))
     assert codes == [1, 1]
     for text in printed:
         assert 'worker:1 was started with other params, devices or input than worker:0. Start the same command' in text
@@ -149,7 +155,8 @@ def test_workers_with_other_params_are_refused(data_dir, tmp_path):
 
 def test_layers_that_would_be_measured_are_refused_before_anybody_waits(tiny):
     config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 0)
-    with pytest.raises(ValueError, match="partition_by='time' measures layers on each worker, which may then cut the model differently"):
+    with pytest.raises(ValueError, match="partition_by='time' measures layers on each worker, which may then cut the "
+                                         "model differently"):
         worker_training.join(tiny.params(task__body__partition_by='time'), config)
 
 
@@ -163,5 +170,6 @@ def test_workers_read_shares_of_a_batch_in_the_order_of_its_rows(tiny):
 
 def test_a_batch_that_the_workers_do_not_divide_is_refused(tiny):
     dataset = tiny.params().input.Instantiate().training_dataset()
-    with pytest.raises(ValueError, match='input.batch_size: a batch has 32 rows for 3 workers, .* Set it to a multiple of 3.'):
+    with pytest.raises(ValueError, match='input.batch_size: a batch has 32 rows for 3 workers, .* Set it to a multiple '
+                                         'of 3.'):
         workers.rows_of(dataset, 0, 3)

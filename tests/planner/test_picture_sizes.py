@@ -4,7 +4,8 @@ from lingpipe.planner import picture
 
 
 @pytest.mark.parametrize('text, expected', [
-    ('16GiB', 2**34), ('8 gb', 8 * 10**9), ('1.5MiB', 3 * 2**19), ('16e9', 16 * 10**9), (1024, 1024), (16e9, 16 * 10**9), ('2B', 2)])
+    ('16GiB', 2**34), ('8 gb', 8 * 10**9), ('1.5MiB', 3 * 2**19), ('16e9', 16 * 10**9), (1024, 1024),
+    (16e9, 16 * 10**9), ('2B', 2)])
 def test_sizes_are_read_as_people_write_them(text, expected):
     assert picture.to_bytes('device_memory', text) == expected
 

@@ -8,7 +8,8 @@ from tests.planner import stacks
 
 
 def made(name='gpipe', num_partitions=2, num_micro_batches=4, recompute='none', **kwargs):
-    return plans.make_plan(stacks.setting(**kwargs), schedules.make_schedule(name, num_partitions, num_micro_batches), recompute)
+    return plans.make_plan(
+        stacks.setting(**kwargs), schedules.make_schedule(name, num_partitions, num_micro_batches), recompute)
 
 
 def test_weights_slots_and_gradients_are_reported_by_partition():
@@ -28,7 +29,9 @@ def test_activations_are_those_that_schedule_and_recomputation_keep(recompute, n
     for part, end, waiting, of_others in zip(found.partitions, found.ends, boundary, kept):
         assert part.boundary == waiting * row
         alone = plan_of_one_micro_batch(found, memories[start:end], recompute)
-        assert part.working == alone + (of_others - 1) * sum(layer.read_inputs - layer.repeated_reads + layer.internals + layer.read_outputs for layer in memories[start:end]
+        assert part.working == alone + (of_others
+                                        - 1) * sum(layer.read_inputs - layer.repeated_reads + layer.internals
+                                                   + layer.read_outputs for layer in memories[start:end]
                                                       ) - (of_others - 1) * memories[start].read_inputs
         start = end
 
@@ -46,7 +49,8 @@ def test_totals_are_what_the_cut_estimates(recompute):
     memories, live = found.setting.stack.memories(8), layer_memory.live_micro_batches(found.schedule)
     estimate = memory_model.MemoryModel(memories, live, recompute, 2)
     np.testing.assert_array_equal(
-        [part.total for part in found.partitions], estimate(np.arange(2), np.array([0, *found.ends[:-1]]), np.array(found.ends)))
+        [part.total for part in found.partitions],
+        estimate(np.arange(2), np.array([0, *found.ends[:-1]]), np.array(found.ends)))
 
 
 def test_bubble_and_speedup_are_those_of_equal_stages_without_transfers():

@@ -17,7 +17,8 @@ def cost(recompute, times=TIMES):
     return costs
 
 
-@pytest.mark.parametrize('recompute, again, backward', [('none', 0.0, 5.0), ('stage', 3.0, 5.0), ('layer', 1.0, 5.0 + 1.75)])
+@pytest.mark.parametrize(
+    'recompute, again, backward', [('none', 0.0, 5.0), ('stage', 3.0, 5.0), ('layer', 1.0, 5.0 + 1.75)])
 def test_times_of_layers_are_added_up_and_what_is_computed_again_counts(recompute, again, backward):
     """With 'layer' R runs all layers but the last, and B once more what it reads of each layer."""
     assert cost(recompute) == schedules.StageCosts(

@@ -59,12 +59,14 @@ def test_a_cut_that_memory_asked_for_is_the_one_that_the_pipeline_makes():
     limited = found(fields, None, memory_limit=max(free.device_bytes) - 1)
     pipe = resolution.resolved(stacks.body(**fields), limited).Instantiate()
     pipe.build_from_specs(stacks.specs())
-    assert [len(part.layer_names) for part in pipe.partitions] == [4, 4] != [len(part.layer_names) for part in free.partitions]
+    assert [len(part.layer_names) for part in pipe.partitions] == [4, 4] != [
+        len(part.layer_names) for part in free.partitions]
 
 
 def test_gpipe_layer_itself_refuses_auto():
     for field in AUTO:
-        with pytest.raises(ValueError, match=rf"{field}='auto' is not resolved by GPipeLayer itself: .*lingpipe.plan\(params\)"):
+        with pytest.raises(ValueError, match=rf"{field}='auto' is not resolved by GPipeLayer itself: "
+                                             r".*lingpipe.plan\(params\)"):
             gpipe_layer.GPipeLayer(stacks.body(**{field: 'auto'}))
 
 

@@ -10,12 +10,14 @@ from tests.planner import stacks
 
 
 def test_sizes_between_those_that_were_traced_are_what_a_trace_gives():
-    params = [layers.KerasParams(keras.layers.Dense, units=8, activation='gelu'), layers.KerasParams(keras.layers.BatchNormalization)]
+    params = [layers.KerasParams(keras.layers.Dense, units=8, activation='gelu'), layers.KerasParams(
+        keras.layers.BatchNormalization)]
     specs = tf.TensorSpec([12, 5, 6])
     stack = resolution.LayerStack(params, specs, [1, 12])
     for size in (1, 3, 4, 12):
         first, last = layer_memory.layer_memories(params, tf.TensorSpec([size, 5, 6]))
-        expected = [first, last._replace(internals=last.internals + last.outputs, recomputed=last.recomputed + last.outputs)]
+        expected = [
+            first, last._replace(internals=last.internals + last.outputs, recomputed=last.recomputed + last.outputs)]
         for found, memory in zip(stack.memories(size), expected):
             assert found[:-2] == memory[:-2]
             np.testing.assert_allclose(found[-2:], memory[-2:], rtol=0.05)  # fullest moments are not quite on a line
@@ -36,6 +38,7 @@ def test_a_large_product_is_bound_by_arithmetic_and_a_small_one_by_memory():
     stack = stacks.setting().stack
     size = 4
     operations = size * (2 * stacks.WIDTH * stacks.WIDTH + stacks.WIDTH)
-    np.testing.assert_allclose(stack.least_times(size, fast_memory, 'float32')[0], np.array([1, 2, 1]) * operations / 1e9)
+    np.testing.assert_allclose(
+        stack.least_times(size, fast_memory, 'float32')[0], np.array([1, 2, 1]) * operations / 1e9)
     moved = stacks.WEIGHTS + 2 * size * stacks.ROW
     assert stack.least_times(size, slow_memory, 'float32')[0].forward_seconds == pytest.approx(moved / 1e3)

@@ -1,7 +1,7 @@
 """Runs a program partitioned over CPU devices: `python run_partitioned.py PROGRAM ARGUMENTS RESULTS HLO NUM_DEVICES`.
 
-A process of its own, for jaxlib's interfaces are private and abort when misused. What the TPU's compiler does to a program, the
-partitioner, is the same for the CPU.
+A process of its own, for jaxlib's interfaces are private and abort when misused. What the TPU's compiler does to a
+program, the partitioner, is the same for the CPU.
 """
 
 import sys
@@ -45,7 +45,8 @@ def put(array, sharding, devices):
     dimension = cut_dimension(sharding, len(devices))
     parts = [array] * len(devices) if dimension is None else np.split(array, len(devices), dimension)
     return _jax.batched_device_put(
-        Abstract(array), xla_client.GSPMDSharding(tuple(devices), sharding), list(map(np.ascontiguousarray, parts)), devices,
+        Abstract(array), xla_client.GSPMDSharding(tuple(devices), sharding), list(map(np.ascontiguousarray, parts)),
+        devices,
         enable_x64=True)
 
 

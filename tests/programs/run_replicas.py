@@ -1,8 +1,9 @@
-"""Runs a program on replicas of partitioned CPU devices: `python -m tests.programs.run_replicas PROGRAM ARGUMENTS RESULTS R K`.
+"""Runs a program on replicas of partitioned CPU devices: `python -m tests.programs.run_replicas PROGRAM ARGUMENTS
+RESULTS R K`.
 
-A process of its own, as tests/programs/run_partitioned.py, for the same reasons. Arguments and results are arrays `[R, ...]`, one
-entry a replica, which all K devices of the replica have whole: jaxlib knows no arrays that are cut within replicas. The program
-cuts them.
+A process of its own, as tests/programs/run_partitioned.py, for the same reasons. Arguments and results are arrays `[R,
+...]`, one entry a replica, which all K devices of the replica have whole: jaxlib knows no arrays that are cut within
+replicas. The program cuts them.
 """
 
 import sys
@@ -41,7 +42,8 @@ def put(array, devices):
     sharding.tile_assignment_dimensions = [len(devices)] + [1] * (parts[0].ndim - 1)
     sharding.tile_assignment_devices = list(range(len(devices)))
     return _jax.batched_device_put(
-        run_partitioned.Abstract(np.concatenate(parts)), xla_client.GSPMDSharding(tuple(devices), sharding), parts, devices,
+        run_partitioned.Abstract(np.concatenate(parts)), xla_client.GSPMDSharding(tuple(devices), sharding), parts,
+        devices,
         enable_x64=True)
 
 

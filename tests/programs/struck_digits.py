@@ -1,7 +1,7 @@
 """A tiny model on which signals strike the process that reads a certain batch, or another one, once each.
 
-STRIKE='7 SIGKILL FILE; 9 SIGTERM FILE PID' in the environment: batch 7 of the training, which signal, what is there once it was
-sent, and perhaps a file with the number of the process to strike.
+STRIKE='7 SIGKILL FILE; 9 SIGTERM FILE PID' in the environment: batch 7 of the training, which signal, what is there
+once it was sent, and perhaps a file with the number of the process to strike.
 """
 
 import os

@@ -31,7 +31,8 @@ def lead(config):
     owners = [devices[place % 2] for place in range(len(SHAPES))]
     print(json.dumps({
         'owners': owners, 'parts': [[tensor.numpy().tolist() for tensor in tensors] for tensors in parts],
-        'sums': {method: sums(method, parts, devices, owners) for method in ('auto', 'add', 'ring', 'two_dimensional')}}))
+        'sums': {
+            method: sums(method, parts, devices, owners) for method in ('auto', 'add', 'ring', 'two_dimensional')}}))
     messages.send_to_all(config, messages.ENDED)
 
 

@@ -37,7 +37,8 @@ class SlowInput(image_input.ImageInput):
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
         return super().training_dataset(position).map(lambda images, labels, weights: (
-            images, tf.ensure_shape(tf.numpy_function(wait, [labels], tf.int32), labels.shape), weights)).with_options(options)
+            images, tf.ensure_shape(tf.numpy_function(wait, [labels], tf.int32), labels.shape),
+            weights)).with_options(options)
 
 
 @model_registry.RegisterSingleTaskModel

@@ -60,7 +60,8 @@ class TwiceAsManyMicroBatches(Digits):
 
 def find_true_weights(servers, folder):
     texts = {}
-    for name, servers.update, servers.max_staleness in (('async', 'async', None), ('sync', 'sync', None), ('limited', 'async', 0)):
+    for name, servers.update, servers.max_staleness in (('async', 'async', None), ('sync', 'sync', None),
+                                                        ('limited', 'async', 0)):
         texts[name] = train(linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=100)
     return texts
 
@@ -71,7 +72,8 @@ def digits(servers, folder):
     texts = [train(Digits(), f'{folder}/sync', servers, max_steps=steps) for steps in (2, 3)]
     shutil.copytree(f'{folder}/sync', f'{folder}/sync_then_alone')
     (pathlib.Path(folder, 'sync_then_alone/train/checkpoint')).write_text('model_checkpoint_path: "ckpt-3"')
-    texts += [train(TwiceAsManyMicroBatches(), f'{folder}/{name}', None, max_steps=5) for name in ('sync_then_alone', 'alone')]
+    texts += [train(TwiceAsManyMicroBatches(), f'{folder}/{name}', None, max_steps=5) for name in (
+        'sync_then_alone', 'alone')]
     servers.update = 'async'
     texts.append(train(Digits(), f'{folder}/sync', servers, max_steps=9))
     return texts
@@ -82,7 +84,8 @@ def faults(servers, folder):
     servers.update, texts = 'async', {}
     for name in ('worker', 'ps'):
         print(name, flush=True)
-        texts[name] = train(linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=800, save_interval_seconds=0.5)
+        texts[name] = train(
+            linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=800, save_interval_seconds=0.5)
     return texts
 
 

@@ -22,7 +22,8 @@ def test_lists_and_files_say_the_same_with_and_without_stages(tmp_path):
     assert from_lists.device_actions == from_file.device_actions == schedules.one_forward_one_backward(2, 2).device_actions
 
 
-@pytest.mark.parametrize('arguments', [('gpipe', 3, 4), ('1f1b', 1, 1), ('interleaved_1f1b', 2, 4, 3), ('zb_h1', 4, 12)])
+@pytest.mark.parametrize(
+    'arguments', [('gpipe', 3, 4), ('1f1b', 1, 1), ('interleaved_1f1b', 2, 4, 3), ('zb_h1', 4, 12)])
 def test_every_schedule_is_read_as_it_was_written(tmp_path, arguments):
     schedule = schedules.make_schedule(*arguments)
     schedule.to_csv(tmp_path / 'order.csv')
@@ -41,20 +42,23 @@ def test_stages_may_lie_on_devices_in_any_way():
 
 @pytest.mark.parametrize('rows, message', [
     ([['F0', 'B0'], ['F0', 'X0']],
-     "Schedule 'mine', device 1, position 1: 'X0' is no action. Write a stage (or leave it out, for stage 1), one of the "
-     "letters 'F', 'B' and 'W', and a micro-batch, such as '1F0'."),
+     "Schedule 'mine', device 1, position 1: 'X0' is no action. Write a stage (or leave it out, for stage 1), one of "
+     "the letters 'F', 'B' and 'W', and a micro-batch, such as '1F0'."),
     ([['F0', 'F0', 'B0']],
      "Schedule 'mine', device 0, position 1: 0F0 is already on device 0 at position 0. Remove one of them."),
     ([['F0', 'B0'], ['F0', '0B1', 'B0']],
-     "Schedule 'mine', device 1, position 1: 0B1 belongs to stage 0, which device 0 runs. Move it there: a stage, with its "
+     "Schedule 'mine', device 1, position 1: 0B1 belongs to stage 0, which device 0 runs. Move it there: a stage, with "
+     "its "
      'weights, is on one device.'),
     ([['F0', 'B0', 'F1'], ['F0', 'B0', 'F1', 'B1']],
      "Schedule 'mine' lacks 0B1: device 0, which has stage 0, never runs it. Add 0B1 to device 0."),
     ([['F0', 'B0'], ['F0', 'B0', 'W0']],
-     "Schedule 'mine' lacks 0W0: device 0, which has stage 0, never runs it. Add 0W0 to device 0, or remove every W: then each "
+     "Schedule 'mine' lacks 0W0: device 0, which has stage 0, never runs it. Add 0W0 to device 0, or remove every W: "
+     "then each "
      'B computes the gradients by weights too.'),
     ([['0F0', '0B0', '1F0', '1B0'], ['2F0', '2B0']],
-     "Schedule 'mine' has [2, 1] stages on its 2 devices: each must have the same number. Move the actions of a stage to "
+     "Schedule 'mine' has [2, 1] stages on its 2 devices: each must have the same number. Move the actions of a stage "
+     "to "
      'another device, or give each row the actions of its own device.'),
     ([['0F0', '0B0'], ['2F0', '2B0']],
      "Schedule 'mine' has 2 stages, but none with number 1. Number the stages from 0 on, without a gap."),
@@ -72,18 +76,22 @@ def test_a_backward_pass_before_its_forward_never_ends():
 
 def test_devices_that_wait_for_each_other_in_a_circle_never_end():
     assert refused([['F0', 'B0', 'F1', 'B1'], ['F0', 'F1', 'B1', 'B0']]) == (
-        "Schedule 'mine' never ends: device 0 waits at position 1, 0B0, for 1B0, which device 1 runs at position 3; device 1 "
-        'waits at position 1, 1F1, for 0F1, which device 0 runs at position 2. Move 1B0 ahead of 1F1 on device 1, for instance.')
+        "Schedule 'mine' never ends: device 0 waits at position 1, 0B0, for 1B0, which device 1 runs at position 3; "
+        "device 1 "
+        'waits at position 1, 1F1, for 0F1, which device 0 runs at position 2. Move 1B0 ahead of 1F1 on device 1, for '
+        'instance.')
 
 
-@hypothesis.given(st.sampled_from(['1f1b', 'zb_h1']), st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
+@hypothesis.given(
+    st.sampled_from(['1f1b', 'zb_h1']), st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_a_shuffled_order_ends_or_its_error_says_what_to_move(name, num_devices, num_micro_batches, random):
     rows = [random.sample(row, len(row))
             for row in schedules.make_schedule(name, num_devices, num_micro_batches).device_actions]
     try:
         assert len(schedules.from_lists(rows).execution_order()) == sum(map(len, rows))
     except ValueError as error:
-        moved, waiting, device = re.search(r'Move (\S+) ahead of (\S+) on device (\d+), for instance', str(error)).groups()
+        moved, waiting, device = re.search(r'Move (\S+) ahead of (\S+) on device (\d+), for instance',
+                                           str(error)).groups()
         order = [str(action) for action in rows[int(device)]]
         assert order.index(moved) > order.index(waiting)
 
@@ -113,7 +121,8 @@ def test_a_schedule_made_by_hand_that_lacks_an_action_says_which():
 @pytest.mark.parametrize('sizes, message', [
     ((3, 1), "Schedule 'own' is for 2 devices, one a row, not for 3. Use 2 devices, or give an order for 3."),
     ((2, 4), "Schedule 'own' is for 1 micro-batches, not for 4. Set num_micro_batches=1, or give an order for 4."),
-    ((2, 1, 2), "Schedule 'own' is for 1 stages on each device, not for 2. Set num_virtual_stages=1, or give an order for 2."),
+    ((2, 1, 2), "Schedule 'own' is for 1 stages on each device, not for 2. Set num_virtual_stages=1, or give an order "
+                "for 2."),
 ])
 def test_an_order_for_other_sizes_is_refused(sizes, message):
     with pytest.raises(ValueError) as error:
@@ -122,5 +131,6 @@ def test_an_order_for_other_sizes_is_refused(sizes, message):
 
 
 def test_a_file_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match="schedule='nowhere.csv' cannot be read: No such file or directory. Give the path"):
+    with pytest.raises(ValueError, match="schedule='nowhere.csv' cannot be read: No such file or directory. Give the "
+                                         "path"):
         schedules.make_schedule('nowhere.csv', 2, 2)

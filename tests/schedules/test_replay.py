@@ -44,7 +44,8 @@ def test_an_action_without_duration_takes_no_time():
     schedule = schedules.make_schedule('zb_h1', 2, 2)
     durations = durations_of(schedule, 1.0, 1.0)
     del durations[Action('B', 0, 0)]
-    assert {span.end - span.start for span in simulation.replay(schedule, [durations]).spans if span.action == ('B', 0, 0)} == {0}
+    assert {span.end - span.start for span in simulation.replay(schedule, [durations]).spans
+            if span.action == ('B', 0, 0)} == {0}
 
 
 def test_replicas_wait_for_each_other_before_the_updates_only():

@@ -71,7 +71,8 @@ def test_timelines_respect_dependencies_and_lower_bounds(schedule, data):
         if kind == 'R':
             assert span['F', stage, m].end <= start and span['R', stage, m].end <= span['B', stage, m].start
     work = [schedule.num_micro_batches * sum(cost.forward + cost.backward + cost.weight_gradient for cost in
-                                             costs[device::schedule.num_devices]) for device in range(schedule.num_devices)]
+                                             costs[device::schedule.num_devices])
+                                             for device in range(schedule.num_devices)]
     distance = sum(cost.forward + cost.backward for cost in costs)
     if schedule.num_devices > 1:
         distance += 2 * sum(cost.transfer for cost in costs[:-1])
@@ -92,7 +93,8 @@ def test_1f1b_and_zb_h1_keep_a_micro_batch_per_device_from_here_on(num_devices, 
     assert schedules.one_forward_one_backward(num_devices, num_micro_batches).peak_memory() == expected
     split = schedules.zb_h1(num_devices, num_micro_batches).simulate()
     assert split.peak_activations == expected
-    assert split.peak_weight_gradient_inputs == tuple(min(device + 1, num_micro_batches) for device in range(num_devices))
+    assert split.peak_weight_gradient_inputs == tuple(
+        min(device + 1, num_micro_batches) for device in range(num_devices))
 
 
 @hypothesis.given(DEVICES, st.integers(1, 4), VIRTUAL_STAGES)
@@ -141,5 +143,6 @@ def test_a_drawing_shows_every_action_in_order(schedule):
     timeline = schedule.simulate()
     for line, row in zip(timeline.draw(num_columns=5000).splitlines(), schedule.device_actions):
         drawn = line.split('  ', 1)[1].replace('-', '').replace('.', '')
-        names = [str(action) if schedule.num_virtual_stages > 1 else f'{action.kind}{action.micro_batch}' for action in row]
+        names = [
+            str(action) if schedule.num_virtual_stages > 1 else f'{action.kind}{action.micro_batch}' for action in row]
         assert drawn == ''.join(names)

@@ -20,7 +20,8 @@ def test_bubbles_are_those_of_the_papers(num_devices, num_micro_batches, as_gpip
     sizes = num_devices, num_micro_batches
     expected = {'gpipe': as_gpipe, '1f1b': as_gpipe, 'zb_h1': zb_h1}
     timelines = [(schedules.make_schedule(name, *sizes).simulate(), bubble) for name, bubble in expected.items()]
-    timelines += [(schedules.make_schedule('interleaved_1f1b', *sizes, v).simulate(), bubble) for v, bubble in interleaved.items()]
+    timelines += [(schedules.make_schedule('interleaved_1f1b', *sizes, v).simulate(), bubble)
+                  for v, bubble in interleaved.items()]
     ideal = 3 * num_micro_batches
     for timeline, bubble in timelines:
         assert timeline.bubble_time == bubble
@@ -53,7 +54,8 @@ def test_the_memory_of_zb_h1_is_that_of_its_paper(weight_gradient_inputs):
 
 
 def test_times_by_hand():
-    """Two devices, two micro-batches, GPipe: device 1 is slower, sending takes 1; only before B0 is anything computed again.
+    """Two devices, two micro-batches, GPipe: device 1 is slower, sending takes 1; only before B0 is anything computed
+    again.
 
     Device 0 does so while it waits for the gradients of micro-batch 0.
     """

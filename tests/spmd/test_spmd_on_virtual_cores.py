@@ -39,7 +39,8 @@ def make_step(pipe, is_partitioned):
     run = stage_map.longest_run(pipe._source.params, [SPEC, *[each.outputs for each in pipe.analyses]])
     pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, NUM_STAGES, NUM_MICRO_BATCHES, is_partitioned=is_partitioned)
     metrics = losses.as_metrics(keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    step = spmd_step.SpmdStep(pipeline, lambda targets, outputs: metrics(*targets, outputs), keras.optimizers.SGD(0.1, momentum=0.9))
+    step = spmd_step.SpmdStep(
+        pipeline, lambda targets, outputs: metrics(*targets, outputs), keras.optimizers.SGD(0.1, momentum=0.9))
     return pipeline, step
 
 
@@ -65,7 +66,8 @@ def test_four_devices_compute_what_one_does(tmp_path, assert_close):
     paths[0].write_text(lower(pipe), encoding='utf-8')
     np.savez(paths[1], *map(np.asarray, tf.nest.flatten((state, x, y))))
     root = pathlib.Path(__file__).parents[2]
-    subprocess.run([sys.executable, '-m', 'tests.programs.run_partitioned', *paths, str(NUM_STAGES)], check=True, cwd=root)
+    subprocess.run(
+        [sys.executable, '-m', 'tests.programs.run_partitioned', *paths, str(NUM_STAGES)], check=True, cwd=root)
     with np.load(paths[2]) as results:
         assert_close([results[f'arr_{index}'] for index in range(len(results))], tf.nest.flatten(expected))
     assert hand_on_activations_only(tpu_compiler.collectives(paths[3].read_text(encoding='utf-8')))

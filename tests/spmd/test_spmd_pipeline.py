@@ -48,7 +48,8 @@ def gradients_of(pipeline, loss_fn, x, y):
         total, weight = metrics['loss']
         return total / weight, [[each / weight for each in group] for group in tape.gradient(total, [stages, outer])]
 
-    loss, (stages, outer) = function([tf.stack([variable.value for variable in row]) for row in pipeline.stage_variables],
+    loss, (stages,
+           outer) = function([tf.stack([variable.value for variable in row]) for row in pipeline.stage_variables],
                                      [variable.value.read_value() for variable in pipeline.outer_variables])
     found = {id(variable): gradient for variable, gradient in zip(pipeline.outer_variables, outer)}
     for row, gradient in zip(pipeline.stage_variables, stages):
@@ -96,7 +97,8 @@ def test_random_numbers_are_those_of_every_compiled_pipeline(assert_gradients_cl
 def test_gradients_equal_those_of_one_device(num_stages, num_micro_batches, recompute, assert_gradients_close):
     layers = [KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 4
     pipe, run = build(layers, tf.TensorSpec([8, 4], tf.float32))
-    pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, num_stages, num_micro_batches, recompute, is_partitioned=False)
+    pipeline = spmd_pipeline.SpmdPipeline(
+        pipe.stack, run, num_stages, num_micro_batches, recompute, is_partitioned=False)
     assert not pipeline.outer_variables
     x, y = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
     check_equal(pipe, pipeline, keras.losses.MeanSquaredError(), x, y, assert_gradients_close)
@@ -114,10 +116,12 @@ def test_what_cannot_run_so_is_refused_in_words():
         make(*small_transformer(), recompute='none')
     with pytest.raises(ValueError, match='without state other than weights.*moving_mean'):
         make([KerasParams(keras.layers.BatchNormalization)] * 2, tf.TensorSpec([8, 4], tf.float32))
-    kernel_regularized = [KerasParams(keras.layers.Dense, units=4, kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
+    kernel_regularized = [KerasParams(keras.layers.Dense, units=4,
+                                      kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
     with pytest.raises(ValueError, match='weights without regularizer and constraint.*kernel.*have one'):
         make(kernel_regularized, tf.TensorSpec([8, 4], tf.float32))
-    regularized = [KerasParams(keras.layers.Dense, units=4, activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
+    regularized = [KerasParams(keras.layers.Dense, units=4,
+                               activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
     pipeline = make(regularized, tf.TensorSpec([8, 4], tf.float32))
     x, y = np.zeros((2, 8, 4), np.float32)
     with pytest.raises(ValueError, match='adds a loss.*leaves out'):

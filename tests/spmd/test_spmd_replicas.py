@@ -30,7 +30,8 @@ class XlaReplicas:
 
     def sum_over_replicas(self, tensors):
         return tf.nest.map_structure(
-            lambda tensor: gen_xla_ops.xla_all_reduce(tensor, [list(range(NUM_REPLICAS))], 'Add', 'CrossReplica'), tensors)
+            lambda tensor: gen_xla_ops.xla_all_reduce(tensor, [list(range(NUM_REPLICAS))], 'Add', 'CrossReplica'),
+            tensors)
 
     def replica_index(self):
         return tf.cast(gen_xla_ops.xla_replica_id(), tf.int64)
@@ -94,7 +95,8 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
 
     out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
     gradients, norm = tf.clip_by_global_norm(out.gradients, 0.01)
-    expected = {id(variable): variable.numpy() - 0.1 * gradient for variable, gradient in zip(pipe.trainable_variables, gradients)}
+    expected = {id(variable): variable.numpy() - 0.1 * gradient for variable, gradient in zip(
+        pipe.trainable_variables, gradients)}
     assert_close((metrics['loss'], metrics['gradient_norm']), (out.loss, norm))
     for row, value in zip(pipeline.stage_variables, new.stages):
         assert_close(list(value), [np.asarray(expected[id(variable)]) for variable in row])
@@ -103,10 +105,12 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
 
 
 def test_cores_of_a_tpu_add_up_their_own_slices_over_the_replicas(tmp_path):
-    _, step = make_step(make_pipe(num_partitions=NUM_STAGES, num_micro_batches=NUM_MICRO_BATCHES, devices=['CPU:0'] * NUM_STAGES))
+    _, step = make_step(make_pipe(num_partitions=NUM_STAGES, num_micro_batches=NUM_MICRO_BATCHES,
+                                  devices=['CPU:0'] * NUM_STAGES))
     path = tmp_path / 'program.mlir'
     path.write_text(tpu_compiler.lower(step, step.state_specs(), SPEC, (SPEC,)), encoding='utf-8')
     lines = call('compile_replicas', path, 'v5e:2x2', str(NUM_REPLICAS)).splitlines()
-    slices, = (line for line in lines if ' all-reduce(' in line and 'channel_id' not in line)  # with one it is within a replica
+    slices, = (line for line in lines
+               if ' all-reduce(' in line and 'channel_id' not in line)  # with one it is within a replica
     assert f'f32[1,{UNITS},{UNITS}]' in slices and 'replica_groups={{0,1}}' in slices
     assert not [line for line in lines if ' all-gather(' in line and f'[{NUM_STAGES},{UNITS},{UNITS}]' in line]

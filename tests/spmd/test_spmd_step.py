@@ -13,7 +13,8 @@ BATCH_SIZE, UNITS = 8, 4
 
 def build():
     """Returns a pipeline of one partition, and the same layers as two stages with layers before and after."""
-    layers = [KerasParams(keras.layers.Dense, units=UNITS, activation='tanh')] * 3 + [KerasParams(keras.layers.Dense, units=2)]
+    layers = [KerasParams(keras.layers.Dense, units=UNITS, activation='tanh')] * 3 + [
+        KerasParams(keras.layers.Dense, units=2)]
     spec = tf.TensorSpec([BATCH_SIZE, UNITS], tf.float32)
     pipe = gpipe_layer.GPipeLayer.Params().Set(name='body', layers=layers, random_seed=0).Instantiate()
     pipe.build_from_specs(spec)
@@ -23,7 +24,8 @@ def build():
 
 def batch():
     random = np.random.default_rng(0)
-    return random.normal(size=(BATCH_SIZE, UNITS)).astype(np.float32), random.normal(size=(BATCH_SIZE, 2)).astype(np.float32)
+    return random.normal(size=(BATCH_SIZE,
+                               UNITS)).astype(np.float32), random.normal(size=(BATCH_SIZE, 2)).astype(np.float32)
 
 
 def state_of(step, pipeline):
@@ -45,7 +47,8 @@ def values_of(state, pipeline, variables):
 OPTIMIZERS = {
     'adamw_schedule': lambda: keras.optimizers.AdamW(
         keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5), weight_decay=0.1),
-    'muon': lambda: keras.optimizers.Muon(0.1, weight_decay=None, adam_weight_decay=0.5)}  # by the norm of each layer's weight
+    'muon': lambda: keras.optimizers.Muon(0.1, weight_decay=None,
+                                          adam_weight_decay=0.5)}  # by the norm of each layer's weight
 
 
 @pytest.mark.parametrize('name', sorted(OPTIMIZERS))
@@ -60,7 +63,8 @@ def test_steps_equal_those_of_the_plain_optimizer(name, assert_close):
         out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
         optimizer.apply(out.gradients, pipe.trainable_variables)
         assert_close((metrics['loss'], metrics['gradient_norm']), (out.loss, tf.sqrt(out.squared_norm)))
-        assert_close(values_of(state, pipeline, pipe.trainable_variables), [v.numpy() for v in pipe.trainable_variables], 1e-4)
+        assert_close(
+            values_of(state, pipeline, pipe.trainable_variables), [v.numpy() for v in pipe.trainable_variables], 1e-4)
     assert int(state.step) == 3
 
 
@@ -95,5 +99,6 @@ def test_a_step_that_is_not_finite_changes_nothing():
 
 def test_optimizers_with_other_variables_are_refused():
     _, pipeline = build()
-    with pytest.raises(ValueError, match='Nadam keeps .* beside slots.*one program for all cores cannot hold. Choose another'):
+    with pytest.raises(ValueError, match='Nadam keeps .* beside slots.*one program for all cores cannot hold. Choose '
+                                         'another'):
         make_step(pipeline, keras.optimizers.Nadam())

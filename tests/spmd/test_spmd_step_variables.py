@@ -50,18 +50,21 @@ def program():
 
 def test_the_same_slice_of_all_replicas_comes_together(program):
     reordered = passes(program, *(f'func.func({name})' for name in (
-        'tf-executor-island-coarsening', 'tf-executor-to-functional-conversion', 'tf-tpu-reorder-replicate-partitioned-inputs')))
+        'tf-executor-island-coarsening', 'tf-executor-to-functional-conversion',
+        'tf-tpu-reorder-replicate-partitioned-inputs')))
     replicated = dict(re.findall(r'(%\w+) = "tf.TPUReplicatedInput"\((%arg\d, %arg\d)\)', reordered))
     joined, = re.findall(r'"tf.TPUPartitionedInputV2"\((.*?)\)', reordered)
     assert [replicated[core] for core in joined.split(', ')] == ['%arg0, %arg2', '%arg1, %arg3']
 
 
 def test_every_core_reads_and_assigns_its_slice(program):
-    attributes = re.search(r'"tf.TPUPartitionedInputV2"\(.*?\) <?\{(_XlaSharding = ".*?").*?(partition_dims = \[.*?\])', program)
+    attributes = re.search(
+        r'"tf.TPUPartitionedInputV2"\(.*?\) <?\{(_XlaSharding = ".*?").*?(partition_dims = \[.*?\])', program)
     compiled = passes(CLUSTERED.replace('ATTRIBUTES', 'is_packed = false, ' + ', '.join(attributes.groups())),
                       'tf-resource-op-lifting', 'tf-device-cluster-outlining', 'func.func(tf-tpu-resource-partition)')
     assert re.search(r'partition_dims = \[2, 1\]', attributes[2])
     assert len(re.findall(r'"tf.ReadVariableOp"\(.*-> tensor<1x3xf32>', compiled)) == 2
     assert re.search(r'"tf.TPUPartitionedInputV2".*: \(tensor<1x3xf32>, tensor<1x3xf32>\) -> tensor<2x3xf32>', compiled)
-    assert re.search(r'"tf.TPUPartitionedOutputV2".*: \(tensor<2x3xf32>\) -> \(tensor<1x3xf32>, tensor<1x3xf32>\)', compiled)
+    assert re.search(
+        r'"tf.TPUPartitionedOutputV2".*: \(tensor<2x3xf32>\) -> \(tensor<1x3xf32>, tensor<1x3xf32>\)', compiled)
     assert len(re.findall(r'"tf.AssignVariableOp".*tensor<1x3xf32>\) -> \(\)', compiled)) == 2

@@ -112,7 +112,8 @@ def test_branches_and_loops_on_tensors_equal_eager_execution(batch, assert_close
     loss, gradients = eager_value_and_grad(
         lambda x: model(x, training=True), lambda: model.losses, model.trainable_variables, x, y)
     outputs = np.concatenate([model(x[:2]), model(x[2:])])
-    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=2, memory_limit=1e9, batch_size=4)
+    pipe = gpipe_layer.GPipeLayer.from_keras(
+        model, num_partitions=2, num_micro_batches=2, memory_limit=1e9, batch_size=4)
     out = pipe.value_and_grad(mean_square, x, y)
     assert_close((out.loss, out.gradients), (loss, gradients))
     assert_close(pipe(x), outputs)
@@ -123,7 +124,8 @@ def test_branches_and_loops_on_tensors_equal_eager_execution(batch, assert_close
 def test_layers_of_a_list_may_branch_on_tensors_too(batch, assert_close):
     x, y = batch[0], batch[0] * 2.0
     pipe = gpipe_layer.GPipeLayer.Params().Set(
-        layers=[KerasParams(Flip), KerasParams(layers.Dense, units=4)], num_partitions=2, num_micro_batches=2).Instantiate()
+        layers=[KerasParams(Flip), KerasParams(layers.Dense, units=4)], num_partitions=2,
+        num_micro_batches=2).Instantiate()
     pipe.build((None, 4))
     flip, dense = pipe.stack
     loss, gradients = eager_value_and_grad(

@@ -55,7 +55,8 @@ class LossyLayer(keras.layers.Layer):
 
     def call(self, inputs):
         outputs = inputs * self.scale
-        losses = ops.sum(outputs**2), ops.mean(outputs**2, -1), ops.mean(outputs), ops.sum(self.scale**2), self.energy(outputs)
+        losses = ops.sum(outputs**2), ops.mean(outputs**2,
+                                               -1), ops.mean(outputs), ops.sum(self.scale**2), self.energy(outputs)
         for loss in losses:
             self.add_loss(0.1 * loss)
         return outputs
@@ -113,7 +114,8 @@ def gradients(layer, num_micro_batches):
     """Returns those of batches of two rows for each micro-batch."""
     inputs = keras.Input([4])
     pipe = lingpipe.GPipeLayer.from_keras(
-        keras.Model(inputs, layer()(keras.layers.Dense(4)(inputs))), num_partitions=1, num_micro_batches=num_micro_batches)
+        keras.Model(inputs, layer()(keras.layers.Dense(4)(inputs))), num_partitions=1,
+        num_micro_batches=num_micro_batches)
     x = np.ones([2 * num_micro_batches, 4], 'float32')
     return pipe.value_and_grad(keras.losses.MeanSquaredError(), x, x)
 

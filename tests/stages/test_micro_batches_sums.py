@@ -35,7 +35,8 @@ def _trained(model, optimizer):
     (optimizers.Adam, {}, 'once', {'num_micro_batches': 3, 'schedule': '1f1b'}),
     (optimizers.Adam, {'clipvalue': 0.005}, 'twice', {'num_micro_batches': 2, 'recompute': 'layer'}),
     (optimizers.SGD, {'global_clipnorm': 0.02}, 'once', {'num_micro_batches': 2, 'num_replicas': 2}),
-    (optimizers.Adagrad, {'gradient_accumulation_steps': 2}, 'tied', {'num_micro_batches': 2, 'schedule': 'zb_h1', 'recompute': 'none'}),
+    (optimizers.Adagrad, {'gradient_accumulation_steps': 2}, 'tied',
+     {'num_micro_batches': 2, 'schedule': 'zb_h1', 'recompute': 'none'}),
     (optimizers.RMSprop, {}, 'regularized', {'num_micro_batches': 2, 'jit_compile': True})])
 def test_an_optimizer_updates_embeddings_as_in_keras(optimizer, options, use, fields, assert_close):
     pipe = lingpipe.GPipeLayer.from_keras(_make(use), num_partitions=2, **fields)

@@ -53,7 +53,9 @@ def spectral():
     (siamese, [normal(8, 4, mean=3), normal(8, 4, seed=1, mean=1)], 0.0, {'num_partitions': 1, 'num_micro_batches': 2}),
     (siamese, [normal(8, 4, mean=3), normal(8, 4, seed=1, mean=1)], 0.0, {'num_partitions': 3, 'num_micro_batches': 2}),
     (spectral, normal(8, 6), 0.01, {'num_partitions': 2, 'recompute': 'layer'}),
-], ids=['norm of every frame', 'norm called twice in one partition', 'norm called in two partitions', 'weights assigned in call'])
+], ids=['norm of every frame', 'norm called twice in one partition', 'norm called in two partitions', 'weights '
+                                                                                                      'assigned in '
+                                                                                                      'call'])
 def test_weights_and_moving_averages_are_those_of_keras(make, x, rate, fields, assert_close):
     y = np.zeros([8, 1], 'float32')
     plain, source = fitted(make, x, y, rate=rate), fitted(make, x, y, rate=rate, **fields)
@@ -81,7 +83,8 @@ def test_norm_called_in_inference_mode_reads_its_averages_and_keeps_them(assert_
         norm.moving_variance.assign(np.full([4], 9.0))
     x = normal(8, 4)
     wanted = model(x, training=True)
-    out = from_keras(model, num_partitions=1, num_micro_batches=2).value_and_grad(mean_square, x, normal(8, 1), return_outputs=True)
+    out = from_keras(model, num_partitions=1, num_micro_batches=2).value_and_grad(
+        mean_square, x, normal(8, 1), return_outputs=True)
     assert_close(out.outputs, wanted)
     np.testing.assert_array_equal([layer.norm.moving_mean, layer.unused.moving_mean], np.full([2, 4], 2.0))
 
@@ -93,7 +96,8 @@ def test_statistics_of_a_norm_count_what_its_mask_leaves(assert_close):
     x = np.array([[1, 0, 0, 0, 0, 0], [2, 3, 4, 5, 6, 7]])
     model = keras.Model(tokens, layers.Dense(1)(hidden))
     table = model.layers[1].embeddings.numpy()
-    from_keras(model, num_partitions=2, num_micro_batches=2).value_and_grad(mean_square, x, np.zeros([2, 6, 1], 'float32'))
+    from_keras(model, num_partitions=2, num_micro_batches=2).value_and_grad(
+        mean_square, x, np.zeros([2, 6, 1], 'float32'))
     assert_close(norm.moving_mean.numpy(), table[1:8].mean(0))
 
 
@@ -121,13 +125,15 @@ def test_weight_read_by_reference_gets_its_whole_gradient(tie, assert_close):
     x, y = np.arange(20).reshape(4, 5) % 11, normal(4, 5, 11)
     with tf.GradientTape() as tape:
         value = mean_square(y, model(x, training=True))
-    wanted = list(map(tf.convert_to_tensor, tape.gradient(value, [variable.value for variable in model.trainable_variables])))
+    wanted = list(
+        map(tf.convert_to_tensor, tape.gradient(value, [variable.value for variable in model.trainable_variables])))
     for ends, recompute in (([3], 'layer'), ([1, 3], 'stage'), ([1, 2, 3], 'none')):
         pipe = from_keras(model, num_partitions=len(ends), num_micro_batches=2, partition_by=ends, recompute=recompute)
         assert_close(list(pipe.value_and_grad(mean_square, x, y).gradients), wanted)
     with tf.GradientTape() as tape:
         value = mean_square(y, pipe(x, training=True))
-    assert_close(list(map(tf.convert_to_tensor, tape.gradient(value, [v.value for v in pipe.trainable_variables]))), wanted)
+    assert_close(
+        list(map(tf.convert_to_tensor, tape.gradient(value, [v.value for v in pipe.trainable_variables]))), wanted)
 
 
 @pytest.mark.parametrize('read', [
@@ -169,8 +175,10 @@ def test_unseeded_random_numbers_vary_by_step_but_not_by_cut():
     stack = [Noise(), Noise(), layers.Dense(3, use_bias=False, kernel_initializer='identity')]
     x, drawn = np.zeros([8, 3], 'float32'), []
     for partitions in (1, 3):
-        pipe = from_keras(keras.Sequential([keras.Input([3]), *stack]), num_partitions=partitions, num_micro_batches=2, random_seed=3)
-        drawn.append([pipe.value_and_grad(mean_square, x, x, step=step, return_outputs=True).outputs.numpy() for step in (1, 2, 1)])
+        pipe = from_keras(
+            keras.Sequential([keras.Input([3]), *stack]), num_partitions=partitions, num_micro_batches=2, random_seed=3)
+        drawn.append([pipe.value_and_grad(mean_square, x, x, step=step, return_outputs=True).outputs.numpy()
+                      for step in (1, 2, 1)])
         assert len({pipe(x).numpy()[row, 0] for row in (0, 4) for _ in range(2)}) == 4
     (one, two, again), (other, *_) = drawn
     np.testing.assert_array_equal(one, again)
@@ -215,13 +223,15 @@ class Looping(layers.Layer):
         self.count = self.add_weight(shape=(), initializer='zeros', trainable=False, name='count')
 
     def call(self, inputs):
-        return tf.while_loop(lambda index, x: index < 2, lambda index, x: (index + 1, x + self.count.assign(self.count + 1.0)),
+        return tf.while_loop(lambda index, x: index < 2, lambda index, x: (
+            index + 1, x + self.count.assign(self.count + 1.0)),
                              [0, inputs])[1]
 
 
 def test_assignment_inside_a_loop_is_refused_by_name():
     pipe = from_keras(keras.Sequential([keras.Input([4]), layers.Dense(4), Looping(name='looping')]), num_partitions=1)
-    with pytest.raises(ValueError, match="A layer assigns '.*looping/count' inside a tf.while_loop.*Assign it after the loop"):
+    with pytest.raises(ValueError, match="A layer assigns '.*looping/count' inside a tf.while_loop.*Assign it after "
+                                         "the loop"):
         pipe.value_and_grad(mean_square, normal(2, 4), normal(2, 4))
 
 
@@ -235,7 +245,8 @@ class Recomputing(layers.Layer):
 
 def test_a_weight_hidden_by_a_custom_gradient_is_refused_by_name():
     x = keras.Input([4])
-    with pytest.raises(ValueError, match=r"recompute_grad.*reads \['recomputing/kernel'\].*Give it the weight as an argument"):
+    with pytest.raises(ValueError, match=r"recompute_grad.*reads \['recomputing/kernel'\].*Give it the weight as an "
+                                         r"argument"):
         fitted(lambda: keras.Model(x, layers.Dense(1)(Recomputing()(x))), normal(4, 4), normal(4, 1), num_partitions=2)
 
 

@@ -57,7 +57,8 @@ def record(pipe, observe=True):
 
 
 @pytest.fixture(scope='module', params=[
-    ('gpipe', 1, 'layer'), ('interleaved_1f1b', 2, 'stage'), ('zb_h1', 1, 'none')], ids=lambda case: '-'.join(map(str, case)))
+    ('gpipe', 1, 'layer'), ('interleaved_1f1b', 2, 'stage'), ('zb_h1', 1, 'none')],
+    ids=lambda case: '-'.join(map(str, case)))
 def recorded(request):
     """A pipeline, its gradients, and the `StepTimes` of a step."""
     schedule, num_virtual_stages, recompute = request.param
@@ -122,7 +123,8 @@ def _overlap(one, other):
 
 @pytest.mark.parametrize('schedule, num_virtual_stages', [('zb_h1', 1), ('interleaved_1f1b', 2)])
 def test_every_replica_is_recorded_on_devices_of_its_own(schedule, num_virtual_stages):
-    pipe = make_pipe([KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 4, num_replicas=2, num_partitions=2,
+    pipe = make_pipe([KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 4, num_replicas=2,
+                     num_partitions=2,
                      num_micro_batches=2, schedule=schedule, num_virtual_stages=num_virtual_stages)
     pipe.build((None, 4))
     step = record(pipe)[1]

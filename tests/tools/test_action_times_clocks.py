@@ -22,7 +22,8 @@ def test_the_fastest_answer_gives_the_offset():
     assert set(asked) == {f'{WORKER}CPU:0'}
 
 
-@pytest.mark.parametrize('device', ['CPU:1', '/job:localhost/replica:0/task:0/device:GPU:0', '/job:chief/replica:0/task:0/device:CPU:0'])
+@pytest.mark.parametrize(
+    'device', ['CPU:1', '/job:localhost/replica:0/task:0/device:GPU:0', '/job:chief/replica:0/task:0/device:CPU:0'])
 def test_devices_of_this_machine_are_not_asked(device):
     assert action_times.Clocks(ask=None).offset(device) == 0
 

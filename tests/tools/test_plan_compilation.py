@@ -25,7 +25,8 @@ def test_one_program_for_all_cores_is_compiled_and_reported(params, tmp_path):
     header, _, row = [line.split('  ') for line in report.splitlines()[2:5]]
     cells = dict(zip(filter(None, map(str.strip, header)), filter(None, map(str.strip, row))))
     assert int(cells['collective-permute']) > 0
-    assert float(cells['compiled MiB']) == pytest.approx(float(cells['weights, slots, batch']) + float(cells['temporaries']), abs=0.2)
+    assert float(cells['compiled MiB']) == pytest.approx(
+        float(cells['weights, slots, batch']) + float(cells['temporaries']), abs=0.2)
 
 
 def test_more_partitions_than_the_topology_has_cores_are_refused(params):
@@ -39,12 +40,14 @@ def test_compiled_functions_take_the_batch_share_of_one_replica(params, monkeypa
     monkeypatch.setattr(plan_compilation, 'compile_stages', lambda step, *unused: steps.append(step))
     plan_compilation.compile_plan(planning.plan(params, 'v5e'), None, 'v5e:2x2')
     forward = [call.operation for call in steps[0].calls if call.name == 'forward']
-    assert [{tensor.shape[0] for tensor in operation.inputs if tensor.dtype == 'int32'} for operation in forward][0] == {2}
+    assert [{tensor.shape[0] for tensor in operation.inputs if tensor.dtype == 'int32'}
+            for operation in forward][0] == {2}
 
 
 @pytest.mark.parametrize('route, changes, compiled, sentence', [
     ('auto', {}, 'spmd', "'auto': tpu_route='spmd'. One program for all cores."),
-    ('auto', {'schedule': '1f1b'}, 'stage_programs', "'auto': tpu_route='stage_programs'. 'spmd' would not do: schedule='1f1b'"),
+    ('auto', {'schedule': '1f1b'}, 'stage_programs', "'auto': tpu_route='stage_programs'. 'spmd' would not do: "
+                                                     "schedule='1f1b'"),
     ('stage_programs', {}, 'stage_programs', "tpu_route='stage_programs'."),
     ('logical_cores', {}, 'stage_programs', "tpu_route='logical_cores': its program cannot be compiled without a TPU."),
 ])

@@ -43,7 +43,8 @@ def devices(compiler=None, **fields):
 
 def test_weights_slots_and_sums_are_counted_by_device():
     for device in devices(num_partitions=2, num_micro_batches=4):
-        assert (device.weights, device.slots, device.gradients) == tuple(4 * stacks.WEIGHTS * times for times in (1, 2, 1))
+        assert (device.weights, device.slots, device.gradients) == tuple(
+            4 * stacks.WEIGHTS * times for times in (1, 2, 1))
 
 
 @pytest.mark.parametrize('recompute, schedule, waiting', [

@@ -58,7 +58,8 @@ def test_what_does_not_fit_is_refused_with_the_bytes_that_are_there(compiler):
     spec = tf.TensorSpec([40_000, 40_000])
     program = tpu_compiler.lower(lambda a, b: [tf.matmul(a, b)], spec, spec)
     for _ in range(2):  # the second time from disk
-        with pytest.raises(tpu_compiler.OutOfTpuMemory, match='needs 17.9. GiB and there are 15.75 GiB. Use smaller') as caught:
+        with pytest.raises(tpu_compiler.OutOfTpuMemory,
+                           match='needs 17.9. GiB and there are 15.75 GiB. Use smaller') as caught:
             compiler.compile(program)
         assert caught.value.limit == tpu_compiler.topology_memory('v5e:2x2')
         assert caught.value.needed == pytest.approx(3 * 4 * 40_000**2, rel=0.01)
@@ -88,7 +89,8 @@ def test_the_compiler_survives_refusals_crashes_and_timeouts(compiler):
         compiler.compile('module { }')
     assert compiler.compile(product(384)).num_products == 1
     compiler._timeout, patience = 0, compiler._timeout
-    with pytest.raises(tpu_compiler.TpuCompileError, match='took more than timeout_seconds=0. Raise it, or compile with fast'):
+    with pytest.raises(tpu_compiler.TpuCompileError, match='took more than timeout_seconds=0. Raise it, or compile '
+                                                           'with fast'):
         compiler.compile(product(512))
     compiler._timeout = patience
 
@@ -97,14 +99,16 @@ def test_the_compiler_survives_refusals_crashes_and_timeouts(compiler):
 def test_a_program_with_too_many_parameters_is_refused_with_a_remedy(compiler):
     arguments = ', '.join(f'%argument_{number}: tensor<f32>' for number in range(stage_program.MOST_TPU_PARAMETERS + 1))
     program = f'module {{ func.func public @main({arguments}) -> tensor<f32> {{ return %argument_0 : tensor<f32> }} }}'
-    with pytest.raises(tpu_compiler.TpuCompileError, match=r"more parameters \(3295\) than supported .* Set recompute='stage'"):
+    with pytest.raises(tpu_compiler.TpuCompileError, match=r"more parameters \(3295\) than supported .* Set "
+                                                           r"recompute='stage'"):
         compiler.compile(program, 'v2:2x2', fast=True)
 
 
 def test_an_unknown_topology_is_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match="tpu_topology='v5e:2x3' is unknown; did you mean v5e:"):
         tpu_compiler.check_topology('v5e:2x3')
-    with pytest.raises(ValueError, match="num_devices=5 does not go with tpu_topology='v5e:2x2', which has 4. Use 'v5e:2x4'"):
+    with pytest.raises(ValueError, match="num_devices=5 does not go with tpu_topology='v5e:2x2', which has 4. Use "
+                                         "'v5e:2x4'"):
         tpu_compiler.check_topology('v5e:2x2', 5)
     with pytest.raises(ValueError, match='num_devices=65 .* Use fewer devices'):
         tpu_compiler.check_topology('v5e:8x8', 65)
@@ -112,10 +116,12 @@ def test_an_unknown_topology_is_refused_with_those_that_there_are():
 
 def test_without_the_packages_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-    with pytest.raises(tpu_compiler.TpuCompileError, match=r"jaxlib and libtpu cannot be imported. Run pip install 'lingpipe\[tpu-compile\]'"):
+    with pytest.raises(tpu_compiler.TpuCompileError, match=r"jaxlib and libtpu cannot be imported. Run pip install "
+                                                           r"'lingpipe\[tpu-compile\]'"):
         tpu_compiler.TpuCompiler()
 
 
-@pytest.mark.parametrize('topology, mesh', [('v3:2x2', [2, 2, 1, 2]), ('v5e:2x4', [2, 4, 1, 1]), ('v4:2x2x1', [2, 2, 1, 1])])
+@pytest.mark.parametrize(
+    'topology, mesh', [('v3:2x2', [2, 2, 1, 2]), ('v5e:2x4', [2, 4, 1, 1]), ('v4:2x2x1', [2, 2, 1, 1])])
 def test_a_topology_is_the_mesh_that_tensorflow_finds_there(topology, mesh):
     assert tpu_compiler.topology_mesh(topology) == mesh

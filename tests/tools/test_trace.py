@@ -44,7 +44,8 @@ def test_each_replica_has_rows_and_updates_of_its_own(tiny, tmp_path, capsys):
     assert '2 replicas of 2 partitions on 4 devices, 2 micro-batches each' in capsys.readouterr().out
     events = json.loads((tmp_path / 'logs/trace/trace.json').read_text())['traceEvents']
     assert [event['args']['name'] for event in events if event['name'] == 'thread_name'] == [
-        f'CPU:{2 * replica + partition}, replica {replica}, partition {partition}' for replica in range(2) for partition in range(2)] + [
+        f'CPU:{2 * replica + partition}, replica {replica}, partition {partition}' for replica in range(2)
+        for partition in range(2)] + [
             'input']
 
 

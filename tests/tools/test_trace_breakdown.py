@@ -29,7 +29,8 @@ def test_unequal_stages_add_imbalance_to_the_bubble():
     # device 1  .FFFFFFBBBBBB.     take (M + K - 1) * (2 + 2) = 12 and wait for 4: the bubble. The other 2 are imbalance.
     parts = percentages(step_of(num_micro_batches=2, seconds_of=lambda action: 3.0 if action.stage else 1.0))
     assert parts == pytest.approx(
-        {'compute': 800 / 14, 'recompute': 0, 'bubble': 400 / 14, 'imbalance': 200 / 14, 'transfer': 0, 'update': 0}, abs=1e-9)
+        {'compute': 800 / 14, 'recompute': 0, 'bubble': 400 / 14, 'imbalance': 200 / 14, 'transfer': 0, 'update': 0},
+        abs=1e-9)
 
 
 def test_waiting_that_no_action_explains_is_transfer():
@@ -48,7 +49,8 @@ def test_what_follows_the_last_action_is_update():
 def test_recomputation_is_apart_from_computation():
     schedule = schedules.make_schedule('gpipe', 1, 2)
     kinds = ['F', 'F', RECOMPUTE, 'B', RECOMPUTE, 'B']
-    spans = tuple(Span(0, schedules.Action(kind, 0, moment % 2), moment, moment + 1) for moment, kind in enumerate(kinds))
+    spans = tuple(
+        Span(0, schedules.Action(kind, 0, moment % 2), moment, moment + 1) for moment, kind in enumerate(kinds))
     parts = percentages(StepTimes(schedule, spans))
     assert (parts['compute'], parts['recompute']) == pytest.approx((400 / 6, 200 / 6))
 
@@ -65,7 +67,8 @@ def test_percentages_add_up_to_100_and_none_is_negative(name):
 
 
 def test_mean_durations_are_taken_over_micro_batches_and_steps_of_a_stage():
-    steps = [step_of(seconds_of=lambda action, step=step: action.micro_batch + action.stage + step) for step in (1.0, 2.0)]
+    steps = [
+        step_of(seconds_of=lambda action, step=step: action.micro_batch + action.stage + step) for step in (1.0, 2.0)]
     durations, = trace_breakdown.mean_durations(steps)
     assert durations[schedules.Action('F', 0, 0)] == durations[schedules.Action('B', 0, 3)] == 3.0
     assert durations[schedules.Action('F', 1, 2)] == 4.0
@@ -75,7 +78,9 @@ def test_a_replica_that_waits_for_a_slower_one_is_imbalance():
     # replica 0  FB......     8 units, of which the devices work (2 + 8) / 2 = 5. With equal replicas none would wait.
     # replica 1  FFFBBBBB
     schedule = schedules.make_schedule('gpipe', 1, 1)
-    step = simulation.replay(schedule, [{schedules.Action('F', 0, 0): seconds, schedules.Action('B', 0, 0): seconds + more}
+    step = simulation.replay(schedule, [{
+        schedules.Action('F', 0, 0): seconds, schedules.Action('B', 0, 0): seconds + more}
                                     for seconds, more in ((1.0, 0.0), (3.0, 2.0))])
     assert percentages(step) == pytest.approx(
-        {'compute': 1000 / 16, 'recompute': 0, 'bubble': 0, 'imbalance': 600 / 16, 'transfer': 0, 'update': 0}, abs=1e-9)
+        {'compute': 1000 / 16, 'recompute': 0, 'bubble': 0, 'imbalance': 600 / 16, 'transfer': 0, 'update': 0},
+        abs=1e-9)

@@ -12,7 +12,8 @@ def advice(schedule=None, batch_size=64, num_cores=None, recompute=0.0, update=(
     durations = {action: seconds_of(action) for action in schedule.execution_order()}
     if recompute:
         durations.update({action._replace(kind=RECOMPUTE): recompute for action in schedule.backwards()})
-    return trace_breakdown.advice([simulation.replay(schedule, [durations] * num_replicas, update)], batch_size, num_cores)
+    return trace_breakdown.advice(
+        [simulation.replay(schedule, [durations] * num_replicas, update)], batch_size, num_cores)
 
 
 def test_a_balanced_step_with_a_small_bubble_needs_none():
@@ -34,12 +35,15 @@ def test_no_more_micro_batches_than_examples_are_proposed():
 
 def test_the_bubble_of_a_users_own_order_is_not_predicted():
     own = schedules.make_schedule([['F0', 'B0', 'F1', 'B1'], ['F0', 'B0', 'F1', 'B1']], 2, 2)
-    assert advice(own)[0].endswith('bubble: use fewer partitions, a larger batch, or a schedule that waits less, such as zb_h1.')
+    assert advice(own)[0].endswith('bubble: use fewer partitions, a larger batch, or a schedule that waits less, such '
+                                   'as zb_h1.')
 
 
 def test_the_partition_that_costs_most_is_named():
-    texts = advice(schedules.make_schedule('gpipe', 3, 32), seconds_of=lambda action: 1.75 if action.stage == 2 else 1.0)
-    assert texts[0].startswith("Partition 2 is 1.4x the mean: give some of its layers to others, with partition_by='time' or ")
+    texts = advice(
+        schedules.make_schedule('gpipe', 3, 32), seconds_of=lambda action: 1.75 if action.stage == 2 else 1.0)
+    assert texts[0].startswith("Partition 2 is 1.4x the mean: give some of its layers to others, with "
+                               "partition_by='time' or ")
 
 
 @pytest.mark.parametrize('changes, start', [

@@ -55,6 +55,7 @@ def colours_of_blocks(image, y):
 def test_a_picture_is_small_and_as_wide_as_asked():
     schedule = schedules.make_schedule('1f1b', 4, 16)
     step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)])
-    content = trace_picture.png({'measured': step, 'simulated': step}, [f'device {index}' for index in range(4)], width=800)
+    content = trace_picture.png(
+        {'measured': step, 'simulated': step}, [f'device {index}' for index in range(4)], width=800)
     assert Image.open(io.BytesIO(content)).width == 800
     assert len(content) < 60_000

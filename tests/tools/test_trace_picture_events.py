@@ -27,5 +27,7 @@ def test_a_trace_file_has_the_documented_fields():
 def test_each_event_says_its_replica():
     schedule = schedules.make_schedule('gpipe', 2, 1)
     step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 0.002)] * 3)
-    events = [event for event in json.loads(trace_picture.trace_text([step], ['row'] * 6))['traceEvents'] if event['ph'] == 'X']
-    assert {(event['tid'], event['args']['replica']) for event in events} == {(device, device // 2) for device in range(6)}
+    events = [event for event in json.loads(trace_picture.trace_text([step], ['row'] * 6))['traceEvents']
+              if event['ph'] == 'X']
+    assert {(event['tid'], event['args']['replica']) for event in events} == {
+        (device, device // 2) for device in range(6)}

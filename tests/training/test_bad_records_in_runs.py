@@ -31,7 +31,8 @@ class TinyPhotographs(base_model_params.SingleTaskModelParams):
     def Task(self):
         p = image_classifier.ImageClassifier.Params().Set(name='tiny_photographs')
         p.body.Set(num_partitions=1, num_micro_batches=1, layers=[
-            layers.KerasParams(keras.layers.Flatten), layers.KerasParams(keras.layers.Dense, units=photographs.NUM_EXAMPLES)])
+            layers.KerasParams(keras.layers.Flatten),
+            layers.KerasParams(keras.layers.Dense, units=photographs.NUM_EXAMPLES)])
         p.train.Set(max_steps=10, steps_per_loop=5, summary_interval_steps=5)
         return p
 
@@ -55,7 +56,8 @@ def test_training_names_bad_records_and_counts_them_in_a_curve(data_dir, tmp_pat
     data = photos(data_dir).Instantiate()
     list(data.training_dataset().take(5))
     assert named == [f'  {record}, which {reason}' for record, reason in list(data.bad_records.items())[:5]]
-    assert (rest, test) == ('  and 1 more, named in the log', "Test: 6 bad records of 'bad_photographs'; 100 may be skipped")
+    assert (rest, test) == ('  and 1 more, named in the log', "Test: 6 bad records of 'bad_photographs'; 100 may be "
+                                                              "skipped")
     assert 'step 5, bad records so far: 6' in printed.err
     assert curve(tmp_path / 'train', 'bad_records') == [(5, 6.0), (10, 6.0)]
 

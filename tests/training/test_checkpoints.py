@@ -107,7 +107,8 @@ def test_what_is_damaged_is_named_and_the_checkpoint_before_it_taken(make_progra
     program.global_step.assign(9)
     path = checkpointer.save()
     assert checkpointer.latest() == path == str(copied / 'train/ckpt-9')
-    assert {file.stem for file in copied.glob('train/*.index')} == {'ckpt-8', 'ckpt-9', 'ckpt-12'}  # the damaged one stays
+    assert {file.stem
+            for file in copied.glob('train/*.index')} == {'ckpt-8', 'ckpt-9', 'ckpt-12'}  # the damaged one stays
     assert all(before[file] == file.read_bytes() for file in copied.glob('train/ckpt-12*'))
     np.testing.assert_equal({**stored(path), **expected, 'global_step': 0}, {**expected, 'global_step': 0})
     program.global_step.assign(12)
@@ -119,7 +120,8 @@ def test_where_no_checkpoint_is_whole_nothing_is_trained_over(make_program, copi
     for file in copied.glob('train/ckpt-*.data*'):
         truncate(file)
     before = contents(copied)
-    with pytest.raises(errors.TrainingError, match='None of the 4 checkpoints in .* can be read; the newest is .*ckpt-12 .*logdir'):
+    with pytest.raises(errors.TrainingError, match='None of the 4 checkpoints in .* can be read; the newest is '
+                                                   '.*ckpt-12 .*logdir'):
         checkpoints.Checkpointer(copied / 'train', make_program()).restore_newest()
     assert contents(copied) == before
 

@@ -57,13 +57,14 @@ def words(error, **body):
 
 
 @pytest.mark.parametrize('recompute, advice', [
-    ('none', "set task.body.recompute='stage' (now 'none'), "), ('stage', "set task.body.recompute='layer' (now 'stage'), "),
+    ('none', "set task.body.recompute='stage' (now 'none'), "), ('stage', "set task.body.recompute='layer' (now "
+                                                                          "'stage'), "),
     ('layer', '')])
 def test_too_little_memory_comes_with_what_can_still_be_done(recompute, advice):
     told = words(failure(needs_more_memory_than_there_is), recompute=recompute)
     assert told.startswith('A device ran out of memory (OOM when allocating tensor with shape[')
-    assert told.endswith(f'). Raise task.body.num_micro_batches (now 8), {advice}raise task.body.num_partitions (now 3), or '
-                         'lower input.batch_size.')
+    assert told.endswith(f'). Raise task.body.num_micro_batches (now 8), {advice}raise task.body.num_partitions (now '
+                         '3), or lower input.batch_size.')
 
 
 def test_a_full_disk_is_not_taken_for_too_little_memory():
@@ -98,6 +99,7 @@ def test_a_lost_worker_is_named_with_what_to_do():
 @pytest.mark.parametrize('error, is_lost', [
     (tf.errors.AbortedError(None, None, 'x'), True), (tf.errors.DeadlineExceededError(None, None, 'x'), True),
     (tf.errors.InvalidArgumentError(None, None, 'Unable to find a context_id matching the specified one (7)'), True),
-    (tf.errors.InvalidArgumentError(None, None, 'a shape'), False), (tf.errors.ResourceExhaustedError(None, None, 'x'), False)])
+    (tf.errors.InvalidArgumentError(None, None, 'a shape'), False),
+    (tf.errors.ResourceExhaustedError(None, None, 'x'), False)])
 def test_only_what_a_restart_can_mend_counts_as_a_lost_machine(error, is_lost):
     assert errors.is_lost_machine(error) == is_lost

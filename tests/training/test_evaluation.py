@@ -89,11 +89,12 @@ def test_what_is_damaged_is_passed_over(make_evaluation, copied, monkeypatch, ca
     made.once()
     assert capsys.readouterr().out.startswith('step 8, Test: ')
     assert caplog.messages == [
-        f'Checkpoint {newest} cannot be read (Read less bytes than requested). The newest that can, {copied}/train/ckpt-8, is taken; '
-        'nothing was deleted.']
+        f'Checkpoint {newest} cannot be read (Read less bytes than requested). The newest that can, '
+        f'{copied}/train/ckpt-8, is taken; nothing was deleted.']
     with pytest.raises(errors.DamagedCheckpointError, match=f'Checkpoint {newest} cannot be read .*Choose another one'):
         made.once(newest)
-    monkeypatch.setattr(tf.train, 'checkpoints_iterator', lambda *unused, **unused_options: [str(newest), str(copied / 'train/ckpt-4')])
+    monkeypatch.setattr(
+        tf.train, 'checkpoints_iterator', lambda *unused, **unused_options: [str(newest), str(copied / 'train/ckpt-4')])
     made.follow()
     assert capsys.readouterr().out.startswith('step 4, Test: ')
     assert caplog.messages[-1].endswith('The next one is awaited.')
@@ -111,7 +112,8 @@ def test_a_folder_without_checkpoints_is_named(make_evaluation, tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_refused_and_not_made(make_evaluation, tmp_path):
-    with pytest.raises(errors.TrainingError, match=f'There is no folder --logdir={tmp_path}/typo, and none was made. Give'):
+    with pytest.raises(errors.TrainingError, match=f'There is no folder --logdir={tmp_path}/typo, and none was made. '
+                                                   'Give'):
         make_evaluation(tmp_path / 'typo')
     assert not list(tmp_path.iterdir())
 

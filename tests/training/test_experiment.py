@@ -36,7 +36,8 @@ def test_measuring_leaves_the_initial_weights_as_they_are(by_time, tiny):
 
 
 def test_a_folder_and_a_number_of_slots_of_the_params_own_are_kept(tiny, tmp_path):
-    params = tiny.params(task__body__profile_dir=str(tmp_path), task__body__memory_limit=1e9, task__body__num_optimizer_slots=7)
+    params = tiny.params(
+        task__body__profile_dir=str(tmp_path), task__body__memory_limit=1e9, task__body__num_optimizer_slots=7)
     body = experiment.build_task(params, SPEC, logdir='elsewhere').body
     assert (body.params.profile_dir, body.params.num_optimizer_slots) == (str(tmp_path), 7)
 

@@ -48,7 +48,8 @@ def test_rules_map_names_and_what_they_leave_alone_starts_afresh(load, source, c
     rules = {path: ([('body/(.*)', 'dense_1/%s'), *ALL], ['head/', 'batch_normalization_2/00[01]'])}
     fresh, found = load({1: 'body', 4: 'head'}, units=3, init_from_checkpoint_rules=rules)
     assert capsys.readouterr().out == (
-        f'4 of 8 variables come from {path}; these start afresh: batch_normalization_2/000_gamma, batch_normalization_2/001_beta, head.\n')
+        f'4 of 8 variables come from {path}; these start afresh: batch_normalization_2/000_gamma, '
+        'batch_normalization_2/001_beta, head.\n')
     norm = 'batch_normalization_2/'
     same(found, {**fresh, **{f'body/{name}': weights[f'dense_1/{name}'] for name in ('000_kernel', '001_bias')},
                  **{norm + name: weights[norm + name] for name in ('002_moving_mean', '003_moving_variance')}})
@@ -75,12 +76,15 @@ def test_without_rules_what_the_checkpoint_lacks_is_named(load, source, caplog):
 
 
 @pytest.mark.parametrize('rules, error, message', [
-    ((ALL, ['haed/']), ValueError, "'haed/' matches no variable of the model; the nearest of 8 are: .*Change it, or leave it out"),
+    ((ALL, ['haed/']), ValueError, "'haed/' matches no variable of the model; the nearest of 8 are: .*Change it, or "
+                                   "leave it out"),
     (([('haed/(.*)', '%s')], []), ValueError, "'haed/.*' matches no variable of the model"),
     (([('head/(.*)', 'dense_5/%s')], []), errors.TrainingError,
-     "ckpt-12 has no variable 'dense_5/000_kernel' for head/000_kernel; did you mean .*dense_4/000_kernel.* to be left alone"),
+     "ckpt-12 has no variable 'dense_5/000_kernel' for head/000_kernel; did you mean .*dense_4/000_kernel.* to be left "
+     "alone"),
     (([('head/(.*)', 'dense_1/%s')], []), errors.TrainingError,
-     r"dense_1/000_kernel of shape \[64, 16\], but head/000_kernel of this model has \[16, 10\]. To start it afresh, set .*\['head/'\]"),
+     r"dense_1/000_kernel of shape \[64, 16\], but head/000_kernel of this model has \[16, 10\]. To start it afresh, "
+     r"set .*\['head/'\]"),
     ((ALL, 'head/'), ValueError, 'is no pair of a list of rules and of a list of expressions'),
     ((['.*'], []), ValueError, 'is no pair'), (([('(.*', '%s')], []), ValueError, r"'\(\.\*' is no regular expression"),
     (([('.*', '%s')], []), ValueError, "'%s' must have a '%s' for each group of '.*'")])
@@ -91,10 +95,12 @@ def test_rules_that_cannot_work_are_named(load, source, rules, error, message):
 
 def test_what_is_of_another_model_altogether_is_refused(load, source):
     path, _ = source
-    with pytest.raises(errors.TrainingError, match=r"has no variable of this model, whose names are like 'a/000_kernel'; its own .*"
+    with pytest.raises(errors.TrainingError, match=r"has no variable of this model, whose names are like "
+                                                   r"'a/000_kernel'; its own .*"
                        r"'batch_nor.*EXPRESSION"):
         load({1: 'a', 2: 'b', 4: 'c'}, init_from_checkpoint=path)
-    with pytest.raises(errors.TrainingError, match=r"To start it afresh, set .*\(\[\('\(\.\*\)', '%s'\)\], \['dense_4/'\]\)\}"):
+    with pytest.raises(errors.TrainingError, match=r"To start it afresh, set .*\(\[\('\(\.\*\)', '%s'\)\], "
+                                                   r"\['dense_4/'\]\)\}"):
         load(units=3, init_from_checkpoint=path)
     with pytest.raises(ValueError, match='were both given. Give one of them'):
         load(init_from_checkpoint=path, init_from_checkpoint_rules={path: (ALL, [])})
@@ -103,6 +109,7 @@ def test_what_is_of_another_model_altogether_is_refused(load, source):
 def test_rules_are_written_on_the_command_line(tiny):
     params = tiny.params()
     params.task.body.layers.append(KerasParams(keras.layers.Activation, activation='relu'))
-    hyperparams.ApplyOverrides(params, "train.init_from_checkpoint_rules={'logs/a-1': ([('(.*);', '%s')], ['head/'])}; train.max_steps=5")
+    hyperparams.ApplyOverrides(params, "train.init_from_checkpoint_rules={'logs/a-1': ([('(.*);', '%s')], ['head/'])}; "
+                                       "train.max_steps=5")
     assert params.train.init_from_checkpoint_rules == {'logs/a-1': ([('(.*);', '%s')], ['head/'])}
     assert params.Copy().FromText(params.ToText()).train.init_from_checkpoint_rules == params.train.init_from_checkpoint_rules

@@ -74,7 +74,8 @@ def test_several_outputs_are_all_shown():
 
 
 def test_a_cut_by_time_is_not_measured_and_says_what_is_shown(body_params):
-    shown = inspection.model_analysis(body_params.Copy().Set(partition_by='flops'), tf.TensorSpec([32, 8, 8, 1]), DEVICES)
+    shown = inspection.model_analysis(
+        body_params.Copy().Set(partition_by='flops'), tf.TensorSpec([32, 8, 8, 1]), DEVICES)
     text = inspection.model_analysis(body_params.Copy().Set(partition_by='time'), tf.TensorSpec([32, 8, 8, 1]), DEVICES)
     assert text.startswith(shown)
     assert "Nothing was measured here: the cut above is that of partition_by='flops'" in text[len(shown):]
@@ -93,5 +94,6 @@ def test_the_memory_of_each_partition_is_shown_where_it_is_limited(body_params):
 def test_stages_of_an_interleaved_schedule_take_turns_on_the_devices(body_params):
     body_params.Set(layers=body_params.layers[1:2] * 4, num_virtual_stages=2, num_micro_batches=2,
                     schedule='interleaved_1f1b', partition_by='flops')
-    told = rows(inspection.model_analysis(body_params, tf.TensorSpec([2, 8, 8, 1]), ['CPU:0', 'CPU:1']).split('\n\n')[1])
+    told = rows(
+        inspection.model_analysis(body_params, tf.TensorSpec([2, 8, 8, 1]), ['CPU:0', 'CPU:1']).split('\n\n')[1])
     assert [row[1] for row in told[2:]] == ['CPU:0', 'CPU:1'] * 2

@@ -8,7 +8,8 @@ def test_a_finished_run_is_laid_out_as_documented(finished):
     found = {str(path.relative_to(finished.logdir).parent / path.name.split('-')[0].split('.out.')[0])
              for path in finished.logdir.rglob('*') if path.is_file()}
     assert found == {
-        'control/lock', 'control/params.txt', 'control/model_analysis.txt', 'train/checkpoint', 'train/ckpt', 'train/events',
+        'control/lock', 'control/params.txt', 'control/model_analysis.txt', 'train/checkpoint', 'train/ckpt',
+        'train/events',
         'eval_test/events', 'best/checkpoint', 'best/ckpt', 'best/best.json'}
 
 
@@ -41,7 +42,8 @@ def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
 def test_a_folder_is_locked_for_one_training_run_at_a_time(tmp_path):
     made = logdir.LogDir(tmp_path)
     made.create()
-    with made.lock(), pytest.raises(errors.TrainingError, match='in use by another training'), logdir.LogDir(tmp_path).lock():
+    with made.lock(), pytest.raises(errors.TrainingError,
+                                    match='in use by another training'), logdir.LogDir(tmp_path).lock():
         pytest.fail('Both trainings hold the lock.')
 
 
@@ -59,7 +61,8 @@ def test_the_best_metric_reads_back(tmp_path):
 
 def test_a_folder_below_a_file_is_refused(tmp_path):
     (tmp_path / 'file').touch()
-    with pytest.raises(errors.TrainingError, match=r'file/logs cannot be written to \(.*file is not a directory\). Choose a folder'):
+    with pytest.raises(errors.TrainingError, match=r'file/logs cannot be written to \(.*file is not a directory\). '
+                                                   r'Choose a folder'):
         logdir.LogDir(tmp_path / 'file/logs').create()
 
 

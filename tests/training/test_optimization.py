@@ -26,7 +26,8 @@ def short_name(device):
 
 
 def build(params, variables, **train):
-    return optimization.build_optimizer(base_task.train_params().Set(optimizer=params, learning_rate=0.1, **train), variables)
+    return optimization.build_optimizer(
+        base_task.train_params().Set(optimizer=params, learning_rate=0.1, **train), variables)
 
 
 def test_slots_live_and_arithmetic_happens_on_the_device_of_the_variable():

@@ -29,7 +29,8 @@ def test_averages_follow_the_recurrence(decay, first_step):
 
 
 @pytest.mark.parametrize('dtype, first, second, average', [
-    ('int32', 1, 5, 5), ('bool', False, True, True), ('float64', 1.0, 5.0, 4.6), ('bfloat16', 1.0, 5.0, 4.59375), ('complex64', 1j, 5j, 4.6j)])
+    ('int32', 1, 5, 5), ('bool', False, True, True), ('float64', 1.0, 5.0, 4.6), ('bfloat16', 1.0, 5.0, 4.59375),
+    ('complex64', 1j, 5j, 4.6j)])
 def test_averages_keep_dtypes_and_copy_values_without_fractions(dtype, first, second, average):
     variable = keras.Variable(first, dtype=dtype)
     averages = optimization.MovingAverage({'state': variable}, 0.9)

@@ -19,7 +19,8 @@ def test_a_plan_counts_the_input_and_slots_of_an_experiment(tiny):
 
 
 def test_what_was_auto_is_a_number_in_the_params_of_the_plan(tiny):
-    params = tiny.params(task__body__num_partitions='auto', task__body__recompute='auto', task__body__num_micro_batches='auto')
+    params = tiny.params(
+        task__body__num_partitions='auto', task__body__recompute='auto', task__body__num_micro_batches='auto')
     body = lingpipe.plan(params, num_devices=2).params.task.body
     assert body.num_partitions in (1, 2) and body.num_micro_batches in (1, 2, 4, 8, 16, 32) and body.recompute == 'none'
     assert params.task.body.num_partitions == 'auto'
@@ -99,7 +100,8 @@ def test_gpipes_largest_transformer_is_planned_without_being_allocated():
 
 
 def test_activations_take_half_in_half_precision_and_weights_do_not(tiny):
-    full, half = (lingpipe.plan(tiny.params(task__dtype_policy=policy)).plan for policy in ('float32', 'mixed_bfloat16'))
+    full, half = (lingpipe.plan(tiny.params(task__dtype_policy=policy)).plan
+                  for policy in ('float32', 'mixed_bfloat16'))
     assert full.setting.dtype == 'float32' and half.setting.dtype == 'bfloat16'
     for one, other in zip(full.partitions, half.partitions):
         assert one.weights == other.weights and one.working > other.working

@@ -21,7 +21,8 @@ def make_params(data_dir, num_partitions=2):
             p.body.Set(num_partitions=num_partitions, num_micro_batches=2, layers=transformer.transformer_lm_layers(
                 num_layers=1, vocab_size=256, model_dim=8, hidden_dim=16, num_heads=2, is_tied=True))
             p.eval.Set(interval_steps=3)
-            p.train.Set(max_steps=6, ema_decay=0.9, optimizer=layers.KerasParams(keras.optimizers.Adam), learning_rate=0.01)
+            p.train.Set(
+                max_steps=6, ema_decay=0.9, optimizer=layers.KerasParams(keras.optimizers.Adam), learning_rate=0.01)
             return p
 
     params = Tiny().Model()
@@ -62,7 +63,8 @@ def test_an_exported_model_with_a_shared_table_gives_its_logits(trained):
 def values_of(folder, tag):
     """Returns {step: value} of a curve or text."""
     events = (event for path in glob.glob(f'{folder}/events*') for event in tf.compat.v1.train.summary_iterator(path))
-    return {event.step: tf.make_ndarray(value.tensor) for event in events for value in event.summary.value if value.tag == tag}
+    return {event.step: tf.make_ndarray(value.tensor) for event in events for value in event.summary.value
+            if value.tag == tag}
 
 
 def test_test_data_wait_for_the_end_where_there_are_dev_data(trained):
@@ -94,5 +96,6 @@ def test_a_checkpoint_generates_as_at_the_end_of_training(trained, capsys):
 
 
 def test_only_language_models_write(tiny, tmp_path):
-    with pytest.raises(errors.TrainingError, match='needs a LanguageModel, but the task of this model is ImageClassifier'):
+    with pytest.raises(errors.TrainingError, match='needs a LanguageModel, but the task of this model is '
+                                                   'ImageClassifier'):
         inference.CheckpointGeneration(tiny.params(), str(tmp_path), generation.Sampling())

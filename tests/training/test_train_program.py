@@ -143,7 +143,8 @@ def test_clipping_scales_all_gradients_by_their_common_norm(limit):
 
 def test_l2_regularisation_of_kernels_adds_to_layer_regularizers():
     """It leaves biases alone."""
-    own = KerasParams(layers.Dense, units=4, bias_initializer='ones', kernel_regularizer=KerasParams(keras.regularizers.L1, l1=0.05))
+    own = KerasParams(
+        layers.Dense, units=4, bias_initializer='ones', kernel_regularizer=KerasParams(keras.regularizers.L1, l1=0.05))
     task, program = make_program([own, dense(2)], l2_regularizer_weight=0.6)
     assert float(task.body.stack[0].kernel.regularizer.l1) == pytest.approx(0.05)
     by_hand, (batch,) = ByHand(values(task.body.trainable_variables)), examples(1)
@@ -159,7 +160,8 @@ def test_l2_regularisation_of_kernels_adds_to_layer_regularizers():
 
 
 def with_norm_and_drop_out():
-    return [dense(6), KerasParams(layers.BatchNormalization, momentum=0.9), KerasParams(layers.Activation, activation='tanh'),
+    return [dense(6), KerasParams(layers.BatchNormalization, momentum=0.9), KerasParams(
+        layers.Activation, activation='tanh'),
             KerasParams(layers.Dropout, rate=0.3), dense(2)]
 
 
@@ -194,7 +196,8 @@ def test_the_learning_rate_follows_its_schedule():
 
 def test_the_moving_average_of_weights_and_statistics_follows_each_step():
     task, program = make_program(with_norm_and_drop_out(), ema_decay=0.3)
-    expected, iterator = [value.astype(np.float64) for value in values(program.named_variables.values())], iterate(examples(6))
+    expected, iterator = [value.astype(np.float64)
+                          for value in values(program.named_variables.values())], iterate(examples(6))
     for step in range(6):
         program.run(iterator, 1)
         decay = min(0.3, (1 + step) / (10 + step))
@@ -305,7 +308,8 @@ def test_what_no_scale_makes_finite_stops_the_training():
 @pytest.mark.parametrize('dtype_policy', [None, 'mixed_float16'])
 def test_weights_that_no_loss_reaches_stay_as_they_are(dtype_policy, monkeypatch):
     task, program = make_program(
-        dtype_policy=dtype_policy, optimizer=KerasParams(keras.optimizers.AdamW, weight_decay=0.5), clip_gradient_norm_to_value=0.1)
+        dtype_policy=dtype_policy, optimizer=KerasParams(keras.optimizers.AdamW, weight_decay=0.5),
+        clip_gradient_norm_to_value=0.1)
     value_and_grad, before = task.body.value_and_grad, values(task.body.trainable_variables)
 
     def all_but_the_first(*args, **kwargs):

@@ -77,7 +77,8 @@ def test_a_signal_ends_an_evaluation_and_keeps_no_half_result(tiny, finished, tm
 def test_a_final_evaluation_ended_by_a_signal_can_be_repeated(tiny, finished, tmp_path, capsys):
     assert tiny.train(tmp_path).results == {}
     assert capsys.readouterr().out.endswith(
-        f'Stopped by SIGTERM in the final evaluation; checkpoint {tmp_path}/train/ckpt-12. Run the same command again for it.\n')
+        f'Stopped by SIGTERM in the final evaluation; checkpoint {tmp_path}/train/ckpt-12. Run the same command again '
+        'for it.\n')
     assert tiny.train(tmp_path).results == finished.results
 
 
@@ -140,7 +141,8 @@ def test_a_non_finite_loss_stops_before_the_weights_are_touched(tiny, tmp_path, 
     tiny.only_train(tmp_path / 'run', 'PoisonedDigits', train__max_steps=2)
     before = contents(tmp_path / 'run/train')
     failing = tiny.trainer(tmp_path / 'run', 'PoisonedDigits')
-    with pytest.raises(errors.TrainingError, match='of step 6 is not finite.* last good checkpoint is .*/run/train/ckpt-2'):
+    with pytest.raises(errors.TrainingError, match='of step 6 is not finite.* last good checkpoint is '
+                                                   '.*/run/train/ckpt-2'):
         failing.run()
     weights = stored(tmp_path / 'good/train/ckpt-5')
     for name, variable in failing._program.named_variables.items():
@@ -192,7 +194,8 @@ def test_a_full_disk_is_reported_and_loses_no_checkpoint(
 
 
 CHANGES = {
-    'another width': ({'task__body__layers[1]__units': 8}, r'of another shape \(such as model/dense_1/000_kernel \[64, 16'),
+    'another width': ({'task__body__layers[1]__units': 8}, r'of another shape \(such as model/dense_1/000_kernel \[64, '
+                                                           r'16'),
     'no moving average': ({'train__ema_decay': 0.0}, r'it has and the model lacks \(such as moving_average/'),
     'another optimizer': (
         {'train__optimizer': layers.KerasParams(keras.optimizers.Adagrad)}, 'variables it lacks .*Adagrad')}
@@ -215,7 +218,8 @@ def test_only_the_newest_checkpoints_are_kept_over_several_runs(tiny, copied):
 def test_checkpoints_are_written_at_intervals_and_at_the_end(
         finished, tiny, tmp_path):
     """A run without curves has the same results."""
-    run = tiny.train(tmp_path, train__save_interval_seconds=3600.0, train__summary_interval_steps=0, eval__best_metric=None)
+    run = tiny.train(
+        tmp_path, train__save_interval_seconds=3600.0, train__summary_interval_steps=0, eval__best_metric=None)
     assert {path.stem for path in finished.logdir.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
     assert {path.stem for path in tmp_path.glob('train/*.index')} == {'ckpt-12'}
     assert run.results == finished.results  # with curves or without
@@ -243,7 +247,8 @@ def test_a_misspelt_best_metric_is_refused_before_the_first_step(tiny, copied, c
     before = contents(copied)
     made = tiny.trainer(copied, eval__best_metric='acuracy', train__max_steps=20)
     made._program.run = None
-    with pytest.raises(ValueError, match=r"^eval.best_metric='acuracy' is not a metric of this task; did you mean accuracy\? Set it"):
+    with pytest.raises(ValueError, match=r"^eval.best_metric='acuracy' is not a metric of this task; did you mean "
+                                         r"accuracy\? Set it"):
         made.run()
     before[copied / 'control/lock'] = (copied / 'control/lock').read_bytes()
     assert contents(copied) == before

@@ -20,7 +20,8 @@ class Letters(tfds.core.GeneratorBasedBuilder):
 
     def _info(self):
         return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.Translation(languages=('from', 'into')), supervised_keys=('from', 'into'))
+            builder=self, features=tfds.features.Translation(languages=('from', 'into')),
+            supervised_keys=('from', 'into'))
 
     def _split_generators(self, dl_manager):
         return {'train': self._generate_examples(64), 'test': self._generate_examples(5)}
@@ -36,7 +37,8 @@ def make_params(data_dir, num_partitions=2):
             p = translation_model.TranslationModel.Params().Set(name='tiny_translation', beam_size=2, sample_source='b')
             p.body.Set(num_partitions=num_partitions, num_micro_batches=2, layers=translation.transformer_nmt_layers(
                 num_layers=1, vocab_size=128, model_dim=16, hidden_dim=32, num_heads=2, shared_tables='all'))
-            p.train.Set(max_steps=200, ema_decay=0.8, optimizer=layers.KerasParams(keras.optimizers.Adam), learning_rate=0.01)
+            p.train.Set(
+                max_steps=200, ema_decay=0.8, optimizer=layers.KerasParams(keras.optimizers.Adam), learning_rate=0.01)
             return p
 
     params = Tiny().Model()

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -49,17 +50,18 @@ class CompiledDevice(NamedTuple):
     programs: list
 
     @property
-    def total(self):
+    def total(self) -> Any:
         """Bytes of all kinds."""
         return self.weights + self.slots + self.gradients + self.waiting + self.at_work + self.temporaries
 
     @property
-    def fits(self):
+    def fits(self) -> bool:
         """Whether the device has room for it."""
         return self.total <= self.limit and not self.refused
 
 
-def compile_stages(step, num_slots, compiler, topology, fast=False):
+def compile_stages(step: stage_calls.StepCalls, num_slots: tf.Tensor, compiler: tpu_compiler.TpuCompiler,
+                   topology: Any, fast: Any = False) -> list:
     """Compiles every function of a step; equal ones once.
 
     Args:
@@ -195,7 +197,8 @@ def _function_name(call):
     return call.operation.get_attr('f').name
 
 
-def lower_spmd(body_params, input_specs, target_specs, loss, optimizer, clip_gradient_norm_to_value=0.0):
+def lower_spmd(body_params: Any, input_specs: Any, target_specs: Any, loss: Callable, optimizer: Any,
+               clip_gradient_norm_to_value: Any = 0.0) -> Any:
     """Translates the step for all cores of one pipeline.
 
     Args:
@@ -227,7 +230,7 @@ def lower_spmd(body_params, input_specs, target_specs, loss, optimizer, clip_gra
     return tpu_compiler.lower(step, state_specs, input_specs, target_specs)
 
 
-def compiled_report(planned, topology, cache_dir=None):
+def compiled_report(planned: Any, topology: Any, cache_dir: str | None = None) -> str:
     """Compiles what the devices of a plan would run, with nothing allocated.
 
     With tpu_route='spmd' that is one program for all of them, else the functions of each. 'auto' is what a training on
@@ -273,7 +276,7 @@ def _report_of_one_program(plan, params, compiler, topology):
         return f'One program for all cores, by the TPU compiler: {error}'
 
 
-def compile_plan(planned, compiler, topology, fast=False):
+def compile_plan(planned: Any, compiler: tpu_compiler.TpuCompiler, topology: Any, fast: Any = False) -> list:
     """Compiles every function of each device.
 
     Args:
@@ -293,7 +296,7 @@ def compile_plan(planned, compiler, topology, fast=False):
     return compile_stages(step, plan.setting.num_slots, compiler, topology, fast)
 
 
-def compile_program(params, compiler, topology):
+def compile_program(params: Any, compiler: tpu_compiler.TpuCompiler, topology: Any) -> tpu_compiler.CompiledProgram:
     """Compiles the training step as one program for all cores.
 
     Args:
@@ -319,7 +322,7 @@ def _task_and_specs(params):
     return task, *micro_batches.specs_of(specs, num_rows)
 
 
-def report_of_program(plan, program, topology):
+def report_of_program(plan: Any, program: tpu_compiler.CompiledProgram, topology: Any) -> Any:
     """Returns a table of the planner's and the compiler's figures for a core, and one sentence.
 
     Args:
@@ -338,7 +341,7 @@ def report_of_program(plan, program, topology):
     return f'{table}\n\nOne program for all cores, by the TPU compiler: it {fits} on cores of {topology}.'
 
 
-def report(plan, devices, topology):
+def report(plan: Any, devices: list, topology: Any) -> Any:
     """Returns a table of the planner's and the compiler's figures, one row a device, and one sentence.
 
     Args:

@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -34,20 +35,20 @@ _FUNCTION_NAME = re.compile(r'func\.func private @([\w.$-]+)')
 _PACKED_BOOLEANS = re.compile(r'(?<=dense<"0x)([0-9A-F]+)(?="> : tensor<((?:\d+x)+)i1>)')
 
 
-def collectives(text):
-    """Returns a dictionary from each kind of communication between devices to the list of the shapes of what it gives."""
+def collectives(text: Any) -> dict:
+    """Returns a dictionary from each kind of communication between devices to the list of its results' shapes."""
     found = {kind: [] for kind in COLLECTIVES}
     for shape, kind in _COLLECTIVE.findall(text):
         found[kind].append(shape)
     return found
 
 
-def num_products(text):
+def num_products(text: Any) -> int:
     """Returns the number of matrix products and convolutions; one in the body of a loop counts once."""
     return len(_PRODUCT.findall(text))
 
 
-def entry_sizes(text):
+def entry_sizes(text: Any) -> Any:
     """Returns the bytes of each argument and of each output, as two lists, with what the device pads them to.
 
     A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes the room of `[64, 128]`.
@@ -68,7 +69,7 @@ def _tensor_bytes(kind, width, dimensions, order, layout):
     return math.prod(physical) * bits // 8
 
 
-def lower(function, *specs):
+def lower(function: Callable, *specs: Any) -> Any:
     """Translates a function to StableHLO.
 
     Args:
@@ -113,8 +114,8 @@ def _unpacked(match):
                          bitorder='little').tobytes().hex().upper()
 
 
-# Bytes that the compiler of libtpu 0.0.51 has to give, by its own error messages: less than the maker's figures, and on v4 a
-# core's, not a chip's.
+# Bytes that the compiler of libtpu 0.0.51 has to give, by its own error messages: less than the maker's figures, and on
+# v4 a core's, not a chip's.
 _HBM_GIB = {'v2': 7.48, 'v3': 15.48, 'v4': 15.25, 'v5e': 15.75, 'v5p': 95.73, 'v6e': 31.24}
 _DEVICES = {
     'v2:1x1': 2, 'v2:2x2': 8, 'v2:4x4': 32, 'v3:1x1': 2, 'v3:2x2': 8, 'v3:4x4': 32, 'v3:4x8': 64,
@@ -129,12 +130,12 @@ _TOO_MANY_PARAMETERS = 'requires more parameters'
 _UNITS = {unit: 1024**power for power, unit in enumerate(('', 'K', 'M', 'G', 'T'))}
 
 
-def topology_memory(topology):
+def topology_memory(topology: Any) -> Any:
     """Returns the bytes that the compiler lets a program use on one device of a topology."""
     return int(_HBM_GIB[topology.split(':')[0]] * 2**30)
 
 
-def topology_mesh(topology):
+def topology_mesh(topology: Any) -> Any:
     """Returns the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on such a system.
 
     To TensorFlow a chip of v4 is one core, although the compiler takes it for two devices.
@@ -147,7 +148,7 @@ def topology_mesh(topology):
     return [*sizes, *[1] * (3 - len(sizes)), 2 if kind in ('v2', 'v3') else 1]
 
 
-def check_topology(topology, num_devices=1):
+def check_topology(topology: Any, num_devices: int = 1) -> None:
     """Raises ValueError where a topology is not known, or has fewer devices than are wanted.
 
     Args:
@@ -178,7 +179,7 @@ class OutOfTpuMemory(TpuCompileError):
         limit: bytes that the device has.
     """
 
-    def __init__(self, topology, needed, limit):
+    def __init__(self, topology: Any, needed: Any, limit: Any) -> None:
         super().__init__(
             f'A program for one device of {topology} needs {needed / 2**30:.2f} GiB and there are {limit / 2**30:.2f} '
             'GiB. Use smaller micro-batches, recomputation, or more partitions.')
@@ -209,17 +210,17 @@ class CompiledProgram(NamedTuple):
     hlo: str
 
     @property
-    def hbm(self):
+    def hbm(self) -> Any:
         """Bytes of the device's memory that the program needs, its instructions excepted."""
         return self.arguments + self.outputs - self.aliased + self.temporaries
 
     @property
-    def collectives(self):
+    def collectives(self) -> dict:
         """Dictionary from each kind in `tpu_compiler.COLLECTIVES` to the list of the shapes that it gives, as text."""
         return collectives(self.hlo)
 
     @property
-    def num_products(self):
+    def num_products(self) -> int:
         """Number of matrix products and convolutions that are left."""
         return num_products(self.hlo)
 
@@ -232,7 +233,7 @@ class TpuCompiler:
         timeout_seconds: how long one program may take.
     """
 
-    def __init__(self, cache_dir=None, timeout_seconds=600):
+    def __init__(self, cache_dir: str | None = None, timeout_seconds: Any = 600) -> None:
         _require_packages()
         self._cache_dir = None if cache_dir is None else pathlib.Path(cache_dir)
         self._timeout = timeout_seconds
@@ -244,7 +245,8 @@ class TpuCompiler:
     def __exit__(self, *unused):
         self._stop()
 
-    def compile(self, program, topology='v5e:2x2', num_devices=1, spmd=False, fast=False):
+    def compile(self, program: Any, topology: Any = 'v5e:2x2', num_devices: int = 1, spmd: bool = False,
+                fast: bool = False) -> CompiledProgram:
         """Compiles one program.
 
         Args:
@@ -291,8 +293,9 @@ class TpuCompiler:
             self._worker = None
 
 
-def compile_program(program, topology='v5e:2x2', num_devices=1, spmd=False, timeout_seconds=600, fast=False,
-                    cache_dir=None):
+def compile_program(program: Any, topology: Any = 'v5e:2x2', num_devices: Any = 1, spmd: Any = False,
+                    timeout_seconds: Any = 600, fast: Any = False,
+                    cache_dir: str | None = None) -> CompiledProgram:
     """Compiles one program in a process of its own; for several, `TpuCompiler` starts it once.
 
     Args:

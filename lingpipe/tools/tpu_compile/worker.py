@@ -21,7 +21,7 @@ _ENVIRONMENT = {
 _OPTIMIZATION_LEVEL_O1 = 19
 
 
-def main():
+def main() -> None:
     """Answers each request until the other end is closed."""
     os.environ.update(_ENVIRONMENT)
     channel = connection.Connection(int(sys.argv[1]))

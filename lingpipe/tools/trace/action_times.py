@@ -1,6 +1,8 @@
 """When a running pipeline begins and ends each action: stamps inside its graph, by clocks that are compared."""
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,10 +17,10 @@ class TimeStamps:
     it waits for are its arguments.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._functions = {}
 
-    def when_ready(self, tensors):
+    def when_ready(self, tensors: Any) -> tf.Tensor:
         """Lays out a stamp in the current graph, on the current device.
 
         Args:
@@ -34,7 +36,7 @@ class TimeStamps:
         stamp.set_shape([])
         return stamp
 
-    def when_computed(self, tensor, device):
+    def when_computed(self, tensor: Any, device: str) -> tf.Tensor:
         """Lays out a stamp that waits until a device has computed a tensor.
 
         An accelerator's operations count as done when they are queued. Only a value that the host has been given is
@@ -82,11 +84,11 @@ class Clocks:
             does.
     """
 
-    def __init__(self, ask=None):
+    def __init__(self, ask: Callable | None = None) -> None:
         self._ask = ask or _time_of
         self._offsets = {}
 
-    def offset(self, device):
+    def offset(self, device: str) -> Any:
         """Returns what to subtract from a time that a device tells, to get this machine's; 0 for devices of this
         machine.
 
@@ -136,12 +138,12 @@ class ActionTimes:
         clock_offset: function of a device's name that returns how far its clock is ahead of this machine's, in seconds.
     """
 
-    def __init__(self, clock_offset=lambda device: 0.0):
+    def __init__(self, clock_offset: Callable = lambda device: 0.0) -> None:
         self._clock_offset = clock_offset
         self._stamps = TimeStamps()
         self._calls = []
 
-    def around(self, replica, action, lay_out, *arguments):
+    def around(self, replica: int, action: Any, lay_out: Callable | None, *arguments: Any) -> list:
         """Lays out a call between two stamps; `executor.Execution` calls this with the call's device in scope.
 
         Args:
@@ -165,12 +167,12 @@ class ActionTimes:
             results = _map_tensors(lambda tensor: tf.identity(tensor) if tensor.op is operation else tensor, results)
         return [*results, end.op]
 
-    def stamps(self):
-        """Returns, in the graph being traced, float64 `[calls, 2]`: begin and end of each call in seconds since 1970."""
+    def stamps(self) -> Any:
+        """Returns, in the graph being traced, float64 `[calls, 2]`: begin and end of each call, seconds since 1970."""
         with tf.device('CPU:0'):
             return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
 
-    def spans(self, schedule, stamps):
+    def spans(self, schedule: Any, stamps: Any) -> tuple:
         """Returns what the stamps of one step say.
 
         An action of several calls, as a backward pass in segments, lasts from the first to the last. One that has

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import statistics
 import time
+from typing import Any
 
 import tensorflow as tf
 
@@ -26,12 +27,12 @@ class TraceProgram(train_program.TrainProgram):
         train_params: the Params of training.
     """
 
-    def __init__(self, task, train_params):
+    def __init__(self, task: Any, train_params: Any) -> None:
         super().__init__(task, train_params)
         self._clocks = action_times.Clocks()
         self._traced_function = tf.function(self._traced_step, autograph=False)
 
-    def run_traced(self, iterator):
+    def run_traced(self, iterator: Any) -> StepTimes:
         """Trains for one step.
 
         Args:
@@ -88,7 +89,7 @@ class TraceProgram(train_program.TrainProgram):
                 return stamps.when_computed(values[0], device)
 
     def _places(self):
-        """Lists for each device of all replicas its name and the trainable variables that it updates, none of them twice."""
+        """Lists for each device of all replicas its name and the trainable variables that it updates, each once."""
         body, seen = self._task.body, set()
         num_devices = body.schedule.num_devices
         places = [None] * (len(body.replicas) * num_devices)
@@ -103,7 +104,7 @@ class TraceProgram(train_program.TrainProgram):
 
 
 def _of_devices(variables, devices):
-    """Returns for each of some devices the list of the variables that live there; of equal devices the first has them."""
+    """Returns for each of some devices the list of the variables there; of equal devices the first has them."""
     owners = [variable_placement.owner(variable, devices) for variable in variables]
     places = [devices.index(owner) if owner in devices else 0 for owner in owners]
     return [[variable for variable, place in zip(variables, places) if place == index] for index in range(len(devices))]
@@ -120,11 +121,11 @@ class TraceFiles:
         TrainingError: when the folder cannot be made.
     """
 
-    def __init__(self, logdir, name='trace'):
+    def __init__(self, logdir: str, name: str = 'trace') -> None:
         self.folder = tf.io.gfile.join(logdir, name)
         self._attempt(lambda: tf.io.gfile.makedirs(self.folder))
 
-    def write(self, name, content):
+    def write(self, name: str, content: Any) -> str:
         """Writes a file, in place of an earlier one.
 
         Args:
@@ -169,7 +170,7 @@ class Trace:
         TrainingError: the log directory cannot be written to.
     """
 
-    def __init__(self, params, logdir, devices=None):
+    def __init__(self, params: Any, logdir: str, devices: list[str] | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         logdir = os.path.expanduser(logdir)
         self._files = TraceFiles(logdir)
@@ -177,7 +178,7 @@ class Trace:
         self._task = experiment.build_task(params, self._input.input_spec, devices, logdir)
         self._program = TraceProgram(self._task, params.train)
 
-    def run(self, num_steps):
+    def run(self, num_steps: int) -> list:
         """Records steps, writes the files, and prints the table and what to do.
 
         Args:
@@ -217,14 +218,14 @@ class Trace:
         return iter(self._input.training_dataset(step * self._input.params.batch_size))
 
 
-def simulated(steps):
+def simulated(steps: Any) -> StepTimes:
     """Returns the `StepTimes` of a step whose actions and updates take the mean measured times, and transfers none."""
     ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
     update = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
     return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), update)
 
 
-def report(steps, batch_size, num_cores=None):
+def report(steps: list, batch_size: Any, num_cores: Any = None) -> Any:
     """Returns the table of where the time went, and what to do about it.
 
     Args:
@@ -243,8 +244,8 @@ def report(steps, batch_size, num_cores=None):
                         '\n'.join(trace_breakdown.advice(steps, batch_size, num_cores))])
 
 
-def row_names(body):
-    """Returns for each device of a built pipeline a name such as 'CPU:1, partition 1' or 'CPU:3, replica 1, partition 1'."""
+def row_names(body: Any) -> Any:
+    """Returns for each device of a built pipeline a name such as 'CPU:3, replica 1, partition 1'."""
     several = len(body.replicas) > 1
     return [_row_name(held, f'replica {replica}, ' if several else '')
             for replica, stages in enumerate(body.replicas) for held in _stages_of_devices(body.schedule, stages)]
@@ -260,7 +261,7 @@ def _row_name(held, replica):
     return f'{inspection.short_device(held[0].device)}, {replica}partition{"s" if len(held) > 1 else ""} {indices}'
 
 
-def num_shared_cores(body):
+def num_shared_cores(body: Any) -> Any:
     """Returns how many processor cores the devices of a pipeline share, or None where they are accelerators."""
     on_cpu = [tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages]
     return len(os.sched_getaffinity(0)) if any(on_cpu) else None

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import statistics
+from typing import Any
 
 from lingpipe import schedules
 from lingpipe.schedules import simulation
@@ -11,7 +12,7 @@ from lingpipe.schedules.timeline import COMPUTE, RECOMPUTE
 _LARGE_PERCENT = 5
 
 
-def input_percent(steps):
+def input_percent(steps: list) -> Any:
     """Returns the share of the time from asking for a batch to the end of its update in which it was waited for.
 
     Args:
@@ -20,7 +21,7 @@ def input_percent(steps):
     return statistics.fmean(100 * step.input_seconds / (step.input_seconds + step.seconds) for step in steps)
 
 
-def input_shares(steps, parts):
+def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
     """Returns the shares of a step with the waiting for input as one of them; they add up to 100.
 
     Args:
@@ -36,7 +37,7 @@ def input_shares(steps, parts):
     return {'input': waited, **{name: share * (100 - waited) / 100 for name, share in parts.items()}}
 
 
-def input_advice(steps):
+def input_advice(steps: Any) -> str | None:
     """Returns the sentence about an input that is waited for, or None."""
     waited = input_percent(steps)
     if waited < _LARGE_PERCENT:
@@ -71,13 +72,13 @@ class Breakdown:
     update: float
 
 
-def mean_breakdown(steps):
+def mean_breakdown(steps: Any) -> Breakdown:
     """Returns the `Breakdown` of several `StepTimes`, the mean of theirs."""
     parts = [dataclasses.astuple(breakdown(step)) for step in steps]
     return Breakdown(*map(statistics.fmean, zip(*parts)))
 
 
-def breakdown(step):
+def breakdown(step: Any) -> Breakdown:
     """Splits a step's time.
 
     Waiting is told apart by two simulations of the same schedule: with equal stages, which leaves the bubble; then with
@@ -96,7 +97,7 @@ def breakdown(step):
     return Breakdown(*(100 * seconds / step.seconds for seconds in parts))
 
 
-def mean_durations(steps):
+def mean_durations(steps: list) -> Any:
     """Returns for each action of each replica the mean duration of its kind in its stage, over micro-batches and steps.
 
     Args:
@@ -109,7 +110,7 @@ def mean_durations(steps):
     return [_means(durations, lambda action: (action.kind, action.stage)) for durations in replicas]
 
 
-def balanced_durations(schedule, steps):
+def balanced_durations(schedule: schedules.Schedule, steps: list) -> dict:
     """Returns durations of a pipeline with as much work as was measured, and equal stages.
 
     Args:
@@ -142,7 +143,7 @@ _UNEQUAL = 1.1
 _MOST_DOUBLINGS = 5
 
 
-def advice(steps, batch_size, num_cores=None):
+def advice(steps: list, batch_size: Any, num_cores: Any = None) -> list[str]:
     """Returns sentences about what costs most and what to do about it.
 
     Args:
@@ -192,7 +193,7 @@ def _bubble(steps, parts, batch_size):
 
 
 def _smaller_bubble(steps, parts, batch_size):
-    """Returns the pair (M, bubble in per cent) of the first doubling of M whose bubble is small, else of the last one."""
+    """Returns the pair (M, bubble in per cent) of the first doubling of M with a small bubble, else of the last."""
     schedule, best = steps[0].schedule, None
     if schedule.name not in schedules.SCHEDULES:
         return None

@@ -2,6 +2,7 @@
 
 import io
 import json
+from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -48,7 +49,7 @@ class _Canvas:
         self.draw.text((x, y), text, _INK, self.font, anchor='lm')
 
 
-def png(panels, row_names, width=1200):
+def png(panels: dict, row_names: Any, width: Any = 1200) -> Any:
     """Draws steps one beneath the other, all on one scale.
 
     Args:
@@ -114,7 +115,7 @@ def _png_bytes(image):
     return file.getvalue()
 
 
-def trace_text(steps, row_names, first_step=1):
+def trace_text(steps: list, row_names: Any, first_step: int = 1) -> str:
     """Returns the text of a trace file.
 
     Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, which is

@@ -7,7 +7,8 @@ def test_table_has_examples_as_rows_and_group_sizes_as_columns(
         short_resnet, load_benchmark, monkeypatch, tmp_path, capsys):
     """Only one of the training runs takes place."""
     picture = tmp_path / 'groups.png'
-    benchmark = load_benchmark('accuracy.batch_norm_groups', '--num_replicas=2', '--batch_size=160', '--examples=80', '--group_sizes=1,2', '--seeds=0',
+    benchmark = load_benchmark('accuracy.batch_norm_groups', '--num_replicas=2', '--batch_size=160', '--examples=80',
+                               '--group_sizes=1,2', '--seeds=0',
                    '--epochs=1', '--filters=8', f'--picture={picture}')
     train = benchmark.digits_accuracy.accuracy
     monkeypatch.setattr(benchmark.digits_accuracy, 'accuracy', lambda described: (

@@ -14,7 +14,8 @@ def transfer(load_benchmark, monkeypatch):
     benchmark = load_benchmark('accuracy.transfer', '--seeds=0', f'--max_steps={_STEPS}')
     monkeypatch.setattr(benchmark, 'body_layers', lambda: [
         KerasParams(keras.layers.Flatten, name='flatten'),
-        KerasParams(keras.layers.Dense, units=16, activation='relu', name='hidden'), KerasParams(keras.layers.Dense, units=5, name='head')])
+        KerasParams(keras.layers.Dense, units=16, activation='relu', name='hidden'),
+        KerasParams(keras.layers.Dense, units=5, name='head')])
     monkeypatch.setattr(benchmark.experiments.AmoebaNetDDigits, 'NUM_PARTITIONS', 1)
     monkeypatch.setattr(benchmark.experiments.AmoebaNetDDigits, 'NUM_MICRO_BATCHES', 1)
     return benchmark
@@ -36,5 +37,6 @@ def test_each_seed_has_a_row_with_three_training_runs_on_other_digits(transfer, 
     assert (seed.pop('seed'), mean.pop('seed')) == ('0', 'mean') and seed == mean
     whole, transferred, short = map(float, seed.values())
     assert (whole, short) == (mocked[_STEPS], mocked[_QUARTER]) and 0 <= transferred <= 100
-    assert trained == [('low_digits', _STEPS, 0, False), ('high_digits', _STEPS, 0, False), ('high_digits', _QUARTER, 0, True),
+    assert trained == [('low_digits', _STEPS, 0, False), ('high_digits', _STEPS, 0, False), (
+        'high_digits', _QUARTER, 0, True),
                        ('high_digits', _QUARTER, 0, False)]

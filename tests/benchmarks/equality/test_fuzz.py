@@ -16,7 +16,8 @@ def test_a_failure_is_shown_as_a_program(load_forking, capsys, monkeypatch):
     monkeypatch.setattr(benchmark, '_shrunken', lambda *failure: f'program of {failure}')
     failures = {(comparison.DIFFERENT, 'loss of step'): [(7, 'loss of step 0'), (9, 'loss of step 1')],
                 (comparison.CRASHED, 'KeyError'): [(8, 'KeyError at x.py:3')]}
-    benchmark._report(collections.Counter(different=2, crashed=1), failures, collections.Counter({'Too many …': 3}), 60.0)
+    benchmark._report(
+        collections.Counter(different=2, crashed=1), failures, collections.Counter({'Too many …': 3}), 60.0)
     text = capsys.readouterr().out
     assert "program of (7, 'different', 'loss of step 0')" in text and 'program of (8' not in text
     assert 'Too many …' in text and '3 models' in text

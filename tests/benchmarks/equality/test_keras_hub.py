@@ -12,7 +12,8 @@ def benchmark_fixture(load_benchmark):
 
 
 def embeds():
-    model = keras.Sequential([keras.Input([5], dtype='int32'), layers.Embedding(11, 4), layers.Dropout(0.5), layers.Dense(3)])
+    model = keras.Sequential(
+        [keras.Input([5], dtype='int32'), layers.Embedding(11, 4), layers.Dropout(0.5), layers.Dense(3)])
     return model, np.arange(20).reshape(4, 5) % 11
 
 

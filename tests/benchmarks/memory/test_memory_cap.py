@@ -6,7 +6,8 @@ import pytest
 
 from lingpipe.partition import exact_cut
 
-_TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2', '--num_micro_batches=2']
+_TINY = [
+    '--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2', '--num_micro_batches=2']
 
 
 @pytest.mark.parametrize('deepest', [0, 1, 5, 6, 7, 23])

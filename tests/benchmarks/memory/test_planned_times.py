@@ -16,7 +16,8 @@ def planned_times(load_benchmark):
 
 
 def test_times_are_compared_over_those_of_the_first_row(planned_times):
-    rows, ratios = planned_times.relative_rows([('gpipe', 1, 4, 'none'), ('1f1b', 2, 4, 'stage')], [0.2, 0.1], [0.4, 0.3])
+    rows, ratios = planned_times.relative_rows([('gpipe', 1, 4, 'none'), ('1f1b', 2, 4, 'stage')], [0.2, 0.1],
+                                               [0.4, 0.3])
     assert rows == [['gpipe', 1, 4, 'none', '200', '400', '1.00', '1.00', '1.00'],
                     ['1f1b', 2, 4, 'stage', '100', '300', '0.50', '0.75', '1.50']]
     assert ratios == pytest.approx([1.5])
@@ -24,7 +25,8 @@ def test_times_are_compared_over_those_of_the_first_row(planned_times):
 
 def test_the_fastest_of_several_measurements_of_a_layer_counts(planned_times):
     assert planned_times.faster_layers(
-        [LayerTime(1, 5, 1), LayerTime(3, 4, 2)], [LayerTime(2, 4, 2), LayerTime(2, 6, 1)]) == [LayerTime(1, 4, 1), LayerTime(2, 4, 1)]
+        [LayerTime(1, 5, 1), LayerTime(3, 4, 2)],
+        [LayerTime(2, 4, 2), LayerTime(2, 6, 1)]) == [LayerTime(1, 4, 1), LayerTime(2, 4, 1)]
 
 
 def _once(function):
@@ -40,10 +42,12 @@ def _once(function):
 
 def test_one_row_per_configuration_and_one_schedule_on_one_device(
         run_benchmark, monkeypatch):
-    monkeypatch.setattr(graph_pieces, '_graph_def', graph_pieces._graph_def)  # which a measured pipeline changes for good
+    monkeypatch.setattr(graph_pieces, '_graph_def',
+                        graph_pieces._graph_def)  # which a measured pipeline changes for good
     monkeypatch.setattr(layer_profile, 'profile_layers', _once(layer_profile.profile_layers))
     text = run_benchmark('memory.planner_accuracy', '--what=time', *_TINY)
-    rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in text.splitlines() if line.startswith('|')][2:]
+    rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in text.splitlines()
+            if line.startswith('|')][2:]
     assert [row[:4] for row in rows] == [['gpipe', '1', '2', 'stage'], ['1f1b', '2', '2', 'stage']]
     assert rows[0][6:] == ['1.00', '1.00', '1.00']
     assert '1 relative times within 10 %' in text

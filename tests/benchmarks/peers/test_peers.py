@@ -10,7 +10,8 @@ import sys
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
-_TINY = ['--num_steps=3', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=4', '--num_micro_batches=2',
+_TINY = ['--num_steps=3', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=4',
+         '--num_micro_batches=2',
          '--schedules=1f1b']
 _NOTHING = '{"torch": null, "torchgpipe": null}'
 _TORCH = '{"torch": "9.8", "torchgpipe": null}'

@@ -31,6 +31,7 @@ def test_a_square_takes_steps_by_its_side_and_half_the_ring_bytes(side):
         assert each.seconds == pytest.approx(each.steps * latency + each.bytes_per_link / bandwidth)
 
 
-@pytest.mark.parametrize('reduction', [reduction_time.ring(800, 1, 100), reduction_time.two_dimensional(800, 1, 1, 100)])
+@pytest.mark.parametrize(
+    'reduction', [reduction_time.ring(800, 1, 100), reduction_time.two_dimensional(800, 1, 1, 100)])
 def test_one_chip_has_nothing_to_send(reduction):
     assert reduction == (0, 0, 0)

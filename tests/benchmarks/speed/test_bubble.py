@@ -2,12 +2,14 @@
 
 import pytest
 
-_TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2', '--num_micro_batches=2',
+_TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2',
+         '--num_micro_batches=2',
          '--num_steps=2', '--milliseconds=1']
 
 
 def test_a_row_compares_the_same_step_measured_and_simulated(run_benchmark, table):
-    """Equal partitions by hand: F and R take 1, B takes 2, and the B that directly follows its own F recomputes nothing.
+    """Equal partitions by hand: F and R take 1, B takes 2, and the B that directly follows its own F recomputes
+    nothing.
 
     ::
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 from lingpipe.layers import keras_params
 from lingpipe.planner import accelerators, resolution
 
-_TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2', '--num_micro_batches=2',
+_TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2',
+         '--num_micro_batches=2',
          '--num_steps=1']
 
 
@@ -36,7 +37,8 @@ def test_planned_shares_of_equal_partitions_are_those_of_the_drawing(load_benchm
     accelerator = accelerators.find('v3')._replace(memory_bandwidth=math.inf, link_bandwidth=math.inf)
     found = gpipe_breakdown.planned(_equal_layers(), 2, 4, accelerator, 'flops')
     assert dataclasses.asdict(found) == pytest.approx(
-        {'compute': 100 * 12 / 18, 'recompute': 100 * 3 / 18, 'bubble': 100 * 3 / 18, 'imbalance': 0, 'transfer': 0, 'update': 0},
+        {'compute': 100 * 12 / 18, 'recompute': 100 * 3 / 18, 'bubble': 100 * 3 / 18, 'imbalance': 0, 'transfer': 0,
+         'update': 0},
         abs=1e-9)
 
 

@@ -12,7 +12,8 @@ from lingpipe.input import image_input
 @pytest.fixture
 def input_pipeline(load_benchmark, tmp_path):
     return load_benchmark(
-        'speed.input_pipeline', '--num_images=6', '--num_files=2', '--batch_size=3', '--image_size=8', '--step_milliseconds=0',
+        'speed.input_pipeline', '--num_images=6', '--num_files=2', '--batch_size=3', '--image_size=8',
+        '--step_milliseconds=0',
         '--seconds=0', '--warmup_seconds=0', '--rounds=1', '--threads=2', f'--pictures={tmp_path}')
 
 

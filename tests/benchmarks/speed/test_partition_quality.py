@@ -7,7 +7,8 @@ import pytest
 from lingpipe.layers import amoebanet
 
 _ROOT = pathlib.Path(__file__).parents[3]
-_TINY = ['--rows=2', '--num_cells=2', '--reduction_size=8', '--image_size=16', '--num_blocks=1', '--width=8', '--length=4',
+_TINY = ['--rows=2', '--num_cells=2', '--reduction_size=8', '--image_size=16', '--num_blocks=1', '--width=8',
+         '--length=4',
          '--vocabulary=10', '--num_partitions=2,3']
 
 
@@ -21,13 +22,15 @@ def fixed(load_benchmark):
 
 def rows(text, profile):
     """Returns the cells of a profile's rows: K, mean, heaviest part by each rule, layers by each rule."""
-    lines = [[cell.strip() for cell in line.strip('|').split('|')] for line in text.splitlines() if line.startswith('|')]
+    lines = [
+        [cell.strip() for cell in line.strip('|').split('|')] for line in text.splitlines() if line.startswith('|')]
     return {int(cells[1]): cells[2:] for cells in lines if cells[0] == profile}
 
 
 def test_heaviest_parts_of_the_fixed_profile_are_the_published_ones(fixed):
     """Measured with torchgpipe and Lingvo themselves: 539, 451, 359 and 528, 362, 451 with an empty first part."""
-    heaviest = {num_partitions: [float(cell.split()[0]) for cell in cells[1:4]] for num_partitions, cells in fixed.items()}
+    heaviest = {
+        num_partitions: [float(cell.split()[0]) for cell in cells[1:4]] for num_partitions, cells in fixed.items()}
     assert heaviest == {2: [528, 539, 528], 3: [359, 451, 362], 4: [267, 359, 451]}
     assert fixed[4][4:] == ['1 2 3 4', '2 2 2 4', '0 3 3 4']
 

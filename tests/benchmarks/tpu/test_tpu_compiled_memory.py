@@ -14,7 +14,8 @@ MIB = 2**20
 @pytest.fixture
 def benchmark(load_benchmark, monkeypatch):
     benchmark = load_benchmark('tpu.tpu_compiled_memory')
-    parts = [plans.PartitionPlan([], 0, 0, *(size * MIB * (stage + 1) for size in (1, 2, 3, 4, 5))) for stage in range(2)]
+    parts = [
+        plans.PartitionPlan([], 0, 0, *(size * MIB * (stage + 1) for size in (1, 2, 3, 4, 5))) for stage in range(2)]
     plan = types.SimpleNamespace(schedule=schedules.gpipe(2, 4), recompute='stage', partitions=parts)
     monkeypatch.setattr(benchmark, 'plan', lambda *unused: types.SimpleNamespace(plan=plan))
     return benchmark
