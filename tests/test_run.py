@@ -330,7 +330,7 @@ def test_a_folder_in_use_is_refused_until_its_training_run_ends(outcomes):
     """That holds even where the run ends by being killed."""
     pid, refused, restarted = outcomes['killed']()
     assert refused.code == 1 and refused.out == ''
-    assert f'\nError: --logdir=killed is in use by another training (process {pid} on ' in '\n' + refused.err
+    assert f'\nError: --logdir=killed is in use by another training run (process {pid} on ' in '\n' + refused.err
     assert 'Traceback' not in refused.err
     assert restarted.code == 0
 
@@ -393,9 +393,9 @@ def test_an_interrupted_training_run_says_how_to_resume(outcomes):
         assert outcome.code == 0
         assert outcome.out.splitlines()[-1] == (
             f'Stopped by {number.name} at step {step}; checkpoint logs/train/ckpt-{step}. '
-            'Run the same command again to go on from there.')
+            'Run the same command again to resume from there.')
         assert 'Traceback' not in outcome.err
-    assert f'going on from step {stopped_at(runs.terminated)},' in runs.interrupted.out
+    assert f'resuming from step {stopped_at(runs.terminated)},' in runs.interrupted.out
 
 
 def test_interrupted_and_uninterrupted_runs_end_bit_for_bit_alike(outcomes, command_line):

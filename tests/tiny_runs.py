@@ -86,7 +86,7 @@ def finished(tiny, tmp_path_factory):
 
 @pytest.fixture
 def copied(finished, tmp_path):
-    """Folder of a copy of the finished run, to go on from or to damage."""
+    """Folder of a copy of the finished run, to resume from or to damage."""
     return shutil.copytree(finished.logdir, tmp_path / 'copied')
 
 

@@ -145,7 +145,7 @@ def _first_step_after(training, name, first):
     Asynchronous training goes on with the other workers; it has recovered when the one that was struck serves again.
     """
     is_of_one_worker = training.cluster == struck_training.PARAMETER_SERVER and 'worker' in name
-    again = r'^\[worker 1\] .* (serves at|has ended)' if is_of_one_worker else r'going on from step'
+    again = r'^\[worker 1\] .* (serves at|has ended)' if is_of_one_worker else r'resuming from step'
     number = training.wait_for(again, first, _SECONDS_TO_END)
     if number is None:
         training.stop()

@@ -17,7 +17,7 @@ from lingpipe.training import progress
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = 'LINGPIPE_STRUCK_TRAINING'
 _STEP = re.compile(r'step (\d+)/')
-_GOES_ON = re.compile(r'going on from step (\d+)')
+_GOES_ON = re.compile(r'resuming from step (\d+)')
 _INDEX = re.compile(r'ckpt-(\d+)\.index')
 _SECONDS_TO_STOP = 60
 PIPELINE, MULTI_WORKER, PARAMETER_SERVER = CLUSTERS = ('pipeline', 'multi_worker', 'parameter_server')

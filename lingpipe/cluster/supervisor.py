@@ -1,4 +1,4 @@
-"""Starting a training again when it crashed or lost a worker, without a person."""
+"""Restarts of a training run that crashed or lost a worker, without a person."""
 
 import contextlib
 import os

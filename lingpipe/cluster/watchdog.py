@@ -141,7 +141,7 @@ class Watchdog:
         silent = find_silent_tasks(self._config) if self._config else []
         who = f'No answer came from {", ".join(silent)}' if silent else 'All other tasks answer'
         return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self._seconds:g}). {who}. '
-                'Training goes on from the newest checkpoint when the same command runs again, as --max_restarts does '
+                'Training resumes from the newest checkpoint when the same command runs again, as --max_restarts does '
                 'by itself.')
 
 
@@ -193,5 +193,5 @@ class Chief:
         return self._watchdog.watch(num_steps, kind)
 
     def beat(self) -> None:
-        """Says that the work inside `watch` goes on."""
+        """Reports that the work inside `watch` makes progress."""
         self._watchdog.beat()

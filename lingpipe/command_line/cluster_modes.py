@@ -45,7 +45,7 @@ def run(params: Any, datasets: dict, given: Any, started: Any) -> None:
 
 @contextlib.contextmanager
 def _ending_servers(config):
-    """At its end, in good order or not, a training that has reached the servers ends them too, unless it is to be
+    """At its end, in good order or not, a training run that has reached the servers ends them too, unless it is to be
     started again.
 
     What trains is gone when this scope is left: TensorFlow removes from servers what they know of it, and cannot once

@@ -23,7 +23,7 @@ flags.DEFINE_enum(
     'print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, partition and '
     'device. plan: tell what fits on which devices, and how fast it is. list: print all models.')
 flags.DEFINE_string(
-    'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training goes on from what is there.')
+    'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training resumes from what is there.')
 flags.DEFINE_string('model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4; "
                                                  "input.batch_size=64; test.batch_size=50'.")
 flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a line.')
@@ -45,7 +45,7 @@ flags.DEFINE_string('tpu_topology', 'v5e:2x2', "With --mode=plan --compile: the 
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
 flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text.')
 flags.DEFINE_integer(
-    'num_tokens', 200, 'With --mode=generate, language models: largest number of tokens to go on for.', lower_bound=1)
+    'num_tokens', 200, 'With --mode=generate, language models: largest number of tokens to generate.', lower_bound=1)
 flags.DEFINE_float('temperature', 0.8, 'With --mode=generate, language models: the lower, the likelier the text; 0: '
                                        'always the likeliest.')
 flags.DEFINE_integer('top_k', 40, 'With --mode=generate, language models: choose among so many of the likeliest '

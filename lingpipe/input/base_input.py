@@ -156,7 +156,7 @@ class BadRecords:
             return tf.cast(is_good, tf.float32)
 
     def _note(self, problems):
-        """Returns what to end the training with; nothing as long as it may go on."""
+        """Returns what to end training with; nothing as long as it may continue."""
         for problem in filter(None, problems):
             refusal = self._note_one(*problem.decode(errors='replace').split('\n', 1))
             if refusal:

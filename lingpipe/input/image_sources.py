@@ -143,7 +143,7 @@ def _numbers(num_examples, order_seed):
 
 
 class ImageSources:
-    """Gives the source of a training or an evaluation; what stays in memory serves all of them.
+    """Gives the source of a training run or an evaluation; what stays in memory serves all of them.
 
     Args:
         params: `ImageInput.Params()`.

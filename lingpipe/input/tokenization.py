@@ -107,7 +107,7 @@ class MemoryTokens:
 class StreamedTokens:
     """Documents read anew in every epoch, one after the other in shuffled order, cut where a sequence is full.
 
-    How many sequences an epoch has is not known before it is read, so a training that goes on reads, and tokenizes, all
+    How many sequences an epoch has is not known before it is read, so a resumed training run reads, and tokenizes, all
     that it has seen once more.
 
     Args:

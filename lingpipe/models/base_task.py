@@ -73,7 +73,7 @@ class BaseTask:
         return {}
 
     def sample(self, training_input: Any, read: Callable) -> None:
-        """Shows what the model does by now, printed and written to TensorBoard with every evaluation of a training.
+        """Shows what the model does by now, printed and written to TensorBoard with every evaluation during training.
 
         Args:
             training_input: input that the model is trained on.
@@ -85,7 +85,7 @@ class BaseTask:
         del training_input, read
 
     def report(self, training_input: Any, read: Callable) -> None:
-        """Shows what the model has learnt, printed once at the end of a training.
+        """Shows what the model has learnt, printed once at the end of training.
 
         Args:
             training_input: input that the model was trained on.

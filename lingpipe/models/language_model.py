@@ -127,7 +127,7 @@ class LanguageModel(base_task.BaseTask):
         p.Define('n_gram_order', 0, 'n of the n-gram model that is shown for comparison, for texts that fit into '
                                     'memory; 0: '
                  'none.')
-        p.Define('sample_prompt', '', 'Start of the text that the model writes with every evaluation of a training.')
+        p.Define('sample_prompt', '', 'Start of the text that the model writes with every evaluation during training.')
         p.Define('sample_length', 100, 'Number of tokens that it goes on for at most; 0: it writes none.')
         return p
 

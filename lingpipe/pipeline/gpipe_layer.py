@@ -207,7 +207,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return super().__call__(inputs, *args, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
-        """Keras saves no seeds; with this one, drop-out goes on where it was."""
+        """Keras saves no seeds; with this one, drop-out resumes where it was."""
         store['seed'] = self._seed_generator.state.numpy()
 
     def load_own_variables(self, store: Any) -> None:

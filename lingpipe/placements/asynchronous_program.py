@@ -24,8 +24,8 @@ class AsynchronousProgram(server_program.ServerProgram):
 
     A worker that dies in the middle of a step has it done again by another, which then sees its batch once more: at
     least once, never less. What it had applied already stays, so a step may be counted twice. A batch is handed out in
-    the order of a single machine's; between two checkpoints it is not known which are done, and a training that goes on
-    starts at the batch whose number is that of the step.
+    the order of a single machine's; between two checkpoints it is not known which are done, and a training run that
+    resumes starts at the batch whose number is that of the step.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

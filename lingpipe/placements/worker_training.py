@@ -125,7 +125,7 @@ def losses_in_words() -> Iterator[Any]:
         raise errors.LostWorkerError(
             f'Another worker was lost, or a device of this one failed ({errors.cause(error)}); lines above that begin '
             'with E or W say which. All workers stop. Start the same command on all of them again, or give them '
-            '--max_restarts: training goes on from its newest checkpoint.') from error
+            '--max_restarts: training resumes from its newest checkpoint.') from error
 
 
 def _refuse_measured_times(body_params):

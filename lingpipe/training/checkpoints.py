@@ -1,4 +1,4 @@
-"""Checkpoints that do not depend on partitions: train with two, go on with three, evaluate with one."""
+"""Checkpoints that do not depend on partitions: train with two, resume with three, evaluate with one."""
 
 import os
 import re
@@ -167,7 +167,7 @@ class Checkpointer:
 
     A checkpoint holds the step, every weight and moving statistic by layer and name, the optimizer's slots and the
     moving averages. The position in the data and all random numbers follow from the step; a constant learning rate is
-    not in it, so that a training can go on with another one.
+    not in it, so that training can resume with another one.
 
     Args:
         directory: folder of the checkpoints.

@@ -34,7 +34,7 @@ class DamagedCheckpointError(TrainingError):
 
 
 class LostWorkerError(TrainingError):
-    """Another process of the cluster died or hangs: the same command goes on from the newest checkpoint."""
+    """Another process of the cluster died or hangs: the same command resumes from the newest checkpoint."""
 
 
 def exit_code(error: Any) -> Any:
@@ -85,14 +85,14 @@ def in_words(error: tf.errors.OpError, body_params: Any) -> Any:
         return f'A device ran out of memory ({told}). {_save_memory(body_params)}'
     if is_lost_machine(error):
         return (f'{_machine(error)} was lost in the middle of a step ({told}). Start it again, where nothing does so '
-                'by itself, and run the same command here too: a training goes on from its newest checkpoint. With '
+                'by itself, and run the same command here too: training resumes from its newest checkpoint. With '
                 '--max_restarts=10 both happens by itself.')
     if isinstance(error, tf.errors.CancelledError):
         return ('A device failed in the middle of a step; the lines above that begin with W say why (if there are '
                 'none, set TF_CPP_MIN_LOG_LEVEL=1 and run again). If it ran out of memory: '
                 f'{_save_memory(body_params)}')
     return (f'TensorFlow stopped with {type(error).__name__}: {told}. If the cause lies outside, such as a machine '
-            'that was lost, run the same command again: a training goes on from its newest checkpoint.')
+            'that was lost, run the same command again: training resumes from its newest checkpoint.')
 
 
 def is_lost_machine(error: Any) -> bool:

@@ -108,7 +108,7 @@ def evaluation_params(params: Any) -> Any:
     """Returns a copy of an experiment's Params for evaluation alone.
 
     Evaluation needs no gradients, slots or waiting activations, so the limit on the memory of training does not count,
-    and nothing is measured, which a training on the same machine would disturb and be disturbed by.
+    and nothing is measured, which a training run on the same machine would disturb and be disturbed by.
     """
     params = params.Copy()
     body = params.task.body.Set(memory_limit=None)

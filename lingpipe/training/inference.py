@@ -111,7 +111,7 @@ class CheckpointGeneration:
 
         Args:
             prompt: text that stands at the start of a document.
-            num_tokens: largest number of tokens to go on for; less where the model ends the document.
+            num_tokens: largest number of tokens to generate; less where the model ends the document.
             path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where
                 it holds them.
 

@@ -12,7 +12,7 @@ from lingpipe.planner import picture
 from lingpipe.planner.plans import KINDS
 
 _UNMEASURED = (
-    "partition_by='time' measures the layers when a training starts. Nothing was measured here: the cut above is that "
+    "partition_by='time' measures the layers when training starts. Nothing was measured here: the cut above is that "
     "of partition_by='flops'.")
 _MIB = 2**20
 

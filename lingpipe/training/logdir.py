@@ -54,8 +54,8 @@ def _lock(stream, folder):
     except BlockingIOError as error:
         stream.seek(0)
         raise errors.TrainingError(
-            f'--logdir={folder} is in use by another training ({stream.read().strip()}). Wait for its end, stop it, or '
-            'choose another --logdir; nothing was changed.') from error
+            f'--logdir={folder} is in use by another training run ({stream.read().strip()}). Wait for its end, stop '
+            'it, or choose another --logdir; nothing was changed.') from error
     except OSError:
         return  # this file system has no locks
     with contextlib.suppress(OSError):  # the name of the holder is a courtesy, even when the disk is full
@@ -76,7 +76,7 @@ class LogDir:
                                                 for name in ('train', 'best', 'control'))
 
     def create(self) -> None:
-        """Makes the folder, where it is not there, for a training to write to.
+        """Makes the folder, where it is not there, for a training run to write to.
 
         Raises:
             TrainingError: when nothing can be written there.
@@ -100,8 +100,8 @@ class LogDir:
         """Raises TrainingError when the folder is not there."""
         if not tf.io.gfile.isdir(self.path):
             raise errors.TrainingError(
-                f'There is no folder --logdir={self.path}, and none was made. Give the folder that a training writes '
-                'to.')
+                f'There is no folder --logdir={self.path}, and none was made. Give the folder that a training run '
+                'writes to.')
 
     def evaluation(self, dataset_name: Any) -> str:
         """Returns the folder for evaluations on 'Dev' or 'Test'."""

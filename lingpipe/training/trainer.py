@@ -38,7 +38,7 @@ class Trainer:
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
-        TrainingError: the log directory cannot be written to, is damaged, or is in use by another training; or
+        TrainingError: the log directory cannot be written to, is damaged, or is in use by another training run; or
             `train.init_from_checkpoint` cannot be read.
     """
 
@@ -51,7 +51,7 @@ class Trainer:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.create()
         with self._logdir.lock():
-            pass  # a second training is refused now, and not when everything has been built
+            pass  # a second training run run is refused now, and not when everything has been built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
         self._build(placement or Placement())
@@ -106,7 +106,7 @@ class Trainer:
             path = self._save(self._checkpointer)
             if self._program.should_stop(interrupted) and self._step < p.max_steps:
                 print(f'Stopped by {interrupted.reason or "another worker"} at step {self._step}; checkpoint {path}. '
-                      'Run the same command again to go on from there.', flush=True)
+                      'Run the same command again to resume from there.', flush=True)
                 return {}
             return self._finish(interrupted, path)
 
@@ -138,7 +138,7 @@ class Trainer:
         body = self._params.task.body
         replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''
         print(f'{self._num_parameters():,} parameters, {replicas}{body.num_micro_batches} micro-batches, '
-              + (f'going on from step {self._step}' if newest else 'starting')
+              + (f'resuming from step {self._step}' if newest else 'starting')
               + f', {self._params.train.max_steps} steps, log directory {self._logdir.path}', flush=True)
 
     @property

@@ -56,6 +56,6 @@ def test_stages_on_workers_survive_faults_and_equal_one_machine(
 
     replicas = 'task.body.num_replicas=2; task.body.num_micro_batches=1'
     printed = run('--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}; {replicas}')
-    assert f'2 replicas of 1 micro-batches, going on from step {step}' in printed
+    assert f'2 replicas of 1 micro-batches, resuming from step {step}' in printed
     assert all(f'worker:{worker}/CPU:{device}' in printed for worker, device in ((0, 0), (0, 1)))
     assert_close(stored(tmp_path / 'cluster/train/ckpt-28'), stored(tmp_path / 'alone/train/ckpt-28'))

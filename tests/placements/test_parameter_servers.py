@@ -99,7 +99,7 @@ def test_true_weights_are_found_and_no_step_loses_its_count(results_of, tmp_path
 def test_synchronous_steps_and_checkpoints_equal_one_machine(results_of, tmp_path, assert_close):
     """Each of the two resumes from checkpoints of the other."""
     texts = results_of('digits')
-    assert 'going on from step 2, 3 steps' in texts[1] and 'going on from step 3, 5 steps' in texts[2]
+    assert 'resuming from step 2, 3 steps' in texts[1] and 'resuming from step 3, 5 steps' in texts[2]
     in_turns, alone = newest_values(tmp_path / 'sync_then_alone'), newest_values(tmp_path / 'alone')
     assert in_turns.keys() == alone.keys() and in_turns['global_step'] == 5
     assert any(name.startswith('moving_average/')

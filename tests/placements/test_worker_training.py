@@ -112,7 +112,7 @@ def test_workers_stop_together_and_restart_bit_for_bit(
     assert codes == [0, 0], printed
     assert 'The training was ended by SIGKILL; restart 1 of 5' in printed[1]
     assert f'The training ended with exit code {errors.EXIT_TRY_AGAIN}; restart 1 of 5' in printed[0]
-    assert f'going on from step {stopped}' in printed[0]
+    assert f'resuming from step {stopped}' in printed[0]
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', undisturbed[0].folder / 'train/ckpt-12')
 
 

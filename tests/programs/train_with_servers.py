@@ -67,7 +67,7 @@ def find_true_weights(servers, folder):
 
 
 def digits(servers, folder):
-    """Steps in sync, of which the third goes on from a checkpoint; then more on this machine alone; the same here only; more, async."""
+    """Steps in sync, of which the third resumes from a checkpoint; then more on this machine alone; the same here only; more, async."""
     servers.update, servers.max_staleness = 'sync', None
     texts = [train(Digits(), f'{folder}/sync', servers, max_steps=steps) for steps in (2, 3)]
     shutil.copytree(f'{folder}/sync', f'{folder}/sync_then_alone')

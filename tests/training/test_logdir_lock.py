@@ -11,7 +11,7 @@ def test_a_second_holder_is_refused_and_the_first_is_named(tmp_path):
     with logdir.hold_lock(file, 'logs'):
         with pytest.raises(errors.TrainingError) as caught, logdir.hold_lock(file, 'logs'):
             pytest.fail('Both hold the lock.')
-    assert str(caught.value).startswith(f'--logdir=logs is in use by another training (process {os.getpid()} on ')
+    assert str(caught.value).startswith(f'--logdir=logs is in use by another training run (process {os.getpid()} on ')
     assert str(caught.value).endswith('Wait for its end, stop it, or choose another --logdir; nothing was changed.')
     with logdir.hold_lock(file, 'logs'):
         pass

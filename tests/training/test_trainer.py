@@ -50,7 +50,7 @@ def test_training_resumes_before_a_truncated_checkpoint(
     os.truncate(copied / 'train/ckpt-12.index', 100)
     (copied / 'train/ckpt-16_temp').mkdir()  # as where it is killed while it saves
     tiny.only_train(copied)
-    assert 'going on from step 8' in capsys.readouterr().out
+    assert 'resuming from step 8' in capsys.readouterr().out
     assert_same_checkpoint(copied / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
@@ -88,7 +88,7 @@ def test_a_run_in_a_remote_folder_is_that_in_a_local_one(tiny, finished, signal_
     assert tiny.trainer(remote, eval__interval_steps=4).run() == {}
     assert f'Stopped by SIGINT at step 8; checkpoint {remote}/train/ckpt-8. Run the same ' in capsys.readouterr().out
     assert tiny.trainer(remote, eval__interval_steps=4).run() == finished.results
-    assert f'going on from step 8, 12 steps, log directory {remote}\n' in capsys.readouterr().out
+    assert f'resuming from step 8, 12 steps, log directory {remote}\n' in capsys.readouterr().out
     assert_same_checkpoint(f'{remote}/train/ckpt-12', finished.logdir / 'train/ckpt-12')
     assert sorted(os.listdir(finished.logdir)) == sorted(tf.io.gfile.listdir(remote))
     with tf.io.gfile.GFile(f'{remote}/best/best.json') as best:
@@ -131,7 +131,7 @@ def test_a_run_resumes_with_replicas_in_place_of_micro_batches(tiny, finished, t
 
 def test_a_finished_run_is_only_evaluated_again(tiny, finished, copied, capsys):
     again = tiny.train(copied)
-    assert 'going on from step 12, 12 steps' in capsys.readouterr().out
+    assert 'resuming from step 12, 12 steps' in capsys.readouterr().out
     assert again.results == finished.results
     assert {path.stem for path in copied.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
 
@@ -169,7 +169,7 @@ def test_a_second_training_run_in_a_folder_is_refused(
     with logdir.LogDir(copied).lock():
         before[copied / 'control/lock'] = (copied / 'control/lock').read_bytes()
         monkeypatch.setattr(experiment, 'build_task', None)
-        with pytest.raises(errors.TrainingError, match=f'--logdir={copied} is in use by another training .process'):
+        with pytest.raises(errors.TrainingError, match=f'--logdir={copied} is in use by another training run .process'):
             tiny.trainer(copied)
     assert contents(copied) == before
 
