@@ -17,14 +17,16 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.util import tf_stack
 
-# Operations need not remember where they were made: below pytest stacks are deep, and to walk them is a tenth of all the work.
+# Operations need not remember where they were made: below pytest stacks are deep, and to walk them is a tenth of all
+# the work.
 _STACK = tf_stack.extract_stack()
 tf_stack.extract_stack = lambda stacklevel=1: _STACK
 
 tf.config.list_logical_devices()  # from now on they stay eight, whatever a page or a program under test asks for
 
 
-# Folders and modules whose graphs TensorFlow optimizes as it does for users. Elsewhere that is a fifth of all the work, and
+# Folders and modules whose graphs TensorFlow optimizes as it does for users. Elsewhere that is a fifth of all the work,
+# and
 # what the optimizers may undo (recomputation, the order of actions) is not what is asked.
 _OPTIMIZED = {'fuzz', 'test_gpipe_layer_schedules', 'test_layer_memory', 'test_stage_map_recomputation'}
 
@@ -106,6 +108,7 @@ def assert_gradients_close_fixture():
 
 @pytest.fixture(scope='module', autouse=True)
 def garbage_is_looked_for_among_objects_of_this_module_only():
-    """Else every collection also walks through all of TensorFlow, and through all graphs that tests before have left."""
+    """Else every collection also walks through all of TensorFlow, and through all graphs that tests before have
+    left."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,5 @@
-"""Programs that need not import TensorFlow, which takes longer than what most of them do: they are forked (`nursery.py`)."""
+"""Programs that need not import TensorFlow, which takes longer than what most of them do: they are forked
+(`nursery.py`)."""
 
 import atexit
 import contextlib

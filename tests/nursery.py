@@ -59,7 +59,8 @@ def _tell_end(process, life):
 
 
 def _start(command, env=None, pass_fds=(), **options):
-    """Stands in for `child_process.start`: what `subprocess` would call before it replaces the process's program is the program."""
+    """Stands in for `child_process.start`: what `subprocess` would call before it replaces the process's program is the
+    program."""
     parent, environment = os.getpid(), dict(os.environ if env is None else env)
 
     def run():

@@ -23,7 +23,8 @@ from lingpipe import hyperparams
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _PRIVATE_MODULES = ('tensorflow.python', 'tensorflow.compiler', 'tensorflow.core', 'keras.src')
-_WITHOUT_TENSORFLOW = {pathlib.Path('lingpipe/tools/tpu_compile/worker.py')}  # runs in a process of its own, on jaxlib alone
+# runs in a process of its own, on jaxlib alone
+_WITHOUT_TENSORFLOW = {pathlib.Path('lingpipe/tools/tpu_compile/worker.py')}
 
 
 @functools.cache

@@ -201,7 +201,8 @@ def trained_on_a_full_disk(command_line):
 
 
 class Killed(NamedTuple):
-    """A training that is killed in the middle and may start once more by itself, and another that wanted its folder meanwhile."""
+    """A training that is killed in the middle and may start once more by itself, and another that wanted its folder
+    meanwhile."""
 
     pid: int
     refused: Outcome

@@ -9,7 +9,8 @@ from lingpipe.models import image_classifier, language_model
 
 
 def amoebanet_task(dropout_rate=0.0):
-    """Returns the params of AmoebaNet-D(2, 8) up to its first two cells, and images `[8, 16, 16, 1]` with labels and weights `[8]`."""
+    """Returns the params of AmoebaNet-D(2, 8) up to its first two cells, and images `[8, 16, 16, 1]` with labels and
+    weights `[8]`."""
     p = image_classifier.ImageClassifier.Params().Set(name='tiny_amoebanet', label_smoothing=0.1)
     *units, head = amoebanet.amoebanet_layers(
         'D', num_cells=2, reduction_size=8, num_classes=10, use_auxiliary_head=False, dropout_rate=dropout_rate,
@@ -31,7 +32,8 @@ def convolution_task(dropout_rate=0.0):
 
 
 def transformer_task(dropout_rate=0.0):
-    """Returns the params of a layer of Transformer with a tied head, and a batch of tokens `[8, 6]` with its targets."""
+    """Returns the params of a layer of Transformer with a tied head, and a batch of tokens `[8, 6]` with its
+    targets."""
     p = language_model.LanguageModel.Params().Set(name='tiny_transformer', sample_length=0)
     p.body.layers = transformer.transformer_lm_layers(
         num_layers=1, vocab_size=16, model_dim=8, hidden_dim=16, num_heads=2, residual_dropout_prob=dropout_rate,

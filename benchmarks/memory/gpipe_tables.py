@@ -13,10 +13,12 @@ from lingpipe.planner import accelerators, picture, plans, resolution
 
 _NUM_MICRO_BATCHES = flags.DEFINE_integer('num_micro_batches', 32, 'Micro-batches M of the batch of 32.')
 _BATCH_SIZE, _LENGTH, _NUM_SLOTS = 32, 1024, 2
-# Number of partitions, layers, parameters in millions, and GiB of parameters with optimizer and of activations, over all devices.
+# Number of partitions, layers, parameters in millions, and GiB of parameters with optimizer and of activations, over
+# all devices.
 _PUBLISHED = [(1, 13, 785.8, 8.8, 6.4), (8, 103, 5300.0, 59.5, 50.9), (32, 415, 21000.0, 235.1, 199.9), (
     128, 1663, 83900.0, 937.9, 796.1)]
-# Number of partitions, L, D, parameters in millions, and GB of parameters with optimizer and of activations, over all devices.
+# Number of partitions, L, D, parameters in millions, and GB of parameters with optimizer and of activations, over all
+# devices.
 _PUBLISHED_AMOEBANETS = [(1, 18, 416, 318, 3.8, 3.46), (2, 18, 544, 542, 6.45, 8.11), (4, 36, 544, 1050, 12.53, 15.21),
                          (8, 72, 512, 1800, 24.62, 26.24)]
 _AMOEBANET_BATCH_SIZE, _IMAGE_SIZE = 128, 224
@@ -34,7 +36,8 @@ def transformer_plan(num_layers, num_partitions, recompute):
 
 
 def _totals(found, unit):
-    """Over all devices: millions of parameters; bytes of weights with slots, of gradient sums and of activations, over `unit`."""
+    """Over all devices: millions of parameters; bytes of weights with slots, of gradient sums and of activations, over
+    `unit`."""
     parts = found.partitions
     sizes = [[part.weights + part.slots, part.gradients, part.boundary + part.working] for part in parts]
     return [sum(part.num_parameters for part in parts) / 1e6, *(sum(column) / unit for column in zip(*sizes))]

@@ -124,7 +124,8 @@ def _of_stage(action, stage):
 
 
 def _sum_of_outputs(y_true, outputs):
-    """A small share of the sum: a mean would put a constant as large as the outputs into every call of the partition."""
+    """A small share of the sum: a mean would put a constant as large as the outputs into every call of the
+    partition."""
     return 1e-6 * tf.add_n([tf.reduce_sum(tf.cast(tensor, tf.float32), range(1, tensor.shape.rank))
                             for tensor in tf.nest.flatten(outputs) if tensor.dtype.is_floating])
 

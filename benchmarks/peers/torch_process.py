@@ -98,7 +98,8 @@ class Peer:
 
 
 def _start(python, request):
-    # Threads that spin while they wait take the core from those that they wait for, where another program is at work too.
+    # Threads that spin while they wait take the core from those that they wait for, where another program is at work
+    # too.
     environment = {**os.environ, 'OMP_NUM_THREADS': str(request['num_threads']), 'OMP_WAIT_POLICY': 'passive'}
     return common.LineProcess([python, '-m', 'benchmarks.peers.torch_step', json.dumps(request)], environment)
 

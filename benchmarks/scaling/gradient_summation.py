@@ -77,7 +77,8 @@ def sums_over_processes(num_processes):
 
 
 def _sums(devices):
-    """Yields dictionaries from method to seconds: all in turns, after one sum of each that is checked and does not count."""
+    """Yields dictionaries from method to seconds: all in turns, after one sum of each that is checked and does not
+    count."""
     parts, owners = _gradients(devices)
     expected = [np.sum([part.numpy() for part in replicas], axis=0, dtype='float64') for replicas in zip(*parts)]
     functions = {method: _sum_function(method, devices, parts, owners) for method in _METHODS.value}
@@ -121,7 +122,8 @@ def _sum_function(method, devices, parts, owners):
     @tf.function(autograph=False)
     def run():
         totals = collectives.GradientSum(method)(parts, devices, owners)
-        # Fetching all of them would copy them; one number of each is enough to wait for, and one tensor a device to send.
+        # Fetching all of them would copy them; one number of each is enough to wait for, and one tensor a device to
+        # send.
         return [_first_numbers(owner, [total for total, own in zip(totals, owners) if own == owner])
                 for owner in set(owners)]
 

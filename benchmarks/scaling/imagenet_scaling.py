@@ -49,7 +49,8 @@ class Row(NamedTuple):
     published: tuple | None
 
 
-# The logs tell the epochs for 32, 128 and 2,048 cores. 256 to 1,024 have the batch of 2,048, 8 and 64 keep 128 images a core: each
+# The logs tell the epochs for 32, 128 and 2,048 cores. 256 to 1,024 have the batch of 2,048, 8 and 64 keep 128 images a
+# core: each
 # is given the epochs of the row that is nearest to it in its batch.
 ROWS = [Row(8, 1024, 62, None), Row(32, 4096, 62, (2529, 2693)), Row(64, 8192, 62, None), Row(
     128, 16384, 64, (673, 714)),

@@ -7,7 +7,8 @@ link.
 
 from typing import NamedTuple
 
-# What starting a transfer between neighbours costs a TPU: 'How to Scale Your Model', chapter 'Inference', appendix on latency.
+# What starting a transfer between neighbours costs a TPU: 'How to Scale Your Model', chapter 'Inference', appendix on
+# latency.
 HOP_SECONDS = 1e-6
 
 

@@ -1,4 +1,5 @@
-"""TensorFlow servers in processes of their own on this machine, as hosts of a cluster would run them, each on one thread."""
+"""TensorFlow servers in processes of their own on this machine, as hosts of a cluster would run them, each on one
+thread."""
 
 import contextlib
 

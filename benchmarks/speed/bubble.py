@@ -76,7 +76,8 @@ def _waiting_problem(num_layers, milliseconds, num_micro_batches):
 
 
 def _measure(problem, pipe):
-    """Returns a dictionary: milliseconds and work of a device in the median step, and the bubble's share in four ways."""
+    """Returns a dictionary: milliseconds and work of a device in the median step, and the bubble's share in four
+    ways."""
     pipe.observer = action_times.ActionTimes()
     run = models.observed_step(problem, pipe)
     stamps = [run(problem.x, problem.y_true).numpy() for _ in range(_NUM_STEPS_TO_WARM_UP + _NUM_STEPS.value)]

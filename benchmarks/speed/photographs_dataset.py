@@ -1,4 +1,5 @@
-"""Real photographs as a TFDS dataset that is like ImageNet in the size of its images and files, and needs no network."""
+"""Real photographs as a TFDS dataset that is like ImageNet in the size of its images and files, and needs no
+network."""
 
 import io
 

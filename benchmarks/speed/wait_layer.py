@@ -1,4 +1,5 @@
-"""A layer that computes nothing and takes its time: pipelines of it share no processor, however many devices they have."""
+"""A layer that computes nothing and takes its time: pipelines of it share no processor, however many devices they
+have."""
 
 import time
 

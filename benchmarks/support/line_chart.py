@@ -12,7 +12,8 @@ _FONT_SIZE = 13
 
 
 class _Chart:
-    """An image with axes: sizes at equal distances, values from a round number below the least to one above the greatest."""
+    """An image with axes: sizes at equal distances, values from a round number below the least to one above the
+    greatest."""
 
     def __init__(self, values, num_sizes, width, height):
         self.image = Image.new('RGB', (width, height), 'white')

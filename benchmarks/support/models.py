@@ -72,7 +72,8 @@ def _decoder():
 
 
 def decoder_sizes():
-    """Returns a dictionary of what defines the decoder and its training, for other libraries to be measured on the same."""
+    """Returns a dictionary of what defines the decoder and its training, for other libraries to be measured on the
+    same."""
     return {
         'batch_size': _BATCH_SIZE.value or 32, 'sequence_length': _SEQUENCE_LENGTH.value,
         'num_blocks': _NUM_BLOCKS.value,

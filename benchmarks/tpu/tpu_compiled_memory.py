@@ -29,7 +29,8 @@ _OVERRIDE = flags.DEFINE_string('model_params_override', '', 'Changes of all mod
 _FAST = flags.DEFINE_bool('fast', False, 'Whether the compiler optimises less; it then asks for more temporaries.')
 _TIMEOUT_SECONDS = flags.DEFINE_integer('timeout_seconds', 600, 'How long one program may take.')
 _CACHE_DIR = flags.DEFINE_string('cache_dir', None, 'Folder that keeps what was compiled.')
-# GB (AmoebaNet) or GiB (Transformer) of parameters with optimizer + activations. The table has the two of Transformer-3 in each
+# GB (AmoebaNet) or GiB (Transformer) of parameters with optimizer + activations. The table has the two of Transformer-3
+# in each
 # other's place.
 _PUBLISHED = {
     'params.amoebanet.AmoebaNetD18x208': '1.05 + 6.26', 'params.amoebanet.AmoebaNetD18x416': '3.8 + 3.46',
@@ -85,7 +86,8 @@ def _sizes(plan, index, device):
 
 
 def _compilation(devices):
-    """Returns the number of different programs and the seconds that the compiler took for them, now or when they were kept."""
+    """Returns the number of different programs and the seconds that the compiler took for them, now or when they were
+    kept."""
     programs = {id(program): program for device in devices for _, program in device.programs}.values()
     return len(programs), f'{sum(getattr(program, "seconds", 0) for program in programs):.0f}'
 

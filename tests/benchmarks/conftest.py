@@ -20,7 +20,8 @@ _ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture
 def load_benchmark(monkeypatch):
-    """Returns a function that imports a benchmark, such as 'speed.bubble', and parses arguments for it and its processes."""
+    """Returns a function that imports a benchmark, such as 'speed.bubble', and parses arguments for it and its
+    processes."""
     was_parsed = flags.FLAGS.is_parsed()
     for name in _imported():
         monkeypatch.delitem(sys.modules, name)
@@ -53,7 +54,8 @@ def load_forking(load_benchmark, monkeypatch):
 
 @pytest.fixture
 def fork_commands(monkeypatch):
-    """Returns a function that lets commands be forked which a benchmark runs to their end; its words are for `ForkedProgram`."""
+    """Returns a function that lets commands be forked which a benchmark runs to their end; its words are for
+    `ForkedProgram`."""
     def fork(**options):
         def run(command, *, env=None, check=False, **unused):
             environment = {'PYTHONPATH': str(_ROOT), **(env or {})}
@@ -70,7 +72,8 @@ def fork_commands(monkeypatch):
 
 @pytest.fixture
 def short_amoebanet(monkeypatch):
-    """Of an AmoebaNet a cell at each end is left, and the head: paths are dropped in cells, the more the deeper, and the head drops out."""
+    """Of an AmoebaNet a cell at each end is left, and the head: paths are dropped in cells, the more the deeper, and
+    the head drops out."""
     whole = amoebanet.amoebanet_layers
 
     def short(*arguments, **fields):

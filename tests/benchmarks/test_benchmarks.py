@@ -1,4 +1,5 @@
-"""Every benchmark runs at its smallest size and reports all its configurations; the figures themselves are not judged."""
+"""Every benchmark runs at its smallest size and reports all its configurations; the figures themselves are not
+judged."""
 
 import pathlib
 import re
@@ -32,7 +33,8 @@ def _run(name, *arguments):
 
 @pytest.fixture
 def run_main(load_forking, capsys):
-    """Returns a function that runs a benchmark's `main`, whose measurements have processes of their own; gives what it printed."""
+    """Returns a function that runs a benchmark's `main`, whose measurements have processes of their own; gives what it
+    printed."""
     def run(name, *arguments):
         load_forking(name, *arguments).main([])
         return capsys.readouterr().out
@@ -69,7 +71,8 @@ def test_step_time_compares_the_same_computation_in_every_row(run_main, table):
     # Three places for two devices and two micro-batches, partitions that differ a little; one of two is recomputed.
     assert 0.75 <= float(kept['ideal']) < 1.0
     assert float(kept['ideal']) < float(recomputed['ideal']) < 4 / 3 * float(kept['ideal'])
-    # The allocator does not count tensors as small as these: their peak may be 0, and is left out where nothing is counted.
+    # The allocator does not count tensors as small as these: their peak may be 0, and is left out where nothing is
+    # counted.
     assert all(float(row['seconds']) > 0 and float(row['peak MiB'] or 0) >= 0 for row in (
         whole, micro_batched, kept, recomputed))
 

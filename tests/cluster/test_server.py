@@ -15,7 +15,8 @@ PROGRAM = pathlib.Path(__file__).parents[1] / 'programs/run_server.py'
 
 @pytest.fixture(name='start')
 def start_fixture():
-    """Returns a function that starts a task of a cluster of one chief and two workers; what still runs is killed after the test."""
+    """Returns a function that starts a task of a cluster of one chief and two workers; what still runs is killed after
+    the test."""
     chief, *workers = cluster_config.free_addresses(3)
     jobs = {'chief': [chief], 'worker': workers}
     with contextlib.ExitStack() as stack:

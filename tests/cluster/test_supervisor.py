@@ -47,7 +47,8 @@ def start_fixture(tmp_path):
 
 @pytest.fixture(name='run_here')
 def run_here_fixture(tmp_path, monkeypatch):
-    """Returns a function that supervises a child from this process, and returns its exit code and the number of its starts."""
+    """Returns a function that supervises a child from this process, and returns its exit code and the number of its
+    starts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('PYTHONPATH', str(ROOT))
 

@@ -1,4 +1,5 @@
-"""Compares a pipeline with the plain model on one device, and says what came out: equal, refused, different or crashed."""
+"""Compares a pipeline with the plain model on one device, and says what came out: equal, refused, different or
+crashed."""
 
 import pathlib
 import re
@@ -180,7 +181,8 @@ def _outcome_of(found, expected, tolerance):
 
 
 def _groups_of_one_size(group, expected):
-    """Gradients of inputs may all be 0 but for rounding, as those of a mean of normalized values are; those of weights are not."""
+    """Gradients of inputs may all be 0 but for rounding, as those of a mean of normalized values are; those of weights
+    are not."""
     return [expected[group], expected.get(group.removeprefix('input_'), {})]
 
 

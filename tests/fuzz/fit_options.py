@@ -67,7 +67,8 @@ def _arguments(drawing, losses, nest):
 
 
 def _optimizer(drawing, has_variables, policy):
-    """Draws an optimizer; Keras's `fit` has no moving averages of no weights, and builds those inside of others again."""
+    """Draws an optimizer; Keras's `fit` has no moving averages of no weights, and builds those inside of others
+    again."""
     optimizer = drawing.choose(_OPTIMIZERS)
     option = drawing.choose([option for option in _OPTIMIZER_OPTIONS if has_variables or 'ema' not in option])
     lines = [f'optimizer = keras.optimizers.{optimizer.format(option)}']

@@ -77,7 +77,8 @@ def micro_batch_rows(num_rows, num_micro_batches):
 
 
 def comparable(history, has_short_batch):
-    """Returns a history without the losses of single outputs where a batch is short: Keras then means them over batches."""
+    """Returns a history without the losses of single outputs where a batch is short: Keras then means them over
+    batches."""
     return {name: values for name, values in history.items() if name == 'loss' or not (
         has_short_batch and name.endswith('_loss'))}
 

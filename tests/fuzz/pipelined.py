@@ -43,7 +43,8 @@ class PipelinedModel:
         return Step(float(out.loss), as_arrays(out.outputs), as_arrays(out.gradients), [])
 
     def in_function(self, data, has_open_rows=False):
-        """Returns the `Step` of a batch, called in a `tf.function` of the user's that may not know the number of rows."""
+        """Returns the `Step` of a batch, called in a `tf.function` of the user's that may not know the number of
+        rows."""
         tensors = as_tensors((data.x, data.y, data.sample_weight))
         if self._function is None:
             call = functools.partial(self._call_in_function, data.loss)

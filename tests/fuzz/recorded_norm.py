@@ -1,4 +1,5 @@
-"""Batch norm over micro-batches in plain Keras: its inputs are noted, and its moving averages moved once for each call."""
+"""Batch norm over micro-batches in plain Keras: its inputs are noted, and its moving averages moved once for each
+call."""
 
 import functools
 

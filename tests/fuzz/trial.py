@@ -45,7 +45,8 @@ def outcome_of_source(source):
 
 
 def _executed(source):
-    """Returns the names of a program, whose lines Python finds as it finds those of a file: AutoGraph translates layers from them."""
+    """Returns the names of a program, whose lines Python finds as it finds those of a file: AutoGraph translates layers
+    from them."""
     name, namespace = f'<fuzzed program {next(_numbers)}>', {'__name__': 'fuzzed'}
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     exec(compile(source, name, 'exec'), namespace)

@@ -1,4 +1,5 @@
-"""Layers that a user might write: with state, random numbers, added losses, Python control flow, children built late."""
+"""Layers that a user might write: with state, random numbers, added losses, Python control flow, children built
+late."""
 
 import keras
 import tensorflow as tf

@@ -11,7 +11,8 @@ layers = keras.layers
 
 
 class Encoder(keras.Model):
-    """Layers called in an order of its own, one of them twice, with operations, a nested model and drop-out between them."""
+    """Layers called in an order of its own, one of them twice, with operations, a nested model and drop-out between
+    them."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

@@ -10,7 +10,8 @@ V, T, BATCH, END = 3, 4, 5, 0
 
 
 def tables(seed, sharpness=2.0):
-    """Log probabilities of the next token after every prefix, `[batch, V^(T-1), T, V]`, prefixes as numbers to base V."""
+    """Log probabilities of the next token after every prefix, `[batch, V^(T-1), T, V]`, prefixes as numbers to base
+    V."""
     logits = sharpness * np.random.default_rng(seed).normal(size=(BATCH, V ** (T - 1), T, V))
     return (logits - np.log(np.exp(logits).sum(-1, keepdims=True))).astype(np.float32)
 

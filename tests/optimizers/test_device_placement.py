@@ -38,7 +38,8 @@ class ClipsItsWay(o.SGD):
 
 
 class MovesItsWay(o.SGD):
-    """Overrides what Keras's guide tells to, and what it does not: reads counter and rate by itself, counts its steps."""
+    """Overrides what Keras's guide tells to, and what it does not: reads counter and rate by itself, counts its
+    steps."""
 
     def build(self, variables):
         super().build(variables)

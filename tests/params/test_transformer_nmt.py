@@ -6,7 +6,8 @@ from lingpipe.partition import layer_analysis
 from lingpipe.training import optimization
 from params import transformer_nmt as experiments
 
-# L, H, A and partitions, and the range in millions that the published 400M, 1.3B, 3B and 6B allow with two or three tables
+# L, H, A and partitions, and the range in millions that the published 400M, 1.3B, 3B and 6B allow with two or three
+# tables
 # of 64,000 vectors: GPipe (arXiv 1811.06965, section 5).
 PUBLISHED = {
     'T6H8192A16': ((6, 8192, 16, 1), (408, 473)), 'T24H8192A16': ((24, 8192, 16, 4), (1238, 1304)),
@@ -49,7 +50,8 @@ def test_params_read_back_from_their_text(name):
 
 def test_optimizer_inputs_and_task_fit_together():
     params = params_of('T6H8192A16')
-    assert float(optimization.build_optimizer(params.train, [keras.Variable([1.0])]).learning_rate) == 0.0  # it warms up
+    # it warms up
+    assert float(optimization.build_optimizer(params.train, [keras.Variable([1.0])]).learning_rate) == 0.0
     for name, datasets in (('T6H8192A16', ['Train', 'Dev', 'Test']), ('SpokenNumbers', ['Train', 'Test'])):
         experiment, task = model_registry.GetClass(f'params.transformer_nmt.{name}')(), params_of(name).task
         assert experiment.GetDatasetNames() == datasets

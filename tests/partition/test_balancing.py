@@ -13,7 +13,8 @@ from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import gpipe_layer
 from tests.plain_stack import make_pipe
 
-# Each layer has 4 * 4 + 4 weights of 4 bytes; inputs, outputs and its one internal tensor (relu's) are of 4 sizes an example.
+# Each layer has 4 * 4 + 4 weights of 4 bytes; inputs, outputs and its one internal tensor (relu's) are of 4 sizes an
+# example.
 LAYERS = [KerasParams(keras.layers.Dense, units=4, activation='relu') for _ in range(4)]
 IMAGES, TARGETS = np.ones([8, 4], np.float32), np.ones([8, 4], np.float32)
 WEIGHTS = 20 * 4
@@ -83,7 +84,8 @@ def test_memory_counts_weights_gradient_sums_slots_and_activations(num_slots, we
     pipe(IMAGES)
     of_micro_batch = 2 * 4 * 4  # bytes of a tensor of 2 examples and 4 features
     live = 4 * 3 * of_micro_batch  # the inputs of both layers, and the outputs, which relu's gradient reads
-    at_work = 3 * of_micro_batch + 2 * WEIGHTS  # gradients of outputs, inside and of inputs, and those of both layers' weights
+    # gradients of outputs, inside and of inputs, and those of both layers' weights
+    at_work = 3 * of_micro_batch + 2 * WEIGHTS
     assert [part.memory for part in pipe.partitions] == [weights * 2 * WEIGHTS + live + at_work] * 2
 
 

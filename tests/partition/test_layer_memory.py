@@ -17,7 +17,8 @@ def test_a_dense_layer_with_relu_keeps_only_inputs_and_outputs():
     given, inputs, weights = 4 * 3 * 7, 4 * 3 * 5, 4 * (5 * 7 + 7)
     memory = measure(layers.Dense, tf.TensorSpec([3, 5]), units=7, activation='relu')
     assert memory[:7] == (weights, 0, inputs, 0, given, inputs, given)
-    assert memory.backward == given + given + inputs + weights  # relu's gradient is in a place of its own, and all others
+    # relu's gradient is in a place of its own, and all others
+    assert memory.backward == given + given + inputs + weights
     assert memory.recomputed >= memory.backward
 
 

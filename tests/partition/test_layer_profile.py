@@ -38,7 +38,8 @@ def measured(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Runs what would be measured once; holds the list of results, (forward, both, backward from inputs) for each layer."""
+    """Runs what would be measured once; holds the list of results, (forward, both, backward from inputs) for each
+    layer."""
     results = []
 
     def run(functions):

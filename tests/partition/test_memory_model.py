@@ -79,7 +79,8 @@ def test_longer_runs_need_no_less_and_later_partitions_no_more(sizes, live, reco
 
 
 def _memory(weights, state, inputs, internals, outputs, share_read, share_again, backward, recomputed):
-    """A consistent layer: what is read is part of what enters, and what is repeated part of that; weight gradients at work."""
+    """A consistent layer: what is read is part of what enters, and what is repeated part of that; weight gradients at
+    work."""
     read, again = min(inputs, share_read), min(inputs, share_again)
     return LayerMemory(weights, state, inputs, internals, outputs, read, 0, again, min(read, share_again),
                        backward + weights, recomputed + weights)

@@ -178,7 +178,8 @@ def test_it_gives_shapes_to_a_wrapper():
 
 
 def test_fit_equals_fit_of_the_plain_layers(assert_close):
-    """Without batch norm a step does not depend on the number of micro-batches: so the plain model may take whole batches."""
+    """Without batch norm a step does not depend on the number of micro-batches: so the plain model may take whole
+    batches."""
     x, _ = vectors(14)
     y = np.random.default_rng(3).normal(size=(14, 2)).astype('float32')
     stack = [dense(6, activation='tanh'), dense(4, kernel_regularizer='l2'), dense(3)]

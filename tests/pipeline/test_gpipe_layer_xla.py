@@ -119,7 +119,8 @@ def test_recomputation_in_one_program_stands_behind_a_barrier(recompute):
 
 
 def whole_program(make_pipe, recompute):
-    """Returns what XLA is given for a step of one partition; its CPU compiler, unlike that of TPUs, ignores barriers."""
+    """Returns what XLA is given for a step of one partition; its CPU compiler, unlike that of TPUs, ignores
+    barriers."""
     x, y = batch()
     pipe = make_pipe(dense_layers(), num_micro_batches=2, recompute=recompute, jit_compile=True, devices=['CPU:0'])
     pipe.build(x.shape)

@@ -226,7 +226,8 @@ def test_a_memory_limit_counts_weights_and_what_enters():
     model = keras.Model(inputs, layers.Add(name='sum')([second, first]))
     pipe = from_keras(
         model, num_partitions=2, num_micro_batches=2, partition_by=[1, 3], memory_limit=1e9, num_optimizer_slots=1)
-    # Weights, sums, slot; for 2 rows what is read, and what enters with one more micro-batch; gradients of outputs, inputs, weights.
+    # Weights, sums, slot; for 2 rows what is read, and what enters with one more micro-batch; gradients of outputs,
+    # inputs, weights.
     assert [part.memory for part in pipe.partitions] == [
         4 * (3 * 20 + 2 * 3 + 2 * 3 + 2 * 5 + 2 * 3 + 20), 4 * (3 * 30 + 2 * 5 + 2 * 5 + 2 * 5 + 2 * 5 + 30)]
 

@@ -35,7 +35,8 @@ def run_fixture(tmp_path, tiny):
 
 def test_stages_on_workers_survive_faults_and_equal_one_machine(
         run, tmp_path, stored, assert_close, assert_same_checkpoint):
-    """Where the log directory is a relative path, only the chief's own disk is the right one: workers have no such folder."""
+    """Where the log directory is a relative path, only the chief's own disk is the right one: workers have no such
+    folder."""
     steps = 'train.max_steps=28; train.save_interval_seconds=0'
     printed = run(
         '--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}', '--max_restarts=5',

@@ -1,4 +1,5 @@
-"""The training step on a `TPUStrategy` over a system that does not exist: traced, and run after taking it off its cores."""
+"""The training step on a `TPUStrategy` over a system that does not exist: traced, and run after taking it off its
+cores."""
 
 import collections
 

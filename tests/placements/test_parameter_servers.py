@@ -1,4 +1,5 @@
-"""Trainings with servers on loopback; the chief is a process of its own too, since TensorFlow cannot forget a cluster."""
+"""Trainings with servers on loopback; the chief is a process of its own too, since TensorFlow cannot forget a
+cluster."""
 
 import contextlib
 import json
@@ -54,7 +55,8 @@ class Cluster:
         self._processes[job, index].wait()
         if job == 'worker':
             self._processes[job, index] = self._execute(job,
-                                                        index)  # which takes the seconds that it takes a person's worker too
+                                                        # which takes the seconds that it takes a person's worker too
+                                                        index)
 
 
 @pytest.fixture(name='start')

@@ -26,7 +26,8 @@ def dense(units):
 
 
 def make_params(data_dir, **fields):
-    """Returns the params of a classifier with two layers that are alike, and before them weights that are cut over the cores."""
+    """Returns the params of a classifier with two layers that are alike, and before them weights that are cut over the
+    cores."""
     class Tiny(base_model_params.SingleTaskModelParams):
         def Task(self):
             p = image_classifier.ImageClassifier.Params().Set(name='tiny')

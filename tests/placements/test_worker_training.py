@@ -71,7 +71,8 @@ def data_dir_fixture(tiny):
 
 @pytest.fixture(scope='module')
 def undisturbed(tmp_path_factory, data_dir):
-    """A training of two workers, of two partitions each; not to be changed. Sets have other orders in the one that is executed."""
+    """A training of two workers, of two partitions each; not to be changed. Sets have other orders in the one that is
+    executed."""
     cluster = Cluster(tmp_path_factory.mktemp('undisturbed'), data_dir)
     codes, printed = cluster.run('--model_params_override=train.save_interval_seconds=0',
                                  of_each=({}, {'WEIGHTS': str(cluster.folder / 'weights.npz')}),

@@ -1,4 +1,5 @@
-"""Compiles a program for replicas of cores of a TPU: `python -m tests.programs.compile_replicas PROGRAM TOPOLOGY R` prints its HLO."""
+"""Compiles a program for replicas of cores of a TPU: `python -m tests.programs.compile_replicas PROGRAM TOPOLOGY R`
+prints its HLO."""
 
 import os
 import sys

@@ -1,4 +1,5 @@
-"""One replica of `SpmdCores` on CPU devices: a single device runs what all cores would, and slices are joined and cut by hand."""
+"""One replica of `SpmdCores` on CPU devices: a single device runs what all cores would, and slices are joined and cut
+by hand."""
 
 import functools
 

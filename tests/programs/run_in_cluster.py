@@ -1,4 +1,5 @@
-"""Runs run.py in a process of a cluster, or alone, which leaves its number in the folder PIDS for those who want to strike it."""
+"""Runs run.py in a process of a cluster, or alone, which leaves its number in the folder PIDS for those who want to
+strike it."""
 
 import json
 import os

@@ -35,7 +35,8 @@ def compile_for(devices, program, num_replicas):
 
 
 def put(array, devices):
-    """To jaxlib it is an array that the devices share out: of one that all have whole it would send the first copy to all."""
+    """To jaxlib it is an array that the devices share out: of one that all have whole it would send the first copy to
+    all."""
     parts = list(map(np.atleast_1d, np.repeat(array, len(devices) // len(array), axis=0)))
     sharding = xla_client.OpSharding()
     sharding.type = xla_client.OpSharding.Type.OTHER

@@ -1,4 +1,5 @@
-"""Runs run.py, and keeps what a worker that is no chief has trained in the file WEIGHTS, for it writes no checkpoints."""
+"""Runs run.py, and keeps what a worker that is no chief has trained in the file WEIGHTS, for it writes no
+checkpoints."""
 
 import os
 import pathlib

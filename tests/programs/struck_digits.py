@@ -42,7 +42,8 @@ def _strike(step, labels):
 
 @model_registry.RegisterSingleTaskModel
 class StruckDigits(tiny_digits.TinyDigits):
-    """TinyDigits, with everything that workers have to agree on: batch norm of groups of two, drop-out, clipping, averages."""
+    """TinyDigits, with everything that workers have to agree on: batch norm of groups of two, drop-out, clipping,
+    averages."""
 
     INPUT = StruckInput
 

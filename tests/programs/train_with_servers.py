@@ -67,7 +67,8 @@ def find_true_weights(servers, folder):
 
 
 def digits(servers, folder):
-    """Steps in sync, of which the third resumes from a checkpoint; then more on this machine alone; the same here only; more, async."""
+    """Steps in sync, of which the third resumes from a checkpoint; then more on this machine alone; the same here only;
+    more, async."""
     servers.update, servers.max_staleness = 'sync', None
     texts = [train(Digits(), f'{folder}/sync', servers, max_steps=steps) for steps in (2, 3)]
     shutil.copytree(f'{folder}/sync', f'{folder}/sync_then_alone')
@@ -80,7 +81,8 @@ def digits(servers, folder):
 
 
 def faults(servers, folder):
-    """Tells in which folder it trains: the tests kill a worker in the first, which comes back, and a server in the second."""
+    """Tells in which folder it trains: the tests kill a worker in the first, which comes back, and a server in the
+    second."""
     servers.update, texts = 'async', {}
     for name in ('worker', 'ps'):
         print(name, flush=True)

@@ -21,7 +21,8 @@ def test_without_recomputation_a_replay_is_the_simulation(name):
 
 
 def test_recomputation_does_not_wait_for_gradients():
-    # device 0  F R . . B B     The recomputation fills a part of the time in which device 0 waits for the B of device 1.
+    # device 0  F R . . B B     The recomputation fills a part of the time in which device 0 waits for the B of device
+    # 1.
     # device 1  . F B B . .
     schedule = schedules.make_schedule('gpipe', 2, 1)
     durations = durations_of(schedule, 1.0, 2.0)

@@ -131,7 +131,8 @@ def test_zb_h1_and_interleaving_wait_less_than_1f1b_and_gpipe(
 
 @hypothesis.given(st.integers(2, 7), st.integers(0, 8), *[st.integers(1, 8)] * 3)
 def test_zb_h1_waits_what_the_paper_says(num_devices, more, forward, backward, weight_gradient):
-    """(p - 1)(T_F + T_B - T_W) (Zero Bubble, section 2.3), where W is the shortest; a longer W only fills what is there."""
+    """(p - 1)(T_F + T_B - T_W) (Zero Bubble, section 2.3), where W is the shortest; a longer W only fills what is
+    there."""
     costs = schedules.StageCosts(forward, backward, weight_gradient)
     timeline = schedules.zb_h1(num_devices, num_devices + more).simulate(costs)
     assert timeline.bubble_time == pytest.approx(

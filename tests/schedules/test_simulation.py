@@ -40,7 +40,8 @@ def test_bubbles_are_those_of_the_papers(num_devices, num_micro_batches, as_gpip
     ('interleaved_1f1b', 4, (4.75, 4.25, 3.75, 3.25)),
 ])
 def test_peaks_are_those_of_the_papers(name, num_virtual_stages, activations):
-    """p = 4, m = 8. The first of interleaved: p(1 + (p - 1)/(p v)) (Korthikanti et al., arXiv 2205.05198, section 4.2.3)."""
+    """p = 4, m = 8. The first of interleaved: p(1 + (p - 1)/(p v)) (Korthikanti et al., arXiv 2205.05198, section
+    4.2.3)."""
     timeline = schedules.make_schedule(name, 4, 8, num_virtual_stages).simulate()
     assert timeline.peak_activations == activations
     assert timeline.peak_weight_gradient_inputs == ((1, 2, 3, 4) if name == 'zb_h1' else (0, 0, 0, 0))

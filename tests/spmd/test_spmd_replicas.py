@@ -1,4 +1,5 @@
-"""A step on replicas of partitioned cores: run on two replicas of two CPU devices, and compiled for as many cores of a TPU."""
+"""A step on replicas of partitioned cores: run on two replicas of two CPU devices, and compiled for as many cores of a
+TPU."""
 
 import importlib.util
 import pathlib
@@ -55,7 +56,8 @@ def make_step(pipe):
 
 
 def on_all_cores(function):
-    """Returns a function whose arguments and results every core has whole, since jaxlib knows no others for replicas."""
+    """Returns a function whose arguments and results every core has whole, since jaxlib knows no others for
+    replicas."""
     def whole(*tensors):
         return tf.nest.map_structure(lambda tensor: xla_sharding.replicate(tensor, use_sharding_op=True), tensors)
 

@@ -1,4 +1,5 @@
-"""What TensorFlow's own compiler for TPUs makes of a variable that is cut over cores, by those of its passes that run anywhere."""
+"""What TensorFlow's own compiler for TPUs makes of a variable that is cut over cores, by those of its passes that run
+anywhere."""
 
 import re
 
@@ -8,7 +9,8 @@ import tensorflow as tf
 from lingpipe.spmd import spmd_step
 from tests import virtual_tpu
 
-# A program for two replicas of two cores as the pass between the two below leaves it, which no CPU build of TensorFlow has.
+# A program for two replicas of two cores as the pass between the two below leaves it, which no CPU build of TensorFlow
+# has.
 CLUSTERED = '''
 module attributes {tf.versions = {producer = 1857 : i32}} {
 func.func @main(%a: !slice, %b: !slice, %c: !slice, %d: !slice) {

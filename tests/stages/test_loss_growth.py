@@ -44,7 +44,8 @@ def test_sums_over_rows_are_known_from_other_losses(name):
 
 
 class LossyLayer(keras.layers.Layer):
-    """Scales its inputs, and adds a sum over rows, a loss for each row, a mean, one of its weight alone, and a sum of a function."""
+    """Scales its inputs, and adds a sum over rows, a loss for each row, a mean, one of its weight alone, and a sum of a
+    function."""
 
     def build(self, shape):
         self.scale = self.add_weight(shape=shape[-1:], initializer='ones')

@@ -1,4 +1,5 @@
-"""Gradients of embeddings stay rows, as Keras's optimizers and clipping get them: one for each time that a token comes."""
+"""Gradients of embeddings stay rows, as Keras's optimizers and clipping get them: one for each time that a token
+comes."""
 
 import keras
 import numpy as np

@@ -1,4 +1,5 @@
-"""What layers read and assign inside a pipeline is what they read and assign in plain Keras, wherever the model is cut."""
+"""What layers read and assign inside a pipeline is what they read and assign in plain Keras, wherever the model is
+cut."""
 
 import keras
 import numpy as np

@@ -25,8 +25,10 @@ def test_equal_stages_of_gpipe_leave_the_papers_bubble_and_nothing_else():
 
 
 def test_unequal_stages_add_imbalance_to_the_bubble():
-    # device 0  FF........B..B     14 units, of which the devices work (4 + 12) / 2 = 8. Equal stages, of 2 an action, would
-    # device 1  .FFFFFFBBBBBB.     take (M + K - 1) * (2 + 2) = 12 and wait for 4: the bubble. The other 2 are imbalance.
+    # device 0  FF........B..B     14 units, of which the devices work (4 + 12) / 2 = 8. Equal stages, of 2 an action,
+    # would
+    # device 1  .FFFFFFBBBBBB.     take (M + K - 1) * (2 + 2) = 12 and wait for 4: the bubble. The other 2 are
+    # imbalance.
     parts = percentages(step_of(num_micro_batches=2, seconds_of=lambda action: 3.0 if action.stage else 1.0))
     assert parts == pytest.approx(
         {'compute': 800 / 14, 'recompute': 0, 'bubble': 400 / 14, 'imbalance': 200 / 14, 'transfer': 0, 'update': 0},

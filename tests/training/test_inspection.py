@@ -86,7 +86,8 @@ def test_the_memory_of_each_partition_is_shown_where_it_is_limited(body_params):
     told = rows(inspection.model_analysis(body_params, tf.TensorSpec([2000, 8, 8, 1]), DEVICES).split('\n\n')[1])
     assert told[0][-3:] == ['MB', 'by', 'estimate']
     image, features = 2000 * 64 * 4, 2000 * 256 * 4
-    first = 3 * 40 * 4 + image + features + image  # weights, gradient sums, slots; inputs; gradients of outputs and of inputs
+    # weights, gradient sums, slots; inputs; gradients of outputs and of inputs
+    first = 3 * 40 * 4 + image + features + image
     second = 3 * 2570 * 4 + features + 2000 * 10 * 4 + features
     assert [row[-1] for row in told[2:]] == [f'{first / 1e6:.1f}', f'{second / 1e6:.1f}']
 

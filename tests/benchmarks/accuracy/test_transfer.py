@@ -22,7 +22,8 @@ def transfer(load_benchmark, monkeypatch):
 
 
 def test_each_seed_has_a_row_with_three_training_runs_on_other_digits(transfer, table, monkeypatch, capsys):
-    """Of those from scratch only the one that leaves the checkpoint takes place: the others differ from it in data and steps."""
+    """Of those from scratch only the one that leaves the checkpoint takes place: the others differ from it in data and
+    steps."""
     mocked, trained = {_STEPS: 12.5, _QUARTER: 25.0}, []
     train = transfer.accuracy
 

@@ -1,4 +1,5 @@
-"""A real training on loopback, struck once; seconds are not judged. Its processes are forked: to import TensorFlow is most of their work."""
+"""A real training on loopback, struck once; seconds are not judged. Its processes are forked: to import TensorFlow is
+most of their work."""
 
 import pathlib
 import sys
@@ -41,7 +42,8 @@ def _folder_of(process):
 
 @pytest.fixture
 def results(processes_are_forked, folder, load_benchmark, table, monkeypatch, tmp_path, capsys):
-    """The rows that both benchmarks print of one training: `faults` strikes it, and `soak` ends it when it has gone on."""
+    """The rows that both benchmarks print of one training: `faults` strikes it, and `soak` ends it when it has gone
+    on."""
     faults = load_benchmark('faults.faults', '--clusters=pipeline', '--faults=chief killed')
     soak = load_benchmark('faults.soak', '--cluster=pipeline', '--minutes=0')
     training = faults.struck_training.StruckTraining(

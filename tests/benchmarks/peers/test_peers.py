@@ -1,4 +1,5 @@
-"""The comparison with PyTorch's pipelines, with an interpreter that only pretends to have PyTorch: its table, and its sentences."""
+"""The comparison with PyTorch's pipelines, with an interpreter that only pretends to have PyTorch: its table, and its
+sentences."""
 
 import functools
 import importlib

@@ -28,7 +28,8 @@ def test_a_row_compares_the_same_step_measured_and_simulated(run_benchmark, tabl
 
 
 def test_devices_that_wait_are_compared_with_the_bubbles_of_the_papers(run_benchmark, table):
-    """Over ideal, 1 / (V M) for the interleaved schedule (arXiv 2104.04473, section 2.2), 1 / 3 M for ZB-H1 (2401.10241)."""
+    """Over ideal, 1 / (V M) for the interleaved schedule (arXiv 2104.04473, section 2.2), 1 / 3 M for ZB-H1
+    (2401.10241)."""
     rows = table(run_benchmark(
         'speed.bubble', *_TINY, '--schedules=interleaved_1f1b,zb_h1', '--recompute=', '--waiting_partitions=2'))
     assert [(row['layers'], row['schedule'], row['equal %']) for row in rows] == [

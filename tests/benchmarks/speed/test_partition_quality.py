@@ -1,4 +1,5 @@
-"""The benchmark of partition rules at its smallest size, and the figures that its documentation shows of the fixed profile."""
+"""The benchmark of partition rules at its smallest size, and the figures that its documentation shows of the fixed
+profile."""
 
 import pathlib
 
