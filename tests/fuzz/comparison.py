@@ -88,6 +88,8 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_optimizer=None, r
         try:
             if random_in:
                 expected = observe(pipelined_model(_with_one_partition(fields)))
+                if not _is_finite(expected):
+                    return Outcome(INVALID, 'numbers are not finite where the random numbers are those of a pipeline')
             pipe = pipelined_model(fields)
             found = observe(pipe)
             wrong = pipe.misplaced() or _repeated(draws_anew, pipe, data)
