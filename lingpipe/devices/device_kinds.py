@@ -1,19 +1,22 @@
-"""What each kind of device asks of the graphs that run on it, and the devices of this machine."""
+"""What each kind of device requires of the graphs that run on it, and the devices of this machine."""
 
 import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from lingpipe import hyperparams
+
 LOGICAL_CORE = 'TPU_REPLICATED_CORE'
 
-_pretended = []
+_pretended: list[str] = []
 _ACCELERATORS = ('TPU', 'GPU')
 
 
-def must_compile(device):
-    """Whether all that runs on a device must stand in functions that XLA compiles: a TPU has no kernels for single
-    operations.
+def must_compile(device: str) -> bool:
+    """Returns whether XLA must compile all that runs on a device: a TPU has no kernels for single operations.
 
     Args:
         device: name of the device.
@@ -21,27 +24,27 @@ def must_compile(device):
     return kind_of(device) == 'TPU' or bool(_pretended) and _full_name(device) in map(_full_name, _pretended)
 
 
-def is_logical_core(device):
-    """Whether a device is a core of a `tf.distribute.TPUStrategy`, whose whole step is one program that XLA compiles."""
+def is_logical_core(device: str) -> bool:
+    """Returns whether a device is a core of a `tf.distribute.TPUStrategy`, whose step XLA compiles as one program."""
     return kind_of(device) == LOGICAL_CORE
 
 
-def has_static_shapes_only(device):
-    """Whether what runs on a device is compiled for shapes that are known before."""
+def has_static_shapes_only(device: str) -> bool:
+    """Returns whether what runs on a device is compiled for shapes that are known beforehand."""
     return must_compile(device) or is_logical_core(device)
 
 
-def for_single_operations(device):
-    """Returns where operations go that belong to a device but stand in no function of their own: there, or on its host."""
+def for_single_operations(device: str) -> str:
+    """Returns the device for operations outside of functions: `device`, or its host if XLA must compile all."""
     return host_of(device) if must_compile(device) else device
 
 
-def host_of(device):
+def host_of(device: str) -> str:
     """Returns the CPU of the machine that a device belongs to."""
     return tf.DeviceSpec.from_string(device).replace(device_type='CPU', device_index=0).to_string()
 
 
-def kind_of(device):
+def kind_of(device: str | None) -> str | None:
     """Returns 'CPU', 'GPU', 'TPU' or another type, None where the name has none or is no name of a device."""
     try:
         return tf.DeviceSpec.from_string(device or '').device_type
@@ -50,9 +53,8 @@ def kind_of(device):
 
 
 @contextlib.contextmanager
-def pretend_tpus(devices):
-    """Makes `must_compile` take some devices for TPUs inside the `with` block, to try on a CPU what a TPU would be
-    given.
+def pretend_tpus(devices: Sequence[str]) -> Iterator[None]:
+    """Makes `must_compile` treat devices as TPUs inside the `with` block, to try on a CPU what a TPU would be given.
 
     Args:
         devices: list of device names.
@@ -69,8 +71,8 @@ def _full_name(device):
     return here.make_merged_spec(tf.DeviceSpec.from_string(device)).to_string()
 
 
-def one_call(device, function):
-    """Returns what lays a function out as one call on a device, never inlined, so that the graph of a step stays small.
+def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function as one call on a device, never inlined, so that the graph of a step stays small.
 
     ::
 
@@ -89,8 +91,8 @@ def one_call(device, function):
                        experimental_attributes={'_noinline': True})
 
 
-def call(device, function, *arguments):
-    """Lays out a few operations on a device: one by one, or as one compiled call where the device asks for that.
+def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Lays out a few operations on a device: one by one, or as one compiled call where the device requires that.
 
     Args:
         device: name of the device.
@@ -104,13 +106,13 @@ def call(device, function, *arguments):
         return operations(device, function)(*arguments)
 
 
-def operations(device, function):
-    """Returns what lays a function of a few operations out, for several calls on one device; see `call`."""
+def operations(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function of a few operations for several calls on one device; see `call`."""
     return one_call(device, function) if must_compile(device) else function
 
 
-def rest_on_host(device, function):
-    """Returns a function that puts what names no device on the host, where a device cannot run single operations.
+def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function so that operations without a device run on the host where `device` cannot run single ones.
 
     Args:
         device: name of a device that the function works on.
@@ -126,7 +128,7 @@ def rest_on_host(device, function):
     return on_host
 
 
-def use_virtual_devices(num_devices):
+def use_virtual_devices(num_devices: int) -> None:
     """Splits the CPU into devices to try pipelines on; call it before TensorFlow or Keras has done anything else.
 
     Each virtual device does its work on one thread, so that devices run side by side as accelerators would.
@@ -146,32 +148,32 @@ def use_virtual_devices(num_devices):
             num_devices, len(tf.config.list_logical_devices('CPU')))
 
 
-def configure_graph_optimizer():
+def configure_graph_optimizer() -> None:
     """Switches off the optimisation of graphs outside of the stages, which costs start-up seconds and gains nothing.
 
-    The graph of a step is one call an action and one a device's update: there is nothing to optimise. What stages
-    compute is optimised all the same, as `graph_pieces.py` says. The switch holds for the whole process.
+    The graph of a step holds one call for each action and one for each device's update: there is nothing to optimise.
+    What stages compute is still optimised, as `graph_pieces.py` says. The switch holds for the whole process.
     """
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
 
 
-def has_accelerators():
-    """Says whether this machine has a GPU or TPU; asking does not set the devices up."""
+def has_accelerators() -> bool:
+    """Returns whether this machine has a GPU or TPU, without setting the devices up."""
     return any(tf.config.list_physical_devices(kind) for kind in _ACCELERATORS)
 
 
-def has_tpu():
-    """Says whether this machine has a TPU; asking does not set the devices up."""
+def has_tpu() -> bool:
+    """Returns whether this machine has a TPU, without setting the devices up."""
     return bool(tf.config.list_physical_devices('TPU'))
 
 
-def stage_devices(num_stages, kind=None, process=''):
+def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -> list[str]:
     """Chooses a device for each stage: accelerators if there are any, else virtual CPUs.
 
     Args:
         num_stages: K, the number of stages.
         kind: 'CPU', 'GPU' or 'TPU'; None takes the best kind that this machine has.
-        process: begin of the names of the devices to choose from, for a process that sees those of others too.
+        process: prefix of the names of the devices to choose from, for a process that sees those of others too.
 
     Returns:
         List of K device names. With fewer devices than stages some share one, and a warning says so.
@@ -186,7 +188,8 @@ def stage_devices(num_stages, kind=None, process=''):
             f'No device of kind {kind!r} was found on {"the workers" if process else "this machine"}. Choose one of '
             f'{sorted(others)}.')
     if len(devices) < num_stages:
-        advice = 'Add workers' if process else f'Call lingpipe.use_virtual_devices({num_stages}) at the start of the program'
+        call = f'Call lingpipe.use_virtual_devices({num_stages}) at the start of the program'
+        advice = 'Add workers' if process else call
         logging.warning(
             '%d stages, but only %d devices were found (%s): stages share devices and will not overlap. %s, or use '
             'fewer partitions.',
@@ -194,7 +197,7 @@ def stage_devices(num_stages, kind=None, process=''):
     return [devices[stage % len(devices)] for stage in range(num_stages)]
 
 
-def device_grid(body_params):
+def device_grid(body_params: hyperparams.Params) -> list[list[str]]:
     """Returns the device grid of a pipeline: a list of R rows of K device names.
 
     Args:
