@@ -23,7 +23,7 @@ _LONGEST_SILENCE_SECONDS = 60
 
 
 def _experiment():
-    """Returns the params, with those of evaluation inputs, after all overrides, and {name: Params} of these inputs."""
+    """Returns the params after all overrides, evaluation inputs included, and {name: Params} of these inputs."""
     experiment = model_registry.GetClass(FLAGS.model)()
     params = model_registry.GetParams(FLAGS.model, 'Train')
     evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']
@@ -43,12 +43,11 @@ def _read(path):
         with open(path, encoding='utf-8') as file:
             return file.read()
     except OSError as error:
-        raise ValueError(
-            f'--model_params_file_override={path} cannot be read ({error.strerror}). Give a file of '
-            'changes.') from error
+        reason = f'cannot be read ({error.strerror})'
+        raise ValueError(f'--model_params_file_override={path} {reason}. Give a file of changes.') from error
     except UnicodeDecodeError as error:
-        raise ValueError(f'--model_params_file_override={path} is no text ({error}). Give a file of changes, one a '
-                         'line.') from error
+        raise ValueError(
+            f'--model_params_file_override={path} is no text ({error}). Give a file of changes, one a line.') from error
 
 
 def _place(params):
@@ -60,8 +59,8 @@ def _place(params):
     from lingpipe.devices import device_kinds
     from lingpipe.placements import local
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
-    if FLAGS.mode != 'inspect_model' and (kind == 'TPU'
-                                          or kind is None and not params.task.body.devices and device_kinds.has_tpu()):
+    is_free = kind is None and not params.task.body.devices
+    if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or is_free and device_kinds.has_tpu()):
         return _place_on_tpu(params)
     return local.place(params, kind)
 
@@ -142,12 +141,12 @@ def _plan(params, unused_datasets, unused_placement):
 
 
 def _folder_of_compiled(files):
-    """Returns where compiled programs are kept, which is on this machine only."""
+    """Returns the folder of compiled programs, which must be on this machine, or None."""
     return os.path.join(files.folder, 'compiled') if files and '://' not in files.folder else None
 
 
 def _accelerator():
-    """Returns the name of what to plan for: that of the topology where none is given."""
+    """Returns the name of the accelerator to plan for: that of the topology where none is given."""
     from lingpipe.tools.tpu_compile import tpu_compiler
     if FLAGS.accelerator or not FLAGS.compile:
         return FLAGS.accelerator
@@ -207,7 +206,7 @@ def main(arguments):
         sys.exit(_supervise())
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))
     from lingpipe.training import errors
-    if FLAGS.cluster != 'multi_worker':  # which waits for other workers without letting any thread run
+    if FLAGS.cluster != 'multi_worker':  # which lets no thread run while it waits for other workers
         child_process.beat_for_parent()
     try:
         params, datasets = _experiment()

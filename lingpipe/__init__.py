@@ -5,6 +5,7 @@ Names load when they are first used, so that params and schedules can be read wi
 
 import importlib
 import sys
+from typing import Any
 
 import wrapt
 
@@ -19,7 +20,7 @@ _HOMES = {
 __all__ = ['GPipeLayer', 'PipelineModel', 'plan', 'use_virtual_devices']
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}; it has {__all__}.')
     value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -29,7 +30,7 @@ def __getattr__(name):
 
 @wrapt.when_imported('keras')
 def _register_saved_classes(keras=None):
-    """Lets `keras.saving.load_model` know pipelines; not while a module of LingPipe is what loads Keras."""
+    """Registers pipelines with `keras.saving.load_model`, unless it is a module of LingPipe that imports Keras."""
     del keras
     ours = [module for name, module in sys.modules.items() if name.startswith('lingpipe.')]
     if not any(getattr(module.__spec__, '_initializing', False) for module in ours):

@@ -1,4 +1,4 @@
-"""SingleTaskModelParams: the class in which a user writes down one experiment, its datasets and its task."""
+"""SingleTaskModelParams: the class in which a user defines one experiment, its datasets and its task."""
 
 from typing import Any
 
@@ -27,19 +27,19 @@ class SingleTaskModelParams:
             NUM_PARTITIONS = 4
     """
 
-    def Train(self) -> Any:
+    def Train(self) -> hyperparams.Params:
         """Returns the Params of the input to train on."""
         raise self._MissingError('Train', 'the Params of the input to train on')
 
-    def Dev(self) -> Any:
+    def Dev(self) -> hyperparams.Params:
         """Returns the Params of the input to evaluate on while the model is being developed."""
         raise self._MissingError('Dev', 'the Params of an input')
 
-    def Test(self) -> Any:
+    def Test(self) -> hyperparams.Params:
         """Returns the Params of the input for the final evaluation."""
         raise self._MissingError('Test', 'the Params of an input')
 
-    def Task(self) -> Any:
+    def Task(self) -> hyperparams.Params:
         """Returns the Params of the task: the model with its loss and metrics, and `train` and `eval` Params inside."""
         raise self._MissingError('Task', "the Params of a task, such as a classifier's")
 
@@ -48,7 +48,7 @@ class SingleTaskModelParams:
         return NotImplementedError(f'{name} does not define {method}(); add `def {method}(self):` to it, '
                                    f'returning {result}.')
 
-    def Model(self) -> Any:
+    def Model(self) -> hyperparams.Params:
         """Returns the Params of the experiment: `task`, `train` and `eval`.
 
         `train` and `eval` move out of the task's Params, so that their text is `train.max_steps`, not
@@ -67,11 +67,11 @@ class SingleTaskModelParams:
             task.Delete(name)
         return model
 
-    def GetDatasetNames(self) -> Any:
+    def GetDatasetNames(self) -> list[str]:
         """Returns those of 'Train', 'Dev' and 'Test' that this experiment defines."""
         return [name for name in _DATASETS if getattr(type(self), name) is not getattr(SingleTaskModelParams, name)]
 
-    def GetDatasetParams(self, name: str) -> Any:
+    def GetDatasetParams(self, name: str) -> hyperparams.Params:
         """Returns the Params of the input called 'Train', 'Dev' or 'Test'.
 
         Raises:
@@ -83,6 +83,6 @@ class SingleTaskModelParams:
             raise LookupError(f'{type(self).__name__} has no dataset {name!r}{nearest}')
         return getattr(self, name)()
 
-    def GetAllDatasetParams(self) -> dict:
+    def GetAllDatasetParams(self) -> dict[str, hyperparams.Params]:
         """Returns {name: Params of the input} of every dataset that this experiment defines."""
         return {name: self.GetDatasetParams(name) for name in self.GetDatasetNames()}

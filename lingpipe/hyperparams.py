@@ -9,8 +9,8 @@ The interface is that of Lingvo's hyperparams; this file imports neither TensorF
 """
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Self
 
 from lingpipe import spelling
 from lingpipe.hyperparams_text import known_objects, param_tree, text_format, text_reader
@@ -20,14 +20,15 @@ RegisteredTypes = known_objects.RegisteredTypes
 _SEE_ALL = 'print(params)'
 
 
-def CopyFieldsTo(from_p: Any, to_p: Any, skip: Any = None, ignore_unknown_keys: bool = False) -> Any:
+def CopyFieldsTo(from_p: 'Params', to_p: 'Params', skip: str | Iterable[str] | None = None,
+                 ignore_unknown_keys: bool = False) -> 'Params':
     """Copies the fields of one Params to another; `cls` stays, so `to_p` still instantiates its own class.
 
     Args:
         from_p: Params to copy from.
         to_p: Params to copy to.
         skip: a name or a list of names not to copy, or None.
-        ignore_unknown_keys: whether fields that `to_p` lacks are passed over.
+        ignore_unknown_keys: whether fields that `to_p` lacks are skipped.
 
     Returns:
         `to_p`.
@@ -42,7 +43,7 @@ def CopyFieldsTo(from_p: Any, to_p: Any, skip: Any = None, ignore_unknown_keys: 
     return to_p
 
 
-def CopyFieldsSubsetTo(from_p: Any, to_p: Any, fields_to_set: Any) -> Any:
+def CopyFieldsSubsetTo(from_p: 'Params', to_p: 'Params', fields_to_set: str | Collection[str]) -> 'Params':
     """Copies the named fields of one Params to another, except `cls`.
 
     Args:
@@ -76,7 +77,7 @@ class Params:
         self.__dict__['_params'] = {}
         self.__dict__['_immutable'] = False
 
-    def Define(self, name: Any, default: Any, description: Any) -> None:
+    def Define(self, name: str, default: Any, description: str) -> None:
         """Adds a field.
 
         Args:
@@ -101,7 +102,7 @@ class Params:
     def _IsLegalName(self, name):
         return re.fullmatch('[a-z_][a-z0-9_]*', name) is not None
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         params = self.__dict__.get('_params', {})  # absent while unpickling
         if name in params:
             return params[name].value
@@ -109,40 +110,40 @@ class Params:
             raise AttributeError(f'{name} is not a parameter.')
         raise AttributeError(f'{name} is not a parameter{spelling.did_you_mean(name, params, see_all=_SEE_ALL)}')
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         self._CheckMutable()
         if name not in self._params:
-            raise AttributeError(f'{name} is not a '
-                                 f'parameter{spelling.did_you_mean(name, self._params, see_all=_SEE_ALL)}')
+            nearest = spelling.did_you_mean(name, self._params, see_all=_SEE_ALL)
+            raise AttributeError(f'{name} is not a parameter{nearest}')
         self._params[name].value = value
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return self.GetKeys()
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self._params
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._params)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Params) and param_tree.equal(dict(self.IterParams()), dict(other.IterParams()))
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self._ToString('')
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f'{type(self).__name__}({self})'
 
     def _ToString(self, indent):
         strings = {name: text_format.value_string(value, indent) for name, value in self.IterParams()}
         return '{\n' + ''.join(f'{indent}  {name}: {string}\n' for name, string in strings.items()) + indent + '}'
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         memo[id(self)] = copied = self.Copy()
         return copied
 
-    def Copy(self) -> Any:
+    def Copy(self) -> Self:
         """Returns a deep copy, frozen if these Params are; classes, functions, modules and tensors are not copied."""
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
@@ -163,7 +164,7 @@ class Params:
         if self._immutable:
             raise TypeError('This Params instance is immutable; change a Copy() made before Freeze().')
 
-    def Set(self, **kwargs: Any) -> Any:
+    def Set(self, **kwargs: Any) -> Self:
         """Sets fields; `Set(**{'train.max_steps': 5})` sets one inside nested Params.
 
         Returns:
@@ -191,7 +192,7 @@ class Params:
         """Returns whether the value at a path is not None; raises AttributeError where there is no such field."""
         return self.Get(name) is not None
 
-    def Delete(self, *names: Any) -> Any:
+    def Delete(self, *names: str) -> Self:
         """Removes fields, each given by its path.
 
         Returns:
@@ -212,20 +213,21 @@ class Params:
             del parent._params[steps[-1].key]
         return self
 
-    def IterParams(self) -> Iterator[Any]:
+    def IterParams(self) -> Iterator[tuple[str, Any]]:
         """Yields (name, value) of every field, sorted by name."""
         for name in self.GetKeys():
             yield name, self._params[name].value
 
-    def GetKeys(self) -> Any:
+    def GetKeys(self) -> list[str]:
         """Returns the sorted names of the fields."""
         return sorted(self._params)
 
-    def MergeCommonKeysFrom(self, other: Any) -> Any:
+    def MergeCommonKeysFrom(self, other: 'Params') -> 'Params':
         """Copies from `other` the fields that both have, except `cls`; returns self."""
         return CopyFieldsTo(other, self, ignore_unknown_keys=True)
 
-    def Visit(self, visit_fn: Any, enter_fn: Any = None, exit_fn: Any = None) -> None:
+    def Visit(self, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool] | None = None,
+              exit_fn: Callable[[str, Any], Any] | None = None) -> None:
         """Walks over these Params and all that they hold, depth first.
 
         Keys are paths: `a.b` in Params, `a[1]` in lists and tuples, `a['k']` in dicts, `a[field]` in named tuples and
@@ -240,7 +242,7 @@ class Params:
         exit_fn = exit_fn or (lambda key, value: None)
         param_tree.visit('', self, visit_fn, enter_fn, exit_fn)
 
-    def ToText(self, include_types: bool = False, separator: Any = ':') -> Any:
+    def ToText(self, include_types: bool = False, separator: str = ':') -> Any:
         """Returns the fields as text, a sorted line `path : value` each, which FromText reads back.
 
         A string is quoted, and spans lines if it has newlines; a class or function is `type/module/Name`, a dtype its
@@ -250,7 +252,8 @@ class Params:
             include_types: whether to return (text, {path: name of the type}) instead.
             separator: what stands between path and value.
         """
-        values, kinds = {}, {}
+        values: dict[str, str] = {}
+        kinds: dict[str, str] = {}
 
         def Enter(key, value):
             if not param_tree.holds_params(value):
@@ -267,7 +270,7 @@ class Params:
         text = text_format.format_lines(values, separator)
         return (text, kinds) if include_types else text
 
-    def FromText(self, text: Any, type_overrides: dict | None = None) -> Any:
+    def FromText(self, text: str, type_overrides: Mapping[str, str] | None = None) -> Self:
         """Sets the fields that `text` names, as ToText writes it; other fields stay.
 
         A value is read as the type that the field has now, and a list of Params is changed element by element. A line
@@ -295,14 +298,14 @@ class Params:
         text, kinds = self.ToText(include_types=True)
         return text + '\n\n' + text_format.format_lines(kinds, ':')
 
-    def FromTextWithTypes(self, text: Any) -> Any:
+    def FromTextWithTypes(self, text: str) -> Self:
         """Sets the fields from the text of ToTextWithTypes, whatever types they have now; returns self."""
         values, _, kinds = text.rstrip().rpartition('\n\n')
         if kinds and not values:
             raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')
         return self.FromText(values, {entry.path: entry.value for entry in text_format.split_entries(kinds)})
 
-    def TextDiff(self, other: Any) -> Any:
+    def TextDiff(self, other: 'Params') -> str:
         """Returns how `other` differs: `> name: value` for what is here, `<` for what is there, `?` above nesting."""
         return text_format.diff(self, other)
 
@@ -310,7 +313,7 @@ class Params:
 class InstantiableParams(Params):
     """Params of a class, which know how to make its objects."""
 
-    def __init__(self, cls: Any = None) -> None:
+    def __init__(self, cls: type | None = None) -> None:
         super().__init__()
         self.Define('cls', cls, 'The class that these Params are for.')
 
@@ -328,11 +331,11 @@ class InstantiableParams(Params):
         return self.cls(self, **kwargs)
 
 
-def ApplyOverrides(params: Any, text: Any) -> Any:
+def ApplyOverrides(params: Params, text: str) -> Params:
     """Sets fields from a text that a person types: `'train.max_steps=100; body.num_partitions=4'`.
 
-    It is FromText's format, and friendlier: `;` ends an entry as a newline does, `=` may stand for `:`, and a word that
-    nothing else is known by is a string.
+    The format is that of FromText, but more lenient: `;` ends an entry as a newline does, `=` may stand for `:`, and an
+    unknown word is a string.
 
     Args:
         params: Params.
@@ -344,7 +347,7 @@ def ApplyOverrides(params: Any, text: Any) -> Any:
     Raises:
         AttributeError: a path is not a field's.
         IndexError: a list is shorter.
-        ValueError: an entry is not `path = value`, or the value has not the type of the field's present value.
+        ValueError: an entry is not `path = value`, or the value does not have the type of the field's present value.
         TypeError: `params` are frozen.
     """
     params._CheckMutable()

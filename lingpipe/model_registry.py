@@ -14,12 +14,13 @@ import pathlib
 import pkgutil
 import sys
 import tokenize
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
-from lingpipe import base_model_params, spelling
+from lingpipe import base_model_params, hyperparams, spelling
 
 _MODELS_PACKAGE = 'params'
-_registered = {}  # 'module.Class' -> class
+_registered: dict[str, type[base_model_params.SingleTaskModelParams]] = {}  # 'module.Class' -> class
+_ExperimentClass = TypeVar('_ExperimentClass', bound=type[base_model_params.SingleTaskModelParams])
 
 
 class Listing(NamedTuple):
@@ -29,11 +30,11 @@ class Listing(NamedTuple):
         models: {key: class}.
         errors: {module: exception} of the modules that cannot be imported.
     """
-    models: dict
-    errors: dict
+    models: dict[str, type[base_model_params.SingleTaskModelParams]]
+    errors: dict[str, BaseException]
 
 
-def RegisterSingleTaskModel(cls: Any) -> Any:
+def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
     """Class decorator: makes a SingleTaskModelParams known by its module and name.
 
     Returns:
@@ -53,7 +54,7 @@ def _key(cls):
 
 
 def _module_name(name):
-    """Returns a module's name; a module that is run as a file goes by the file's."""
+    """Returns a module's name; the name of the file where a module is run as one."""
     module = sys.modules.get(name)
     if name != '__main__' or not getattr(module, '__file__', None):
         return name
@@ -61,7 +62,7 @@ def _module_name(name):
     return module.__spec__.name if is_run_by_name else pathlib.Path(module.__file__).stem
 
 
-def GetClass(name: Any) -> Any:
+def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
     """Returns the experiment of a name; the current folder is searched as well as the installed packages.
 
     Args:
@@ -69,7 +70,7 @@ def GetClass(name: Any) -> Any:
 
     Raises:
         LookupError: there is no such experiment.
-        ValueError: the file of the experiment is no text.
+        ValueError: the file of the experiment is not a text file.
         Exception: whatever else the import of the experiment's own module raises.
     """
     if name in _registered:
@@ -85,7 +86,7 @@ def GetClass(name: Any) -> Any:
 
 
 def _import_longest_prefix(name):
-    """Imports as much of a dotted name as are modules; returns (module or None, rest of the name)."""
+    """Imports the longest prefix of a dotted name that is a module; returns (module or None, rest of the name)."""
     if os.getcwd() not in sys.path and '' not in sys.path:
         sys.path.insert(0, os.getcwd())
     importlib.invalidate_caches()
@@ -107,7 +108,7 @@ def _import_longest_prefix(name):
 
 
 def _check_is_text(path, error):
-    """Python does not say which file is none."""
+    """Raises a ValueError that names the file if it is not a text file; the error of Python does not name it."""
     try:
         with tokenize.open(path) as file:
             is_text = '\0' not in file.read()
@@ -157,7 +158,7 @@ def _unknown_error(name):
     return LookupError(f'There is no experiment {name!r}{spelling.did_you_mean(name, names)} --mode=list names all.')
 
 
-def GetParams(name: str, dataset_name: Any) -> Any:
+def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
     """Returns the Params of an experiment with those of one of its datasets.
 
     Args:
@@ -177,17 +178,17 @@ def GetParams(name: str, dataset_name: Any) -> Any:
     return params
 
 
-def GetAllRegisteredClasses() -> dict:
+def GetAllRegisteredClasses() -> dict[str, type[base_model_params.SingleTaskModelParams]]:
     """Returns {key: class} of the experiments whose modules are imported."""
     return dict(_registered)
 
 
-def ListModels() -> Any:
+def ListModels() -> Listing:
     """Imports every module of the `params` package and returns the Listing of all experiments.
 
-    A module that cannot be imported is listed with its error, and hides no other.
+    A module that cannot be imported is listed with its error; the others are imported all the same.
     """
-    errors = {}
+    errors: dict[str, BaseException] = {}
     package, rest = _import_longest_prefix(_MODELS_PACKAGE)
     if not rest:
         _import_modules(package, errors)

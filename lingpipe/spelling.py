@@ -1,14 +1,14 @@
-"""The end of every error sentence about a wrong name: what was probably meant."""
+"""Suggestions for wrong names: the end of an error sentence that says what was probably meant."""
 
 import difflib
-from typing import Any
+from collections.abc import Collection
 
 _NUM_SHOWN = 5
 _LIKENESS = 0.6  # above which a name was probably meant; as in difflib
-_AS_LIKELY = 0.2  # as the best
+_AS_LIKELY = 0.2  # how far below the best another name may be and still count as probably meant
 
 
-def did_you_mean(name: Any, names: Any, prefix: str = '', see_all: Any = '') -> Any:
+def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
     """Returns the end of an error sentence that offers the names that were probably meant, or says which there are.
 
     Args:
@@ -23,28 +23,28 @@ def did_you_mean(name: Any, names: Any, prefix: str = '', see_all: Any = '') -> 
     return f'; {what_there_is(name, names, prefix, see_all)}.'
 
 
-def close(name: str, names: Any) -> Any:
+def close(name: str, names: Collection[str]) -> list[str]:
     """Returns the names that were probably meant, at most three; see `did_you_mean`."""
     likeness = _likeness(name, names)
     least = max([_LIKENESS, *(value - _AS_LIKELY for value in likeness.values())])
     return [each for each, value in likeness.items() if value >= least][:3]
 
 
-def what_there_is(name: str, names: Any, prefix: str = '', see_all: str = '') -> Any:
-    """Returns words that name all of five names, or the five nearest of more; see `did_you_mean`."""
+def what_there_is(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
+    """Returns words that list the names if they are at most five, else the five nearest; see `did_you_mean`."""
     nearest = [prefix + each for each in _likeness(name, names)]
     if len(nearest) <= _NUM_SHOWN:
         return f'there are: {", ".join(sorted(nearest))}' if nearest else 'there are none'
-    return f'the nearest of {len(nearest)} are: {", ".join(nearest[:_NUM_SHOWN])}' + (
-        f' (all: {see_all})' if see_all else '')
+    where = f' (all: {see_all})' if see_all else ''
+    return f'the nearest of {len(nearest)} are: {", ".join(nearest[:_NUM_SHOWN])}{where}'
 
 
 def _likeness(name, names):
-    """Returns {name: likeness}, the likest first."""
+    """Returns {name: likeness}, the most similar name first."""
     matcher = difflib.SequenceMatcher()
     matcher.set_seq2(name[:100])
 
-    def likeness(other):
+    def likeness(other: str) -> float:
         matcher.set_seq1(other)
         return matcher.ratio()
 

@@ -1,9 +1,10 @@
 """Plain text tables."""
 
+from collections.abc import Sequence
 from typing import Any
 
 
-def table(header: list, rows: list) -> Any:
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Lays out columns side by side; numbers to the right, text to the left.
 
     Args:
@@ -25,6 +26,6 @@ def _text(cell):
 
 
 def _line(cells, widths, right):
-    aligned = [
-        cell.rjust(width) if is_right else cell.ljust(width) for cell, width, is_right in zip(cells, widths, right)]
+    aligned = [cell.rjust(width) if is_right else cell.ljust(width)
+               for cell, width, is_right in zip(cells, widths, right)]
     return '  '.join(aligned).rstrip()

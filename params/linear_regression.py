@@ -1,4 +1,4 @@
-"""Linear regression: the smallest model, of which everybody knows what must come out.
+"""Linear regression: the smallest model, with a known solution.
 
     python run.py --model=params.linear_regression --mode=train --logdir=logs/linear_regression
 """
@@ -12,7 +12,7 @@ from lingpipe.models import linear_regression
 
 @model_registry.RegisterSingleTaskModel
 class EightWeights(base_model_params.SingleTaskModelParams):
-    """Eight weights and a bias, found again from a thousand noisy examples in seconds."""
+    """Eight weights and a bias, recovered from a thousand noisy examples in seconds."""
 
     def Train(self):
         return linear_input.LinearInput.Params().Set(

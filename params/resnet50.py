@@ -26,8 +26,7 @@ class ResNet50Digits(base_model_params.SingleTaskModelParams):
     def _Input(self, split, augmentation):
         return image_input.ImageInput.Params().Set(
             name=f'digits_{split}', dataset='digits', split=split, batch_size=self.BATCH_SIZE,
-            image_size=self.IMAGE_SIZE,
-            augmentation=augmentation)
+            image_size=self.IMAGE_SIZE, augmentation=augmentation)
 
     def Train(self):
         return self._Input('train', 'digits')
@@ -52,10 +51,10 @@ class ResNet50Digits(base_model_params.SingleTaskModelParams):
 
 
 class _ImageNet(base_model_params.SingleTaskModelParams):
-    """What all trainings on ImageNet have in common: the network, its precision and its input.
+    """What all training runs on ImageNet have in common: the network, its precision and its input.
 
     Convolutions and the activations between them are bfloat16; weights, the statistics of batch norm, the loss, sums of
-    gradients and the optimizer are float32. Batch norm normalises over a micro-batch, of as many replicas as share
+    gradients and the optimizer are float32. Batch norm normalises over a micro-batch, of all replicas that share
     statistics.
     """
 
@@ -94,9 +93,8 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
         p = image_classifier.ImageClassifier.Params().Set(
             name='resnet50', label_smoothing=self.LABEL_SMOOTHING, dtype_policy='mixed_bfloat16')
         p.body.Set(
-            num_partitions=self.NUM_PARTITIONS, num_replicas=self.NUM_REPLICAS,
-            num_micro_batches=self.BATCH_SIZE // (self.NUM_REPLICAS * self.MICRO_BATCH_SIZE), schedule='1f1b',
-            recompute='layer',
+            num_partitions=self.NUM_PARTITIONS, num_replicas=self.NUM_REPLICAS, schedule='1f1b', recompute='layer',
+            num_micro_batches=self.BATCH_SIZE // (self.NUM_REPLICAS * self.MICRO_BATCH_SIZE),
             layers=resnet.resnet_layers(50, num_classes=1000, batch_norm_group_size=self.BATCH_NORM_GROUP_SIZE))
         p.train.max_steps = self._MaxSteps()
         self._SetTraining(p.train)

@@ -1,4 +1,4 @@
-"""Transformer language models: the default on the help texts of Python itself, and the giants of GPipe's paper."""
+"""Transformer language models: the default on the help texts of Python, and the giants of GPipe's paper."""
 
 import keras
 
@@ -93,8 +93,7 @@ class _Published(base_model_params.SingleTaskModelParams):
             optimizer=keras_params.KerasParams(keras.optimizers.Adam, beta_2=0.98, epsilon=1e-9),
             lr_schedule=keras_params.KerasParams(
                 keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-4,
-                warmup_steps=4000,
-                decay_steps=96_000))
+                warmup_steps=4000, decay_steps=96_000))
         p.eval.Set(interval_steps=5000)
         return p
 

@@ -10,7 +10,7 @@ from lingpipe.models import translation_model
 
 @model_registry.RegisterSingleTaskModel
 class SpokenNumbers(base_model_params.SingleTaskModelParams):
-    """'four hundred and seven thousand and twelve' to '407012', letter by letter: minutes on two CPU cores."""
+    """'four hundred and seven thousand and twelve' to '407012', by letters: trains in minutes on two CPU cores."""
 
     NUM_PARTITIONS = 2
     NUM_MICRO_BATCHES = 4
@@ -97,8 +97,7 @@ class _Published(base_model_params.SingleTaskModelParams):
             optimizer=keras_params.KerasParams(keras.optimizers.Adam, beta_2=0.98, epsilon=1e-9),
             lr_schedule=keras_params.KerasParams(
                 keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-4,
-                warmup_steps=4000,
-                decay_steps=296_000))
+                warmup_steps=4000, decay_steps=296_000))
         p.eval.Set(interval_steps=5000)
         return p
 

@@ -1,4 +1,4 @@
-"""Child processes: they do not outlive their parent, are watched for signs of life, and their exit codes are read."""
+"""Child processes: they do not outlive their parent, send it heartbeats, and have their exit codes read."""
 
 import contextlib
 import ctypes
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: the fault lies outside, such as a lost worker, and a restart can mend it
@@ -16,9 +17,8 @@ _VARIABLE = 'LINGPIPE_HEARTBEAT'
 _SECONDS_BETWEEN_BEATS = 1
 
 
-def start(command: list[str], **options: Any) -> Any:
-    """Starts a program in a process group of its own, so that Ctrl+C in a terminal reaches its parent only, which
-    passes it on.
+def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """Starts a program in its own process group, so that Ctrl+C reaches only its parent, which passes it on.
 
     Call it from the main thread: Linux kills the child when the thread that started it ends.
 
@@ -36,16 +36,16 @@ def start(command: list[str], **options: Any) -> Any:
 def _die_with(parent):
     if hasattr(_libc, 'prctl'):
         _libc.prctl(_SET_SIGNAL_AT_DEATH_OF_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:  # it died in between
+    if os.getppid() != parent:  # the parent has died in between
         os._exit(1)
 
 
-def ending(code: Any) -> Any:
+def ending(code: int) -> str:
     """Returns in words how a process ended, from its return code as `subprocess` gives it."""
     return f'was ended by {_signal_name(-code)}' if code < 0 else f'ended with exit code {code}'
 
 
-def exit_code(code: Any) -> Any:
+def exit_code(code: int) -> int:
     """Returns the exit code, as shells give it, of a process with a return code as `subprocess` gives it."""
     return 128 - code if code < 0 else code
 
@@ -58,7 +58,7 @@ def _signal_name(number):
 
 
 def beat_for_parent() -> None:
-    """Begins to give signs of life, where the parent listens for them; from then on it expects them."""
+    """Starts sending heartbeats to the parent if it listens for them; from then on it expects them."""
     pipe = os.environ.pop(_VARIABLE, None)
     if pipe is not None:
         threading.Thread(target=_beat, args=(int(pipe),), name='heartbeat', daemon=True).start()
@@ -72,7 +72,7 @@ def _beat(pipe):
 
 
 class Pulse:
-    """The signs of life of one child.
+    """The heartbeats of one child.
 
     Attributes:
         options: arguments of `subprocess.Popen` for the child.
@@ -84,14 +84,14 @@ class Pulse:
         self._last: float | None = None
         self.options: dict[str, Any] = {'pass_fds': [self._writer], 'env': {**os.environ, _VARIABLE: str(self._writer)}}
 
-    def is_missing(self, seconds: Any) -> bool:
-        """Says whether the child gave a sign once, but none in so many seconds."""
+    def is_missing(self, seconds: float) -> bool:
+        """Returns whether the child has sent a heartbeat before, but none in so many seconds."""
         with contextlib.suppress(BlockingIOError):
             if os.read(self._reader, 4096):
                 self._last = time.monotonic()
         return self._last is not None and time.monotonic() - self._last > seconds
 
     def close(self) -> None:
-        """Ends listening."""
+        """Stops listening."""
         os.close(self._reader)
         os.close(self._writer)

@@ -9,15 +9,15 @@ import json
 import os
 import re
 import socket
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from lingpipe import spelling
 
 PIPELINE, MULTI_WORKER, PARAMETER_SERVER = MODES = ('pipeline', 'multi_worker', 'parameter_server')
 JOBS = ('chief', 'worker', 'ps', 'evaluator')
 _JOBS_OF_MODES = {PIPELINE: ('chief', 'worker'), MULTI_WORKER: ('worker',), PARAMETER_SERVER: ('chief', 'worker', 'ps')}
-_KEYS = ('cluster', 'task', 'environment', 'job',
-         'rpc_layer')  # the last three: services write them, nothing reads them
+_KEYS = ('cluster', 'task', 'environment', 'job', 'rpc_layer')  # services write the last three, nothing reads them
 _ADDRESS = re.compile(r'([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})', re.ASCII)
 _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
 
@@ -31,7 +31,7 @@ class ClusterConfig(NamedTuple):
         task_index: its number in that job, from 0.
     """
 
-    jobs: dict
+    jobs: dict[str, list[str]]
     task_type: str
     task_index: int
 
@@ -46,12 +46,12 @@ class ClusterConfig(NamedTuple):
         return len(self.jobs.get('ps', ()))
 
     @property
-    def address(self) -> Any:
+    def address(self) -> str:
         """The 'host:port' that the others know this process by."""
         return self.jobs[self.task_type][self.task_index]
 
     @property
-    def task(self) -> Any:
+    def task(self) -> str:
         """This process in a word, such as 'worker:1'."""
         return f'{self.task_type}:{self.task_index}'
 
@@ -60,7 +60,7 @@ class ClusterConfig(NamedTuple):
         """Whether this process leads: the chief, or worker 0 of a cluster without one."""
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
-    def tasks(self, *jobs: Any) -> list[tuple]:
+    def tasks(self, *jobs: str) -> list[tuple[str, int]]:
         """Returns the list of pairs (job, index) of all processes of some jobs."""
         return [(job, index) for job in jobs for index in range(len(self.jobs.get(job, ())))]
 
@@ -69,8 +69,8 @@ class ClusterConfig(NamedTuple):
         return json.dumps({'cluster': self.jobs, 'task': {'type': self.task_type, 'index': self.task_index}})
 
 
-def read(cluster_spec_path: Any = None, environment: Any = os.environ, task: Any = None,
-         mode: Any = None) -> ClusterConfig:
+def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = os.environ, task: str | None = None,
+         mode: str | None = None) -> ClusterConfig:
     """Reads a cluster from a file or from TF_CONFIG; nothing in it is evaluated.
 
     The task is that of the argument, else that of the file, else that of TF_CONFIG: so one file serves all machines.
@@ -96,18 +96,20 @@ def read(cluster_spec_path: Any = None, environment: Any = os.environ, task: Any
     if mode:
         _check_mode(jobs, mode, source)
     if task:
-        return ClusterConfig(jobs, *_checked_task(*_parse_task(task), jobs, f'--task={task}'))
+        kind, index = _parse_task(task)
+        return ClusterConfig(jobs, *_checked_task(kind, index, jobs, f'--task={task}'))
     for place, settings in ((source, config), ('TF_CONFIG', variable)):
         if 'task' in settings:
-            return ClusterConfig(jobs, *_checked_task(*_task_fields(settings['task'], place), jobs, place))
+            kind, index = _task_fields(settings['task'], place)
+            return ClusterConfig(jobs, *_checked_task(kind, index, jobs, place))
     raise ValueError(f"{source} does not say which process this one is. Give --task=TYPE:INDEX, such as "
                      "--task=worker:0.")
 
 
-def free_addresses(count: int) -> list:
-    """Returns a list of so many addresses of loopback whose ports are free.
+def free_addresses(count: int) -> list[str]:
+    """Returns a list of so many loopback addresses whose ports are free.
 
-    All ports are taken before any is given back, else two could be the same.
+    All ports are taken before any is released, else two could be the same.
 
     Args:
         count: number of addresses.
@@ -191,8 +193,8 @@ def _check_mode(jobs, mode, source):
             raise ValueError(f"{source} has no job '{job}', which --cluster={mode} needs. Give {' and '.join(needed)}.")
     for job in jobs:
         if job not in (*needed, 'evaluator'):
-            is_known_elsewhere = (job, mode) == ('chief', MULTI_WORKER)
-            hint = ' The first worker leads there: list it first among the workers.' if is_known_elsewhere else ''
+            is_needless_chief = (job, mode) == ('chief', MULTI_WORKER)
+            hint = ' The first worker leads there: list it first among the workers.' if is_needless_chief else ''
             raise ValueError(f"{source} has a job '{job}', which --cluster={mode} does not know. Give "
                              f"{' and '.join(needed)}.{hint}")
 

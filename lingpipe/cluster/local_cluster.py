@@ -1,4 +1,4 @@
-"""Starts a whole cluster on this machine, for trying and testing.
+r"""Starts a whole cluster on this machine, for trying and testing.
 
     python -m lingpipe.cluster.local_cluster --workers=2 -- run.py --model=params.transformer_lm \
         --logdir=logs/x --cluster=pipeline
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lingpipe.cluster import child_process, cluster_config
@@ -38,42 +39,42 @@ _ENVIRONMENT = {  # each process gets a share of this machine only
     'PYTHONUNBUFFERED': '1', 'OMP_NUM_THREADS': '1', 'TF_NUM_INTRAOP_THREADS': '1', 'TF_FORCE_GPU_ALLOW_GROWTH': 'true'}
 
 
-def say(text: Any, name: str = 'launcher') -> None:
-    """Prints a line with the name of who says it before it."""
+def say(text: str, name: str = 'launcher') -> None:
+    """Prints a line that begins with the name of its speaker."""
     with _lock:
         sys.stdout.write(f'[{name}] {text}\n')
         sys.stdout.flush()
 
 
 class Part:
-    """A process that can be started again.
+    """A process that can be restarted.
 
     Args:
         config: its `ClusterConfig`.
         command: list of words.
         environment: dict of what is in its environment beside TF_CONFIG.
         log_dir: folder for a file of its output, or None.
-        max_restarts: how often to start it again after a fault.
+        max_restarts: how often to restart it after a fault.
 
     Attributes:
         name: such as 'worker 1'; 'chief'.
-        code: how it ended, as `subprocess` gives it; None: it runs.
+        code: its return code, as `subprocess` gives it; None: it runs.
     """
 
-    def __init__(self, config: Any, command: list[str], environment: Any, log_dir: str | None = None,
-                 max_restarts: Any = 0) -> None:
+    def __init__(self, config: cluster_config.ClusterConfig, command: Sequence[str], environment: Mapping[str, str],
+                 log_dir: str | None = None, max_restarts: int = 0) -> None:
         self.name = config.task_type if config.task_type == 'chief' else config.task.replace(':', ' ')
-        self.code = None
+        self.code: int | None = None
         self._command = command
         self._environment = {**environment, 'TF_CONFIG': config.to_json()}
-        self._log = open(os.path.join(log_dir, self.name.replace(' ', '_') + '.log'), 'a',
-                         encoding='utf-8') if log_dir else None
+        path = os.path.join(log_dir, self.name.replace(' ', '_') + '.log') if log_dir else None
+        self._log = open(path, 'a', encoding='utf-8') if path else None
         self._restarts_left = max_restarts
         self._process: Any = None
         self._reader: Any = None
 
     def start(self) -> None:
-        """Starts it; from the main thread."""
+        """Starts it; call this from the main thread."""
         self._process = child_process.start(
             self._command, env=self._environment, text=True, errors='replace', stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -91,30 +92,30 @@ class Part:
         return True
 
     def is_running(self) -> bool:
-        """Says whether it was started and has not ended."""
+        """Returns whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def can_restart(self) -> bool:
-        """Says whether it ended by a fault that a restart can mend, and may be restarted."""
+        """Returns whether it ended by a fault that a restart can mend, and may be restarted."""
         return self._restarts_left > 0 and self.is_lost()
 
     def is_lost(self) -> bool:
-        """Says whether it was killed, or ended because another was lost: not by itself."""
+        """Returns whether it was killed, or ended because another was lost: not by itself."""
         return self.code is not None and (self.code < 0 or self.code == child_process.TRY_AGAIN)
 
     def restart(self) -> None:
-        """Starts it again, on its own port."""
+        """Restarts it, on its own port."""
         self._restarts_left -= 1
         self.code = None
         self.start()
 
-    def send_signal(self, number: Any) -> None:
+    def send_signal(self, number: int) -> None:
         """Sends a signal, if it runs."""
         if self.is_running():
             self._process.send_signal(number)
 
-    def stop(self, seconds: Any) -> None:
-        """Waits so long for its end, then kills it."""
+    def stop(self, seconds: float) -> None:
+        """Waits at most so long for its end, then kills it."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -133,10 +134,10 @@ class Part:
 
 
 def enter_private_network() -> None:
-    """Leaves the networks of the machine for good.
+    """Moves this process for good to a network of its own, without those of the machine.
 
-    Call it while the process has one thread only, and ask `is_possible` before: a failure can leave the process with no
-    network at all.
+    Call it while the process has only one thread, and call `can_have_private_network` before: a failure can leave the
+    process without any network.
 
     Raises:
         OSError: the system does not allow it.
@@ -154,7 +155,7 @@ def enter_private_network() -> None:
 
 
 def can_have_private_network() -> bool:
-    """Says whether `enter` would succeed: a child process tries it."""
+    """Returns whether `enter_private_network` would succeed: a child process tries it."""
     if sys.platform != 'linux':
         return False
     child = os.fork()
@@ -182,17 +183,17 @@ class LocalCluster:
     """Processes of this machine that make up a cluster.
 
     Args:
-        parts: list of `local_cluster.Part`.
+        parts: list of `Part`s.
         leaders: those of them whose end is the end of the cluster.
     """
 
-    def __init__(self, parts: list, leaders: Any) -> None:
+    def __init__(self, parts: Sequence[Part], leaders: Sequence[Part]) -> None:
         self._parts = parts
         self._leaders = leaders
         self._num_signals = 0
 
-    def run(self) -> Any:
-        """Starts all and waits for the leaders; then stops the others.
+    def run(self) -> int:
+        """Starts all parts and waits for the leaders; then stops the others.
 
         Returns:
             The exit code: that of the first leader that did not end well, or of a part that failed by itself.
@@ -225,7 +226,7 @@ class LocalCluster:
             part.restart()
 
     def _pass_on(self, number, unused_frame):
-        """Only leaders get the signal: they need the others before they end. The third signal kills one that hangs."""
+        """Passes signals to the leaders only, which need the others until they end; the third kills one that hangs."""
         self._num_signals += 1
         for part in self._leaders:
             part.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
@@ -241,7 +242,7 @@ class LocalCluster:
             part.stop(max(0, deadline - time.monotonic()))
 
 
-def main(arguments: Any) -> Any:
+def main(arguments: list[str]) -> int:
     """Runs a cluster; returns its exit code."""
     given, command = _parse(arguments)
     mode = _mode(command)
@@ -262,8 +263,8 @@ def _parse(arguments):
         description=__doc__.split('\n')[0])
     parser.add_argument('--workers', type=int, default=2, help='number of workers')
     parser.add_argument('--ps', type=int, default=0, help='number of parameter servers')
-    parser.add_argument('--restart', type=int, default=0, help='how often to start each process again that was killed '
-                                                               'or lost another')
+    parser.add_argument('--restart', type=int, default=0,
+                        help='how often to start each process again that was killed or lost another')
     parser.add_argument('--log_dir', help='folder for a file of the output of each process')
     parser.add_argument('--isolated', action=argparse.BooleanOptionalAction, default=None, help=(
         'give the cluster a network of its own, which nobody else can reach and which reaches nothing; '
@@ -285,8 +286,8 @@ def _mode(command):
 
 
 def _jobs(num_workers, num_parameter_servers, mode):
-    numbers = {
-        'chief': 0 if mode == cluster_config.MULTI_WORKER else 1, 'worker': num_workers, 'ps': num_parameter_servers}
+    num_chiefs = 0 if mode == cluster_config.MULTI_WORKER else 1
+    numbers = {'chief': num_chiefs, 'worker': num_workers, 'ps': num_parameter_servers}
     addresses = iter(cluster_config.free_addresses(sum(numbers.values())))
     return {job: [next(addresses) for _ in range(number)] for job, number in numbers.items() if number}
 
@@ -308,11 +309,11 @@ def _isolate(is_wanted, command):
     if is_wanted:
         enter_private_network()
         say('The cluster has a network of its own: nobody outside reaches it, and it reaches nothing outside, such as '
-                         'gs:// or data to download (--no-isolated for that).')
+            'gs:// or data to download (--no-isolated for that).')
 
 
 if __name__ == '__main__':
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads the output has gone: so does the cluster
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # when the reader of the output has gone, the cluster ends too
     try:
         sys.exit(main(sys.argv[1:]))
     except (ValueError, OSError) as error:

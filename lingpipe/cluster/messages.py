@@ -1,18 +1,20 @@
-"""Words between the processes of a cluster, through queues that their servers hold.
+"""Messages of one word between the processes of a cluster, through queues that their servers hold.
 
     chief                                   worker or parameter server
-    send_to_all(ENDED) ───────────────────> wait_for(ENDED)        the training has ended
+    send_to_all(ENDED) ───────────────────> wait_for(ENDED)        training has ended
     listen(STOP) <───────────────────────── ask_chief(STOP)        this machine is about to be taken away
 """
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
+
+from lingpipe.cluster import cluster_config
 
 ENDED = 'lingpipe_training_has_ended'
 STOP = 'lingpipe_stop_was_asked_for'
@@ -21,10 +23,8 @@ _SECONDS_TO_LISTEN = 1
 _SECONDS_BETWEEN_LOOKS = 0.05
 
 
-def send_to_all(config: Any, word: Any) -> None:
-    """Says a word to all workers and parameter servers.
-
-    One that does not listen any more is left alone, after 5 seconds at most.
+def send_to_all(config: cluster_config.ClusterConfig, word: str) -> None:
+    """Sends a word to all workers and parameter servers, for 5 seconds at most: some may no longer listen.
 
     Args:
         config: `ClusterConfig` of the chief.
@@ -36,13 +36,13 @@ def send_to_all(config: Any, word: Any) -> None:
         thread.join(max(0, deadline - time.monotonic()))
 
 
-def listen(config: Any, word: Any, jobs: Any, heard: Callable) -> None:
-    """Calls a function, from another thread, for each server that says a word.
+def listen(config: cluster_config.ClusterConfig, word: str, jobs: Iterable[str], heard: Callable[[str], Any]) -> None:
+    """Calls a function, from another thread, for each server that sends a word.
 
     Args:
         config: `ClusterConfig` of the chief.
         word: ENDED or STOP.
-        jobs: to whom to listen, of 'worker' and 'ps'.
+        jobs: those of 'worker' and 'ps' to listen to.
         heard: function of the name of the task, such as 'worker:1'.
     """
     def hear(job, index):
@@ -54,8 +54,8 @@ def listen(config: Any, word: Any, jobs: Any, heard: Callable) -> None:
         _start(hear, *task)
 
 
-def wait_for(config: Any, word: Any, target: Any) -> None:
-    """Waits until the chief says a word to the server of this process.
+def wait_for(config: cluster_config.ClusterConfig, word: str, target: str) -> None:
+    """Waits until the chief sends a word to the server of this process.
 
     Args:
         config: `ClusterConfig`.
@@ -65,8 +65,8 @@ def wait_for(config: Any, word: Any, target: Any) -> None:
     _receive(word, config.task_type, config.task_index, target)
 
 
-def ask_chief(config: Any, word: Any, target: Any) -> bool:
-    """Says a word to the chief.
+def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> bool:
+    """Sends a word to the chief.
 
     Args:
         config: `ClusterConfig`.
@@ -105,7 +105,7 @@ def _receive(word, job, index, target):
 
 @contextlib.contextmanager
 def _session(word, job, index, target):
-    """Opens a session at one server, and there the queue of a word.
+    """Opens a session at one server, and the queue of a word there.
 
     Sessions share their queues on a server; eager code has its own. The filter keeps the session from waiting for other
     servers.

@@ -10,16 +10,17 @@ import socket
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.cluster import messages
+from lingpipe.cluster import cluster_config, messages
 
 _ENDED, _SIGNAL = range(2)
 _SECONDS_TO_NOTICE = .2
-_SECONDS_TO_LEAVE = 1  # in which the chief closes its session: that of a server that is gone cannot be closed
+_SECONDS_TO_LEAVE = 1  # for the chief to close its session: that at a server that is gone cannot be closed
 _SECONDS_TO_FINISH = 25  # Kubernetes and Google Cloud kill a process 30 s after they have asked it to stop
 _DANGER = ('The servers of TensorFlow know no passwords and no encryption, and listen on every network of a machine: '
            'whoever reaches a port can run any code there as you. ')
@@ -27,11 +28,11 @@ _ADVICE = ('Let only the machines of the cluster reach these ports (private netw
            'docs/many_machines.md.')
 
 
-def serve(config: Any, num_cpu_devices: Any = 1, use_gpus: bool = True) -> None:
-    """Lends the devices of this process to the cluster until the training has ended, or SIGTERM or SIGINT arrives.
+def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gpus: bool = True) -> NoReturn:
+    """Lends the devices of this process to the cluster until training has ended, or SIGTERM or SIGINT arrives.
 
-    The signal is handed on to the chief, who ends the step, writes a checkpoint, and ends the training; without a
-    chief, after 25 seconds, or at a second signal the process ends all the same. It does so at once, with exit code 0:
+    The signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training; without a chief,
+    after 25 seconds, or at a second signal, the process ends all the same. It ends at once, with exit code 0:
     TensorFlow cannot stop a server otherwise. Each CPU device does its work on one thread, as virtual devices do.
 
     Args:
@@ -42,12 +43,12 @@ def serve(config: Any, num_cpu_devices: Any = 1, use_gpus: bool = True) -> None:
     Raises:
         RuntimeError: the port is taken; the message says what to do.
     """
-    events = queue.SimpleQueue()
+    events: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *unused: events.put(_SIGNAL))
     server = _start(config, num_cpu_devices, use_gpus)
-    print(f'{config.task} serves at {config.address} with {num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}.',
-          flush=True)
+    devices = f'{num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}'
+    print(f'{config.task} serves at {config.address} with {devices}.', flush=True)
     threading.Thread(target=_await_end, args=(config, server.target, events), name='end', daemon=True).start()
     if _next(events) == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
         print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
@@ -58,7 +59,7 @@ def serve(config: Any, num_cpu_devices: Any = 1, use_gpus: bool = True) -> None:
 
 
 def _next(events, seconds=math.inf):
-    """Returns the next event, None after so many seconds; a signal just before a wait is noticed after it."""
+    """Returns the next event, None after so many seconds; it polls, as a wait would delay a signal just before it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):
@@ -79,19 +80,19 @@ def _start(config, num_cpu_devices, use_gpus):
         raise RuntimeError(_port_in_words(config, port, str(error).splitlines()[0])) from error
 
 
-def check_port(config: Any) -> None:
+def check_port(config: cluster_config.ClusterConfig) -> None:
     """Raises RuntimeError where a server could not listen; TensorFlow only says 'Could not start gRPC server'.
 
     Args:
         config: `ClusterConfig`.
     """
     port = int(config.address.rpartition(':')[2])
-    everywhere: dict[str, Any] = {'family': socket.AF_INET6,
-                                  'dualstack_ipv6': True} if socket.has_dualstack_ipv6() else {}
+    dualstack: dict[str, Any] = {'family': socket.AF_INET6, 'dualstack_ipv6': True}
+    everywhere = dualstack if socket.has_dualstack_ipv6() else {}
     try:
         socket.create_server(('', port), **everywhere).close()
     except OSError as error:
-        raise RuntimeError(_port_in_words(config, port, os.strerror(error.errno))) from error
+        raise RuntimeError(_port_in_words(config, port, os.strerror(error.errno or 0))) from error
 
 
 def _port_in_words(config, port, reason):
@@ -107,7 +108,7 @@ def _await_end(config, target, events):
         events.put(_ENDED)
 
 
-def warn_about_addresses(config: Any) -> None:
+def warn_about_addresses(config: cluster_config.ClusterConfig) -> None:
     """Logs a warning where others than this machine could reach the servers of a cluster.
 
     Args:
@@ -118,8 +119,8 @@ def warn_about_addresses(config: Any) -> None:
         logging.warning('%s', sentence)
 
 
-def warning(config: Any, interfaces: Any) -> Any:
-    """Returns what to warn of, or None.
+def warning(config: cluster_config.ClusterConfig, interfaces: Iterable[str]) -> str | None:
+    """Returns the warning about the addresses of a cluster, or None.
 
     Args:
         config: `ClusterConfig`.
@@ -141,8 +142,8 @@ def warning(config: Any, interfaces: Any) -> Any:
     return None
 
 
-def is_loopback(address: Any) -> bool:
-    """Says whether 'host:port' can be reached from its own machine only, as far as the name tells."""
+def is_loopback(address: str) -> bool:
+    """Returns whether 'host:port' can be reached only from its own machine, as far as the name shows."""
     host = _host(address)
     ip = _ip(host)
     return ip.is_loopback if ip else host.lower() == 'localhost'

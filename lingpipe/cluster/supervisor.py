@@ -1,4 +1,4 @@
-"""Restarts of a training run that crashed or lost a worker, without a person."""
+"""Restarting training after a crash or the loss of a worker, without a person."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Sequence
 
 from lingpipe.cluster import child_process
 
@@ -19,23 +19,23 @@ _LONG_LIFE = 600  # seconds
 
 
 class Supervisor:
-    """Runs a command as a child, and again when it ends by a fault that a restart can mend.
+    """Runs a command as a child, and restarts it when it ends by a fault that a restart can mend.
 
     Such faults are signals that nobody sent through this process, as when memory ran out, and the exit code TRY_AGAIN.
-    Before the restarts lie pauses of 1, 2, 4, ... seconds; both are counted anew once there is a newer checkpoint than
-    at the last start or, on machines that see no checkpoints because only the chief writes them, when the child ran for
-    ten minutes.
+    The pauses before the restarts are 1, 2, 4, ... seconds; restarts and pauses are counted anew once there is a newer
+    checkpoint than at the last start or, on machines that see no checkpoints because only the chief writes them, when
+    the child ran for ten minutes.
 
     Args:
         command: list of words.
         max_restarts: how often to restart without a newer checkpoint in between.
         checkpoints: folder of the checkpoints, or None.
         first_pause: seconds before the first restart.
-        silence_seconds: a child that has begun to give signs of life is killed after so long without one; 0: never.
+        silence_seconds: a child that has begun to send heartbeats is killed after so long without one; 0: never.
     """
 
-    def __init__(self, command: list[str], max_restarts: Any, checkpoints: str | None = None, first_pause: float = 1.,
-                 silence_seconds: Any = 0) -> None:
+    def __init__(self, command: Sequence[str], max_restarts: int, checkpoints: str | None = None,
+                 first_pause: float = 1., silence_seconds: float = 0) -> None:
         self._command = command
         self._max_restarts = max_restarts
         self._checkpoints = checkpoints
@@ -45,7 +45,7 @@ class Supervisor:
         self._held_back = None  # signal that came while there was no child to pass it on to
         self._is_stopped = threading.Event()
 
-    def run(self) -> Any:
+    def run(self) -> int:
         """Returns the exit code of the last child, 128 + number for a signal."""
         with self._passing_signals_on():
             restarts, step = 0, self._newest_step(-1)
@@ -71,7 +71,7 @@ class Supervisor:
         if self._held_back is not None:
             self._process.send_signal(self._held_back)
         try:
-            while self._process.poll() is None:  # a signal just before a wait would be noticed after it only
+            while self._process.poll() is None:  # a wait could delay a signal that comes just before it
                 if self._silence_seconds and pulse.is_missing(self._silence_seconds):
                     _say(f'The training gave no sign of life for {self._silence_seconds:g} s and is killed.')
                     self._process.kill()
@@ -83,7 +83,7 @@ class Supervisor:
             pulse.close()
 
     def _pause(self, code, restarts, newest):
-        """Returns whether nobody has asked to stop meanwhile."""
+        """Waits before a restart; returns whether nobody has asked to stop meanwhile."""
         seconds = min(self._first_pause * 2 ** (restarts - 1), _LONGEST_PAUSE)
         start = f'the checkpoint of step {newest}' if newest >= 0 else 'the beginning'
         _say(f'The training {child_process.ending(code)}; restart {restarts} of {self._max_restarts} in {seconds:g} s, '
@@ -91,7 +91,7 @@ class Supervisor:
         return not self._is_stopped.wait(seconds)
 
     def _newest_step(self, known):
-        """Returns the step of the newest checkpoint, -1 without one; the last known where the folder cannot be read."""
+        """Returns the step of the newest checkpoint, -1 without one; `known` where the folder cannot be read now."""
         try:
             names = _names_in(self._checkpoints)
         except OSError as error:
@@ -125,7 +125,7 @@ def _names_in(folder):
     if not folder:
         return []
     if '://' in folder:
-        import tensorflow as tf  # only it reads such folders
+        import tensorflow as tf  # only TensorFlow reads such folders
         try:
             return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
         except tf.errors.OpError as error:

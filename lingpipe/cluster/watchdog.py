@@ -1,4 +1,4 @@
-"""Noticing work that never ends and machines that are about to be taken away: neither raises an error anywhere.
+"""Detecting work that never ends and machines that are about to be taken away: neither raises an error anywhere.
 
     with watchdog.Watchdog(seconds=600, config=config) as dog:
         while ...:
@@ -13,16 +13,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 
-from lingpipe.cluster import child_process, messages
+from lingpipe.cluster import child_process, cluster_config, messages
 
 _SECONDS = 5
 
 
-def find_silent_tasks(config: Any, seconds: Any = _SECONDS) -> list:
+def find_silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS) -> list[str]:
     """Asks all other tasks at once.
 
     Args:
@@ -33,7 +33,7 @@ def find_silent_tasks(config: Any, seconds: Any = _SECONDS) -> list:
         List of those that do not answer, such as 'worker:1'.
     """
     others = [task for task in config.tasks('chief', 'worker', 'ps') if task != (config.task_type, config.task_index)]
-    answers = {}
+    answers: dict[tuple[str, int], bool] = {}
     threads = [threading.Thread(target=_ask, args=(config, *task, seconds, answers), daemon=True) for task in others]
     for thread in threads:
         thread.start()
@@ -57,7 +57,7 @@ def _ask(config, job, index, seconds, answers):
 
 
 class Watchdog:
-    """Ends this process where a call into TensorFlow does not return, so that a supervisor can start it again.
+    """Ends this process where a call into TensorFlow does not return, so that a supervisor can restart it.
 
     The main thread cannot be woken from a step that waits for a lost worker, so another thread watches. The first
     watched call of a kind traces and compiles, for which it gets ten times as long.
@@ -70,26 +70,26 @@ class Watchdog:
         first_call_factor: how many times as long the first watched call of a kind may take.
     """
 
-    def __init__(self, seconds: Any, config: Any = None, on_timeout: Callable | None = None,
-                 first_call_factor: Any = 10) -> None:
+    def __init__(self, seconds: float, config: cluster_config.ClusterConfig | None = None,
+                 on_timeout: Callable[[str], Any] | None = None, first_call_factor: float = 10) -> None:
         self._seconds = seconds
         self._config = config
         self._on_timeout = _end_process if on_timeout is None else on_timeout
         self._first_call_factor = first_call_factor
-        self._kind = None
-        self._known_kinds = set()
+        self._kind: str | None = None
+        self._known_kinds: set[str] = set()
         self._allowed = 0.
-        self._deadline = None
+        self._deadline: float | None = None
         self._has_ended = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name='watchdog', daemon=True)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if self._seconds:
             self._thread.start()
         return self
 
-    def __exit__(self, *unused_error):
+    def __exit__(self, *unused_error: Any) -> None:
         with self._changed:
             self._has_ended = True
             self._changed.notify()
@@ -97,13 +97,12 @@ class Watchdog:
             self._thread.join()
 
     @contextlib.contextmanager
-    def watch(self, num_steps: int = 1, kind: Any = 'step') -> Iterator[Any]:
-        """Inside this scope `num_steps` steps may take so many times the time of one; the time is counted anew at each
-        `beat`.
+    def watch(self, num_steps: int = 1, kind: str = 'step') -> Iterator[None]:
+        """Gives `num_steps` steps inside this scope so many times the time of one, counted anew at each `beat`.
 
         Args:
             num_steps: number of steps.
-            kind: in a word or two, what takes the time of a step.
+            kind: what takes the time of a step, in a word or two.
         """
         self._kind = kind
         self._allowed = self._seconds * num_steps * (1 if kind in self._known_kinds else self._first_call_factor)
@@ -115,7 +114,7 @@ class Watchdog:
         self._known_kinds.add(kind)
 
     def beat(self) -> None:
-        """Counts the time of the watched call anew: something came back."""
+        """Counts the time of the watched call anew: it has made progress."""
         self._set_deadline(time.monotonic() + self._allowed)
 
     def _set_deadline(self, deadline):
@@ -151,12 +150,12 @@ def _end_process(sentence):
 
 
 class Alone:
-    """What there is to mind without a cluster: nothing."""
+    """What takes the place of a `Chief` without a cluster: it watches nothing."""
 
-    def minding(self, unused_ask_to_stop: Any) -> Any:
+    def minding(self, unused_ask_to_stop: Callable[[str], Any]) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def watch(self, unused_num_steps: int = 1, kind: str = 'step') -> Any:
+    def watch(self, unused_num_steps: int = 1, kind: str = 'step') -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def beat(self) -> None:
@@ -164,31 +163,33 @@ class Alone:
 
 
 class Chief:
-    """Minds machines that are about to be taken away, and work that never ends.
+    """Watches for machines that are about to be taken away, and for work that never ends.
 
     Args:
         config: `ClusterConfig` of the chief.
-        needed_job: the job without any of whose tasks training cannot go on, 'worker' or 'ps'.
-        step_timeout_seconds: how long a step may take; 0: as long as it wants.
+        needed_job: the job all of whose tasks training needs, 'worker' or 'ps'.
+        step_timeout_seconds: how long a step may take; 0: any time.
     """
 
-    def __init__(self, config: Any, needed_job: Any, step_timeout_seconds: Any) -> None:
+    def __init__(self, config: cluster_config.ClusterConfig, needed_job: str, step_timeout_seconds: float) -> None:
         self._config, self._needed_job = config, needed_job
         self._watchdog = Watchdog(step_timeout_seconds, config)
 
     @contextlib.contextmanager
-    def minding(self, ask_to_stop: Callable) -> Iterator[Any]:
-        """Inside this scope needed servers that get a signal are heard, and work inside `watch` is watched.
+    def minding(self, ask_to_stop: Callable[[str], Any]) -> Iterator[None]:
+        """Passes signals that needed servers get to a function, and watches work inside `watch`, within this scope.
 
         Args:
             ask_to_stop: function of the reason, which is called from another thread.
         """
-        messages.listen(self._config, messages.STOP, (self._needed_job,), lambda task: ask_to_stop('a signal to '
-                                                                                                   f'{task}'))
+        def hear(task):
+            ask_to_stop(f'a signal to {task}')
+
+        messages.listen(self._config, messages.STOP, (self._needed_job,), hear)
         with self._watchdog:
             yield
 
-    def watch(self, num_steps: int = 1, kind: str = 'step') -> Any:
+    def watch(self, num_steps: int = 1, kind: str = 'step') -> contextlib.AbstractContextManager[None]:
         """Returns the scope of some steps; see `Watchdog`."""
         return self._watchdog.watch(num_steps, kind)
 

@@ -13,15 +13,19 @@ import os
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Mapping
 
+from absl import flags
+
+from lingpipe import hyperparams
 from lingpipe.cluster import child_process, cluster_config, messages, server, watchdog
 from lingpipe.training import errors
 
 _SECONDS_FOR_OTHERS = 1
 
 
-def run(params: Any, datasets: dict, given: Any, started: Any) -> None:
+def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], given: flags.FlagValues,
+        started: float) -> None:
     """Trains in a cluster, or serves one that trains.
 
     Args:
@@ -45,11 +49,10 @@ def run(params: Any, datasets: dict, given: Any, started: Any) -> None:
 
 @contextlib.contextmanager
 def _ending_servers(config):
-    """At its end, in good order or not, a training run that has reached the servers ends them too, unless it is to be
-    started again.
+    """Ends the servers that training has reached when it ends, in good order or not, unless it is to be restarted.
 
-    What trains is gone when this scope is left: TensorFlow removes from servers what they know of it, and cannot once
-    they have ended.
+    The objects of training are gone when this scope is left: TensorFlow removes from servers what they know of these,
+    and cannot once they have ended.
 
     Yields:
         Function to call when the servers are reached.
@@ -65,7 +68,7 @@ def _ending_servers(config):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Returns into how many devices a server splits its CPU: one for each stage that comes to it."""
+    """Returns into how many devices a server splits its CPU: one for each stage that is placed on it."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas
@@ -91,7 +94,6 @@ def _train_pipeline(params, datasets, given, config, started, reached):
 
 
 def _train_as_worker(params, datasets, given, config, started):
-    from lingpipe.cluster import watchdog
     from lingpipe.placements import worker_training
     dog = watchdog.Watchdog(given.step_timeout_seconds, config)
     with _ending_though_others_wait(), worker_training.losses_in_words(), dog:
@@ -102,7 +104,7 @@ def _train_as_worker(params, datasets, given, config, started):
 
 @contextlib.contextmanager
 def _ending_though_others_wait():
-    """After an error of this worker alone TensorFlow would wait for others at exit, and they wait for this one."""
+    """Ends the program after an error of this worker alone, where TensorFlow would wait for others that wait for it."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -111,7 +113,7 @@ def _ending_though_others_wait():
 
 
 def _end(code):
-    time.sleep(_SECONDS_FOR_OTHERS)  # those who end by the same error say so first
+    time.sleep(_SECONDS_FOR_OTHERS)  # workers that end by the same error report it first
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

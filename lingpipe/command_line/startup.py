@@ -1,4 +1,4 @@
-"""Importing TensorFlow without the lines that it writes to every terminal, and without hiding what is wrong."""
+"""Importing TensorFlow without the log lines that it writes to every terminal, and without hiding what is wrong."""
 
 import contextlib
 import faulthandler
@@ -18,7 +18,7 @@ def import_tensorflow(find_devices: bool = True) -> None:
 
     No log level keeps them away, because they are written before TensorFlow reads it. They are shown when the import
     fails, or when there is a GPU that TensorFlow cannot use; and all are where the user has chosen a level. From then
-    on warnings and errors are logged: some failures tell their reason nowhere else.
+    on warnings and errors are logged: some failures report their reason nowhere else.
 
     Args:
         find_devices: whether to look for accelerators too, which logs an error where there are none.
@@ -40,7 +40,7 @@ class _Held:
 
 @contextlib.contextmanager
 def _log_lines_held_back():
-    """Works on the file descriptor, since the lines come from C++."""
+    """Holds back what is written to the file descriptor of standard error, since the lines come from C++."""
     sys.stderr.flush()
     held, stderr = _Held(), os.dup(2)
     with tempfile.TemporaryFile() as file:

@@ -1,12 +1,12 @@
-"""Sums over the pipelines that train together: gradients, statistics inside a layer, and what a step counts."""
+"""Sums over the pipelines that train together: of gradients, of statistics inside layers, and of what a step counts."""
 
 import contextlib
 import functools
 import itertools
 import math
 import threading
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
@@ -14,19 +14,19 @@ from lingpipe.devices import device_kinds
 from lingpipe.private_api import distributed_values
 
 METHODS = ('auto', 'add', 'nccl', 'ring', 'two_dimensional')
-MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10  # more of them would share keys, and with these their sums
+MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10  # with more of them, different sums would share keys
 
-_active = []
+_active: list['Group'] = []
 _local = threading.local()
 _calls, _stages = itertools.count(1), itertools.count(1)
-_groups = {}
+_groups: dict[tuple[int, int], int] = {}  # (stage, group size) -> number that group keys are made of
 
 
 class Group:
-    """The pipelines whose steps are built one by one and that train together; this one trains alone.
+    """The pipelines that train together, each with a step of its own; in this base class one that trains alone.
 
-    Code that lays out a step asks `current()` for sums wherever they belong. Where there is one pipeline they cost
-    nothing. Subclasses are the workers of a cluster and the replicas of a TPU system.
+    Code that lays out a step asks `current()` for sums wherever they belong; with one pipeline they cost nothing.
+    Subclasses are the workers of a cluster and the replicas of a TPU system.
 
     Attributes:
         count: number of pipelines.
@@ -36,7 +36,7 @@ class Group:
     count, index = 1, 0
 
     @contextlib.contextmanager
-    def active(self) -> Iterator[Any]:
+    def active(self) -> Iterator[Self]:
         """Makes this the group whose step is laid out, and whose variables are created, inside the `with` block."""
         _active.append(self)
         try:
@@ -56,15 +56,13 @@ class Group:
         """
         return tensors
 
-    def agree_on(self, unused_device: str, unused_aggregation: Any, unused_before: tf.Tensor,
+    def agree_on(self, unused_device: str, unused_aggregation: str, unused_before: tf.Tensor,
                  after: tf.Tensor) -> tf.Tensor:
-        """Makes one state of what each pipeline made of its share of a mini-batch, where a layer keeps more than
-        weights.
+        """Combines the pipelines' states after a mini-batch into one, where a layer keeps more than weights.
 
         Args:
             device: name of the device that the tensors are on.
-            aggregation: that of the Keras variable: 'mean', 'sum' of the changes, else that of the first pipeline
-                counts.
+            aggregation: that of the Keras variable: 'mean', 'sum' of the changes, else the state of the first pipeline.
             before: tensor, the state before the step, the same everywhere.
             after: tensor, the state that the share led to.
 
@@ -73,11 +71,11 @@ class Group:
         """
         return after
 
-    def index_on(self, unused_device: str) -> int:
-        """Returns the number of the pipeline that runs, an int64 scalar; one program learns it on its device only."""
+    def index_on(self, unused_device: str) -> int | tf.Tensor:
+        """Returns the number of the pipeline that runs, an int64 scalar; some programs know it only on its device."""
         return self.index
 
-    def creating_on(self, device: str) -> Any:
+    def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which variables are created on a core of every replica of a TPU system."""
         raise ValueError(f'A variable on {device} belongs to replicas that are not known. Build the pipeline inside '
                          '`with cores.active()`, where cores is a LogicalCores.')
@@ -101,9 +99,8 @@ class GradientSum:
         add               0 1 2 3 ──> owner, which adds up all of them
         ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its own
         two_dimensional   half of each tensor:  along the owner's row last     0 ─> 1      the other half with the axes
-                          (chains in all columns, then one in the row)         |    |      swapped: both directions of a
-                          torus
-                                                                               v    v      are busy
+                          (chains in all columns, then one in the row)         |    |      swapped: both directions of
+                                                                               v    v      a torus are busy
                                                                                2 ─> 3
         nccl              NVIDIA's all-reduce, by tf.distribute
 
@@ -111,10 +108,11 @@ class GradientSum:
         method: one of `METHODS`; 'auto': 'nccl' where the replicas are different GPUs of one host, else 'add'.
     """
 
-    def __init__(self, method: Any = 'auto') -> None:
+    def __init__(self, method: str = 'auto') -> None:
         self._method = method
 
-    def __call__(self, parts: Any, devices: list[str], owners: list[str]) -> list | None:
+    def __call__(self, parts: Sequence[Any], devices: Sequence[str],
+                 owners: Sequence[str]) -> list[tf.Tensor] | None:
         """Lays out the sums of one stage in the current graph.
 
         Args:
@@ -137,13 +135,12 @@ class GradientSum:
 
     def _sum_bucket(self, bucket, devices, owner):
         method = _best(devices) if self._method == 'auto' else self._method
-        return {'add': _add, 'nccl': _nccl, 'ring': _ring,
-                'two_dimensional': _two_dimensional}[method](bucket, devices, owner)
+        methods = {'add': _add, 'nccl': _nccl, 'ring': _ring, 'two_dimensional': _two_dimensional}
+        return methods[method](bucket, devices, owner)
 
 
-def grid_shape(num_replicas: Any) -> Any:
-    """Returns the numbers of rows and columns of the most nearly square grid of replicas; one row where the number is
-    prime.
+def grid_shape(num_replicas: int) -> tuple[int, int]:
+    """Returns the numbers of rows and columns of the most nearly square grid of replicas; a prime number gives one row.
 
     Args:
         num_replicas: R.
@@ -203,8 +200,8 @@ def _chain(entries, last):
 def _nccl(bucket, devices, owner):
     sums = []
     for tensors in zip(*bucket):
-        placed = distributed_values.PerReplica(
-            [_call(device, tf.identity, each) for device, each in zip(devices, tensors)])
+        parts = [_call(device, tf.identity, each) for device, each in zip(devices, tensors)]
+        placed = distributed_values.PerReplica(parts)
         reduced = tf.distribute.NcclAllReduce(num_packs=1).reduce(tf.distribute.ReduceOp.SUM, placed, placed)
         sums.append(reduced.values[_position(devices, owner)])
     return sums
@@ -257,8 +254,8 @@ def new_stage() -> int:
 
 
 @contextlib.contextmanager
-def working_for(replica: Any) -> Iterator[Any]:
-    """Tells layers inside the `with` block which `Replica` they work for; None: there is one."""
+def working_for(replica: Replica | None) -> Iterator[None]:
+    """Tells layers inside the `with` block which `Replica` they work for; None: there is only one."""
     outer = _replica()
     _local.replica = replica
     try:
@@ -268,11 +265,10 @@ def working_for(replica: Any) -> Iterator[Any]:
 
 
 def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-    """Sums a tensor over a group of consecutive replicas, at the same micro-batch of each; its gradient is summed
-    likewise.
+    """Sums a tensor, and its gradient, over a group of consecutive replicas, at the same micro-batch of each.
 
     The sum is a collective operation inside the function of a stage: every member waits for the others, each in its own
-    forward action, and again in its backward action. All follow one schedule, so that none waits for ever.
+    forward action, and again in its backward action. All follow one schedule, so that none waits forever.
 
     Args:
         tensor: float32 tensor of a known shape.
@@ -292,10 +288,10 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
         raise ValueError(f'group_size={group_size} shares statistics between replicas, which does not go into '
                          'functions that XLA compiles. Set jit_compile=False, or group_size=1.')
     if replica.num_replicas % group_size:
+        sizes = [size for size in range(1, replica.num_replicas + 1) if replica.num_replicas % size == 0]
         raise ValueError(
             f'group_size={group_size} does not divide num_replicas={replica.num_replicas}: groups of replicas must be '
-            'equal. Set it to one of '
-            f'{[size for size in range(1, replica.num_replicas + 1) if replica.num_replicas % size == 0]}.')
+            f'equal. Set it to one of {sizes}.')
     num_groups = replica.num_replicas // group_size
     if num_groups > _MOST_GROUPS:
         raise ValueError(
@@ -308,8 +304,10 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
 
     @tf.custom_gradient
     def total(tensor):
-        return _all_reduce(tensor, group_size, group,
-                           keys[0]), lambda upstream: _all_reduce(upstream, group_size, group, keys[1])
+        def gradient(upstream):
+            return _all_reduce(upstream, group_size, group, keys[1])
+
+        return _all_reduce(tensor, group_size, group, keys[0]), gradient
 
     return total(tensor)
 
@@ -320,7 +318,7 @@ def _key(replica):
 
 
 def _all_reduce(tensor, group_size, group, key):
-    """Without a time limit: TensorFlow keeps a thread waiting for the end of each."""
+    """Sets no time limit, since TensorFlow keeps a thread waiting for the end of each time limit."""
     return tf.raw_ops.CollectiveReduceV2(
         input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add',
         final_op='Id')

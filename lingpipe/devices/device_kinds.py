@@ -1,21 +1,22 @@
-"""What each kind of device asks of the graphs that run on it, and the devices of this machine."""
+"""What each kind of device requires of the graphs that run on it, and the devices of this machine."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from lingpipe import hyperparams
+
 LOGICAL_CORE = 'TPU_REPLICATED_CORE'
 
-_pretended = []
+_pretended: list[str] = []
 _ACCELERATORS = ('TPU', 'GPU')
 
 
 def must_compile(device: str) -> bool:
-    """Whether all that runs on a device must stand in functions that XLA compiles: a TPU has no kernels for single
-    operations.
+    """Returns whether XLA must compile all that runs on a device: a TPU has no kernels for single operations.
 
     Args:
         device: name of the device.
@@ -24,26 +25,26 @@ def must_compile(device: str) -> bool:
 
 
 def is_logical_core(device: str) -> bool:
-    """Whether a device is a core of a `tf.distribute.TPUStrategy`, whose whole step is one compiled program."""
+    """Returns whether a device is a core of a `tf.distribute.TPUStrategy`, whose step XLA compiles as one program."""
     return kind_of(device) == LOGICAL_CORE
 
 
 def has_static_shapes_only(device: str) -> bool:
-    """Whether what runs on a device is compiled for shapes that are known before."""
+    """Returns whether what runs on a device is compiled for shapes that are known beforehand."""
     return must_compile(device) or is_logical_core(device)
 
 
-def for_single_operations(device: str) -> Any:
-    """Returns where operations of a device go that stand in no function of their own: there, or on its host."""
+def for_single_operations(device: str) -> str:
+    """Returns the device for operations outside of functions: `device`, or its host if XLA must compile all."""
     return host_of(device) if must_compile(device) else device
 
 
-def host_of(device: str) -> Any:
+def host_of(device: str) -> str:
     """Returns the CPU of the machine that a device belongs to."""
     return tf.DeviceSpec.from_string(device).replace(device_type='CPU', device_index=0).to_string()
 
 
-def kind_of(device: str) -> Any:
+def kind_of(device: str | None) -> str | None:
     """Returns 'CPU', 'GPU', 'TPU' or another type, None where the name has none or is no name of a device."""
     try:
         return tf.DeviceSpec.from_string(device or '').device_type
@@ -52,9 +53,8 @@ def kind_of(device: str) -> Any:
 
 
 @contextlib.contextmanager
-def pretend_tpus(devices: list[str]) -> Iterator[Any]:
-    """Makes `must_compile` take some devices for TPUs inside the `with` block, to try on a CPU what a TPU would be
-    given.
+def pretend_tpus(devices: Sequence[str]) -> Iterator[None]:
+    """Makes `must_compile` treat devices as TPUs inside the `with` block, to try on a CPU what a TPU would be given.
 
     Args:
         devices: list of device names.
@@ -71,8 +71,8 @@ def _full_name(device):
     return here.make_merged_spec(tf.DeviceSpec.from_string(device)).to_string()
 
 
-def one_call(device: str, function: Callable) -> Any:
-    """Returns what lays a function out as one call on a device, never inlined, so that the graph of a step stays small.
+def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function as one call on a device, never inlined, so that the graph of a step stays small.
 
     ::
 
@@ -91,8 +91,8 @@ def one_call(device: str, function: Callable) -> Any:
                        experimental_attributes={'_noinline': True})
 
 
-def call(device: str, function: Callable, *arguments: Any) -> Any:
-    """Lays out a few operations on a device: one by one, or as one compiled call where the device asks for that.
+def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Lays out a few operations on a device: one by one, or as one compiled call where the device requires that.
 
     Args:
         device: name of the device.
@@ -106,13 +106,13 @@ def call(device: str, function: Callable, *arguments: Any) -> Any:
         return operations(device, function)(*arguments)
 
 
-def operations(device: str, function: Any) -> Any:
-    """Returns what lays a function of a few operations out, for several calls on one device; see `call`."""
+def operations(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function of a few operations for several calls on one device; see `call`."""
     return one_call(device, function) if must_compile(device) else function
 
 
-def rest_on_host(device: str, function: Callable) -> Callable:
-    """Returns a function that puts what names no device on the host, where a device cannot run single operations.
+def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function so that operations without a device run on the host where `device` cannot run single ones.
 
     Args:
         device: name of a device that the function works on.
@@ -151,29 +151,29 @@ def use_virtual_devices(num_devices: int) -> None:
 def configure_graph_optimizer() -> None:
     """Switches off the optimisation of graphs outside of the stages, which costs start-up seconds and gains nothing.
 
-    The graph of a step is one call an action and one a device's update: there is nothing to optimise. What stages
-    compute is optimised all the same, as `graph_pieces.py` says. The switch holds for the whole process.
+    The graph of a step holds one call for each action and one for each device's update: there is nothing to optimise.
+    What stages compute is still optimised, as `graph_pieces.py` says. The switch holds for the whole process.
     """
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
 
 
 def has_accelerators() -> bool:
-    """Says whether this machine has a GPU or TPU; asking does not set the devices up."""
+    """Returns whether this machine has a GPU or TPU, without setting the devices up."""
     return any(tf.config.list_physical_devices(kind) for kind in _ACCELERATORS)
 
 
 def has_tpu() -> bool:
-    """Says whether this machine has a TPU; asking does not set the devices up."""
+    """Returns whether this machine has a TPU, without setting the devices up."""
     return bool(tf.config.list_physical_devices('TPU'))
 
 
-def stage_devices(num_stages: int, kind: Any = None, process: Any = '') -> list[str]:
+def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -> list[str]:
     """Chooses a device for each stage: accelerators if there are any, else virtual CPUs.
 
     Args:
         num_stages: K, the number of stages.
         kind: 'CPU', 'GPU' or 'TPU'; None takes the best kind that this machine has.
-        process: begin of the names of the devices to choose from, for a process that sees those of others too.
+        process: prefix of the names of the devices to choose from, for a process that sees those of others too.
 
     Returns:
         List of K device names. With fewer devices than stages some share one, and a warning says so.
@@ -197,7 +197,7 @@ def stage_devices(num_stages: int, kind: Any = None, process: Any = '') -> list[
     return [devices[stage % len(devices)] for stage in range(num_stages)]
 
 
-def device_grid(body_params: Any) -> Any:
+def device_grid(body_params: hyperparams.Params) -> list[list[str]]:
     """Returns the device grid of a pipeline: a list of R rows of K device names.
 
     Args:

@@ -1,31 +1,32 @@
-"""Where variables live: making, moving, reading and assigning them there."""
+"""Where variables live: creating, moving, reading and assigning them there."""
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds
 
 
-def device_of(variable: Any) -> Any:
-    """Returns the device of a Keras variable or `tf.Variable`, as `tf.device` takes it."""
+def device_of(variable: keras.Variable | tf.Variable) -> str:
+    """Returns the name, as `tf.device` takes it, of the device of a Keras variable or `tf.Variable`."""
     variable = native(variable)
     return getattr(variable, 'logical_core', None) or variable.device
 
 
-def native(variable: Any) -> tf.Variable:
+def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
     """Returns the `tf.Variable` that a Keras variable holds; a `tf.Variable` itself."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-def move(variable: Any, device: str) -> None:
+def move(variable: keras.Variable, device: str) -> None:
     """Moves a Keras variable to another device, in place.
 
-    Its new `tf.Variable` goes by the name and the id of the old one, by which optimizers know it. Functions that were
-    traced before still read the old copy and have to be traced again.
+    Its new `tf.Variable` has the name and the id of the old one, by which optimizers know it. Functions that were
+    traced before still read the old copy and must be traced again.
 
     Args:
         variable: Keras variable.
@@ -41,9 +42,8 @@ def move(variable: Any, device: str) -> None:
         variable._initialize(new)  # pylint: disable=protected-access
 
 
-def owner(variable: Any, devices: list[str]) -> Any:
-    """Returns which of some devices a variable lives on, by the name that it has there; its own device if it is none of
-    them.
+def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
+    """Returns the one of some device names whose device a variable lives on; the name of its device if it is not there.
 
     Args:
         variable: Keras variable or `tf.Variable`.
@@ -53,18 +53,17 @@ def owner(variable: Any, devices: list[str]) -> Any:
     return next((device for device in devices if is_same_device(device, own)), own)
 
 
-def is_same_device(name: str, full_name: Any) -> bool:
-    """Whether a name such as 'GPU:1' says nothing that `full_name` does not."""
+def is_same_device(name: str, full_name: str) -> bool:
+    """Returns whether a name such as 'GPU:1' names the device `full_name`, which says at least as much."""
     full = tf.DeviceSpec.from_string(full_name)
     return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
 
 
 @contextlib.contextmanager
-def creating_on_one_of(devices: list[str]) -> Iterator[Any]:
-    """Makes each weight that is created inside one of the device among several that has the fewest bytes of them so
-    far.
+def creating_on_one_of(devices: Sequence[str]) -> Iterator[None]:
+    """Creates each weight in the `with` block on that one of some devices that has the fewest bytes of them so far.
 
-    What is not trained, such as moving averages, goes to the first.
+    What is not trained, such as moving averages, goes to the first device.
 
     Args:
         devices: list of device names.
@@ -83,10 +82,10 @@ def creating_on_one_of(devices: list[str]) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def creating_on(device: str) -> Iterator[Any]:
-    """Makes a device that of the variables that are created inside.
+def creating_on(device: str) -> Iterator[None]:
+    """Creates the variables in the `with` block on a device.
 
-    Where each operation would be compiled by itself the host computes the initial values.
+    Where each operation would be compiled by itself, the host computes the initial values.
 
     Args:
         device: name of the device.
@@ -106,24 +105,24 @@ def _initial_value_on(host):
     def create(next_creator, **arguments):
         initial_value = arguments['initial_value']
         with tf.device(host):
-            arguments['initial_value'] = tf.convert_to_tensor(
-                initial_value() if callable(initial_value) else initial_value)
+            value = initial_value() if callable(initial_value) else initial_value
+            arguments['initial_value'] = tf.convert_to_tensor(value)
         return next_creator(**arguments)
 
     return create
 
 
-def read_variable(variable: Any) -> Any:
+def read_variable(variable: keras.Variable) -> tf.Tensor:
     """Reads a Keras variable where it lives, when the current device scope names its device."""
     return variable.value.read_value()
 
 
-def read_unwatched(variable: Any) -> Any:
-    """Reads a Keras variable where no gradient tape sees it: whoever reads it so takes care of its gradient."""
+def read_unwatched(variable: keras.Variable) -> tf.Tensor:
+    """Reads a Keras variable unseen by gradient tapes; the caller takes care of its gradient."""
     return tf.raw_ops.ReadVariableOp(resource=variable.value.handle, dtype=variable.dtype)
 
 
-def read_values(stages: list, read: Callable = read_variable) -> list:
+def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tensor] = read_variable) -> list[Any]:
     """Reads each stage's variables, each where it lives, and once where several stages use it.
 
     Args:
@@ -144,8 +143,8 @@ def read_values(stages: list, read: Callable = read_variable) -> list:
     return [stage.variables().map(functools.partial(value_of, stage)) for stage in stages]
 
 
-def bring(stages: list, values: Any) -> list:
-    """Brings values to the devices of the stages, once where one lives elsewhere.
+def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Brings values to the devices of the stages: one that lives elsewhere is copied once.
 
     Args:
         stages: list of `Stage`s.
@@ -166,7 +165,7 @@ def bring(stages: list, values: Any) -> list:
     return brought
 
 
-def assign(updates: list[tuple]) -> Any:
+def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
     """Assigns new values to Keras variables on their devices.
 
     Args:

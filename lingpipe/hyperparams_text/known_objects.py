@@ -8,16 +8,18 @@ import enum
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from lingpipe import spelling
 from lingpipe.hyperparams_text import param_tree, text_format
 
-_registered = {}  # 'module/Name' -> class or function
-_params_factories = {}  # class -> function that returns its fresh Params
+_registered: dict[str, Any] = {}  # 'module/Name' -> class or function
+_params_factories: dict[Any, Callable[[], Any]] = {}  # class -> function that returns its fresh Params
+_ClassOrFunction = TypeVar('_ClassOrFunction')
 
 
-def RegisterType(obj: Any, params: Callable | None = None, key: Any = None) -> Any:
+def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
+                 key: str | None = None) -> _ClassOrFunction:
     """Lets texts name `obj`, a class or function, as `type/module/Name`; usable as a decorator.
 
     Args:
@@ -41,13 +43,13 @@ def RegisterType(obj: Any, params: Callable | None = None, key: Any = None) -> A
     return obj
 
 
-def RegisteredTypes() -> Any:
-    """Returns the sorted names, such as `type/module/Name`, of all that texts may name wherever it is held or not."""
+def RegisteredTypes() -> list[str]:
+    """Returns the sorted names, such as `type/module/Name`, of all registered classes and functions."""
     return sorted(f'type/{key}' for key in _registered)
 
 
 def fresh_params(cls: Any) -> Any:
-    """Returns new Params of `cls`, or None where it is not known how to make them."""
+    """Returns new Params of the class `cls`, or None where it is not known how to make them."""
     if not isinstance(cls, type):
         return None
     factory = _params_factories.get(cls, getattr(cls, 'Params', None))
@@ -59,8 +61,8 @@ class KnownObjects:
     """The classes and functions that a text may name: those registered and those that some values already hold."""
 
     def __init__(self, params: Any) -> None:
-        self._objects = {}  # 'module/Name' -> objects of that name
-        self._enums = {}  # class name -> {'module/Name': enum class}
+        self._objects: dict[str, list[Any]] = {}  # 'module/Name' -> objects of that name
+        self._enums: dict[str, dict[str, type[enum.Enum]]] = {}  # class name -> {'module/Name': enum class}
         for known in _registered.values():
             self._add(known)
         self.add_held_by(params)
@@ -87,7 +89,7 @@ class KnownObjects:
         if isinstance(known, type) and issubclass(known, enum.Enum):
             self._enums.setdefault(known.__name__, {})[key] = known
 
-    def find(self, key: Any) -> Any:
+    def find(self, key: str) -> Any:
         """Returns the object of a `module/Name` key.
 
         Raises:
@@ -101,7 +103,7 @@ class KnownObjects:
         raise ValueError('names nothing that these params hold or that hyperparams.RegisterType has registered'
                          + spelling.did_you_mean(key, self._objects, 'type/', see_all='hyperparams.RegisteredTypes()'))
 
-    def find_enum(self, word: Any) -> Any:
+    def find_enum(self, word: str) -> enum.Enum | None:
         """Returns the enum member that `Class.MEMBER` names, or None where no known enum class has that name."""
         class_name, dot, members = word.partition('.')
         classes = list(self._enums.get(class_name, {}).values())
@@ -112,7 +114,7 @@ class KnownObjects:
         return enum_member(classes[0], members)
 
 
-def enum_member(enum_class: Any, names: Any) -> Any:
+def enum_member(enum_class: type[enum.Enum], names: str) -> enum.Enum:
     """Returns the member of `enum_class` called `names`; those of a Flag are joined by '|', and may be none.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Reading values that tell their own type: numbers, strings, containers, records and the names of known objects.
+"""Reading values whose text shows their type: numbers, strings, containers, records and the names of known objects.
 
 Reading is safe: a text is parsed, never evaluated, and what it names is only looked up among the KnownObjects.
 """
@@ -7,10 +7,11 @@ import ast
 import dataclasses
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from lingpipe import spelling
-from lingpipe.hyperparams_text import text_format
+from lingpipe.hyperparams_text import known_objects, text_format
 
 INT = re.compile(r'[-+]?(?:0|[1-9][0-9_]*|0[xX][0-9a-fA-F]+|0[bB][01]+)')
 FLOAT = re.compile(r'[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|inf|nan)')
@@ -21,7 +22,7 @@ _MAX_DEPTH = 100  # of nested brackets: far above any real value, far below Pyth
 _UNKNOWN = object()
 
 
-def parse_literal(text: str, known: Any, words_are_strings: bool = False) -> Any:
+def parse_literal(text: str, known: known_objects.KnownObjects, words_are_strings: bool = False) -> Any:
     """Returns the value that a whole text spells.
 
     Args:
@@ -42,7 +43,7 @@ def parse_literal(text: str, known: Any, words_are_strings: bool = False) -> Any
     return parser.word_value(text)
 
 
-def make_record(record_class: Any, fields: Any) -> Any:
+def make_record(record_class: type[Any], fields: Mapping[Any, Any]) -> Any:
     """Returns a named tuple or dataclass object with the given {name: value}.
 
     Raises:
@@ -68,7 +69,7 @@ def _make_dataclass(record_class, fields):
 
 
 class _LiteralParser:
-    """Recursive descent over one text."""
+    """A recursive descent parser of one text."""
 
     def __init__(self, text, known, words_are_strings):
         self._text = text
@@ -76,7 +77,7 @@ class _LiteralParser:
         self._words_are_strings = words_are_strings
         self._position = 0
 
-    def parse(self):
+    def parse(self) -> Any:
         """Returns the value of the text, which must end where the value does."""
         value = self._value(0)
         if self._peek():
@@ -163,7 +164,7 @@ class _LiteralParser:
             raise ValueError('has fields after a name that is neither that of a named tuple nor of a dataclass.')
         return make_record(record_class, self._pairs(depth))
 
-    def word_value(self, word):
+    def word_value(self, word: str) -> Any:
         """Returns the value of a text without brackets and quotes."""
         if word in _KEYWORDS:
             return _KEYWORDS[word]

@@ -12,6 +12,7 @@ import math
 import re
 import sys
 import types
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lingpipe import spelling
@@ -45,13 +46,14 @@ def is_record(value: Any) -> bool:
     return dataclasses.is_dataclass(value) or (isinstance(value, tuple) and hasattr(value, '_fields'))
 
 
-def children(value: Any) -> Any:
+def children(value: Any) -> list[tuple[Any, Any]] | None:
     """Returns the [(key, child), ...] of a container, or None where `value` is not a container.
 
     Keys are the indices of a list or tuple, the keys of a dict, and the field names of a named tuple or dataclass.
     """
     if is_record(value):
-        names = value._fields if hasattr(value, '_fields') else [field.name for field in dataclasses.fields(value)]
+        is_tuple = isinstance(value, tuple)
+        names = value._fields if is_tuple else [field.name for field in dataclasses.fields(value)]
         return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
     if isinstance(value, dict):
         return list(value.items())
@@ -60,7 +62,7 @@ def children(value: Any) -> Any:
     return None
 
 
-def rebuild(value: Any, new_children: Any) -> Any:
+def rebuild(value: Any, new_children: list[Any]) -> Any:
     """Returns a new container of the type and keys of `value` that holds `new_children`, a list in their order."""
     if isinstance(value, tuple):
         return type(value)(*new_children) if is_record(value) else type(value)(new_children)
@@ -70,17 +72,17 @@ def rebuild(value: Any, new_children: Any) -> Any:
     elif isinstance(value, dict):
         rebuilt.update(zip(value.keys(), new_children))
     else:
-        for (name, _), child in zip(children(value), new_children):
+        for (name, _), child in zip(children(value) or [], new_children):
             object.__setattr__(rebuilt, name, child)  # also writes the fields of a frozen dataclass
     return rebuilt
 
 
-def item_suffix(container: Any, key: Any) -> Any:
-    """Returns how a path goes on into the item `key` of `container`: `[3]`, `['key']` or `[field]`."""
+def item_suffix(container: Any, key: Any) -> str:
+    """Returns the step of a path into the item `key` of `container`: `[3]`, `['key']` or `[field]`."""
     return f'[{key}]' if is_record(container) else f'[{key!r}]'
 
 
-def parse_path(path: str) -> Any:
+def parse_path(path: str) -> list[Step]:
     """Returns the Steps of a path such as `body.layers[3].units`.
 
     Raises:
@@ -102,13 +104,13 @@ def _step(match, path):
         raise AttributeError(f"{path!r} has a wrong backslash in {match['key']}; double it.") from error
 
 
-def format_path(steps: Any) -> str:
+def format_path(steps: Sequence[Step]) -> str:
     """Returns the text of `steps`, the inverse of `parse_path`."""
     text = ''.join(f'[{step.key!r}]' if step.is_item else f'.{step.key}' for step in steps)
     return text.removeprefix('.')
 
 
-def descendant(params: Any, steps: Any) -> Any:
+def descendant(params: Any, steps: Sequence[Step]) -> Any:
     """Returns what lies at `steps` inside `params`.
 
     Raises:
@@ -155,7 +157,7 @@ def _nearest_paths(value, steps, position, root):
 
 
 def _paths_of(name, params, siblings):
-    """Returns the paths inside `params` of fields of a name, or of names like it where no sibling is like it."""
+    """Returns the paths of fields called `name` in `params`, else, if no sibling is similar, of similar names."""
     paths = _paths(params)
     found = [path for path in paths if path.endswith(f'.{name}')]
     if found or spelling.close(str(name), siblings):
@@ -173,7 +175,7 @@ def _paths(params):
     return paths
 
 
-def assign(params: Any, steps: Any, value: Any) -> None:
+def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
     """Sets what lies at `steps` inside `params` to `value`; containers on the way are rebuilt.
 
     Raises:
@@ -188,7 +190,7 @@ def assign(params: Any, steps: Any, value: Any) -> None:
             return
         key = steps[position].key
         key = key % len(parent) if _is_sequence(parent) else key
-        value = rebuild(parent, [value if key == old_key else old for old_key, old in children(parent)])
+        value = rebuild(parent, [value if key == old_key else old for old_key, old in children(parent) or []])
 
 
 def holds_params(value: Any) -> bool:
@@ -196,7 +198,8 @@ def holds_params(value: Any) -> bool:
     return is_params(value) or any(holds_params(child) for _, child in children(value) or [])
 
 
-def visit(path: str, value: Any, visit_fn: Any, enter_fn: Any, exit_fn: Any) -> None:
+def visit(path: str, value: Any, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool],
+          exit_fn: Callable[[str, Any], Any]) -> None:
     """Walks over `value`, depth first; see `Params.Visit`."""
     pairs = list(value.IterParams()) if is_params(value) else children(value)
     if pairs is None or not enter_fn(path, value):

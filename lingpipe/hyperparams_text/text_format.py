@@ -7,6 +7,7 @@ import enum
 import inspect
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lingpipe.hyperparams_text import param_tree
@@ -14,9 +15,8 @@ from lingpipe.hyperparams_text import param_tree
 STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 INLINE_STRING = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 REFERENCE = re.compile(r'type/([^/\s{]+/[^/\s{]+)')
-public_keys = {}  # class or function -> 'module/Name', where that is not the module that defines it
-_ENTRY = re.compile(rf'({param_tree.PATH_PATTERN})[ \t]*(.)')
-_BLANKS = re.compile(r'[ \t]*')
+public_keys: dict[Any, str] = {}  # class or function -> 'module/Name', where that is not the module that defines it
+_ENTRY = re.compile(rf'({param_tree.PATH_PATTERN})[ \t]*(.)[ \t]*')
 _ESCAPE = re.compile(r"""\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([\\'"]))""")
 
 
@@ -38,7 +38,7 @@ def is_reference(value: Any) -> bool:
     return inspect.isroutine(value) and is_free and isinstance(getattr(value, '__module__', None), str)
 
 
-def reference_key(value: Any) -> Any:
+def reference_key(value: Any) -> str:
     """Returns the `module/Name` of a class or function."""
     return public_keys.get(value) or f'{value.__module__}/{value.__qualname__}'
 
@@ -49,7 +49,7 @@ def is_tf_dtype(value: Any) -> bool:
     return tensorflow is not None and isinstance(value, tensorflow.DType)
 
 
-def is_numpy_scalar_type(scalar_type: Any) -> bool:
+def is_numpy_scalar_type(scalar_type: type) -> bool:
     """Returns whether `scalar_type` is a class such as numpy.float32 whose values are plain numbers or strings."""
     numpy = sys.modules.get('numpy')
     return numpy is not None and issubclass(scalar_type, (numpy.bool_, numpy.integer, numpy.floating, numpy.str_))
@@ -70,7 +70,7 @@ def _numpy_dtype_text(dtype):
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
-def quote(text: Any) -> Any:
+def quote(text: str) -> str:
     """Returns `text` in the quotes that need fewest escapes; newlines stay, other control characters are escaped."""
     delimiter = "'" if text.count("'") <= text.count('"') else '"'
     return delimiter + ''.join(_escaped(character, delimiter) for character in text) + delimiter
@@ -85,7 +85,7 @@ def _escaped(character, delimiter):
     return f'\\x{code:02x}' if code < 0x100 else f'\\u{code:04x}' if code < 0x10000 else f'\\U{code:08x}'
 
 
-def unquote(quoted: Any) -> str:
+def unquote(quoted: str) -> str:
     """Returns the string that `quote` turned into `quoted`; a backslash that starts no known escape stays itself."""
     def unescaped(match):
         hexadecimal = match[1] or match[2] or match[3]
@@ -143,7 +143,7 @@ def _format_container(value):
     return f'({texts},)' if len(pairs) == 1 else f'({texts})'
 
 
-def value_string(value: Any, indent: Any) -> Any:
+def value_string(value: Any, indent: str) -> str:
     """Returns what `str(params)` shows of a field's value: nested Params in braces, strings in double quotes."""
     if param_tree.is_params(value):
         return value._ToString(indent + '  ')
@@ -158,13 +158,13 @@ def _printable(value):
     return value
 
 
-def type_name(value: Any) -> Any:
-    """Returns what a text with types says of a value: the name of its type, as `int`, `list` or `numpy.float32`."""
+def type_name(value: Any) -> str:
+    """Returns what a text with types says of a value: its type's name, such as `int`, `list` or `numpy.float32`."""
     value_type = type(value)
     return ('numpy.' if is_numpy_scalar_type(value_type) else '') + value_type.__name__
 
 
-def format_shape(container: Any) -> Any:
+def format_shape(container: Any) -> str:
     """Returns what a text with types says of a container of Params: `list[3]`, `tuple[3]` or `dict['a', 'b']`."""
     if param_tree.is_record(container):
         return f'type/{reference_key(type(container))}'
@@ -173,7 +173,7 @@ def format_shape(container: Any) -> Any:
     return f'{"list" if isinstance(container, list) else "tuple"}[{len(container)}]'
 
 
-def format_lines(texts: Any, separator: Any) -> Any:
+def format_lines(texts: Mapping[str, str], separator: str) -> str:
     """Returns a `path : text` line for each of `texts`; sorted by path, element 2 of a list before element 10."""
     def natural(path):
         return [int(part) if part.isdecimal() else part for part in re.split('([0-9]+)', path)]
@@ -183,7 +183,7 @@ def format_lines(texts: Any, separator: Any) -> Any:
 # ---- cutting a text into entries ------------------------------------------------------------------------------------
 
 
-def split_entries(text: str, separators: Any = ':', ends: Any = '\n') -> list:
+def split_entries(text: str, separators: str = ':', ends: str = '\n') -> list[Entry]:
     """Cuts a text of `path : value` entries.
 
     A value in quotes may span lines; any other ends where an entry ends. A line that starts with `#` is a comment.
@@ -207,9 +207,8 @@ def split_entries(text: str, separators: Any = ':', ends: Any = '\n') -> list:
             line = re.split(f'[{ends}]', text[position:position + 80], maxsplit=1)[0]
             form = ' or '.join(f'<key> {separator} <value>' for separator in separators)
             raise ValueError(f'{line!r} is not of the form {form}.')
-        start = _BLANKS.match(text, match.end()).end()
-        end = _end_of_value(text, start, ends, match[1])
-        entries.append(Entry(match[1], text[start:end].strip()))
+        end = _end_of_value(text, match.end(), ends, match[1])
+        entries.append(Entry(match[1], text[match.end():end].strip()))
         position = _next_entry(text, end, ends)
     return entries
 
@@ -245,7 +244,7 @@ def _end_of_quoted(text, start, ends, path):
     return match.end()
 
 
-def diff(first: Any, second: Any) -> Any:
+def diff(first: Any, second: Any) -> str:
     """Returns how two Params differ; '' if they are equal.
 
     Args:

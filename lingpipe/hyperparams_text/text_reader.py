@@ -3,16 +3,17 @@
 import enum
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lingpipe.hyperparams_text import known_objects, literals, param_tree, text_format
 
 _SHAPE = re.compile(r'(list|tuple)\[([0-9]+)\]|dict(\[.*\])', re.DOTALL)
-_MAX_LENGTH = 100_000  # of a list that a text makes: far above any model, far below what fills a memory
+_MAX_LENGTH = 100_000  # of a list that a text makes: far more than any model has, far less than fills the memory
 _CLASS_CHANGE, _SHAPE_CHANGE, _VALUE_CHANGE = range(3)  # the order of changes of equal depth
 
 
-def parse_value(text: Any, current: Any, known: Any, type_name: str | None = None,
+def parse_value(text: str, current: Any, known: known_objects.KnownObjects, type_name: str | None = None,
                 words_are_strings: bool = False) -> Any:
     """Returns the value that `text` gives to a field.
 
@@ -21,7 +22,7 @@ def parse_value(text: Any, current: Any, known: Any, type_name: str | None = Non
         current: the field's present value; a bool, int, float, string, enum, dtype or record decides how text is read.
         known: the KnownObjects that `text` may name.
         type_name: name of the type that the value has, where a text with types says so; then `current` does not matter.
-        words_are_strings: whether a word without quotes that is nothing else is a string, whatever `current` is.
+        words_are_strings: whether an unknown word without quotes is a string, whatever `current` is.
 
     Raises:
         ValueError: with the end of a sentence that begins with the field and the text.
@@ -136,7 +137,8 @@ def _changed_record(current, text, known):
     return literals.make_record(type(current), fields)
 
 
-def read(params: Any, entries: list, kinds: dict, words_are_strings: bool = False) -> None:
+def read(params: Any, entries: Iterable[text_format.Entry], kinds: Mapping[str, str],
+         words_are_strings: bool = False) -> None:
     """Sets the fields of `params` that a text names.
 
     Outer ones are set first, so that Params of a new class, or a longer list, stand before their fields are set.
@@ -196,7 +198,7 @@ class _Reader:
         self._words_are_strings = words_are_strings
         self._known = known_objects.KnownObjects(params)
 
-    def apply(self, steps, change, text):
+    def apply(self, steps: list[param_tree.Step], change: int, text: str) -> None:
         """Changes what lies at `steps` as `text` says."""
         if change == _SHAPE_CHANGE:
             self._reshape(steps, text)

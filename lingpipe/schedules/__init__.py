@@ -1,4 +1,4 @@
-"""Which action each device runs, and in which order.
+"""Schedules: which action each device runs, and in which order.
 
 Pure Python: a schedule can be made, read, simulated and drawn without TensorFlow::
 
@@ -10,6 +10,7 @@ Pure Python: a schedule can be made, read, simulated and drawn without TensorFlo
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Iterable
 from typing import Any
 
 from lingpipe import spelling
@@ -22,15 +23,15 @@ from lingpipe.schedules.timeline import Span, Timeline
 
 __all__ = [
     'Action', 'BACKWARD', 'FORWARD', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline', 'WEIGHT',
-    'forward_only',
-    'from_csv', 'from_lists', 'gpipe', 'interleaved_1f1b', 'make_schedule', 'one_forward_one_backward', 'zb_h1',
-]
+    'forward_only', 'from_csv', 'from_lists', 'gpipe', 'interleaved_1f1b', 'make_schedule', 'one_forward_one_backward',
+    'zb_h1']
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f'{__name__}.{_module.name}')
 
 
-def make_schedule(schedule: Any, num_devices: int, num_micro_batches: int, num_virtual_stages: int = 1) -> Schedule:
+def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num_micro_batches: int,
+                  num_virtual_stages: int = 1) -> Schedule:
     """Makes any schedule, from what a user writes into the field `schedule`.
 
     Args:
@@ -49,8 +50,8 @@ def make_schedule(schedule: Any, num_devices: int, num_micro_batches: int, num_v
     sizes = num_devices, num_micro_batches, num_virtual_stages
     for field, value in zip(('num_devices', 'num_micro_batches', 'num_virtual_stages'), sizes):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at '
-                             'least.')
+            raise ValueError(
+                f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
     if not isinstance(schedule, str):
         return _fitting(from_lists(schedule), *sizes)
     if schedule.endswith('.csv'):
@@ -58,8 +59,7 @@ def make_schedule(schedule: Any, num_devices: int, num_micro_batches: int, num_v
     if schedule not in SCHEDULES:
         raise ValueError(
             f'schedule={schedule!r} is unknown: it must be one of {sorted(SCHEDULES)}, the path of a .csv file, or a '
-            'list of '
-            f"each device's actions{spelling.did_you_mean(schedule, SCHEDULES)}")
+            f"list of each device's actions{spelling.did_you_mean(schedule, SCHEDULES)}")
     if _has_virtual_stages(schedule):
         return SCHEDULES[schedule](*sizes)
     if num_virtual_stages > 1:

@@ -21,11 +21,11 @@ class Action(NamedTuple):
     stage: int
     micro_batch: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f'{self.stage}{self.kind}{self.micro_batch}'
 
 
-def needs(action: Action, num_stages: int) -> Any:
+def needs(action: Action, num_stages: int) -> list[Action]:
     """Returns the actions whose results an action works on, those of its own stage first.
 
     Args:

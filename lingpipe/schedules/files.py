@@ -12,7 +12,9 @@ Where there are Ws, every B computes the gradients by inputs alone, and each nee
 
 import collections
 import csv
+import os
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
@@ -21,7 +23,7 @@ from lingpipe.schedules.schedule_type import Schedule
 _CELL = re.compile(f'([0-9]+)?([{FORWARD}{BACKWARD}{WEIGHT}])([0-9]+)')
 
 
-def from_csv(path: str) -> Schedule:
+def from_csv(path: str | os.PathLike[str]) -> Schedule:
     """Reads a schedule from a file, such as `Schedule.to_csv` writes.
 
     Args:
@@ -37,12 +39,12 @@ def from_csv(path: str) -> Schedule:
         with open(path, encoding='utf-8', newline='') as file:
             rows = [row for row in csv.reader(file) if row]
     except OSError as error:
-        raise ValueError(f'schedule={str(path)!r} cannot be read: {error.strerror}. Give the path of a CSV '
-                         'file.') from error
+        raise ValueError(
+            f'schedule={str(path)!r} cannot be read: {error.strerror}. Give the path of a CSV file.') from error
     return from_lists(rows, name=str(path))
 
 
-def from_lists(rows: Any, name: str = 'own') -> Schedule:
+def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
     """Makes a schedule from the actions of each device.
 
     Args:
@@ -54,8 +56,8 @@ def from_lists(rows: Any, name: str = 'own') -> Schedule:
         A `Schedule`.
 
     Raises:
-        ValueError: when a cell is no action, an action is missing or there twice, a stage is on two devices, devices
-            hold different numbers of stages, or the devices would wait for each other for ever.
+        ValueError: when a cell is not an action, an action is missing or there twice, a stage is on two devices,
+            devices hold different numbers of stages, or the devices would wait for each other forever.
     """
     rows = [[cell for cell in row if cell is not None and str(cell).strip()] for row in rows]
     devices = tuple(
@@ -73,14 +75,14 @@ def _parse(cell, name, device, position):
     if not match:
         raise ValueError(
             f'Schedule {name!r}, device {device}, position {position}: {cell!r} is no action. Write a stage (or leave '
-            'it out, '
-            f"for stage {device}), one of the letters 'F', 'B' and 'W', and a micro-batch, such as '{device}F0'.")
+            f"it out, for stage {device}), one of the letters 'F', 'B' and 'W', and a micro-batch, such as "
+            f"'{device}F0'.")
     stage, kind, micro_batch = match.groups()
     return Action(kind, device if stage is None else int(stage), int(micro_batch))
 
 
 def _places(devices, name):
-    """Dictionary from action to (device, position), after checks that nothing is there twice."""
+    """Returns the dictionary from action to (device, position), after checking that nothing is there twice."""
     places, device_of = {}, {}
     for device, actions in enumerate(devices):
         for position, action in enumerate(actions):
@@ -98,7 +100,7 @@ def _places(devices, name):
 
 
 def _check_complete(places, num_devices, name):
-    """Returns the numbers of stages and micro-batches; checks that each device has a share and no action is missing."""
+    """Returns the numbers of stages and micro-batches, after checking that each has all its actions on its device."""
     if not places:
         raise ValueError(f'Schedule {name!r} has no actions. Give one row of actions for each device.')
     _check_stages(places, num_devices, name)
@@ -134,5 +136,5 @@ def _describe_missing(action, device, name):
     advice = f'Add {action} to device {device}'
     if action.kind == WEIGHT:
         advice += ', or remove every W: then each B computes the gradients by weights too'
-    return (f'Schedule {name!r} lacks {action}: device {device}, which has stage {action.stage}, never runs it. '
-            f'{advice}.')
+    reason = f'device {device}, which has stage {action.stage}, never runs it'
+    return f'Schedule {name!r} lacks {action}: {reason}. {advice}.'

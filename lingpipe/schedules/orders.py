@@ -8,8 +8,8 @@ from lingpipe.schedules.schedule_type import Schedule, named
 def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
     """All forward passes, then all backward passes, last micro-batch first (GPipe, arXiv 1811.06965, Figure 2c).
 
-    Every device keeps the activations of all M micro-batches. Three devices, four micro-batches, a B as long as two
-    Fs::
+    Every device keeps the activations of all M micro-batches. Three devices, four micro-batches, B takes twice as long
+    as F::
 
         device 0  F0F1F2F3............B3--B2--B1--B0--
         device 1  ..F0F1F2F3......B3--B2--B1--B0--....
@@ -22,19 +22,18 @@ def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
     Returns:
         A `Schedule`.
     """
+    micro_batches = range(num_micro_batches)
     return _one_stage_a_device('gpipe', num_micro_batches, [
-        _actions(FORWARD, stage, range(num_micro_batches))
-        + _actions(BACKWARD, stage, reversed(range(num_micro_batches)))
+        _actions(FORWARD, stage, micro_batches) + _actions(BACKWARD, stage, micro_batches[::-1])
         for stage in range(num_devices)])
 
 
 @named('1f1b')
 def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedule:
-    """1F1B: as early a backward pass as possible, then forward and backward in turn (Megatron, arXiv 2104.04473, Figure
-    4).
+    """1F1B: backward passes as early as possible, in turn with forward passes (Megatron, arXiv 2104.04473, Figure 4).
 
-    It waits as long as GPipe, but device i, counted from 0, never keeps the activations of more than min(K - i, M)
-    micro-batches, however large M is::
+    Devices wait as long as with GPipe, but device i, counted from 0, never keeps the activations of more than
+    min(K - i, M) micro-batches, however large M is::
 
         device 0  F0F1F2........B0--F3B1--..B2--..B3--
         device 1  ..F0F1....B0--F2B1--F3B2--..B3--....
@@ -60,10 +59,8 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
     the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) micro-batches through one of its V stages. Two devices
     with two stages each, four micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
 
-        device 0
-        0F0-0F1-2F0-2F1-0F2-....2B0-----0F3-2B1-----2F2-0B0-----2F3-0B1-----....2B2-----....2B3-----0B2-----0B3-----
-        device 1
-        ....1F0-1F1-3F0-3B0-----3F1-3B1-----1F2-1B0-----1F3-1B1-----3F2-3B2-----3F3-3B3-----1B2-----1B3-----........
+        device 0  0F0-0F1-2F0-2F1-0F2-....2B0-----0F3-2B1-----2F2-0B0-----2F3-0B1-----....2B2-----....2B3-----0B2-----0B3-----
+        device 1  ....1F0-1F1-3F0-3B0-----3F1-3B1-----1F2-1B0-----1F3-1B1-----3F2-3B2-----3F3-3B3-----1B2-----1B3-----........
 
     Args:
         num_devices: K, the number of devices.
@@ -74,16 +71,16 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
         A `Schedule` of K V stages.
 
     Raises:
-        ValueError: when M is no multiple of K, or V is 1.
-    """
+        ValueError: when M is not a multiple of K, or V is 1.
+    """  # noqa: E501
     _check_interleaving(num_devices, num_micro_batches, num_virtual_stages)
     chunks = range(num_virtual_stages)
     devices = []
     for device in range(num_devices):
         forward = _in_rounds(FORWARD, device, num_devices, num_micro_batches, chunks)
         backward = _in_rounds(BACKWARD, device, num_devices, num_micro_batches, chunks[::-1])
-        devices.append(
-            _in_turn(forward, backward, 2 * (num_devices - 1 - device) + (num_virtual_stages - 1) * num_devices))
+        num_warm_up = 2 * (num_devices - 1 - device) + (num_virtual_stages - 1) * num_devices
+        devices.append(_in_turn(forward, backward, num_warm_up))
     return Schedule('interleaved_1f1b', num_devices * num_virtual_stages, num_micro_batches, tuple(devices))
 
 
@@ -140,7 +137,7 @@ def _one_forward_one_backward_on(stage, num_devices, num_micro_batches):
 
 
 def _in_turn(forward, backward, num_warm_up):
-    """`num_warm_up` forward actions, then one forward and one backward in turn, then the other backward actions."""
+    """`num_warm_up` forward actions, then one forward and one backward in turn, then the remaining backward actions."""
     num_turns = max(len(forward) - num_warm_up, 0)
     turns = [action for pair in zip(forward[num_warm_up:], backward) for action in pair]
     return (*forward[:num_warm_up], *turns, *backward[num_turns:])
@@ -175,5 +172,4 @@ def _check_interleaving(num_devices, num_micro_batches, num_virtual_stages):
         nearest = ' or '.join(str(number) for number in (fewer, fewer + num_devices) if number)
         raise ValueError(
             f"num_micro_batches={num_micro_batches} is not possible with schedule='interleaved_1f1b' over "
-            f"{num_devices} "
-            f'devices: it must be a multiple of {num_devices}. Set num_micro_batches to {nearest}.')
+            f'{num_devices} devices: it must be a multiple of {num_devices}. Set num_micro_batches to {nearest}.')

@@ -4,16 +4,18 @@ import csv
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self, TypeVar
 
-from lingpipe.schedules import simulation
-from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, needs
+from lingpipe.schedules import simulation, timeline
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action, needs
 
-SCHEDULES = {}
+SCHEDULES: dict[str, Callable[..., 'Schedule']] = {}
+_Maker = TypeVar('_Maker', bound=Callable[..., 'Schedule'])
 
 
-def named(name: Any) -> Any:
+def named(name: str) -> Callable[[_Maker], _Maker]:
     """Returns a decorator that lets users choose a schedule by name.
 
     Every module of this folder is imported, so a new schedule is one new file here.
@@ -43,7 +45,7 @@ class Schedule:
     name: str
     num_stages: int
     num_micro_batches: int
-    device_actions: tuple
+    device_actions: tuple[tuple[Action, ...], ...]
 
     @property
     def num_devices(self) -> int:
@@ -60,21 +62,22 @@ class Schedule:
         """Whether there are W actions; if so, a B computes the gradients by inputs alone."""
         return any(action.kind == WEIGHT for action in self._actions())
 
-    def device_of(self, stage: Any) -> int:
+    def device_of(self, stage: int) -> int:
         """Returns the index of the device that runs a stage; `stage % K` in every schedule but a user's own."""
         return self._devices[stage]
 
-    def execution_order(self, waits_for_more: Callable | None = None) -> Any:
+    def execution_order(self, waits_for_more: Callable[[Action], Iterable[Action]] | None = None) -> list[Action]:
         """Returns one global order of all actions that keeps each device's order and every data dependency.
 
         Args:
             waits_for_more: function from an action to a list of further actions that have to come before it, or None.
 
         Raises:
-            ValueError: when the devices would wait for each other for ever.
+            ValueError: when the devices would wait for each other forever.
         """
         positions = [0] * self.num_devices
-        done, order = set(), []
+        done: set[Action] = set()
+        order: list[Action] = []
         num_actions = sum(map(len, self.device_actions))
         while len(order) < num_actions:
             before = len(order)
@@ -93,15 +96,15 @@ class Schedule:
                 raise ValueError(_describe_deadlock(self, positions))
         return order
 
-    def dependencies(self, action: Any) -> list:
+    def dependencies(self, action: Action) -> list[Action]:
         """Returns the list of actions whose results an action works on."""
         return needs(action, self.num_stages)
 
-    def backwards(self) -> frozenset:
+    def backwards(self) -> frozenset[Action]:
         """Returns the set of all backward actions."""
         return frozenset(action for action in self._actions() if action.kind == BACKWARD)
 
-    def backwards_after_own_forward(self) -> frozenset:
+    def backwards_after_own_forward(self) -> frozenset[Action]:
         """Returns the backward actions that run right after their own forward action on the same device.
 
         Nothing need be recomputed there: the activations are still at hand (torchgpipe calls this 'except_last').
@@ -112,7 +115,7 @@ class Schedule:
             for earlier, later in itertools.pairwise(actions)
             if later.kind == BACKWARD and earlier == later._replace(kind=FORWARD))
 
-    def peak_memory(self, activations: float = 1.0, weight_gradient_inputs: float = 0.0) -> tuple:
+    def peak_memory(self, activations: float = 1.0, weight_gradient_inputs: float = 0.0) -> tuple[float, ...]:
         """Returns for each device the largest memory that the order of its actions makes it hold.
 
         Activations live from F to the end of B; a B that is split leaves what its W needs, which lives to the end of W.
@@ -133,11 +136,10 @@ class Schedule:
             max(itertools.accumulate(changes[action.kind] for action in actions)) / self.num_virtual_stages
             for actions in self.device_actions)
 
-    def for_num_micro_batches(self, num_micro_batches: int) -> Any:
+    def for_num_micro_batches(self, num_micro_batches: int) -> Self:
         """Returns the schedule of a smaller batch: this one without the actions of the micro-batches that it lacks.
 
-        What is left of an order that ends is an order that ends, and holds no more memory: no micro-batch needs
-        another.
+        Without them the order still ends, and needs no more memory: no micro-batch depends on another.
 
         Args:
             num_micro_batches: number of micro-batches, 1 to M.
@@ -152,11 +154,11 @@ class Schedule:
         return self._filtered(
             lambda action: action.micro_batch < num_micro_batches, num_micro_batches=num_micro_batches)
 
-    def forward_only(self) -> Any:
+    def forward_only(self) -> Self:
         """Returns the schedule of inference: this one without its backward actions."""
         return self._filtered(lambda action: action.kind == FORWARD, name='forward_only')
 
-    def forward_then_backward(self) -> Any:
+    def forward_then_backward(self) -> Self:
         """Returns this schedule with all forward actions first, then the backward actions in reverse, as GPipe does.
 
         It is the order for a loss that is computed outside of the pipeline, from the outputs of all micro-batches.
@@ -167,11 +169,12 @@ class Schedule:
             actions + tuple(action._replace(kind=BACKWARD) for action in reversed(actions))
             for actions in forward.device_actions))
 
-    def simulate(self, costs: Any = None, recompute_after_own_forward: bool = False) -> Any:
+    def simulate(self, costs: simulation.StageCosts | Sequence[simulation.StageCosts] | None = None,
+                 recompute_after_own_forward: bool = False) -> timeline.Timeline:
         """Returns the `Timeline` of one step, as `simulation.simulate` describes it."""
         return simulation.simulate(self, costs, recompute_after_own_forward)
 
-    def to_csv(self, path: Any) -> None:
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule as a table that `from_csv` reads: one row a device, one action a cell."""
         with open(path, 'w', encoding='utf-8', newline='') as file:
             csv.writer(file, lineterminator='\n').writerows(self.device_actions)
@@ -198,7 +201,7 @@ def _describe_deadlock(schedule, positions):
 
     Args:
         schedule: `Schedule`.
-        positions: for each device, the number of actions that it can run before it waits for ever.
+        positions: for each device, the number of actions that it can run before it waits forever.
     """
     places = {action: (device, position) for device, actions in enumerate(schedule.device_actions)
               for position, action in enumerate(actions)}
@@ -208,7 +211,7 @@ def _describe_deadlock(schedule, positions):
 
 
 def _circle(schedule, positions, places):
-    """List of (device, action that it waits for): each action is still to come on the next device of the list."""
+    """Returns a list of (device, action that it waits for): each action is still to come on the next device listed."""
     device = next(device for device, actions in enumerate(schedule.device_actions) if positions[device] < len(actions))
     seen = {}
     while device not in seen:
@@ -234,11 +237,11 @@ def _is_done(action, positions, places):
 
 def _describe_wait(schedule, positions, places, device, missing):
     position = positions[device]
+    waiting = schedule.device_actions[device][position]
     where = 'no device runs'
     if missing in places:
         where = 'device {} runs at position {}'.format(*places[missing])
-    action = schedule.device_actions[device][position]
-    return f'device {device} waits at position {position}, {action}, for {missing}, which {where}'
+    return f'device {device} waits at position {position}, {waiting}, for {missing}, which {where}'
 
 
 def _advice(schedule, positions, places, circle):
@@ -253,13 +256,13 @@ def _advice(schedule, positions, places, circle):
 
 
 def _link(schedule, positions, places, missing):
-    """An action that is waited for, what its device waits at instead, and that device."""
+    """Returns an action that is waited for, the action at which its device waits, and that device."""
     device = places[missing][0]
     return missing, schedule.device_actions[device][positions[device]], device
 
 
 def _follows(later, earlier):
-    """Whether data make `later` come after `earlier`, or they are the same."""
+    """Returns whether `later` depends on `earlier`, or they are the same."""
     if later.micro_batch != earlier.micro_batch or earlier.kind not in (FORWARD, BACKWARD):
         return False
     if later.kind == earlier.kind:

@@ -1,11 +1,12 @@
-"""How long a step takes and where devices wait, from what stages cost or from durations that were measured."""
+"""How long a step takes and where devices wait, from the costs of stages or from measured durations."""
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT
-from lingpipe.schedules.timeline import RECOMPUTE, Span, Timeline
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.schedules.timeline import RECOMPUTE, Span, StepTimes, Timeline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,19 +29,20 @@ class StageCosts:
     transfer: float = 0.0
     update: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field, value in dataclasses.asdict(self).items():
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f'{field}={value!r} is no time: it must be a finite number of 0 or more. Measure it '
-                                 'again.')
+                raise ValueError(
+                    f'{field}={value!r} is no time: it must be a finite number of 0 or more. Measure it again.')
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: float) -> 'StageCosts':
         """Returns the costs of a stage that is `factor` times as large."""
         return StageCosts(*(value * factor for value in dataclasses.astuple(self)))
 
 
-def simulate(schedule: Any, costs: Any = None, recompute_after_own_forward: bool = False) -> Timeline:
-    """Runs a schedule on paper: each action starts as soon as its device is free and its data are there.
+def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = None,
+             recompute_after_own_forward: bool = False) -> Timeline:
+    """Simulates a schedule: each action starts as soon as its device is free and its data are there.
 
     Recomputation is an action of its own before its B. It waits for its turn on the device, as in the `Execution`, but
     not for gradients, so that it fills a part of the time in which the device would wait::
@@ -64,15 +66,15 @@ def simulate(schedule: Any, costs: Any = None, recompute_after_own_forward: bool
     Raises:
         ValueError: when there are costs for another number of stages, or the schedule never ends.
     """
-    costs = _costs_of_stages(schedule, costs)
-    durations = _durations(schedule, costs, recompute_after_own_forward)
+    stage_costs = _costs_of_stages(schedule, costs)
+    durations = _durations(schedule, stage_costs, recompute_after_own_forward)
     updates = [0.0] * schedule.num_devices
-    for stage, cost in enumerate(costs):
+    for stage, cost in enumerate(stage_costs):
         updates[schedule.device_of(stage)] += cost.update
-    return Timeline(schedule, run(schedule, durations, [cost.transfer for cost in costs]), tuple(updates))
+    return Timeline(schedule, run(schedule, durations, [cost.transfer for cost in stage_costs]), tuple(updates))
 
 
-def run(schedule: Any, durations: dict, transfers: Any = None) -> tuple:
+def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[float] | None = None) -> tuple[Span, ...]:
     """Starts each action of a schedule as soon as its device is free and its data are there.
 
     Args:
@@ -84,7 +86,9 @@ def run(schedule: Any, durations: dict, transfers: Any = None) -> tuple:
     Returns:
         Tuple of `Span`s that begin at 0, in the order of their starts.
     """
-    free, ends, spans = [0.0] * schedule.num_devices, {}, []
+    free = [0.0] * schedule.num_devices
+    ends: dict[Action, float] = {}
+    spans: list[Span] = []
     transfers = transfers or [0.0] * schedule.num_stages
 
     def start(device, action, arrivals):
@@ -128,26 +132,24 @@ def _duration(kind, cost, splits_backward):
 
 
 def _transfer(schedule, transfers, source, target):
-    """Time between two stages: what the earlier one's output takes, in both directions."""
+    """Returns the time between two stages: that of the earlier one's output, in both directions."""
     if schedule.device_of(source) == schedule.device_of(target):
         return 0.0
     return transfers[min(source, target)]
 
 
-from lingpipe.schedules.timeline import StepTimes
+def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
+           update: tuple[float, float] = (0.0, 0.0)) -> StepTimes:
+    """Simulates a schedule, with no time between the end of an action and the start of those that waited for it.
 
-
-def replay(schedule: Any, durations: Any, update: Any = (0.0, 0.0)) -> StepTimes:
-    """Runs a schedule on paper, with no time between the end of an action and the start of those that waited for it.
-
-    Unlike `simulation.simulate`, which knows the costs of stages, it takes a duration for each action. Replicas do not
-    wait for each other before the updates.
+    Unlike `simulate`, which takes the costs of stages, it takes a duration for each action. Replicas do not wait for
+    each other before the updates.
 
     Args:
         schedule: `Schedule` of each replica.
         durations: for each replica, the dictionary from `Action` to seconds; an action that it lacks takes none.
             Recomputations are actions of kind `RECOMPUTE`.
-        update: seconds from the end of the last action to the begin of the updates, and what an update takes.
+        update: seconds from the end of the last action to the beginning of the updates, and seconds of an update.
 
     Returns:
         `StepTimes` that begin at 0.

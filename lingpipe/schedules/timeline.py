@@ -1,15 +1,14 @@
 """When each device began and ended each action: simulated or measured, and drawn."""
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 
-_MOST_COLUMNS = 160
-
-
 RECOMPUTE = 'R'
 COMPUTE = (FORWARD, BACKWARD, WEIGHT)
+_MOST_COLUMNS = 160
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,13 +34,13 @@ class StepTimes:
     """
 
     schedule: Any
-    spans: tuple
-    updates: tuple = ()
+    spans: tuple['Span', ...]
+    updates: tuple[tuple[float, float], ...] = ()
     num_replicas: int = 1
-    input_wait: tuple = ()
+    input_wait: tuple[float, float] | tuple[()] = ()
 
     @property
-    def num_devices(self) -> Any:
+    def num_devices(self) -> int:
         """How many devices there are, those of all replicas."""
         return self.num_replicas * self.schedule.num_devices
 
@@ -51,43 +50,43 @@ class StepTimes:
 
     @property
     def input_seconds(self) -> float:
-        """Seconds that were waited for the batch; 0 where that was not measured."""
+        """Seconds of the wait for the batch; 0 where that was not measured."""
         return self.input_wait[1] - self.input_wait[0] if self.input_wait else 0.0
 
     @property
-    def asked(self) -> Any:
+    def asked(self) -> float:
         """When the batch was asked for, else the start."""
         return self.input_wait[0] if self.input_wait else self.start
 
     @property
-    def start(self) -> Any:
+    def start(self) -> float:
         """When the first action began."""
         return min(span.start for span in self.spans)
 
     @property
-    def actions_end(self) -> Any:
+    def actions_end(self) -> float:
         """When the last action of any device ended."""
         return max(span.end for span in self.spans)
 
     @property
-    def end(self) -> Any:
+    def end(self) -> float:
         """When the last update ended."""
         return max([self.actions_end, *[end for _, end in self.updates]])
 
     @property
-    def seconds(self) -> Any:
-        """From the start of the first action to the end of the last update."""
+    def seconds(self) -> float:
+        """Time from the start of the first action to the end of the last update."""
         return self.end - self.start
 
     @property
-    def durations(self) -> Any:
+    def durations(self) -> list[dict[Action, float]]:
         """For each replica, the dictionary from `Action` to seconds."""
-        found = [{} for _ in range(self.num_replicas)]
+        found: list[dict[Action, float]] = [{} for _ in range(self.num_replicas)]
         for span in self.spans:
             found[self.replica_of(span.device)][span.action] = span.end - span.start
         return found
 
-    def busy(self, kinds: Any) -> float:
+    def busy(self, kinds: Collection[str]) -> float:
         """Returns the seconds that a device works on actions of some kinds, the mean of all devices."""
         total = sum(span.end - span.start for span in self.spans if span.action.kind in kinds)
         return total / self.num_devices
@@ -98,12 +97,12 @@ class StepTimes:
         return self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE))
 
     @property
-    def bubble_fraction(self) -> Any:
+    def bubble_fraction(self) -> float:
         """Share of the time up to the end of the actions in which a device waits, the mean of all devices."""
         return self.idle / (self.actions_end - self.start)
 
     @property
-    def mean_actions_in_flight(self) -> Any:
+    def mean_actions_in_flight(self) -> float:
         """How many devices work at once, on average up to the end of the actions."""
         return self.busy((*COMPUTE, RECOMPUTE)) * self.num_devices / (self.actions_end - self.start)
 
@@ -142,21 +141,21 @@ class Timeline:
     """
 
     schedule: Any
-    spans: tuple
-    updates: tuple
+    spans: tuple[Span, ...]
+    updates: tuple[float, ...]
 
     @property
-    def num_devices(self) -> Any:
+    def num_devices(self) -> int:
         """How many devices there are, those of all replicas."""
         return len(self.updates)
 
     @property
-    def step_time(self) -> Any:
-        """From the start of the first action to the end of the last update."""
+    def step_time(self) -> float:
+        """Time from the start of the first action to the end of the last update."""
         return self._actions_time + max(self.updates)
 
     @property
-    def busy_times(self) -> Any:
+    def busy_times(self) -> tuple[float, ...]:
         """For each device, the time in which it works, its update included."""
         busy = list(self.updates)
         for span in self.spans:
@@ -164,35 +163,34 @@ class Timeline:
         return tuple(busy)
 
     @property
-    def bubble_time(self) -> Any:
+    def bubble_time(self) -> float:
         """Idle time of a device, the mean of all devices."""
         return max(self.step_time - self._mean_busy_time, 0.0)
 
     @property
-    def bubble_fraction(self) -> Any:
+    def bubble_fraction(self) -> float:
         """Idle share of the step, the mean of all devices."""
         return self.bubble_time / self.step_time if self.step_time else 0.0
 
     @property
-    def bubble_over_ideal(self) -> Any:
+    def bubble_over_ideal(self) -> float:
         """Idle time over the time of a step without any, as in Megatron (arXiv 2104.04473, section 2.2)."""
         return self.bubble_time / self._mean_busy_time if self._mean_busy_time else 0.0
 
     @property
-    def peak_activations(self) -> Any:
-        """For each device the most activations that live at once, in those of a micro-batch through all its stages."""
+    def peak_activations(self) -> tuple[float, ...]:
+        """For each device the most activations alive at once, in units of one micro-batch through all its stages."""
         return self.schedule.peak_memory(activations=1.0)
 
     @property
-    def peak_weight_gradient_inputs(self) -> Any:
+    def peak_weight_gradient_inputs(self) -> tuple[float, ...]:
         """For each device the most micro-batches between B and W, where the schedule splits them."""
         return self.schedule.peak_memory(activations=0.0, weight_gradient_inputs=1.0)
 
     def draw(self, num_columns: int | None = None) -> str:
         """Draws one row a device: an action's name where it begins, '-' to its end, '.' where the device is idle.
 
-        Stages are named where a device holds several. A name that has no room is cut down to its kind. 'U' is the
-        update.
+        Stages are named where a device holds several. A name without room is truncated to its kind. 'U' is the update.
 
         Args:
             num_columns: number of characters for the whole step; None: as many as the names need, 160 at most.
@@ -202,8 +200,8 @@ class Timeline:
         """
         columns = num_columns or self._natural_num_columns()
         width = len(str(self.num_devices - 1))
-        return '\n'.join(
-            f'device {device:<{width}}  {self._draw_device(device, columns)}' for device in range(self.num_devices))
+        rows = [self._draw_device(device, columns) for device in range(self.num_devices)]
+        return '\n'.join(f'device {device:<{width}}  {row}' for device, row in enumerate(rows))
 
     @property
     def _actions_time(self):
