@@ -1,6 +1,5 @@
 """SingleTaskModelParams: the class in which a user defines one experiment, its datasets and its task."""
 
-from typing import Any
 
 from lingpipe import hyperparams, spelling
 

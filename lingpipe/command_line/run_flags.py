@@ -1,7 +1,6 @@
 """The flags of run.py, and the checks of their values."""
 
 import os
-from typing import Any
 
 from absl import app, flags, logging
 

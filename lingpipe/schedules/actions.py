@@ -1,6 +1,6 @@
 """The unit of work of a schedule: one pass of one micro-batch through one stage."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 FORWARD = 'F'
 BACKWARD = 'B'

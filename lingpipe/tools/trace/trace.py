@@ -221,8 +221,8 @@ class Trace:
 def simulated(steps: Any) -> StepTimes:
     """Returns the `StepTimes` of a step whose actions and updates take the mean measured times, and transfers none."""
     ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
-    update = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
-    return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), update)
+    begin, end = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
+    return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), (begin, end))
 
 
 def report(steps: list, batch_size: Any, num_cores: Any = None) -> Any:
