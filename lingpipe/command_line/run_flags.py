@@ -75,7 +75,7 @@ flags.DEFINE_integer(
 
 
 def check(given: flags.FlagValues) -> None:
-    """Refuses flags that are missing, or that do not go with the others.
+    """Checks that no flag is missing and that all flags go together.
 
     Args:
         given: the parsed `flags.FLAGS`.

@@ -17,8 +17,8 @@ def import_tensorflow(find_devices: bool = True) -> None:
     """Imports TensorFlow and finds its devices, while lines of its log are held back.
 
     No log level keeps them away, because they are written before TensorFlow reads it. They are shown when the import
-    fails, or when there is a GPU that TensorFlow cannot use; and all are where the user has chosen a level. From then
-    on warnings and errors are logged: some failures report their reason nowhere else.
+    fails, when there is a GPU that TensorFlow cannot use, and where the user has chosen a level. From then on warnings
+    and errors are logged: some failures report their reason nowhere else.
 
     Args:
         find_devices: whether to look for accelerators too, which logs an error where there are none.

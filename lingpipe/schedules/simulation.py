@@ -11,7 +11,7 @@ from lingpipe.schedules.timeline import RECOMPUTE, Span, StepTimes, Timeline
 
 @dataclasses.dataclass(frozen=True)
 class StageCosts:
-    """What one micro-batch costs in a stage, and the stage in a step; all in one unit of time, such as milliseconds.
+    """The costs of a stage, for a micro-batch or for a step; all in one unit of time, such as milliseconds.
 
     Attributes:
         forward: time of F.
