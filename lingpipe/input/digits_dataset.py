@@ -8,8 +8,8 @@ _DESCRIPTION = """\
 Handwritten Digits", of which scikit-learn carries a copy, so preparing them needs no network.
 
 Each pixel counts the inked dots of a 4x4 block of a 32x32 scan (0 to 16); it is stored as round(count * 255 / 16), ink
-is bright. Every class is split 80/20 into 'train' and 'test' by scikit-learn's own draw. The split is by image: the writers of the
-test images also wrote training images.
+is bright. Every class is split 80/20 into 'train' and 'test' by scikit-learn's own draw. The split is by image: the
+writers of the test images also wrote training images.
 """
 
 _CITATION = """\
@@ -62,10 +62,10 @@ class Digits(tfds.core.GeneratorBasedBuilder):
             yield int(index), {'image': images[index], 'label': int(labels[index])}
 
 
-def stratified_split(labels):
+def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
     """Splits the examples of every class 80/20, as scikit-learn does with `random_state=0`.
 
-    The split is part of the data: it is the one that a reader who compares another method would write down first.
+    The split is part of the data: it is the one that a reader who compares another method would try first.
 
     Args:
         labels: integer array [num_examples].

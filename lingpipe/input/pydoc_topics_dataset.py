@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from collections.abc import Mapping
 
 import tensorflow_datasets as tfds
 
@@ -9,10 +10,10 @@ _DESCRIPTION = """\
 The topics that `help()` of the Python interpreter shows (module `pydoc_data.topics`): about 80 chapters of the language
 reference and the library reference as plain text, 0.4 to 0.7 MB, so preparing them needs no network.
 
-The split is by document, by the first byte of the SHA-256 of its name: a topic is in 'test' if that is divisible by 8, in
-'dev' (for choices, so that the test is for the final figure alone) if it leaves 9 when divided by 16, which gives both about
-20 KB. Many topics quote each other, so of the documents in 'dev' every paragraph is dropped that also stands in 'train',
-however indented, and of those in 'test' every one that stands in either.
+The split is by document, by the first byte of the SHA-256 of its name: a topic is in 'test' if that is divisible by 8,
+in 'dev' (for choices, so that the test is for the final figure alone) if it leaves 9 when divided by 16, which gives
+both about 20 KB. Many topics quote each other, so of the documents in 'dev' every paragraph is dropped that also stands
+in 'train', however indented, and of those in 'test' every one that stands in either.
 The text belongs to the Python version: results compare within one configuration only.
 """
 
@@ -55,18 +56,17 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
             yield name, {'name': name, 'text': text}
 
 
-def split_by_document(texts):
-    """Splits documents by the hash of their names, and takes from dev and test text whatever an earlier split holds
-    too.
+def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Splits documents by the hash of their names, and drops from dev and test the text that an earlier split holds.
 
     Args:
         texts: dictionary from the name of a document to its text.
 
     Returns:
-        `{'train': texts, 'dev': texts, 'test': texts}`, dictionaries in the order of the hashes; documents of which
-        nothing is left are left out.
+        `{'train': texts, 'dev': texts, 'test': texts}`, dictionaries in the order of the hashes, without documents of
+        which nothing remains.
     """
-    splits = {'train': {}, 'dev': {}, 'test': {}}
+    splits: dict[str, dict[str, str]] = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_hash):
         splits[_split_of(name)][name] = texts[name]
     known = _all_words(splits['train'])

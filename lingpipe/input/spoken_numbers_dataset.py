@@ -5,12 +5,12 @@ import hashlib
 import tensorflow_datasets as tfds
 
 _DESCRIPTION = """\
-Whole numbers below a million, as 'four hundred and seven thousand and twelve' and as '407012': all numbers of up to three
-digits, and of each greater length 8,000 with at most one zero and 8,000 (or, if there are fewer, all) with more of them, which
-would be rare otherwise.
+Whole numbers below a million, as 'four hundred and seven thousand and twelve' and as '407012': all numbers of up to
+three digits, and of each greater length 8,000 with at most one zero and 8,000 (or, if there are fewer, all) with more
+of them, which would be rare otherwise.
 
-Which numbers of a length are drawn, and which of them are 'test' (one in 32), depends on the SHA-256 of their digits alone:
-no number is in both splits.
+Which numbers of a length are drawn, and which of them are 'test' (one in 32), depends on the SHA-256 of their digits
+alone: no number is in both splits.
 """
 
 _CITATION = '@misc{spoken-numbers, title = {Spoken numbers, made by rule}}'
@@ -48,7 +48,7 @@ class SpokenNumbers(tfds.core.GeneratorBasedBuilder):
             yield number, {'words': spoken(number), 'digits': str(number)}
 
 
-def spoken(number):
+def spoken(number: int) -> str:
     """Returns a whole number from 0 to 999,999 in English words, British style: with 'and' before tens and units."""
     if number >= 1000:
         thousands, rest = divmod(number, 1000)
@@ -63,7 +63,7 @@ def spoken(number):
     return _SMALL[number]
 
 
-def split_numbers():
+def split_numbers() -> dict[str, list[int]]:
     """Draws the numbers.
 
     Returns:
@@ -77,8 +77,8 @@ def split_numbers():
             drawn += sorted(of_a_kind, key=_hash)[:_NUM_OF_A_KIND]
     drawn.sort(key=_hash)
     is_test = [_hash(number)[-1] % _TEST_DIVISOR == 0 for number in drawn]
-    return {split: [number for number, test in zip(drawn, is_test) if test == (split == 'test')]
-            for split in ('train', 'test')}
+    return {'train': [number for number, test in zip(drawn, is_test) if not test],
+            'test': [number for number, test in zip(drawn, is_test) if test]}
 
 
 def _hash(number):
