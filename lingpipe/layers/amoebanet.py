@@ -1,28 +1,32 @@
 """AmoebaNet A to D for image classification, as a sequence of layers that a pipeline can cut anywhere."""
 
-import keras
+from typing import Any
 
+import keras
+import tensorflow as tf
+
+from lingpipe import hyperparams
 from lingpipe.layers import amoebanet_cell, amoebanet_operations, base_layer
 
-_MIN_NUM_CELLS = 2  # With fewer, both reductions would stand at the same place.
-_MIN_REDUCTION_SIZE = 8  # The first stem cell has a quarter of it, which factorized reduction halves.
+_MIN_NUM_CELLS = 2  # With fewer, both reductions would be at the same place.
+_MIN_REDUCTION_SIZE = 8  # The first stem cell has a quarter of these filters, and factorized reduction halves them.
 
 
 class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
     """The first convolution, which shrinks the image to half its size: 3x3, strides 2, 'valid', then batch norm."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('filters', 32, 'Number of output channels.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.convolution = self._convolution('convolution', params.filters, 3, strides=2, padding='valid')
         self.batch_norm = self._batch_norm('batch_norm')
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if len(input_shape) != 4 or any(size is None or size < 3 for size in input_shape[1:3]):
             raise ValueError(f'AmoebaNetStem received images of shape {tuple(input_shape)}; it needs '
                              '[batch, height, width, channels] with a known height and width of at least 3. '
@@ -30,11 +34,11 @@ class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
         self.convolution.build(input_shape)
         self.batch_norm.build(self.compute_output_shape(input_shape))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps images `[batch, height, width, channels]` to `[batch, (height - 1) // 2, (width - 1) // 2, filters]`."""
         return self.batch_norm(self.convolution(inputs), training=training)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return self.convolution.compute_output_shape(input_shape)
 
 
@@ -51,14 +55,14 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('num_classes', 1001, 'Number of classes.')
         p.Define('projection_filters', 51, 'Channels of the 1x1 convolution: 128 * 0.4.')
         p.Define('full_filters', 307, 'Channels of the convolution over the whole feature map: 768 * 0.4.')
         return p
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         p = self.params
         _, height, width, _ = input_shape[0]
         pool_size = (min(5, height), min(5, width))
@@ -70,7 +74,7 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
         self.dense = _dense(self, p.num_classes)
         self.dense.build((shape[0], p.full_filters))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Adds `auxiliary_logits`, `[batch, num_classes]`, to `(out, prev)` when training."""
         if not training:
             return inputs
@@ -79,7 +83,7 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
             x = keras.ops.relu(batch_norm(convolution(x), training=training))
         return *inputs, _logits(self.dense(keras.ops.squeeze(x, axis=(1, 2))))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
 
@@ -87,23 +91,23 @@ class AmoebaNetHead(base_layer.BaseLayer):
     """The classifier on top: ReLU, global average pool, dropout, dense."""
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('num_classes', 1001, 'Number of classes.')
         p.Define('dropout_rate', 0.5, 'Fraction of the pooled features that dropout sets to zero, in [0, 1).')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         # Keras would cast the auxiliary logits from float32 to the compute dtype.
         super().__init__(params, autocast=False, **kwargs)
         self.dropout = keras.layers.Dropout(params.dropout_rate, name='dropout', dtype=self.dtype_policy)
         self.dense = _dense(self, params.num_classes)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         batch, _, _, channels = input_shape[0]
         self.dense.build((batch, channels))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Classifies.
 
         Args:
@@ -118,7 +122,7 @@ class AmoebaNetHead(base_layer.BaseLayer):
         logits = _logits(self.dense(self.dropout(features, training=training)))
         return (logits, *auxiliary_logits) if auxiliary_logits else logits
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         out_shape, _, *auxiliary_shapes = input_shape
         logits_shape = (out_shape[0], self.params.num_classes)
         return (logits_shape, *auxiliary_shapes) if auxiliary_shapes else logits_shape
@@ -135,9 +139,10 @@ def _logits(x):
 
 
 def amoebanet_layers(
-        genotype='D', num_cells=18, reduction_size=256, stem_reduction_size=32, num_classes=1001,
-        use_auxiliary_head=True, dropout_rate=0.5, drop_path_final_keep_prob=0.7, drop_path_num_steps=None,
-        batch_norm_momentum=0.9997, batch_norm_epsilon=1e-3):
+        genotype: str = 'D', num_cells: int = 18, reduction_size: int = 256, stem_reduction_size: int = 32,
+        num_classes: int = 1001, use_auxiliary_head: bool = True, dropout_rate: float = 0.5,
+        drop_path_final_keep_prob: float = 0.7, drop_path_num_steps: int | None = None,
+        batch_norm_momentum: float = 0.9997, batch_norm_epsilon: float = 1e-3) -> list[base_layer.LayerParams]:
     """Returns an AmoebaNet as the list of its units, from the image to the logits.
 
         stem, stem_cell_0, stem_cell_1, cell_0, ..., reduction_0, cell_L/3, ..., auxiliary_head, reduction_1, cell_2L/3,
@@ -162,7 +167,7 @@ def amoebanet_layers(
 
     Returns:
         A list of InstantiableParams with unique names. The input of the first layer is a batch of images; the last
-        gives logits, in training with the auxiliary head (logits, auxiliary_logits).
+        returns logits, in training with the auxiliary head (logits, auxiliary_logits).
 
     Raises:
         ValueError: if num_cells or reduction_size is too small.

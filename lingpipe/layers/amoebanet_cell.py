@@ -1,4 +1,4 @@
-"""The cells of the AmoebaNet family: as data, and as the layer of which a network is a sequence.
+"""The cells of the AmoebaNet family, as data and as the layer that a network repeats.
 
 A cell computes seven states. State 0 is made from the cell's input, state 1 from the input of the cell before it; each
 of the states 2 to 6 is the sum of two earlier states, an operation applied to each. The output is the concatenation of
@@ -10,10 +10,12 @@ normal cell of B and D includes state 0, and the dilation drawn at one separable
 """
 
 import typing
+from typing import Any
 
 import keras
 
-from lingpipe.layers import amoebanet_operations
+from lingpipe import hyperparams
+from lingpipe.layers import amoebanet_operations, base_layer
 
 _NUM_INPUT_STATES = 2
 
@@ -99,7 +101,7 @@ GENOTYPES = {
 
 
 class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
-    """A normal or reduction cell, which sees the outputs of the last two cells and hands on itself and the last one.
+    """A normal or reduction cell: takes the outputs of the last two cells, returns its own and that of the last cell.
 
         out ---- ReLU, 1x1, batch norm ---- state 0 -+
                                                      +-- five sums of two operations -- concatenation -- new_out
@@ -112,7 +114,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('genotype', 'D', f'Which AmoebaNet: one of {", ".join(GENOTYPES)}.')
         p.Define('reduction', False, 'Whether the cell halves height and width.')
@@ -121,7 +123,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         p.Define('drop_path_num_steps', None, 'See DropPath.num_training_steps.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         # Keras would cast the auxiliary logits that pass through from float32 to the compute dtype.
         super().__init__(params, autocast=False, **kwargs)
         if params.genotype not in GENOTYPES:
@@ -135,7 +137,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
             name='drop_path', dtype_policy=self.dtype_policy.name, final_keep_prob=params.drop_path_final_keep_prob,
             num_training_steps=params.drop_path_num_steps).Instantiate()
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         out_shape, prev_shape = _out_and_prev(input_shape)[:2]
         filters = self.params.filters
         self.input_operation = self._build_child(
@@ -181,13 +183,16 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
 
     def _build_output_reductions(self, shapes):
         """Returns for each concatenated state the layer that gives it the size of the last one, or None."""
-        return [
-            None if shapes[index][1:3] == shapes[-1][1:3] else self._build_child(
-                amoebanet_operations.FactorizedReduction, f'output_{index}', shapes[index],
-                filters=self.params.filters)
-            for index in self._genotype.concatenation]
 
-    def call(self, inputs, training=None):
+        def reduction(index):
+            if shapes[index][1:3] == shapes[-1][1:3]:
+                return None
+            return self._build_child(
+                amoebanet_operations.FactorizedReduction, f'output_{index}', shapes[index], filters=self.params.filters)
+
+        return [reduction(index) for index in self._genotype.concatenation]
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Computes the cell.
 
         Args:
@@ -224,7 +229,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         result = self.operations[edge](states[self._edges[edge][1]], training=training)
         return result if scales[edge] is None else result * scales[edge]
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         out_shape, _, rest = _out_and_prev(input_shape)
         channels = self.params.filters * len(self._genotype.concatenation)
         return amoebanet_operations.strided_shape(out_shape, self._strides, channels), out_shape, *rest

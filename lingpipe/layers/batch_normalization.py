@@ -1,5 +1,7 @@
 """Batch norm whose statistics may come from the examples of several replicas."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -24,18 +26,18 @@ class BatchNormalization(keras.layers.BatchNormalization):
         **kwargs: those of `keras.layers.BatchNormalization`.
     """
 
-    def __init__(self, group_size=1, **kwargs):
+    def __init__(self, group_size: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if group_size < 1:
             raise ValueError(f'group_size={group_size} is not possible: it is the number of replicas that share '
                              'statistics. Set it to 1 or more.')
         self.group_size = group_size
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), 'group_size': self.group_size}
 
     def _moments(self, inputs, mask):
-        """The hook by which Keras finds mean and variance.
+        """Computes mean and variance; Keras calls this method.
 
         Args:
             inputs: float32 tensor `[batch, ..., channels]`.
@@ -56,7 +58,8 @@ def _sums(inputs, weights, axes):
     if weights is not None:
         weights = tf.broadcast_to(weights, tf.shape(inputs))
         weighted = inputs * weights
-        return tf.reduce_sum(weights) / inputs.shape[-1], tf.reduce_sum(weighted, axes), tf.reduce_sum(weighted * inputs, axes)
+        count = tf.reduce_sum(weights) / inputs.shape[-1]
+        return count, tf.reduce_sum(weighted, axes), tf.reduce_sum(weighted * inputs, axes)
     total = tf.reduce_sum(inputs, axes)
     count = tf.cast(tf.size(inputs, tf.int64) // total.shape[0], inputs.dtype)
     return count, total, tf.reduce_sum(tf.square(inputs), axes)

@@ -1,8 +1,11 @@
 """Transformer language models, as a sequence of layers that a pipeline can cut anywhere."""
 
-import keras
+from typing import Any
 
-from lingpipe import spelling
+import keras
+import tensorflow as tf
+
+from lingpipe import hyperparams, spelling
 from lingpipe.layers import attention, base_layer, embeddings
 
 POSITIONS = ('learned', 'none', 'rotary', 'sinusoidal')
@@ -17,7 +20,7 @@ class FeedForward(base_layer.BaseLayer):
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('hidden_dim', None, 'Size of the hidden layer.')
         p.Define('activation', 'gelu', "Name of a Keras activation, such as 'gelu', 'relu' or 'silu'.")
@@ -27,13 +30,13 @@ class FeedForward(base_layer.BaseLayer):
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         if not isinstance(params.hidden_dim, int) or params.hidden_dim < 1:
             raise ValueError(f'FeedForward.hidden_dim is {params.hidden_dim!r}; it must be an integer of at least 1. '
                              'Set it, usually to four times the size of the vectors.')
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         p = self.params
         self.activation = keras.activations.get(p.activation)
         self.hidden = self._dense('hidden', p.hidden_dim * (1 + p.is_gated), 1.0)
@@ -47,7 +50,7 @@ class FeedForward(base_layer.BaseLayer):
             units, use_bias=self.params.use_bias, kernel_initializer=base_layer.kernel_initializer(scale), name=name,
             dtype=self.dtype_policy)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps `[batch, length, model_dim]` to the same shape."""
         hidden = self.hidden(inputs)
         if self.params.is_gated:
@@ -57,21 +60,21 @@ class FeedForward(base_layer.BaseLayer):
             hidden = self.activation(hidden)
         return self.output_projection(self.dropout(hidden, training=training))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
 
 class TransformerBlock(base_layer.BaseLayer):
     """Self-attention and a feed-forward network, each after a layer norm ('pre-LN') and beside a skip.
 
-        x ─┬─> norm ─> attention ─> drop-out ─> + ─┬─> norm ─> feed-forward ─> drop-out ─> + ─>
+        x ─┬─> norm ─> attention ─> dropout ──> + ─┬─> norm ─> feed-forward ─> dropout ──> + ─>
            └────────────────────────────────────┘  └───────────────────────────────────────┘
 
     With the norm inside the branch gradients are well-behaved at the start for any depth (arXiv 2002.04745, section 3).
     """
 
     @classmethod
-    def Params(cls):
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('attention', attention.MultiHeadAttention.Params(), 'The attention.')
         p.Define('feed_forward', FeedForward.Params(), 'The feed-forward network.')
@@ -79,7 +82,7 @@ class TransformerBlock(base_layer.BaseLayer):
         p.Define('norm_epsilon', 1e-6, 'Added to the variance in layer norms.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.supports_masking = True
         self.attention = self._child(params.attention, 'attention')
@@ -98,11 +101,11 @@ class TransformerBlock(base_layer.BaseLayer):
     def _dropout(self, name):
         return keras.layers.Dropout(self.params.residual_dropout_prob, name=name, dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         for layer in (self.attention_norm, self.attention, self.feed_forward_norm, self.feed_forward):
             layer.build(input_shape)
 
-    def call(self, inputs, mask=None, training=None):
+    def call(self, inputs: Any, mask: tf.Tensor | None = None, training: bool | None = None) -> Any:
         """Maps `[batch, length, model_dim]` to the same shape; see `MultiHeadAttention.call` for `mask`."""
         attended = self.attention(self.attention_norm(inputs), mask=mask, training=training)
         return self._transform(inputs + self.attention_dropout(attended, training=training), training)
@@ -111,24 +114,26 @@ class TransformerBlock(base_layer.BaseLayer):
         transformed = self.feed_forward(self.feed_forward_norm(x), training=training)
         return x + self.feed_forward_dropout(transformed, training=training)
 
-    def initial_cache(self, batch_size, length):
+    def initial_cache(self, batch_size: int, length: int) -> tuple[tf.Tensor, ...]:
         """Returns the empty cache of `decode`; see `MultiHeadAttention.initial_cache`."""
         return self.attention.initial_cache(batch_size, length)
 
-    def decode(self, inputs, cache, start):
+    def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],
+               start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         """Maps the next vectors of a sequence, as `MultiHeadAttention.decode` does."""
         attended, cache = self.attention.decode(self.attention_norm(inputs), cache, start)
         return self._transform(inputs + attended, training=False), cache
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
 
 def transformer_lm_layers(
-        num_layers, vocab_size, model_dim, hidden_dim, num_heads, positions='sinusoidal', max_length=None,
-        is_tied=False,
-        activation='gelu', is_gated=False, use_bias=True, input_dropout_prob=0.0, residual_dropout_prob=0.0,
-        atten_dropout_prob=0.0, relu_dropout_prob=0.0):
+        num_layers: int, vocab_size: int, model_dim: int, hidden_dim: int, num_heads: int,
+        positions: str = 'sinusoidal', max_length: int | None = None, is_tied: bool = False, activation: str = 'gelu',
+        is_gated: bool = False, use_bias: bool = True, input_dropout_prob: float = 0.0,
+        residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
+        relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
     """Returns a decoder-only Transformer as the list of its units, from tokens to logits.
 
         embedding, positions, block_0, ..., block_(L-1), softmax
@@ -148,10 +153,10 @@ def transformer_lm_layers(
         activation: see FeedForward.activation.
         is_gated: see FeedForward.is_gated.
         use_bias: whether dense layers and the softmax have biases.
-        input_dropout_prob: drop-out of the sum of embedding and positions.
-        residual_dropout_prob: drop-out of every branch.
-        atten_dropout_prob: drop-out of the attention weights.
-        relu_dropout_prob: drop-out of the hidden layers.
+        input_dropout_prob: dropout of the sum of embedding and positions.
+        residual_dropout_prob: dropout of every branch.
+        atten_dropout_prob: dropout of the attention weights.
+        relu_dropout_prob: dropout of the hidden layers.
 
     Returns:
         A list of InstantiableParams with unique names. The input of the first layer is tokens `[batch, length]`.
