@@ -1,6 +1,7 @@
 """What every input has: where its data are, their order, how batches are handed out, which records are left out."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +13,7 @@ from lingpipe import hyperparams
 without_autograph = tf.autograph.experimental.do_not_convert
 
 
-def parallel_calls(num_parallel_calls: Any) -> Any:
+def parallel_calls(num_parallel_calls: int | None) -> int | None:
     """Returns what tf.data's transformations take for a field `num_parallel_calls`.
 
     Args:
@@ -23,24 +24,25 @@ def parallel_calls(num_parallel_calls: Any) -> Any:
     return None if num_parallel_calls == 1 else num_parallel_calls
 
 
-def parallel_map(dataset: Any, function: Any, num_parallel_calls: int | None) -> Any:
+def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any],
+                 num_parallel_calls: int | None) -> tf.data.Dataset:
     """Returns `dataset.map(function)`, several calls at a time, with the results in the order of the dataset."""
     calls = parallel_calls(num_parallel_calls)
     return dataset.map(function, num_parallel_calls=calls, deterministic=None if calls is None else True)
 
 
-def thread_options(num_threads: Any, num_parallel_calls: Any) -> tf.data.Options:
-    """Returns the `tf.data.Options` under which a pipeline uses the threads that its fields say, and no more.
+def thread_options(num_threads: int | None, num_parallel_calls: int | None) -> tf.data.Options:
+    """Returns the `tf.data.Options` under which an input uses the threads that its fields set, and no more.
 
     Args:
-        num_threads: threads of the pipeline's own; None: those of TensorFlow.
+        num_threads: size of the input's own thread pool; None: the threads of TensorFlow.
         num_parallel_calls: as for `parallel_calls`.
     """
     options = tf.data.Options()
     if num_threads:
         options.threading.private_threadpool_size = num_threads
     if num_parallel_calls == 1:
-        options.experimental_optimization.map_parallelization = False  # tf.data would make calls parallel by itself
+        options.experimental_optimization.map_parallelization = False  # tf.data would parallelize calls by itself
     return options
 
 
@@ -62,14 +64,14 @@ class BaseInput:
         example_name: what an example is called.
         params: the frozen Params, in which the seed is a number.
         bad_records: dictionary from the name of each record that was skipped so far to what is wrong with it; None
-            where nothing is looked for.
+            where records are not checked.
     """
 
     example_name = 'examples'
-    bad_records = None
+    bad_records: Any = None  # a dictionary in subclasses, which may make it a property
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         """Returns the InstantiableParams of this input."""
         p = hyperparams.InstantiableParams(cls)
         p.Define('name', None, 'Name of the input.')
@@ -78,12 +80,12 @@ class BaseInput:
         p.Define('split', 'train', "TFDS split, such as 'train', 'test' or 'train[:90%]'.")
         p.Define('batch_size', None, 'Number of examples in a batch.')
         p.Define('shuffle', True, 'Whether training visits the examples in a new random order in every epoch.')
-        p.Define('seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or "
-                               "0.")
+        p.Define(
+            'seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or 0.")
         p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data; 0: none.')
         return p
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: hyperparams.Params) -> None:
         self.params = params.Copy()
         self.params.seed = params.seed or 0
         self.params.Freeze()
@@ -107,11 +109,11 @@ class BaseInput:
                 f'position: {position} is negative. Give the number of {self.example_name} seen before, 0 or more.')
 
     def _finish(self, batches):
-        """Makes batches ahead, always in the same order."""
+        """Prefetches batches, always in the same order."""
         options = tf.data.Options()
         options.deterministic = True
         if self.params.prefetch == 0:
-            # tf.data adds by itself what makes batches ahead.
+            # The default optimizations of tf.data would add a prefetch.
             options.experimental_optimization.apply_default_optimizations = False
             return batches.with_options(options)
         return batches.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)
@@ -130,17 +132,17 @@ class BadRecords:
         reasons: dictionary from the name of a record to what is wrong with it.
     """
 
-    def __init__(self, max_bad_records: Any, source: Any) -> None:
-        self.reasons = {}
+    def __init__(self, max_bad_records: int | None, source: str) -> None:
+        self.reasons: dict[str, str] = {}
         self._max_bad_records = max_bad_records
         self._source = source
         self._lock = threading.Lock()
 
-    def note(self, problems: str) -> Any:
+    def note(self, problems: tf.Tensor) -> tf.Tensor:
         """Notes the bad records of a batch when the graph runs.
 
         Args:
-            problems: string [batch]; of good records empty, of others as `describe` makes them.
+            problems: string [batch]; empty for good records, for others as `describe` makes them.
 
         Returns:
             float32 [batch], 1 for a good record and 0 for a bad one.
@@ -179,8 +181,8 @@ class BadRecords:
         return ''
 
 
-def describe(identifiers: Any, reasons: Any) -> Any:
-    """Returns strings [n] that tell which records are bad and why.
+def describe(identifiers: tf.Tensor, reasons: tf.Tensor) -> tf.Tensor:
+    """Returns strings [n] that say which records are bad and why.
 
     Args:
         identifiers: string [n], TFDS's identifiers of the examples.

@@ -64,10 +64,10 @@ class Digits(tfds.core.GeneratorBasedBuilder):
             yield int(index), {'image': images[index], 'label': int(labels[index])}
 
 
-def stratified_split(labels: Any) -> dict:
+def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
     """Splits the examples of every class 80/20, as scikit-learn does with `random_state=0`.
 
-    The split is part of the data: it is the one that a reader who compares another method would write down first.
+    The split is part of the data: it is the one that a reader who compares another method would try first.
 
     Args:
         labels: integer array [num_examples].

@@ -1,4 +1,4 @@
-"""What training and evaluation see of an image: a part of it, resized, varied, and scaled as its dataset asks."""
+"""Image augmentation: images are cropped, resized, varied at random, and normalised as their dataset requires."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import tensorflow as tf
 _AREA_RANGE = (0.08, 1.0)
 _ASPECT_RATIO_RANGE = (3 / 4, 4 / 3)
 
-# The part that evaluation keeps; of the released Inception, AmoebaNet and ResNet models.
+# The part of height and width that evaluation keeps, as in the released Inception, AmoebaNet and ResNet models.
 _CENTRAL_FRACTION = 0.875
 
 METHODS = ('bilinear', 'bicubic')
@@ -22,7 +22,7 @@ _PIXEL_STATISTICS = {
     'cifar100': ([0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762]),
 }
 
-# Everything else, ImageNet among it: to [-1, 1], as Inception and AmoebaNet were trained.
+# All other datasets, ImageNet among them, are scaled to [-1, 1], as Inception and AmoebaNet were trained.
 _ONE_RANGE = ([0.5], [0.5])
 
 
@@ -31,7 +31,7 @@ class Cropping(NamedTuple):
 
     Attributes:
         max_attempts: how often a random box is drawn before the central one is taken.
-        keeps_aspect_ratio: whether evaluation looks at a square; else at as much of the height as of the width.
+        keeps_aspect_ratio: whether evaluation crops a square; else it crops the same part of height and width.
         method: how the part is resized, 'bilinear' or 'bicubic'.
     """
 
@@ -39,8 +39,8 @@ class Cropping(NamedTuple):
     keeps_aspect_ratio: bool
     method: str
 
-    def random_box(self, shape: Any, seed: int) -> Any:
-        """Draws a box as the training of Inception does.
+    def random_box(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Draws a box as Inception does in training.
 
         Args:
             shape: int32 [3], height, width and channels of the image.
@@ -59,8 +59,8 @@ class Cropping(NamedTuple):
         failed = tf.reduce_all(size[:2] == shape[:2])
         return tf.where(failed, self.central_box(shape), tf.concat([begin[:2], size[:2]], axis=0))
 
-    def central_box(self, shape: Any) -> Any:
-        """Returns the box that evaluation looks at: 87.5 % of height and width, or of the shorter of them.
+    def central_box(self, shape: tf.Tensor) -> tf.Tensor:
+        """Returns the box that evaluation crops: 87.5 % of height and width, or of the shorter of them.
 
         Args:
             shape: int32 [3], height, width and channels of the image.
@@ -96,13 +96,13 @@ class Augmentation(NamedTuple):
             in evaluation; None: they arrive whole.
     """
 
-    train: Callable
-    evaluate: Callable
+    train: Callable[..., tf.Tensor]
+    evaluate: Callable[..., tf.Tensor]
     cropping: Cropping | None = None
 
 
-def resize(images: Any, image_size: Any) -> Any:
-    """Resizes square-wise by bilinear interpolation; the identity where nothing is to do.
+def resize(images: tf.Tensor, image_size: int) -> tf.Tensor:
+    """Resizes images to squares by bilinear interpolation; the identity where they have that size.
 
     Args:
         images: float32 [batch, height, width, channels], static height and width.
@@ -116,7 +116,7 @@ def resize(images: Any, image_size: Any) -> Any:
     return tf.image.resize(images, [image_size, image_size], method='bilinear')
 
 
-def warp_digits(images: Any, seeds: Any, image_size: Any) -> Any:
+def warp_digits(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     """Enlarges, shifts, rotates and zooms in one operation, each by a uniform draw.
 
     At most 0.56 source pixels each way, 7 degrees and 7 %: what keeps 8x8 digits legible and lets a convolutional
@@ -140,10 +140,10 @@ def warp_digits(images: Any, seeds: Any, image_size: Any) -> Any:
     )
 
 
-def warp(images: Any, image_size: Any, shift: Any, rotation: Any, zoom: Any) -> Any:
+def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tensor, zoom: tf.Tensor) -> tf.Tensor:
     """Rotates and zooms around the centre, shifts, and resizes, with a single interpolation.
 
-    With neither shift, rotation nor zoom it is `resize`. Beyond its border an image goes on with its border pixels.
+    Without shift, rotation and zoom it is `resize`. The border pixels of an image repeat beyond its border.
 
     Args:
         images: float32 [batch, height, width, channels].
@@ -171,7 +171,7 @@ def warp(images: Any, image_size: Any, shift: Any, rotation: Any, zoom: Any) -> 
     return _transform(images, tf.stack(transforms, axis=1), image_size, 'BILINEAR', 'NEAREST')
 
 
-def crop_and_flip(images: Any, seeds: Any, image_size: Any) -> Any:
+def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     """Pads by 4 zeros on each side, crops at random, and mirrors every other image.
 
     He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation: source column of target column x is
@@ -197,7 +197,7 @@ def crop_and_flip(images: Any, seeds: Any, image_size: Any) -> Any:
     return _transform(images, tf.stack(transforms, axis=1), image_size, 'NEAREST', 'CONSTANT')
 
 
-def crop_flip_and_cut_out(images: Any, seeds: Any, image_size: Any) -> Any:
+def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     """Does `crop_and_flip`, then sets a square of half the image's side to zero.
 
     DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre lies anywhere in the image, so that a part of
@@ -212,7 +212,7 @@ def crop_flip_and_cut_out(images: Any, seeds: Any, image_size: Any) -> Any:
     return tf.where(square[..., tf.newaxis], tf.zeros_like(images), images)
 
 
-def flip(images: Any, seeds: Any, image_size: Any) -> Any:
+def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     """Mirrors every other image; what was cut out already has its size."""
     del image_size
     # TensorFlow mirrors rows of pixels and moves whole images several times as fast as both on a batch at once.
@@ -251,7 +251,7 @@ AUGMENTATIONS = {
 }
 
 
-def normalize(images: Any, dataset: str) -> Any:
+def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
     """Scales pixels to about zero mean and unit variance, or to [-1, 1] where the dataset's statistics are not known.
 
     Args:

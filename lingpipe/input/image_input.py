@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingpipe import spelling
+from lingpipe import hyperparams, spelling
 from lingpipe.input import base_input, image_augmentation, image_sources, tfds_builders
 
 _CACHES = ('none', 'encoded', 'decoded')
@@ -24,7 +24,7 @@ class ImageInput(base_input.BaseInput):
                        one augmentation seed an example of (seed, epoch) --/
     ```
 
-    A bad record keeps its place, in black and with weight 0. So it changes neither the position of others nor the
+    A bad record keeps its place, as a black image of weight 0. So it changes neither the positions of others nor the
     number of batches that a host makes.
 
     Attributes:
@@ -39,7 +39,7 @@ class ImageInput(base_input.BaseInput):
     example_name = 'images'
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         """Returns the InstantiableParams of this input; `dataset` may be 'cifar10' or 'imagenet2012', say."""
         p = super().Params().Set(name='image_input', dataset='digits', batch_size=64)
         p.Define('image_size', 32, 'Height and width of the images that come out, in pixels.')
@@ -48,13 +48,13 @@ class ImageInput(base_input.BaseInput):
         p.Define(
             'shuffle_buffer_size', None,
             'How many encoded images wait for being drawn where the data are read from files (in memory all are '
-            f'shuffled); None: all of a dataset of up to {image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that '
-            'many.')
+            'shuffled); None: all of a dataset of up to '
+            f'{image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
         p.Define(
             'cache', None,
             "What stays in memory: 'none', 'encoded' images as they are stored, or 'decoded' ones; None: decoded ones "
-            "if they "
-            f'are of one size, or resized to one, and take at most {image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
+            'if they are of one size, or resized to one, and take at most '
+            f'{image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
         p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
         p.Define('num_hosts', 1, 'Among how many hosts the split is shared out; batch_size is of one of them.')
         p.Define('host_index', 0, 'Which of the hosts, from 0, reads here.')
@@ -62,9 +62,9 @@ class ImageInput(base_input.BaseInput):
         p.Define(
             'interpolation', None,
             "How what is cut out is resized: 'bicubic', or 'bilinear', which takes less time; None: as the "
-            "augmentation does.")
-        p.Define('vectorize', True, 'Whether normalisation and augmentation work on whole batches, not on single '
-                                    'images.')
+            'augmentation does.')
+        p.Define(
+            'vectorize', True, 'Whether normalisation and augmentation work on whole batches, not on single images.')
         p.Define(
             'num_parallel_calls', None,
             'How many files are read, and images worked on, at a time; None: tuned by tf.data; 1: one after another.')
@@ -72,8 +72,7 @@ class ImageInput(base_input.BaseInput):
         p.Define(
             'data_service', None,
             "Address of a tf.data service, such as 'grpc://host:5000', whose workers make the batches of the training; "
-            "None: "
-            'this process does.')
+            'None: this process does.')
         p.Define(
             'max_bad_records', 100,
             'How many records that cannot be used are named and skipped before the training ends; None: nothing is '
@@ -81,7 +80,7 @@ class ImageInput(base_input.BaseInput):
         return p
 
     @staticmethod
-    def InputSpec(params: Any) -> tf.TensorSpec:
+    def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
         """Returns the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images without preparing any data.
 
         Args:
@@ -91,11 +90,11 @@ class ImageInput(base_input.BaseInput):
         return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
 
     @staticmethod
-    def TargetSpec(params: Any) -> tuple:
+    def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
         """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`, without preparing any data."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
         self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
         self._data = tfds_builders.TfdsImages(
@@ -114,15 +113,15 @@ class ImageInput(base_input.BaseInput):
         return cropping._replace(method=method) if method else cropping
 
     @property
-    def bad_records(self) -> Any:
+    def bad_records(self) -> dict[str, str] | None:
         return None if self.params.max_bad_records is None else dict(self._bad_records.reasons)
 
     @base_input.without_autograph
     def training_dataset(self, position: int = 0) -> tf.data.Dataset:
-        """Returns batches without end, from example number `position` on.
+        """Returns endless batches from example number `position` on.
 
-        What comes from there is what an uninterrupted run gets from there, bit for bit, whatever the batch size was.
-        Batches go on across the ends of epochs. Data in memory start anywhere at once; data in files are read, but
+        They equal, bit for bit, those of an uninterrupted run from there on, whatever the batch size was before.
+        Batches continue across the ends of epochs. Data in memory start anywhere at once; data in files are read, but
         not decoded, from the start of the epoch.
 
         Args:
@@ -130,7 +129,7 @@ class ImageInput(base_input.BaseInput):
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
-            [batch], one; of bad records zero), with static shapes.
+            [batch], 1 but for bad records, which have 0), with static shapes.
 
         Raises:
             ValueError: the position is negative, or the batch larger than the dataset.
@@ -155,7 +154,7 @@ class ImageInput(base_input.BaseInput):
         """Returns every example once, in stored order, without augmentation.
 
         Returns:
-            `tf.data.Dataset` of (images, labels, weights) as in training; the last batch is filled up with examples of
+            `tf.data.Dataset` of (images, labels, weights) as in training; the last batch is padded with examples of
             weight 0, because an accelerator needs static shapes.
         """
         source = self._sources.source(training=False)
@@ -179,7 +178,7 @@ class ImageInput(base_input.BaseInput):
         """Returns batches of (images float32, labels, problems) as of `image_sources`."""
 
         def augmented(images, labels, seeds, problems):
-            if self._augmentation.cropping:  # no more than mirrored: faster before there are four bytes a number
+            if self._augmentation.cropping:  # images are only mirrored, which is faster on bytes than on floats
                 images = augment(images, seeds, p.image_size)
                 return image_augmentation.normalize(images, self._data.name), labels, problems
             images = image_augmentation.normalize(images, self._data.name)
@@ -199,7 +198,7 @@ class ImageInput(base_input.BaseInput):
         return self._augmentation.evaluate(images, image_size)
 
     def _weighted(self, images, labels, problems):
-        """Notes bad records here, where the training is, and not in a data service."""
+        """Notes bad records in the process that trains, and not in a data service."""
         labels = tf.cast(labels, tf.int32) + self.params.label_offset
         if self.params.max_bad_records is None:
             return images, labels, tf.ones_like(labels, tf.float32)
@@ -207,11 +206,12 @@ class ImageInput(base_input.BaseInput):
 
     def _filled_up(self, *parts):
         num_missing = self.params.batch_size - tf.size(parts[1])
-        return tuple(
-            tf.ensure_shape(
-                tf.pad(part, [[0, num_missing]] + [[0, 0]] * (part.shape.rank - 1)),
-                [self.params.batch_size, *part.shape[1:]])
-            for part in parts)
+
+        def filled_up(part):
+            padded = tf.pad(part, [[0, num_missing]] + [[0, 0]] * (part.shape.rank - 1))
+            return tf.ensure_shape(padded, [self.params.batch_size, *part.shape[1:]])
+
+        return tuple(map(filled_up, parts))
 
     def _finish(self, batches):
         options = base_input.thread_options(self.params.num_threads, self.params.num_parallel_calls)
@@ -235,24 +235,24 @@ class ImageInput(base_input.BaseInput):
         self._check_interpolation()
         if p.num_channels not in (None, 1, 3):
             raise ValueError(
-                f'num_channels: {p.num_channels!r} is not allowed. Choose 1 (gray), 3 (RGB), or None (as in the '
-                'dataset).')
+                f'num_channels: {p.num_channels!r} is not allowed. '
+                'Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
         self._check_at_least(image_size=1, label_offset=0)
         optional = {'shuffle_buffer_size': 1, 'num_threads': 1, 'num_parallel_calls': 1, 'max_bad_records': 0}
         self._check_at_least(**{field: least for field, least in optional.items() if p.Get(field) is not None})
         self._check_at_least(num_hosts=1, host_index=0)
         if p.host_index >= p.num_hosts:
             raise ValueError(
-                f'host_index: {p.host_index} is not allowed for num_hosts={p.num_hosts}. Set it to at most '
-                f'{p.num_hosts - 1}.')
+                f'host_index: {p.host_index} is not allowed for num_hosts={p.num_hosts}. '
+                f'Set it to at most {p.num_hosts - 1}.')
         self._check_cache()
 
     def _check_interpolation(self):
         p = self.params
         if p.interpolation not in (None, *image_augmentation.METHODS):
             raise ValueError(
-                f'interpolation: {p.interpolation!r} is not allowed. Choose one of {image_augmentation.METHODS}, or '
-                'None.')
+                f'interpolation: {p.interpolation!r} is not allowed. '
+                f'Choose one of {image_augmentation.METHODS}, or None.')
         if p.interpolation and not image_augmentation.AUGMENTATIONS[p.augmentation].cropping:
             raise ValueError(f'interpolation: {p.interpolation!r} is for what is cut out, and augmentation '
                              f"{p.augmentation!r} cuts nothing out. Set it to None, or augmentation to 'resnet', say.")
@@ -263,5 +263,5 @@ class ImageInput(base_input.BaseInput):
             raise ValueError(f'cache: {p.cache!r} is not allowed. Choose one of {_CACHES}, or None.')
         if p.data_service and p.cache not in (None, 'none'):
             raise ValueError(
-                f"cache: {p.cache!r} keeps images in this process, but data_service has others read them. Set cache to "
-                "'none'.")
+                f'cache: {p.cache!r} keeps images in this process, but data_service has others read them. '
+                "Set cache to 'none'.")

@@ -1,15 +1,18 @@
-"""From encoded images to the pixels of examples, and what is wrong with those that cannot be used."""
+"""Decoding: from encoded images to the pixels of examples, and what is wrong with images that cannot be used."""
+
+from collections.abc import Callable
+from typing import Any
 
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.input import base_input
+from lingpipe.input import base_input, image_augmentation
 
 
-def decode_image(encoded: tf.Tensor, num_channels: Any, choose_box: Callable | None = None,
-                 fused: bool = True) -> tuple:
+def decode_image(encoded: tf.Tensor, num_channels: int, choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None,
+                 fused: bool = True) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes a PNG, JPEG, GIF or BMP image, or a part of it.
 
     ```
@@ -25,13 +28,13 @@ def decode_image(encoded: tf.Tensor, num_channels: Any, choose_box: Callable | N
         num_channels: 1 (gray) or 3 (RGB); the decoder converts.
         choose_box: function from the shape int32 [3] of the image to the box int32 [4] (row, column, height, width)
             that is wanted; None: all of it.
-        fused: whether of a JPEG no more is decoded than the box needs.
+        fused: whether only the box of a JPEG is decoded.
 
     Returns:
         Tuple of uint8 [height, width, num_channels], and the number of channels that are stored.
 
     Raises:
-        tf.errors.InvalidArgumentError: the image is cut off, damaged, or none.
+        tf.errors.InvalidArgumentError: the image is truncated or damaged, or the string is no image.
     """
 
     def cut(image):
@@ -51,7 +54,7 @@ def decode_image(encoded: tf.Tensor, num_channels: Any, choose_box: Callable | N
     return tf.ensure_shape(image, [None, None, num_channels]), stored_channels
 
 
-def cut_out(image: Any, choose_box: Any) -> Any:
+def cut_out(image: tf.Tensor, choose_box: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     """Returns the part of an image that `choose_box` gives for its shape.
 
     Args:
@@ -62,8 +65,8 @@ def cut_out(image: Any, choose_box: Any) -> Any:
     return image[row:row + height, column:column + width]
 
 
-def resize(image: Any, image_size: Any, method: Any = 'bilinear') -> Any:
-    """Resizes square-wise; the aspect ratio is not kept.
+def resize(image: tf.Tensor, image_size: int, method: str = 'bilinear') -> tf.Tensor:
+    """Resizes an image to a square, whatever its aspect ratio.
 
     Args:
         image: uint8 [height, width, channels].
@@ -74,14 +77,14 @@ def resize(image: Any, image_size: Any, method: Any = 'bilinear') -> Any:
         uint8 [image_size, image_size, channels].
     """
     image = tf.image.resize(image, [image_size, image_size], method=method)
-    # Bicubic interpolation leaves the range. Pixels are quantised numbers: one operation instead of four.
+    # Bicubic interpolation overshoots the range of pixels; quantising is one operation instead of four.
     quantised = tf.raw_ops.QuantizeV2(
         input=image, min_range=0.0, max_range=255.0, T=tf.quint8, mode='MIN_COMBINED', round_mode='HALF_AWAY_FROM_ZERO')
     return tf.bitcast(quantised.output, tf.uint8)
 
 
 def _decode_jpeg_box(encoded, box, image_width, num_channels):
-    """Decodes one column more on either side, which is dropped: at the edge, colours lack their neighbours' share."""
+    """Decodes one column more on either side and drops it: colours at the edge depend on the neighbouring pixels."""
     row, column, height, width = tf.unstack(box)
     left = tf.minimum(column, 1)
     right = tf.minimum(image_width - column - width, 1)
@@ -98,11 +101,11 @@ def _decode_with_channels(encoded, num_channels):
     return converted, stored_channels
 
 
-def map_rows(function: Any, rows: tuple, fallback: Any = None) -> Any:
+def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any = None) -> Any:
     """Calls a function on each row of tensors, one after another.
 
-    A dataset is the only place where TensorFlow goes on after an error. One serves many rows, for it takes as long to
-    set up as decoding 64 x 64 pixels does:
+    Only in a dataset does TensorFlow continue after an error. One dataset serves many rows, because setting it up takes
+    as long as decoding 64 x 64 pixels:
 
     ```
                  rows -> function -> drop errors --\\
@@ -138,10 +141,10 @@ def _placed(values, numbers, num_rows):
 
 
 class PixelReader:
-    """Decodes, cuts out and resizes some images, one after another; of a bad one the pixels are black.
+    """Decodes, cuts out and resizes some images, one after another; the pixels of a bad one are black.
 
-    An image is bad that is empty, cut off, damaged, no image, or stored with other than 1 or 3 channels: of CMYK, or of
-    transparency, there is no one right conversion.
+    An image is bad if it is empty, truncated, damaged, no image, or stored with other than 1 or 3 channels: there is no
+    one right conversion of CMYK or of transparency.
 
     Args:
         size: (height, width, channels) of the pixels.
@@ -149,12 +152,12 @@ class PixelReader:
         resizes: whether whole images are resized; else they have that size.
         training: whether a part is cut out at random, or from the middle.
         fused: whether only the part is decoded that is cut out.
-        trusts: whether nothing is looked for.
-        guarded: whether an image that cannot be decoded is a bad one like others, and not an error.
+        trusts: whether images are not checked.
+        guarded: whether an image that cannot be decoded counts as bad, and is not an error.
     """
 
-    def __init__(self, size: Any, cropping: Any, resizes: bool, training: bool, fused: bool, trusts: bool,
-                 guarded: bool) -> None:
+    def __init__(self, size: tuple[int, int, int], cropping: image_augmentation.Cropping | None, resizes: bool,
+                 training: bool, fused: bool, trusts: bool, guarded: bool) -> None:
         self._size = size
         self._cropping = cropping
         self._resizes = resizes
@@ -163,26 +166,26 @@ class PixelReader:
         self._trusts = trusts
         self._guarded = guarded
 
-    def from_encoded(self, images: str, identifiers: str, seeds: Any) -> tuple:
+    def from_encoded(self, images: tf.Tensor, identifiers: tf.Tensor,
+                     seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         """Reads encoded images.
 
         Args:
             images: string [n].
             identifiers: string [n], TFDS's identifiers of the examples.
-            seeds: int32 [n, 2 or more], of which the first two draw the box; None where nothing is drawn.
+            seeds: int32 [n, 2 or more], the first two of which draw the box; None where nothing is drawn.
 
         Returns:
             Tuple of uint8 [n, *size], and what is wrong with each, string [n]: empty, or as of `base_input.describe`.
         """
 
         def pixels(encoded, seed):
-            image, num_channels = decode_image(
-                encoded, self._size[2], self._box(seed), self._fused)
+            image, num_channels = decode_image(encoded, self._size[2], self._box(seed), self._fused)
             return self._resized(image), num_channels
 
         return self._checked(pixels, images, identifiers, seeds, tf.zeros(self._size, tf.uint8))
 
-    def whole(self, images: Any, identifiers: Any) -> tuple:
+    def whole(self, images: tf.Tensor, identifiers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Decodes images to keep them: `from_decoded` reads them.
 
         Returns:
@@ -196,8 +199,8 @@ class PixelReader:
         black = tf.io.serialize_tensor(tf.zeros([1, 1, self._size[2]], tf.uint8))
         return self._checked(pixels, images, identifiers, None, black)
 
-    def from_decoded(self, serialized: Any, problems: Any, seeds: Any) -> Any:
-        """Reads what `whole` has kept; arguments and results otherwise as of `from_encoded`."""
+    def from_decoded(self, serialized: tf.Tensor, problems: tf.Tensor, seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Reads what `whole` has kept; arguments and results are otherwise those of `from_encoded`."""
 
         def pixels(serialized, seed):
             image = tf.ensure_shape(tf.io.parse_tensor(serialized, tf.uint8), [None, None, self._size[2]])
@@ -230,16 +233,18 @@ class PixelReader:
             return found, no_problems
         is_good = (num_channels == 1) | (num_channels == 3)
         is_shown = tf.reshape(is_good, [-1] + [1] * black.shape.rank)
-        return tf.cond(
-            tf.reduce_all(is_good), lambda: (found, no_problems),
-            lambda: (tf.where(is_shown, found, black), tf.where(
-                is_good, '', base_input.describe(identifiers, _reasons(images, num_channels)))))
+
+        def with_problems():
+            problems = base_input.describe(identifiers, _reasons(images, num_channels))
+            return tf.where(is_shown, found, black), tf.where(is_good, '', problems)
+
+        return tf.cond(tf.reduce_all(is_good), lambda: (found, no_problems), with_problems)
 
 
 def _reasons(images, num_channels):
-    """What is wrong with bad images, string [n]; no channels are those of an image that was not decoded."""
-    undecoded = tf.where(tf.strings.length(images) == 0, 'is empty', 'is cut off, damaged or no image of the right '
-                                                                     'size')
+    """Returns what is wrong with bad images, string [n]; an image that was not decoded has 0 channels."""
+    undecoded = tf.where(
+        tf.strings.length(images) == 0, 'is empty', 'is cut off, damaged or no image of the right size')
     unusual = tf.strings.join(
         ['has ', tf.strings.as_string(num_channels), ' channels (CMYK or transparency) and not 1 or 3'])
     return tf.where(num_channels == 0, undecoded, unusual)

@@ -1,14 +1,14 @@
-"""Where the pixels of an epoch come from: memory, encoded or decoded, else files, in an order drawn from a seed alone.
+"""Sources of the pixels of an epoch: memory, encoded or decoded, or files, in an order drawn from a seed alone.
 
-All sources have the same two methods, so that one pipeline serves them:
+All sources have the same two methods, so that one input pipeline serves them:
 
 ```
-references(order_seed) -> one element an example, cheap to skip
+references(order_seed) -> one element for each example, cheap to skip
 batch(examples)        -> (images uint8 [batch, height, width, channels], labels [batch], seeds [batch, length],
                            problems [batch]), `examples` being pairs of (reference, seed of the augmentation)
 ```
 
-A problem is an empty string, or tells which record cannot be used and why; see `bad_records`.
+A problem is an empty string, or says which record cannot be used and why; see `bad_records`.
 """
 
 import functools
@@ -18,9 +18,10 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.input import base_input, image_pixels
+from lingpipe import hyperparams
+from lingpipe.input import base_input, image_augmentation, image_pixels, tfds_builders
 
-# Images that are worked on in one call. More cost less a call; fewer share out better among threads.
+# Number of images in one call. With more of them, calls cost less; with fewer, threads share the work better.
 _ROWS_PER_CALL = 32
 MEMORY_LIMIT_BYTES = 512 * 2**20
 DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
@@ -33,10 +34,10 @@ class MemoryExamples:
         columns: tuple of images uint8 [n, height, width, channels], labels [n] and problems [n]; see `in_memory`.
     """
 
-    def __init__(self, columns: tuple) -> None:
+    def __init__(self, columns: tuple[tf.Tensor, ...]) -> None:
         self._columns = columns
 
-    def references(self, order_seed: Any = None) -> Any:
+    def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
         """Returns all examples: in stored order without a seed, else in a random permutation of all of them.
 
         Args:
@@ -44,7 +45,7 @@ class MemoryExamples:
         """
         return _numbers(len(self._columns[1]), order_seed)
 
-    def batch(self, examples: Any, batch_size: Any, drop_remainder: Any) -> Any:
+    def batch(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
         """Looks up the pixels of a whole batch at once."""
 
         def look_up(numbers, seeds):
@@ -55,25 +56,26 @@ class MemoryExamples:
 
 
 class MemoryRecords:
-    """Images all in memory, as strings that are worked on at every visit; a reference is the number of an example.
+    """Images all in memory, as strings that are decoded at every visit; a reference is the number of an example.
 
     Args:
         columns: tuple of images string [n], labels [n] and identifiers or problems [n]; see `in_memory`.
         decode: (images, identifiers or problems, seeds) of some examples -> (uint8 [some, height, width, channels],
             problems).
-        num_parallel_calls: how many calls of it are at work at a time; None: tuned by tf.data.
+        num_parallel_calls: how many calls of `decode` run at a time; None: tuned by tf.data.
     """
 
-    def __init__(self, columns: tuple, decode: Any, num_parallel_calls: Any = None) -> None:
+    def __init__(self, columns: tuple[tf.Tensor, ...], decode: Callable[..., tuple[tf.Tensor, tf.Tensor]],
+                 num_parallel_calls: int | None = None) -> None:
         self._columns = columns
         self._decode = decode
         self._num_parallel_calls = num_parallel_calls
 
-    def references(self, order_seed: Any = None) -> Any:
+    def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
         """Returns all examples as `MemoryExamples` does."""
         return _numbers(len(self._columns[1]), order_seed)
 
-    def batch(self, examples: Any, batch_size: Any, drop_remainder: Any) -> Any:
+    def batch(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
         """Works on some images at a time, in parallel, then batches."""
 
         def decoded(numbers, seeds):
@@ -95,14 +97,15 @@ class StreamedExamples:
         num_parallel_calls: as for `MemoryRecords`.
     """
 
-    def __init__(self, read: Callable | None, decode: Any, shuffle_buffer_size: Any,
-                 num_parallel_calls: Any = None) -> None:
+    def __init__(self, read: Callable[[tf.Tensor | None], tf.data.Dataset],
+                 decode: Callable[..., tuple[tf.Tensor, tf.Tensor]], shuffle_buffer_size: int,
+                 num_parallel_calls: int | None = None) -> None:
         self._read = read
         self._decode = decode
         self._shuffle_buffer_size = shuffle_buffer_size
         self._num_parallel_calls = num_parallel_calls
 
-    def references(self, order_seed: Any = None) -> Any:
+    def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
         """Returns all examples: in stored order without a seed, else files and then a buffer of examples shuffled.
 
         Args:
@@ -113,7 +116,7 @@ class StreamedExamples:
         seed = tf.random.stateless_uniform([], order_seed, minval=None, maxval=None, dtype=tf.int64)
         return self._read(seed).shuffle(self._shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
 
-    def batch(self, examples: Any, batch_size: Any, drop_remainder: Any) -> Any:
+    def batch(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
         """Works on some images at a time, in parallel, then batches."""
 
         def decoded(references, seeds):
@@ -124,13 +127,14 @@ class StreamedExamples:
         return map_some(examples, decoded, self._num_parallel_calls).rebatch(batch_size, drop_remainder)
 
 
-def map_some(examples: Any, function: Any, num_parallel_calls: int | None) -> Any:
-    """Returns batches of a few results of a function of batches of a few examples, in their order; `rebatch` them."""
+def map_some(examples: tf.data.Dataset, function: Callable[..., Any],
+             num_parallel_calls: int | None) -> tf.data.Dataset:
+    """Calls a function on small batches of examples; returns its results in their order, to be passed to `rebatch`."""
     return base_input.parallel_map(examples.batch(_ROWS_PER_CALL), function, num_parallel_calls)
 
 
-def in_memory(batches: Any, num_examples: int) -> Any:
-    """Returns the columns of all batches of tuples of tensors, each `[num_examples, ...]`, on the CPU."""
+def in_memory(batches: tf.data.Dataset, num_examples: int) -> tuple[tf.Tensor, ...]:
+    """Returns one tuple of tensors `[num_examples, ...]` with the rows of all batches, on the CPU."""
     with tf.device('CPU:0'):
         return batches.rebatch(num_examples, drop_remainder=True).get_single_element()
 
@@ -152,13 +156,14 @@ class ImageSources:
         num_channels: 1 or 3.
     """
 
-    def __init__(self, params: Any, data: Any, cropping: Any, num_channels: Any) -> None:
+    def __init__(self, params: hyperparams.Params, data: tfds_builders.TfdsImages,
+                 cropping: image_augmentation.Cropping | None, num_channels: int) -> None:
         self._params = params
         self._data = data
         self._cropping = cropping
         self._num_channels = num_channels
 
-    def source(self, training: bool) -> Any:
+    def source(self, training: bool) -> MemoryExamples | MemoryRecords | StreamedExamples:
         """Returns one of the sources above.
 
         Args:
@@ -177,14 +182,14 @@ class ImageSources:
 
     @functools.cached_property
     def _kept(self):
-        """What stays in memory of all examples: images, labels, and identifiers or, of decoded ones, problems."""
+        """What stays in memory of all examples: images, labels, and identifiers, or problems of decoded images."""
         logging.info('Loading %d %s images of %s into memory.', self._data.num_examples, self._cache, self._data.name)
         examples = self._data.encoded_examples(num_parallel_calls=self._params.num_parallel_calls)
         if self._cache == 'encoded':
             return in_memory(examples.batch(self._data.num_examples), self._data.num_examples)
         try:
             return self._decoded(examples, guarded=False)
-        except tf.errors.InvalidArgumentError:  # some image is bad: once more, to learn which
+        except tf.errors.InvalidArgumentError:  # some image is bad: decode again to learn which
             return self._decoded(examples, guarded=True)
 
     def _decoded(self, examples, guarded):

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.input import base_input
 
 _SPLITS = ('train', 'test')
@@ -24,7 +25,7 @@ class LinearInput(base_input.BaseInput):
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         """Returns the InstantiableParams of this input."""
         p = super().Params().Set(name='linear_input', batch_size=50)
         p.Delete('dataset')
@@ -37,23 +38,23 @@ class LinearInput(base_input.BaseInput):
         return p
 
     @staticmethod
-    def InputSpec(params: Any) -> tf.TensorSpec:
+    def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
         """Returns the `tf.TensorSpec` `[batch_size, num_features]` of the features."""
         return tf.TensorSpec([params.batch_size, params.num_features], tf.float32)
 
     @staticmethod
-    def TargetSpec(params: Any) -> tuple:
+    def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
         """Returns the pair of the `tf.TensorSpec` of targets `[batch_size, num_outputs]` and weights `[batch_size]`."""
-        return tf.TensorSpec([params.batch_size, params.num_outputs],
-                             tf.float32), tf.TensorSpec([params.batch_size], tf.float32)
+        targets = tf.TensorSpec([params.batch_size, params.num_outputs], tf.float32)
+        return targets, tf.TensorSpec([params.batch_size], tf.float32)
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
         p = self.params
         self.num_examples = p.num_examples
         self.input_spec = self.InputSpec(p)
-        of_weights, of_examples = (np.random.default_rng([p.data_seed, part])
-                                   for part in (0, 1 + _SPLITS.index(p.split)))
+        parts = 0, 1 + _SPLITS.index(p.split)
+        of_weights, of_examples = (np.random.default_rng([p.data_seed, part]) for part in parts)
         self.true_weights = of_weights.normal(size=[p.num_features, p.num_outputs]).astype(np.float32)
         self.true_bias = of_weights.normal(size=[p.num_outputs]).astype(np.float32)
         self._features = of_examples.normal(size=[p.num_examples, p.num_features]).astype(np.float32)
@@ -62,7 +63,7 @@ class LinearInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def training_dataset(self, position: int = 0) -> tf.data.Dataset:
-        """Returns batches without end, from example number `position` on; they go on across the ends of epochs.
+        """Returns endless batches from example number `position` on; they continue across the ends of epochs.
 
         Args:
             position: number of examples seen before, over all epochs.
@@ -86,8 +87,8 @@ class LinearInput(base_input.BaseInput):
         return self._finish(batches.map(self._rows))
 
     @base_input.without_autograph
-    def evaluation_dataset(self) -> Any:
-        """Returns every example once; the last batch is filled up with examples of weight 0."""
+    def evaluation_dataset(self) -> tf.data.Dataset:
+        """Returns every example once; the last batch is padded with examples of weight 0."""
         size = self.params.batch_size
         indices = tf.data.Dataset.range(-(-self.num_examples // size) * size).batch(size, drop_remainder=True)
         return self._finish(indices.map(self._rows))
@@ -100,7 +101,7 @@ class LinearInput(base_input.BaseInput):
             indices, tf.stack([tf.constant(self.params.seed, tf.int64), epoch]))
 
     def _rows(self, indices):
-        """Indices beyond the last example are those of what fills a batch up."""
+        """Returns the rows of a batch; indices beyond the last example are padding of weight 0."""
         known = tf.minimum(indices, self.num_examples - 1)
         weights = tf.cast(indices < self.num_examples, tf.float32)
         return tf.gather(self._features, known), tf.gather(self._targets, known), weights

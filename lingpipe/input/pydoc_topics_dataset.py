@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from typing import Any
+from collections.abc import Mapping
 
 import tensorflow_datasets as tfds
 
@@ -56,18 +56,17 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
             yield name, {'name': name, 'text': text}
 
 
-def split_by_document(texts: dict[str, Any]) -> dict:
-    """Splits documents by the hash of their names, and takes from dev and test text whatever an earlier split holds
-    too.
+def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Splits documents by the hash of their names, and drops from dev and test the text that an earlier split holds.
 
     Args:
         texts: dictionary from the name of a document to its text.
 
     Returns:
-        `{'train': texts, 'dev': texts, 'test': texts}`, dictionaries in the order of the hashes; documents of which
-        nothing is left are left out.
+        `{'train': texts, 'dev': texts, 'test': texts}`, dictionaries in the order of the hashes, without documents of
+        which nothing remains.
     """
-    splits = {'train': {}, 'dev': {}, 'test': {}}
+    splits: dict[str, dict[str, str]] = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_hash):
         splits[_split_of(name)][name] = texts[name]
     known = _all_words(splits['train'])

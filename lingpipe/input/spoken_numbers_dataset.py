@@ -49,7 +49,7 @@ class SpokenNumbers(tfds.core.GeneratorBasedBuilder):
             yield number, {'words': spoken(number), 'digits': str(number)}
 
 
-def spoken(number: Any) -> Any:
+def spoken(number: int) -> str:
     """Returns a whole number from 0 to 999,999 in English words, British style: with 'and' before tens and units."""
     if number >= 1000:
         thousands, rest = divmod(number, 1000)
@@ -64,7 +64,7 @@ def spoken(number: Any) -> Any:
     return _SMALL[number]
 
 
-def split_numbers() -> dict:
+def split_numbers() -> dict[str, list[int]]:
     """Draws the numbers.
 
     Returns:
@@ -78,8 +78,8 @@ def split_numbers() -> dict:
             drawn += sorted(of_a_kind, key=_hash)[:_NUM_OF_A_KIND]
     drawn.sort(key=_hash)
     is_test = [_hash(number)[-1] % _TEST_DIVISOR == 0 for number in drawn]
-    return {split: [number for number, test in zip(drawn, is_test) if test == (split == 'test')]
-            for split in ('train', 'test')}
+    return {'train': [number for number, test in zip(drawn, is_test) if not test],
+            'test': [number for number, test in zip(drawn, is_test) if test]}
 
 
 def _hash(number):

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
 
-from lingpipe import spelling
+from lingpipe import hyperparams, spelling
 from lingpipe.input import base_input, tfds_builders, tokenization
 
 _MEMORY_LIMIT_BYTES = 64 * 2**20
@@ -33,7 +33,7 @@ class TfdsText:
         RuntimeError: the data are not there and cannot be prepared.
     """
 
-    def __init__(self, dataset: Any, split: Any, data_dir: Any = None, feature: str | None = None) -> None:
+    def __init__(self, dataset: str, split: str, data_dir: str | None = None, feature: str | None = None) -> None:
         self._feature = _text_feature(tfds_builders.find_builder(dataset, data_dir), feature)
         self._builder = tfds_builders.prepared_builder(dataset, data_dir)
         self._split = split
@@ -76,8 +76,8 @@ def _text_feature(builder, wanted):
 class TextInput(base_input.BaseInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
-    Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. What comes at a
-    position of the training is a pure function of (seed, position): nothing has to be saved but a count of sequences.
+    Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. What training
+    sees at a position is a pure function of (seed, position): nothing but a count of sequences has to be saved.
 
     Attributes:
         input_spec: `tf.TensorSpec` of a batch of tokens int32 `[batch_size, sequence_length]`.
@@ -88,14 +88,14 @@ class TextInput(base_input.BaseInput):
     example_name = 'sequences'
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         """Returns the InstantiableParams of this input; `dataset` may be 'lm1b', say."""
         p = super().Params().Set(name='text_input', dataset='pydoc_topics', batch_size=16)
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
         p.Define('tokenizer', tokenization.ByteTokenizer.Params(), 'What makes tokens of a text.')
         p.Define('sequence_length', 256, 'Number of tokens in a sequence.')
-        p.Define('evaluation_context', 0, 'In evaluation, tokens of each sequence that are shown but were counted '
-                                          'before; '
+        p.Define('evaluation_context', 0,
+                 'In evaluation, tokens of each sequence that are shown but were counted before; '
                  'more cost time, and spare tokens a prediction from next to nothing.')
         p.Define('shuffle_buffer_size', _DEFAULT_SHUFFLE_BUFFER_SIZE,
                  'How many documents wait for being drawn where the data are read from files.')
@@ -104,7 +104,7 @@ class TextInput(base_input.BaseInput):
         return p
 
     @staticmethod
-    def InputSpec(params: Any) -> tf.TensorSpec:
+    def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
         """Returns the `tf.TensorSpec` of a batch of tokens, without preparing any data.
 
         Args:
@@ -113,12 +113,12 @@ class TextInput(base_input.BaseInput):
         return tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
 
     @staticmethod
-    def TargetSpec(params: Any) -> tf.TensorSpec:
+    def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
         """Returns the `tf.TensorSpec` of labels, weights and byte counts `[batch_size, length]`; prepares no data."""
         shape = [params.batch_size, params.sequence_length]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
         self.tokenizer = params.tokenizer.Instantiate()
         self.input_spec = self.InputSpec(params)
@@ -126,9 +126,9 @@ class TextInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def training_dataset(self, position: int = 0) -> tf.data.Dataset:
-        """Returns batches without end, from sequence number `position` on.
+        """Returns endless batches from sequence number `position` on.
 
-        What comes from there is what an uninterrupted run gets from there, whatever the batch size was.
+        They equal those of an uninterrupted run from there on, whatever the batch size was before.
 
         Args:
             position: number of sequences seen before, over all epochs.
@@ -152,7 +152,7 @@ class TextInput(base_input.BaseInput):
 
         Returns:
             `tf.data.Dataset` of (tokens, labels, weights, numbers of bytes) as in training; tokens that do not count,
-            because they only fill up or were counted before, have weight 0.
+            because they are padding or were counted before, have weight 0.
         """
         p = self.params
         rows, weights = tokenization.evaluation_sequences(
@@ -163,7 +163,7 @@ class TextInput(base_input.BaseInput):
         return self._finish(batches.map(self._examples))
 
     @functools.cached_property
-    def tokens(self) -> Any:
+    def tokens(self) -> np.ndarray:
         """All tokens of the split in stored order, an int32 array `[n]` in which every document has its end."""
         logging.info('Loading %d texts of %s into memory.', self._data.num_documents, self.params.dataset)
         return np.concatenate(list(self._documents().as_numpy_iterator()))

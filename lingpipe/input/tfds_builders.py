@@ -1,4 +1,4 @@
-"""Datasets of TensorFlow Datasets: found, prepared once, and images read from them."""
+"""Finds datasets of TensorFlow Datasets, prepares them once, and reads images from them."""
 
 import contextlib
 import importlib
@@ -22,8 +22,8 @@ for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
         importlib.import_module(f'{__package__}.{_module.name}')
 
 
-def prepared_builder(dataset: Any, data_dir: Any) -> Any:
-    """Returns the builder of a dataset whose data are there, preparing them if need be.
+def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
+    """Returns the builder of a dataset, after preparing the data if they are not there.
 
     Args:
         dataset: TFDS name, such as 'cifar10' or 'imagenet_v2/matched-frequency'.
@@ -46,7 +46,7 @@ def prepared_builder(dataset: Any, data_dir: Any) -> Any:
     return find_builder(dataset, data_dir)
 
 
-def find_builder(dataset: Any, data_dir: Any) -> Any:
+def find_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
     """Returns the builder of a dataset from its description alone; see `prepared_builder`."""
     try:
         return tfds.builder(dataset, data_dir=data_dir)
@@ -67,7 +67,7 @@ def _prepare(builder):
         random.setstate(state)
 
 
-def num_examples(builder: Any, split: Any) -> Any:
+def num_examples(builder: tfds.core.DatasetBuilder, split: str) -> int:
     """Returns how many examples a split has.
 
     Args:
@@ -90,7 +90,7 @@ def num_examples(builder: Any, split: Any) -> Any:
 
 
 def _unknown_dataset_message(dataset):
-    # Community datasets are left out: listing them would go to the network.
+    # Community datasets are left out: listing them would use the network.
     names = tfds.list_builders(with_community_datasets=False)
     return (
         f'dataset: {dataset!r} is not known to TFDS'
@@ -100,11 +100,11 @@ def _unknown_dataset_message(dataset):
 
 
 def _unknown_variant_message(dataset, error):
-    """Says what of a dataset that TFDS knows it does not: the configuration or the version."""
+    """Says what TFDS does not know of a dataset that it knows: the configuration or the version."""
     name, _, config = str(dataset).partition(':')[0].partition('/')
     try:
         configs = tfds.builder_cls(name).builder_configs
-    except tfds.core.DatasetNotFoundError:  # one of which there are prepared data alone
+    except tfds.core.DatasetNotFoundError:  # its prepared data are there, but not its code
         configs = None
     if config and configs is not None and config not in configs:
         nearest = spelling.did_you_mean(
@@ -133,8 +133,8 @@ class TfdsImages:
         dataset: TFDS name, such as 'cifar10' or 'imagenet_v2/matched-frequency'.
         split: TFDS split, such as 'train' or 'train[:90%]'.
         data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
-        num_hosts: among how many hosts the split is shared out.
-        host_index: which of them reads here.
+        num_hosts: number of hosts that share the split.
+        host_index: number of this host, from 0.
 
     Attributes:
         name: name of the dataset, without version or config.
@@ -148,7 +148,8 @@ class TfdsImages:
         RuntimeError: the data are not there and cannot be prepared.
     """
 
-    def __init__(self, dataset: Any, split: Any, data_dir: Any = None, num_hosts: Any = 1, host_index: Any = 0) -> None:
+    def __init__(self, dataset: str, split: str, data_dir: str | None = None, num_hosts: int = 1,
+                 host_index: int = 0) -> None:
         self._builder = prepared_builder(dataset, data_dir)
         image, label = _image_and_label(self._builder)
         self.name, self.folder = self._builder.name, self._builder.data_dir
@@ -162,7 +163,7 @@ class TfdsImages:
         self.image_shape = image.shape
 
     def encoded_examples(self, shuffle_seed: tf.Tensor | None = None,
-                         num_parallel_calls: Any = None) -> tf.data.Dataset:
+                         num_parallel_calls: int | None = None) -> tf.data.Dataset:
         """Reads the split, or this host's share of it, once.
 
         Args:
@@ -185,7 +186,7 @@ class TfdsImages:
         return examples.map(lambda example: (example['image'], example['label'], example['tfds_id']))
 
 
-def described_image_shape(dataset: Any, data_dir: Any = None) -> Any:
+def described_image_shape(dataset: str, data_dir: str | None = None) -> tuple[int | None, int | None, int]:
     """Returns (height, width, channels) of a dataset's images from its description, without preparing any data.
 
     Args:
@@ -201,7 +202,7 @@ def described_image_shape(dataset: Any, data_dir: Any = None) -> Any:
 
 @contextlib.contextmanager
 def _without_advice():
-    """TFDS calls TensorFlow in ways that TensorFlow advises against, about which a user can do nothing."""
+    """Hides TensorFlow's warnings about how TFDS calls it, which a user cannot change."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel('ERROR')

@@ -1,16 +1,14 @@
-"""Text as tokens, from memory if they fit, else from files; documents are packed, so that nothing is padded.
+"""Tokenization of text, and packed sequences of its tokens, from memory if they fit, else from files.
 
-Both sources have the same method, so that one pipeline serves both:
+Documents follow each other without padding. Both sources have the same method, so that one input pipeline serves both:
 
 ```
-sequences(position) -> tokens int32 [length + 1] without end, from sequence number `position` on; the first `length` are
-the
-                       input, the last `length` what is to be predicted
+sequences(position) -> endless tokens int32 [length + 1], from sequence number `position` on; the first `length` are
+                       the input, the last `length` what is to be predicted
 ```
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -26,34 +24,34 @@ _without_autograph = tf.autograph.experimental.do_not_convert
 class ByteTokenizer:
     """Every byte is a token; byte 0, which does not occur in text, ends a document.
 
-    A tokenizer of another kind is a class with the same attributes and methods, to be set as `TextInput`'s `tokenizer`.
+    Another tokenizer is a class with the same attributes and methods, set as the field `tokenizer` of `TextInput`.
 
     Attributes:
         vocab_size: number of different tokens.
-        end_id: the token that ends a document; also what the first token of a text is predicted from, and padding.
+        end_id: the token that ends a document; the first token of a text is predicted from it, and it is the padding.
     """
 
     vocab_size = 256
     end_id = 0
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         """Returns the InstantiableParams of this tokenizer."""
         hyperparams.RegisterType(cls)
         return hyperparams.InstantiableParams(cls)
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: hyperparams.Params) -> None:
         self.params = params
 
-    def encode(self, text: Any) -> Any:
+    def encode(self, text: tf.Tensor) -> tf.Tensor:
         """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
         return tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
 
-    def decode(self, tokens: Any) -> str:
+    def decode(self, tokens: Iterable[int]) -> str:
         """Returns the text, a Python string, of a sequence of integers; bytes that are no UTF-8 show as '\\ufffd'."""
         return bytes(token for token in map(int, tokens) if token != self.end_id).decode('utf-8', errors='replace')
 
-    def num_bytes(self, tokens: Any) -> Any:
+    def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
         """Returns how many bytes of text each token stands for, float32; the end of a document counts as one."""
         return tf.ones_like(tokens, tf.float32)
 
@@ -63,25 +61,25 @@ class MemoryTokens:
 
     ::
 
-        epoch 0   |----3----|----0----|----2----|----1----|--    cut from a place drawn from (seed, epoch) on, and
-        visited epoch 1   --|----1----|----2----|----0----|----3----|    in an order drawn from it
+        epoch 0   |----3----|----0----|----2----|----1----|--    cut from a place drawn from (seed, epoch) on,
+        epoch 1   --|----1----|----2----|----0----|----3----|    and visited in an order drawn from it
 
     Args:
         tokens: integer array `[n]`, every document with its end.
         length: number of tokens to predict in a sequence.
         seed: integer that places and orders depend on.
-        shuffle: whether they are drawn; otherwise the same cut in stored order comes in every epoch.
+        shuffle: whether they are drawn; otherwise every epoch has the same sequences in stored order.
     """
 
-    def __init__(self, tokens: Any, length: int, seed: int, shuffle: bool) -> None:
+    def __init__(self, tokens: np.ndarray, length: int, seed: int, shuffle: bool) -> None:
         self._length, self._seed, self._shuffle = length, seed, shuffle
         with tf.device('CPU:0'):
             self._tokens = tf.constant(tokens, tf.int32)
         self.num_sequences = len(tokens) // length
 
     @_without_autograph
-    def sequences(self, position: Any) -> Any:
-        """Returns sequences without end; starts anywhere at once."""
+    def sequences(self, position: int) -> tf.data.Dataset:
+        """Returns endless sequences; starts at any position at once."""
         first_epoch, first_index = divmod(position, self.num_sequences)
 
         def starts_of_epoch(epoch):
@@ -119,13 +117,14 @@ class StreamedTokens:
         shuffle_buffer_size: how many documents wait for being drawn; 0: stored order.
     """
 
-    def __init__(self, read: Callable | None, length: int, end_id: Any, seed: int, shuffle_buffer_size: Any) -> None:
+    def __init__(self, read: Callable[[tf.Tensor | None], tf.data.Dataset], length: int, end_id: int, seed: int,
+                 shuffle_buffer_size: int) -> None:
         self._read, self._length, self._end_id, self._seed = read, length, end_id, seed
         self._shuffle_buffer_size = shuffle_buffer_size
 
     @_without_autograph
-    def sequences(self, position: Any) -> Any:
-        """Returns sequences without end; see above what it costs to start late."""
+    def sequences(self, position: int) -> tf.data.Dataset:
+        """Returns endless sequences; a late start has to read all that comes before, as said above."""
         tokens = tf.data.Dataset.range(_LAST_EPOCH).flat_map(self._documents_of_epoch)
         labels = tokens.rebatch(self._length).skip(position)
         return labels.map(lambda row: tf.concat([[self._end_id], row], 0))
@@ -139,7 +138,7 @@ class StreamedTokens:
         return self._read(seed).shuffle(self._shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
 
 
-def evaluation_sequences(tokens: Any, length: int, context: Any, end_id: Any) -> Any:
+def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: int) -> tuple[np.ndarray, np.ndarray]:
     """Cuts a text so that every token is predicted once, each but the first ones from `context` tokens or more.
 
         |--------| counts        length 8, context 3
@@ -149,8 +148,8 @@ def evaluation_sequences(tokens: Any, length: int, context: Any, end_id: Any) ->
     Args:
         tokens: integer array `[n]`, every document with its end.
         length: number of tokens in a sequence.
-        context: how many tokens of a sequence are there to be seen only.
-        end_id: what the first token is predicted from; it also fills the last sequence.
+        context: how many tokens of a sequence are only shown.
+        end_id: what the first token is predicted from; it also pads the last sequence.
 
     Returns:
         Arrays int32 `[count, length + 1]`, of which the last `length` tokens are to be predicted, and float32
@@ -158,7 +157,7 @@ def evaluation_sequences(tokens: Any, length: int, context: Any, end_id: Any) ->
     """
     advance = length - context
     count = 1 + max(0, -(-(len(tokens) - length) // advance))
-    starts = advance * np.arange(count)
+    starts: np.ndarray = advance * np.arange(count)
     padded = np.full(1 + starts[-1] + length, end_id, np.int32)
     padded[1:1 + len(tokens)] = tokens
     places = starts[:, np.newaxis] + np.arange(length + 1)

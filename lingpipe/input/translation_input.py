@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
 
-from lingpipe import spelling
+from lingpipe import hyperparams, spelling
 from lingpipe.input import base_input, tfds_builders, tokenization
 
 _MEMORY_LIMIT_BYTES = 64 * 2**20
@@ -35,8 +35,8 @@ class TfdsTranslations:
         RuntimeError: the data are not there and cannot be prepared.
     """
 
-    def __init__(self, dataset: Any, split: Any, data_dir: Any = None, source_language: Any = None,
-                 target_language: Any = None) -> None:
+    def __init__(self, dataset: str, split: str, data_dir: str | None = None, source_language: str | None = None,
+                 target_language: str | None = None) -> None:
         info = tfds_builders.find_builder(dataset, data_dir).info
         features = info.features
         if not isinstance(features, tfds.features.Translation):
@@ -67,7 +67,7 @@ class TfdsTranslations:
 
 
 def _known_languages(info):
-    """TFDS sorts languages by name; which is translated into which, only the supervised keys tell."""
+    """TFDS sorts languages by name; only the supervised keys say which is translated into which."""
     languages = list(info.features.languages)
     keys = [key for key in info.supervised_keys or () if key in languages]
     return keys + [language for language in languages if language not in keys]
@@ -77,18 +77,18 @@ def _languages(known, source, target):
     """Returns the pair of languages, of which either may be left open."""
     for field, language in (('source_language', source), ('target_language', target)):
         if language is not None and language not in known:
-            raise ValueError(f'{field}: {language!r} is not one of the languages {known} of the dataset. Set it to '
-                             'one.')
+            raise ValueError(
+                f'{field}: {language!r} is not one of the languages {known} of the dataset. Set it to one.')
     source = source or next(language for language in known if language != target)
     target = target or next(language for language in known if language != source)
     if source == target:
-        raise ValueError(f'source_language and target_language are both {source!r}. Set one of them to another of '
-                         f'{known}.')
+        raise ValueError(
+            f'source_language and target_language are both {source!r}. Set one of them to another of {known}.')
     return source, target
 
 
 class TranslationInput(base_input.BaseInput):
-    """Pairs of sentences of a TFDS dataset, tokenized, filled up to fixed lengths and batched.
+    """Pairs of sentences of a TFDS dataset, tokenized, padded to fixed lengths and batched.
 
     ::
 
@@ -97,9 +97,9 @@ class TranslationInput(base_input.BaseInput):
         labels   1 2 0 0 0 0            ended by end_id
         weights  1 1 1 0 0 0
 
-    Accelerators need static shapes, and each shape is compiled for itself, so all batches have one. A training leaves
-    out pairs that are longer or have an empty side; an evaluation leaves out none, and cuts what is longer. What comes
-    at a position of the training is a pure function of (seed, position).
+    Accelerators need static shapes, and each shape is compiled separately, so all batches have one shape. Training
+    leaves out pairs that are longer or have an empty side; evaluation leaves out none, and truncates longer ones. What
+    training sees at a position is a pure function of (seed, position).
 
     Attributes:
         input_spec: `{'source', 'target'}`, `tf.TensorSpec` of tokens int32 `[batch_size, length]`.
@@ -110,7 +110,7 @@ class TranslationInput(base_input.BaseInput):
     example_name = 'pairs'
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         """Returns the InstantiableParams of this input; `dataset` may be 'wmt14_translate/de-en', say."""
         p = super().Params().Set(name='translation_input', dataset='spoken_numbers', batch_size=64)
         p.Define('source_language', None, "Language to translate from; None: the first of the dataset's keys.")
@@ -118,14 +118,14 @@ class TranslationInput(base_input.BaseInput):
         p.Define('tokenizer', tokenization.ByteTokenizer.Params(), 'What makes tokens of both languages.')
         p.Define('source_length', 128, 'Number of tokens that a source is filled up to.')
         p.Define('target_length', 128, 'Number of tokens that a target, with its end, is filled up to.')
-        p.Define('shuffle_buffer_size', 10_000, 'How many pairs wait for being drawn where the data are read from '
-                                                'files.')
+        p.Define(
+            'shuffle_buffer_size', 10_000, 'How many pairs wait for being drawn where the data are read from files.')
         p.Define('cache', None, 'Whether all tokens stay in memory; None: if the split takes at most '
                  f'{_MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
         return p
 
     @staticmethod
-    def InputSpec(params: Any) -> Any:
+    def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
         """Returns the nest of `tf.TensorSpec` of a batch of tokens, without preparing any data.
 
         Args:
@@ -135,12 +135,12 @@ class TranslationInput(base_input.BaseInput):
                 'target': tf.TensorSpec([params.batch_size, params.target_length], tf.int32)}
 
     @staticmethod
-    def TargetSpec(params: Any) -> tuple:
+    def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
         """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size, length]`; prepares no data."""
         shape = [params.batch_size, params.target_length]
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
         self.tokenizer = params.tokenizer.Instantiate()
         self.input_spec = self.InputSpec(params)
@@ -149,9 +149,9 @@ class TranslationInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def training_dataset(self, position: int = 0) -> tf.data.Dataset:
-        """Returns batches without end, from pair number `position` on.
+        """Returns endless batches from pair number `position` on.
 
-        Data in memory start anywhere at once; data in files are read once more from the start of the training.
+        Data in memory start anywhere at once; data in files are read once more from the start of the training run.
 
         Args:
             position: number of pairs seen before, over all epochs.
@@ -167,8 +167,8 @@ class TranslationInput(base_input.BaseInput):
         return self._finish(rows.batch(self.params.batch_size, drop_remainder=True))
 
     @base_input.without_autograph
-    def evaluation_dataset(self) -> Any:
-        """Returns every pair once, in stored order; the last batch is filled up with pairs of weight 0."""
+    def evaluation_dataset(self) -> tf.data.Dataset:
+        """Returns every pair once, in stored order; the last batch is padded with pairs of weight 0."""
         missing = -self._data.num_examples % self.params.batch_size
         nothing = tuple(tf.zeros_like(row) for row in self._row(tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)))
         rows = self._tokenized().map(self._row).concatenate(tf.data.Dataset.from_tensors(nothing).repeat(missing))
@@ -223,9 +223,12 @@ class TranslationInput(base_input.BaseInput):
 
     def _fitting(self, pairs):
         p = self.params
-        return pairs.filter(lambda source, target: (
-            (tf.size(source) > 0) & (tf.size(target) > 0) & (tf.size(source) <= p.source_length)
-            & (tf.size(target) < p.target_length)))
+
+        def fits(source, target):
+            is_full = (tf.size(source) > 0) & (tf.size(target) > 0)
+            return is_full & (tf.size(source) <= p.source_length) & (tf.size(target) < p.target_length)
+
+        return pairs.filter(fits)
 
     def _row(self, source, target):
         """Returns source, target, labels and weights of one pair."""

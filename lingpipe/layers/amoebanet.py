@@ -3,23 +3,25 @@
 from typing import Any
 
 import keras
+import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.layers import amoebanet_cell, amoebanet_operations, base_layer
 
-_MIN_NUM_CELLS = 2  # With fewer, both reductions would stand at the same place.
-_MIN_REDUCTION_SIZE = 8  # The first stem cell has a quarter of it, which factorized reduction halves.
+_MIN_NUM_CELLS = 2  # With fewer, both reductions would be at the same place.
+_MIN_REDUCTION_SIZE = 8  # The first stem cell has a quarter of these filters, and factorized reduction halves them.
 
 
 class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
     """The first convolution, which shrinks the image to half its size: 3x3, strides 2, 'valid', then batch norm."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('filters', 32, 'Number of output channels.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.convolution = self._convolution('convolution', params.filters, 3, strides=2, padding='valid')
         self.batch_norm = self._batch_norm('batch_norm')
@@ -32,7 +34,7 @@ class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
         self.convolution.build(input_shape)
         self.batch_norm.build(self.compute_output_shape(input_shape))
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps images `[batch, height, width, channels]` to `[batch, (height - 1) // 2, (width - 1) // 2, filters]`."""
         return self.batch_norm(self.convolution(inputs), training=training)
 
@@ -53,7 +55,7 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('num_classes', 1001, 'Number of classes.')
         p.Define('projection_filters', 51, 'Channels of the 1x1 convolution: 128 * 0.4.')
@@ -72,7 +74,7 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
         self.dense = _dense(self, p.num_classes)
         self.dense.build((shape[0], p.full_filters))
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Adds `auxiliary_logits`, `[batch, num_classes]`, to `(out, prev)` when training."""
         if not training:
             return inputs
@@ -89,13 +91,13 @@ class AmoebaNetHead(base_layer.BaseLayer):
     """The classifier on top: ReLU, global average pool, dropout, dense."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('num_classes', 1001, 'Number of classes.')
         p.Define('dropout_rate', 0.5, 'Fraction of the pooled features that dropout sets to zero, in [0, 1).')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         # Keras would cast the auxiliary logits from float32 to the compute dtype.
         super().__init__(params, autocast=False, **kwargs)
         self.dropout = keras.layers.Dropout(params.dropout_rate, name='dropout', dtype=self.dtype_policy)
@@ -137,11 +139,10 @@ def _logits(x):
 
 
 def amoebanet_layers(
-        genotype: Any = 'D', num_cells: int = 18, reduction_size: Any = 256, stem_reduction_size: Any = 32,
-        num_classes: int = 1001,
-        use_auxiliary_head: bool = True, dropout_rate: Any = 0.5, drop_path_final_keep_prob: Any = 0.7,
-        drop_path_num_steps: Any = None,
-        batch_norm_momentum: Any = 0.9997, batch_norm_epsilon: Any = 1e-3) -> list:
+        genotype: str = 'D', num_cells: int = 18, reduction_size: int = 256, stem_reduction_size: int = 32,
+        num_classes: int = 1001, use_auxiliary_head: bool = True, dropout_rate: float = 0.5,
+        drop_path_final_keep_prob: float = 0.7, drop_path_num_steps: int | None = None,
+        batch_norm_momentum: float = 0.9997, batch_norm_epsilon: float = 1e-3) -> list[base_layer.LayerParams]:
     """Returns an AmoebaNet as the list of its units, from the image to the logits.
 
         stem, stem_cell_0, stem_cell_1, cell_0, ..., reduction_0, cell_L/3, ..., auxiliary_head, reduction_1, cell_2L/3,
@@ -166,7 +167,7 @@ def amoebanet_layers(
 
     Returns:
         A list of InstantiableParams with unique names. The input of the first layer is a batch of images; the last
-        gives logits, in training with the auxiliary head (logits, auxiliary_logits).
+        returns logits, in training with the auxiliary head (logits, auxiliary_logits).
 
     Raises:
         ValueError: if num_cells or reduction_size is too small.

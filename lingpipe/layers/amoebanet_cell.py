@@ -1,4 +1,4 @@
-"""The cells of the AmoebaNet family: as data, and as the layer of which a network is a sequence.
+"""The cells of the AmoebaNet family, as data and as the layer that a network repeats.
 
 A cell computes seven states. State 0 is made from the cell's input, state 1 from the input of the cell before it; each
 of the states 2 to 6 is the sum of two earlier states, an operation applied to each. The output is the concatenation of
@@ -14,7 +14,8 @@ from typing import Any
 
 import keras
 
-from lingpipe.layers import amoebanet_operations
+from lingpipe import hyperparams
+from lingpipe.layers import amoebanet_operations, base_layer
 
 _NUM_INPUT_STATES = 2
 
@@ -100,7 +101,7 @@ GENOTYPES = {
 
 
 class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
-    """A normal or reduction cell, which sees the outputs of the last two cells and hands on itself and the last one.
+    """A normal or reduction cell: takes the outputs of the last two cells, returns its own and that of the last cell.
 
         out ---- ReLU, 1x1, batch norm ---- state 0 -+
                                                      +-- five sums of two operations -- concatenation -- new_out
@@ -113,7 +114,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('genotype', 'D', f'Which AmoebaNet: one of {", ".join(GENOTYPES)}.')
         p.Define('reduction', False, 'Whether the cell halves height and width.')
@@ -122,7 +123,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         p.Define('drop_path_num_steps', None, 'See DropPath.num_training_steps.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         # Keras would cast the auxiliary logits that pass through from float32 to the compute dtype.
         super().__init__(params, autocast=False, **kwargs)
         if params.genotype not in GENOTYPES:
@@ -182,11 +183,14 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
 
     def _build_output_reductions(self, shapes):
         """Returns for each concatenated state the layer that gives it the size of the last one, or None."""
-        return [
-            None if shapes[index][1:3] == shapes[-1][1:3] else self._build_child(
-                amoebanet_operations.FactorizedReduction, f'output_{index}', shapes[index],
-                filters=self.params.filters)
-            for index in self._genotype.concatenation]
+
+        def reduction(index):
+            if shapes[index][1:3] == shapes[-1][1:3]:
+                return None
+            return self._build_child(
+                amoebanet_operations.FactorizedReduction, f'output_{index}', shapes[index], filters=self.params.filters)
+
+        return [reduction(index) for index in self._genotype.concatenation]
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Computes the cell.

@@ -3,8 +3,9 @@
 from typing import Any
 
 import keras
+import tensorflow as tf
 
-from lingpipe import spelling
+from lingpipe import hyperparams, spelling
 from lingpipe.layers import base_layer
 
 _POOLINGS = {
@@ -25,14 +26,14 @@ class DropPath(base_layer.BaseLayer):
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('final_keep_prob', 0.7, 'Probability, in (0, 1], of keeping a path once the schedule has ended.')
         p.Define('num_training_steps', None,
                  'Steps T over which keep_prob falls from 1 to final_keep_prob; None or 0: it is constant.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         if not 0 < params.final_keep_prob <= 1:
             raise ValueError(f'DropPath.final_keep_prob is {params.final_keep_prob}, which is not in (0, 1]; '
@@ -42,7 +43,7 @@ class DropPath(base_layer.BaseLayer):
         if self.params.final_keep_prob < 1:
             self.seed_generator = keras.random.SeedGenerator(name='seed_generator')
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Drops `inputs`, `[batch, ...]`, for some examples."""
         if not self.is_active(training):
             return inputs
@@ -51,11 +52,11 @@ class DropPath(base_layer.BaseLayer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
-    def is_active(self, training: Any) -> bool:
+    def is_active(self, training: bool | None) -> bool:
         """Returns whether paths are dropped at all, given the `training` argument of a call."""
         return bool(training) and self.params.final_keep_prob < 1
 
-    def keep_prob(self) -> Any:
+    def keep_prob(self) -> float | tf.Tensor:
         """Returns the probability of keeping a path at the current training step.
 
         keep(t) = 1 - min(1, t / T) (1 - final), the 'ScheduledDropPath' of NASNet (arXiv 1707.07012, appendix A.5).
@@ -70,7 +71,7 @@ class DropPath(base_layer.BaseLayer):
             return final
         return 1.0 - keras.ops.minimum(1.0, keras.ops.cast(step, 'float32') / num_steps) * (1.0 - final)
 
-    def draw_scales(self, inputs: Any, num_paths: int) -> list:
+    def draw_scales(self, inputs: tf.Tensor, num_paths: int) -> list[tf.Tensor]:
         """Draws the factors of several independent paths at once, which keeps the graph of a cell small.
 
         Args:
@@ -87,17 +88,17 @@ class DropPath(base_layer.BaseLayer):
         return keras.ops.unstack(scales, num_paths)
 
 
-def strided_shape(shape: Any, strides: Any, filters: Any) -> Any:
+def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, int, int, int]:
     """Returns what 'same' padding, `strides` and `filters` make of a shape `[batch, height, width, channels]`."""
     batch, height, width, _ = shape
     return batch, -(-height // strides), -(-width // strides), filters
 
 
 class AmoebaNetLayer(base_layer.BaseLayer):
-    """What the layers of the family share: their batch norm fields, and how they make convolutions and child layers."""
+    """The base class of the family's layers: fields of batch norm, and methods that make convolutions and layers."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('batch_norm_momentum', 0.9997, 'Momentum, in [0, 1), of the moving averages of batch norm.')
         p.Define('batch_norm_epsilon', 1e-3, 'Added to the variance in batch norm.')
@@ -134,7 +135,7 @@ class AmoebaNetLayer(base_layer.BaseLayer):
             batch_norm_epsilon=self.params.batch_norm_epsilon, **fields).Instantiate()
 
 
-def kernel_initializer() -> Any:
+def kernel_initializer() -> keras.initializers.Initializer:
     """Returns a new initializer: variance scaling by fan-out with factor 2, as the released AmoebaNet uses for all."""
     return keras.initializers.VarianceScaling(scale=2.0, mode='fan_out', distribution='truncated_normal')
 
@@ -150,24 +151,24 @@ class Operation(AmoebaNetLayer):
         separable_kxk_2  two separable convolutions kxk
         avg_pool_3x3, max_pool_3x3, max_pool_2x2
                          pooling; then, only where the channels differ, 1x1 convolution and batch norm without ReLU
-        none             nothing; a 1x1 where strides or channels call for one
+        none             nothing; a 1x1 where strides or channels need one
 
     An average excludes the padding. With fewer than four filters there is no bottleneck.
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('operation', 'none', f'One of {", ".join(OPERATIONS)}.')
         p.Define('filters', None, 'Number of output channels.')
         p.Define('strides', 1, 'Strides in both directions.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         if params.operation not in OPERATIONS:
-            nearest = spelling.did_you_mean(
-                str(params.operation), OPERATIONS, see_all='amoebanet_operations.OPERATIONS')
+            see_all = 'amoebanet_operations.OPERATIONS'
+            nearest = spelling.did_you_mean(str(params.operation), OPERATIONS, see_all=see_all)
             raise ValueError(f'Operation.operation is {params.operation!r}, which is none{nearest} Set it to one.')
 
     def build(self, input_shape: Any) -> None:
@@ -209,7 +210,7 @@ class Operation(AmoebaNetLayer):
             return inner
         return [self._convolution('reduce', filters, 1), *inner, self._convolution('expand', p.filters, 1)]
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`."""
         x = inputs if self.pooling is None else self.pooling(inputs)
         for convolution, batch_norm in self.convolutions:
@@ -233,7 +234,7 @@ class FactorizedReduction(AmoebaNetLayer):
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('filters', None, 'Number of output channels.')
         p.Define('relu', False, 'Whether a ReLU comes first.')
@@ -248,7 +249,7 @@ class FactorizedReduction(AmoebaNetLayer):
         self.odd_convolution.build(input_shape)
         self.batch_norm.build(self.compute_output_shape(input_shape))
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps `[batch, height, width, channels]` to `[batch, height / 2, width / 2, filters]`, rounded up."""
         x = keras.ops.relu(inputs) if self.params.relu else inputs
         halves = [self.even_convolution(x), self.odd_convolution(_without_first_pixels(_pad_to_even(x)))]
@@ -266,6 +267,6 @@ def _pad_to_even(x):
 
 
 def _without_first_pixels(x):
-    """Cuts off the first row and column: far faster than a slice with strides, forward and backward."""
+    """Drops the first row and column: far faster than a slice with strides, forward and backward."""
     _, height, width, channels = x.shape
     return keras.ops.slice(x, (0, 1, 1, 0), (keras.ops.shape(x)[0], height - 1, width - 1, channels))

@@ -4,14 +4,17 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.layers import base_layer
 
 
-def rotate(vectors: Any, start: Any = 0, largest_wavelength: Any = 10_000.0) -> Any:
-    """Turns pairs of channels (i, i + h/2) at position t by the angle t / largest_wavelength^(2i / h).
+def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0, largest_wavelength: float = 10_000.0) -> tf.Tensor:
+    """Rotates pairs of channels (i, i + h/2) at position t by the angle t / largest_wavelength^(2i / h).
 
-    The product of a query and a key turned so depends on the difference of their positions only (section 3.2.2).
+    The product of a rotated query and a rotated key depends on the difference of their positions only (arXiv
+    2104.09864, section 3.2.2).
 
     Args:
         vectors: `[batch, length, num_heads, h]`, h even.
@@ -36,24 +39,23 @@ class MultiHeadAttention(base_layer.BaseLayer):
                     ├─> keys ──────────────────────────────┤
                     └─> values ────────────────────────────┴─> softmax(q k / sqrt(h)) v ─> dense ─>
 
-    The three steps `project`, `attend` and `combine` are methods, so that decoding can keep keys and values between
-    them.
+    The three steps `project`, `attend` and `combine` are methods, so that decoding can keep keys and values in between.
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('num_heads', 8, 'Number of heads.')
         p.Define('dim_per_head', None, 'Size of a head; None: that of the vectors, divided by the number of heads.')
         p.Define('is_causal', True, 'Whether a position attends to itself and those before it only.')
         p.Define('use_rotary_positions', False, 'Whether queries and keys are turned by their positions.')
         p.Define('use_bias', True, 'Whether the dense layers have biases.')
-        p.Define('atten_dropout_prob', 0.0, "Drop-out of the attention weights; with it Keras's fused kernel is not "
-                                            "used.")
+        p.Define('atten_dropout_prob', 0.0,
+                 "Drop-out of the attention weights; with it Keras's fused kernel is not used.")
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.supports_masking = True
 
@@ -73,9 +75,9 @@ class MultiHeadAttention(base_layer.BaseLayer):
         is_rotary = 'use_rotary_positions' in p and p.use_rotary_positions
         if not p.dim_per_head and model_dim % p.num_heads or is_rotary and head_dim % 2:
             raise ValueError(
-                f'{type(self).__name__}.num_heads is {p.num_heads}, but vectors have {model_dim} channels: heads need '
-                'an equal number of them, an even one for rotary positions. Choose another num_heads, or set '
-                'dim_per_head.')
+                f'{type(self).__name__}.num_heads is {p.num_heads}, but vectors have {model_dim} channels: '
+                'heads need an equal number of them, an even one for rotary positions. '
+                'Choose another num_heads, or set dim_per_head.')
         return head_dim
 
     def _dense(self, name, units, scale):
@@ -83,13 +85,13 @@ class MultiHeadAttention(base_layer.BaseLayer):
             units, use_bias=self.params.use_bias, kernel_initializer=base_layer.kernel_initializer(scale), name=name,
             dtype=self.dtype_policy)
 
-    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
+    def call(self, inputs: tf.Tensor, mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
         """Attends.
 
         Args:
             inputs: `[batch, length, model_dim]`.
             mask: boolean `[batch, length]`, False where nobody is to attend to; None: attend everywhere.
-            training: whether drop-out is applied.
+            training: whether dropout is applied.
 
         Returns:
             `[batch, length, model_dim]`.
@@ -98,7 +100,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         allowed = None if mask is None else mask[:, None, None, :]
         return self.combine(self.attend(queries, keys, values, allowed, self.params.is_causal, training))
 
-    def project(self, inputs: Any, start: Any = 0) -> Any:
+    def project(self, inputs: tf.Tensor, start: int | tf.Tensor = 0) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns queries, keys and values `[batch, length, num_heads, h]` of inputs that begin at position `start`."""
         shape = (-1, inputs.shape[1], self.params.num_heads, self.head_dim)
         queries, keys, values = (
@@ -107,29 +109,30 @@ class MultiHeadAttention(base_layer.BaseLayer):
             queries, keys = rotate(queries, start), rotate(keys, start)
         return queries, keys, values
 
-    def attend(self, queries: Any, keys: Any, values: Any, allowed: Any = None, is_causal: bool = False,
-               training: bool | None = None) -> Any:
+    def attend(self, queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, allowed: tf.Tensor | None = None,
+               is_causal: bool = False, training: bool | None = None) -> tf.Tensor:
         """Returns the weighted means of the values `[batch, queries, num_heads, h]`.
 
         Args:
             queries: `[batch, queries, num_heads, h]`.
             keys: `[batch, keys, num_heads, h]`.
             values: the same shape.
-            allowed: boolean, broadcast to `[batch, num_heads, queries, keys]`; None: all are.
+            allowed: boolean, broadcast to `[batch, num_heads, queries, keys]`; None: all keys are allowed.
             is_causal: whether query t sees keys 0 to t only.
-            training: whether drop-out is applied.
+            training: whether dropout is applied.
         """
         if not (training and self.params.atten_dropout_prob):
             return keras.ops.dot_product_attention(queries, keys, values, mask=allowed, is_causal=is_causal)
         weights = self.dropout(_attention_weights(queries, keys, allowed, is_causal), training=training)
         return keras.ops.einsum('bnts,bsnh->btnh', weights, values)
 
-    def initial_cache(self, batch_size: Any, length: Any) -> Any:
+    def initial_cache(self, batch_size: int, length: int) -> tuple[tf.Tensor, ...]:
         """Returns the empty cache of `decode`: keys and values, each `[batch_size, length, num_heads, h]`."""
         shape = (batch_size, length, self.params.num_heads, self.head_dim)
         return tuple(keras.ops.zeros(shape, self.compute_dtype) for _ in range(2))
 
-    def decode(self, inputs: Any, cache: Any, start: Any) -> Any:
+    def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],
+               start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         """Attends from the next vectors of a sequence to all vectors so far, whose keys and values were kept.
 
         Args:
@@ -152,7 +155,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         allowed = keras.ops.arange(keys.shape[1])[None, :] <= last_seen[:, None]
         return self.combine(self.attend(queries, keys, values, allowed[None, None])), (keys, values)
 
-    def combine(self, heads: Any) -> Any:
+    def combine(self, heads: tf.Tensor) -> tf.Tensor:
         """Maps `[batch, length, num_heads, h]` to `[batch, length, model_dim]`."""
         return self.output_projection(keras.ops.reshape(heads, (-1, heads.shape[1], heads.shape[2] * heads.shape[3])))
 
@@ -161,7 +164,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
 
 def _attention_weights(queries, keys, allowed, is_causal):
-    """The weights that Keras's kernel hides: a softmax in at least float32, `[batch, num_heads, queries, keys]`."""
+    """Returns the attention weights `[batch, num_heads, queries, keys]`, a softmax in at least float32."""
     dtype = keras.backend.result_type(queries.dtype, 'float32')
     logits = keras.ops.cast(keras.ops.einsum('btnh,bsnh->bnts', queries, keys), dtype) / queries.shape[-1] ** 0.5
     if is_causal:
@@ -173,8 +176,9 @@ def _attention_weights(queries, keys, allowed, is_causal):
 
 
 class CrossAttention(MultiHeadAttention):
-    """Attention of a target, which has the queries, to a source, which has keys and values (arXiv 1706.03762, section
-    3.2.3).
+    """Attention of a target, which has the queries, to a source, which has the keys and values.
+
+    See arXiv 1706.03762, section 3.2.3.
 
         target ─> dense ───> queries ────────────┐
         source ─> dense ─┬─> keys ───────────────┤
@@ -182,7 +186,7 @@ class CrossAttention(MultiHeadAttention):
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         return super().Params().Delete('is_causal', 'use_rotary_positions')
 
     def build(self, input_shape: Any) -> None:
@@ -198,14 +202,15 @@ class CrossAttention(MultiHeadAttention):
         self.key_value_projection.build(input_shape)
         self.output_projection.build((*input_shape[:-1], inner_dim))
 
-    def call(self, inputs: Any, source: Any = None, source_mask: Any = None, training: bool | None = None) -> Any:
+    def call(self, inputs: tf.Tensor, source: tf.Tensor | None = None,  # type: ignore[override]  # other arguments
+             source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
         """Attends.
 
         Args:
             inputs: `[batch, length, model_dim]`, the target.
             source: `[batch, source_length, model_dim]`.
             source_mask: boolean `[batch, source_length]`, False where nobody is to attend to; None: attend everywhere.
-            training: whether drop-out is applied.
+            training: whether dropout is applied.
 
         Returns:
             `[batch, length, model_dim]`.

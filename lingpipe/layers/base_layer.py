@@ -1,10 +1,10 @@
-"""What layers share: their base class, precision, weights that are not allocated, and the number of the step."""
+"""The base class of layers, their precision, scopes for weights that are not allocated, and the training step."""
 
 import contextlib
 import random
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -16,11 +16,11 @@ MIXED_FLOAT16 = 'mixed_float16'
 DTYPE_POLICIES = ['float32', 'mixed_bfloat16', MIXED_FLOAT16]
 _local = threading.local()
 _QUEUE, _SCOPE = 'uninitialized_variables', 'stateless_scope'
-_PRIORITY_OF_FUNCTIONS = 50  # of what a tf.function does when a variable is made
+_PRIORITY_OF_FUNCTIONS = 50  # of the variable creator of a tf.function
 
 
 class LayerParams(hyperparams.InstantiableParams):
-    """Params of a layer, whose dtype policy is that of the layers inside it too."""
+    """Params of a layer, whose dtype policy also applies to the layers inside it."""
 
     def Instantiate(self, **kwargs: Any) -> Any:
         with default_policy(self.dtype_policy):
@@ -34,41 +34,41 @@ class BaseLayer(keras.layers.Layer):
     explicitly in `build` (so that weights can be counted without being allocated), and computes in `call`.
     """
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         hyperparams.RegisterType(cls)
         keras.saving.register_keras_serializable(package=cls.__module__.partition('.')[0])(cls)
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> LayerParams:
         """Returns the InstantiableParams of this layer class."""
         p = LayerParams(cls)
         p.Define('name', None, 'Name of the layer; None lets the enclosing stack choose one.')
-        p.Define('dtype_policy', None, "Keras dtype policy of the layer, such as 'mixed_bfloat16'; None: the global "
-                                       "policy.")
+        p.Define(
+            'dtype_policy', None, "Keras dtype policy of the layer, such as 'mixed_bfloat16'; None: the global policy.")
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(name=params.name, **{'dtype': params.dtype_policy, **kwargs})
         self._policy_of_layers = keras.dtype_policies.get(params.dtype_policy).name
         self.params = params.Copy()
         self.params.Freeze()
 
-    def get_config(self) -> Any:
+    def get_config(self) -> dict[str, Any]:
         params = self.Params().FromTextWithTypes(self.params.ToTextWithTypes())
         return {'params': params.Set(dtype_policy=self._policy_of_layers).ToTextWithTypes()}
 
     @classmethod
-    def from_config(cls, config: Any) -> Any:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         return cls.Params().FromTextWithTypes(config['params']).Instantiate()
 
 
 @contextlib.contextmanager
-def default_policy(policy: str | None) -> Iterator[Any]:
-    """Makes a dtype policy the one that layers created inside have by default.
+def default_policy(policy: str | keras.dtype_policies.DTypePolicy | None) -> Iterator[None]:
+    """Sets the default dtype policy of layers that are created inside the `with` block.
 
     Args:
-        policy: name of a Keras dtype policy, or one itself; None, and a map of policies, change nothing.
+        policy: Keras dtype policy, or its name; None and a map of policies change nothing.
 
     Raises:
         ValueError: there is no such policy.
@@ -88,11 +88,11 @@ def _policy(policy):
     try:
         return keras.dtype_policies.get(policy)
     except (TypeError, ValueError) as error:
-        raise ValueError(f'dtype_policy={policy!r} is '
-                         f'unknown{spelling.did_you_mean(str(policy), DTYPE_POLICIES)}') from error
+        nearest = spelling.did_you_mean(str(policy), DTYPE_POLICIES)
+        raise ValueError(f'dtype_policy={policy!r} is unknown{nearest}') from error
 
 
-def with_policy(layer_params: Any, policy: str | None) -> Any:
+def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None) -> hyperparams.InstantiableParams:
     """Returns a copy of a layer's Params that names its precision: its own where it has one.
 
     Args:
@@ -115,7 +115,7 @@ def with_policy(layer_params: Any, policy: str | None) -> Any:
     return copy if copy.Get(field) is not None else copy.Set(**{field: policy})
 
 
-def kernel_initializer(scale: Any = 1.0) -> Any:
+def kernel_initializer(scale: float = 1.0) -> keras.initializers.Initializer:
     """Returns a new initializer: variance scale^2 / fan_in, so that outputs are `scale` times as large as inputs.
 
     Args:
@@ -124,14 +124,14 @@ def kernel_initializer(scale: Any = 1.0) -> Any:
     return keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
 
 
-def tie_layers(stack: list[keras.layers.Layer]) -> None:
-    """Shows every layer with a method `tie` the others by name, so that it finds the layer that it shares with.
+def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
+    """Passes all layers by name to each layer with a method `tie`, so that it finds the one whose weights it shares.
 
     Args:
         stack: list of Keras layers that are not built yet.
 
     Raises:
-        ValueError: a layer that is to be shared with is not there.
+        ValueError: a layer whose weights are to be shared is not there.
     """
     by_name = {layer.name: layer for layer in stack}
     for layer in stack:
@@ -140,10 +140,10 @@ def tie_layers(stack: list[keras.layers.Layer]) -> None:
 
 
 @contextlib.contextmanager
-def training_step(step: Any) -> Iterator[Any]:
-    """Makes `step` what `current_training_step()` returns inside the `with` block.
+def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
+    """Makes `current_training_step()` return `step` inside the `with` block.
 
-    The pipeline enters it around every stage, so that a layer need not own a counter of its own.
+    The pipeline enters it around every stage, so that a layer needs no counter of its own.
 
     Args:
         step: scalar int64 tensor or Python integer; None where the number is unknown.
@@ -156,18 +156,17 @@ def training_step(step: Any) -> Iterator[Any]:
         _local.step = outer
 
 
-def current_training_step() -> Any:
+def current_training_step() -> int | tf.Tensor | None:
     """Returns the step of the innermost `training_step` block, or None outside of all."""
     return getattr(_local, 'step', None)
 
 
 @contextlib.contextmanager
-def unallocated_variables() -> Iterator[Any]:
+def unallocated_variables() -> Iterator[None]:
     """Inside this scope Keras variables have a shape and a dtype but no value and no memory.
 
     Keras queues such variables for allocation when an ordinary scope closes next; this scope takes its own out of the
-    queue. It also leaves Python's random state as it was, so that a model built afterwards starts from the same
-    weights.
+    queue. It also restores Python's random state, so that a model built afterwards starts from the same weights.
     """
     queued = list(global_state.get_global_attribute(_QUEUE) or [])
     random_state = random.getstate()
@@ -180,12 +179,11 @@ def unallocated_variables() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def allocated_variables() -> Iterator[Any]:
-    """Inside this scope variables get their values at once, on the device in scope, even while Keras runs a model
-    symbolically.
+def allocated_variables() -> Iterator[None]:
+    """Inside this scope variables get their values at once, on the device in scope, even in a symbolic run of Keras.
 
-    Keras would allocate them when that is over, outside of every device scope. Inside `unallocated_variables` it
-    changes nothing.
+    Keras would allocate them at the end of that run, outside of every device scope. Inside `unallocated_variables` this
+    scope changes nothing.
     """
     outer = global_state.get_global_attribute(_SCOPE)
     if outer is not None and not outer.initialize_variables:
@@ -196,11 +194,10 @@ def allocated_variables() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def outside_of_scopes() -> Iterator[Any]:
-    """Inside this scope variables are made as if no model was being run symbolically or only described, and no function
-    traced.
+def outside_of_scopes() -> Iterator[None]:
+    """Inside this scope variables are made as if outside of Keras's stateless scopes and of functions being traced.
 
-    A `tf.function` in whose first trace variables are made is traced again, even where `tf.init_scope` has made them.
+    A `tf.function` whose first trace makes variables is traced again, even where `tf.init_scope` has made them.
     """
     outer, graph = global_state.get_global_attribute(_SCOPE), tf.compat.v1.get_default_graph()
     creators = graph._variable_creator_stack

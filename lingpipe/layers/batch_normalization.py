@@ -33,11 +33,11 @@ class BatchNormalization(keras.layers.BatchNormalization):
                              'statistics. Set it to 1 or more.')
         self.group_size = group_size
 
-    def get_config(self) -> Any:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), 'group_size': self.group_size}
 
     def _moments(self, inputs, mask):
-        """The hook by which Keras finds mean and variance.
+        """Computes mean and variance; Keras calls this method.
 
         Args:
             inputs: float32 tensor `[batch, ..., channels]`.

@@ -1,38 +1,40 @@
-"""Vectors for tokens and for positions, and the way back from vectors to logits, with tables that layers may share."""
+"""Embeddings of tokens and of positions, and the softmax layer, with tables that layers may share."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from lingpipe import spelling
+from lingpipe import hyperparams, spelling
 from lingpipe.layers import base_layer
 
 _LARGEST_WAVELENGTH = 10_000.0
 
 
 class _AddedPositions(base_layer.BaseLayer):
-    """Adds a table of vectors, one a position, then applies the drop-out of the network's input."""
+    """Adds a vector to each position, then applies the dropout of the network's input."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('input_dropout_prob', 0.0, 'Drop-out of what goes into the first block.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.supports_masking = True
         self.dropout = keras.layers.Dropout(params.input_dropout_prob, name='dropout', dtype=self.dtype_policy)
 
-    def call(self, inputs, start=0, training=None):
+    def call(self, inputs: tf.Tensor, start: int | tf.Tensor = 0, training: bool | None = None) -> tf.Tensor:
         """Adds positions.
 
         Args:
             inputs: `[batch, length, model_dim]`.
             start: position of the first vector.
-            training: whether drop-out is applied.
+            training: whether dropout is applied.
 
         Returns:
             `[batch, length, model_dim]`.
@@ -40,18 +42,18 @@ class _AddedPositions(base_layer.BaseLayer):
         vectors = keras.ops.cast(self.vectors(start, inputs.shape[1], inputs.shape[2]), inputs.dtype)
         return self.dropout(inputs + vectors, training=training)
 
-    def decode(self, inputs, cache, start):
+    def decode(self, inputs: tf.Tensor, cache: Any, start: int | tf.Tensor) -> tuple[tf.Tensor, Any]:
         """Adds the positions from `start` on; keeps nothing."""
         return self(inputs, start=start), cache
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
 
 class NoPositions(_AddedPositions):
-    """Adds nothing, for networks with rotary positions; only the drop-out of the input is left."""
+    """Adds nothing, for networks with rotary positions; only applies the dropout of the input."""
 
-    def vectors(self, start: Any, length: Any, model_dim: Any) -> Any:
+    def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
         del start
         return keras.ops.zeros((length, model_dim))
 
@@ -60,7 +62,7 @@ class LearnedPositions(_AddedPositions):
     """Adds a trained vector for each position up to `max_length`."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('max_length', None, 'Number of positions.')
         return p
@@ -74,18 +76,17 @@ class LearnedPositions(_AddedPositions):
             name='table', shape=(self.params.max_length, model_dim),
             initializer=keras.initializers.RandomNormal(stddev=0.02))
 
-    def vectors(self, start: Any, length: Any, model_dim: Any) -> Any:
+    def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
         return keras.ops.slice(self.table, (start, 0), (length, model_dim))
 
 
 class SinusoidalPositions(_AddedPositions):
     """Adds sin(t / 10000^(i / (d/2))) in the first half of the d channels and the cosine in the second, t from 0.
 
-    The formula is that of arXiv 1706.03762, section 3.5, with sines and cosines side by side as in Lingvo, not
-    interleaved.
+    The formula is that of arXiv 1706.03762, section 3.5; as in Lingvo, sines and cosines are not interleaved.
     """
 
-    def vectors(self, start: Any, length: Any, model_dim: Any) -> Any:
+    def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
         num_waves = model_dim // 2
         frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
         angles = keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies[None, :]
@@ -96,21 +97,20 @@ class TokenEmbedding(base_layer.BaseLayer):
     """Looks up a vector for every token; its table may also be that of a softmax (see `SoftmaxHead.tied_to`).
 
     With `scale_sqrt_depth` the table starts with standard deviation 1 / sqrt(model_dim) and vectors are multiplied by
-    sqrt(model_dim), so that one table gives inputs of variance 1 and logits of variance 1 (arXiv 1706.03762, section
-    3.4).
+    sqrt(model_dim), so that inputs and logits of one table have variance 1 (arXiv 1706.03762, section 3.4).
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('vocab_size', None, 'Number of different tokens.')
         p.Define('model_dim', None, 'Size of a vector.')
         p.Define('scale_sqrt_depth', True, 'Whether vectors are multiplied by sqrt(model_dim).')
-        p.Define('padding_id', None, 'Token that later layers are not to attend to, as a Keras mask; None: there is '
-                                     'none.')
+        p.Define(
+            'padding_id', None, 'Token that later layers are not to attend to, as a Keras mask; None: there is none.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         for field in ('vocab_size', 'model_dim'):
             _check_positive(field, getattr(params, field))
@@ -123,7 +123,7 @@ class TokenEmbedding(base_layer.BaseLayer):
 
     def call(self, inputs: Any) -> Any:
         """Maps tokens, integers `[batch, length]`, to vectors `[batch, length, model_dim]`."""
-        tokens = keras.ops.cast(inputs, 'int32')  # a Sequential model hands over floats
+        tokens = keras.ops.cast(inputs, 'int32')  # a Sequential model passes floats
         vectors = keras.ops.take(self.table, tokens, axis=0)
         if self.params.scale_sqrt_depth:
             vectors *= math.sqrt(self.params.model_dim)
@@ -144,23 +144,23 @@ def _check_positive(field, value):
 
 
 class TiedTable:
-    """What a layer with the fields `tied_to` and `vocab_size` needs to use another layer's table (arXiv 1608.05859).
+    """Mixin of a layer with the fields `tied_to` and `vocab_size` that shares an embedding's table (arXiv 1608.05859).
 
-    Wherever that embedding lives, the pipeline sends the table to the partition of this layer, and its gradients back.
-    Alone, as when it is analysed or exported, the layer makes a table of its own.
+    The pipeline sends the table from the partition of the embedding to the partition of this layer, and its gradients
+    back. Alone, as when it is analysed or exported, the layer makes a table of its own.
     """
 
     params: Any
     table: Any
-    # A function, since a layer as an attribute would count as a part of this one.
+    # A function, because a layer as an attribute would count as a part of this one.
     _tied_embedding = staticmethod(lambda: None)
 
     @staticmethod
-    def define_field(p: Any) -> None:
+    def define_field(p: hyperparams.Params) -> None:
         """Adds the field `tied_to` to the Params of the layer."""
         p.Define('tied_to', None, 'Name of the TokenEmbedding whose table is used; None: a table of its own.')
 
-    def tie(self, layers: dict[str, Any]) -> None:
+    def tie(self, layers: Mapping[str, keras.layers.Layer]) -> None:
         """Finds the embedding whose table is shared; a stack calls this before it is built.
 
         Args:
@@ -179,11 +179,11 @@ class TiedTable:
         self._tied_embedding = lambda: layers[name]
 
     @property
-    def borrowed_variables(self) -> list:
-        """List of the variables that count at another layer."""
+    def borrowed_variables(self) -> list[keras.Variable]:
+        """List of the variables that are counted at another layer."""
         return [] if self.params.tied_to is None else [self.table]
 
-    def shared_table(self, vocab_size: int, model_dim: int) -> Any:
+    def shared_table(self, vocab_size: int, model_dim: int) -> keras.Variable | None:
         """Returns the table of the embedding that this layer is tied to, or None where it is tied to none.
 
         Args:
@@ -204,13 +204,13 @@ class TiedTable:
 
 
 class SoftmaxHead(TiedTable, base_layer.BaseLayer):
-    """A layer norm and a product with one vector a token; the softmax itself is part of the loss.
+    """A layer norm and a product with one vector for each token; the softmax itself is part of the loss.
 
     With `tied_to` these vectors are the table of an embedding of the same stack; see `TiedTable`.
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('vocab_size', None, 'Number of different tokens.')
         cls.define_field(p)
@@ -218,12 +218,12 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
         p.Define('norm_epsilon', 1e-6, 'Added to the variance in the layer norm.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.supports_masking = True
         if not isinstance(params.vocab_size, int) or params.vocab_size < 1:
-            raise ValueError(f'SoftmaxHead.vocab_size is {params.vocab_size!r}; it must be an integer of at least 1. '
-                             'Set it.')
+            raise ValueError(
+                f'SoftmaxHead.vocab_size is {params.vocab_size!r}; it must be an integer of at least 1. Set it.')
         self.norm = keras.layers.LayerNormalization(epsilon=params.norm_epsilon, name='norm', dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:

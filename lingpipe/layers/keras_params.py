@@ -1,7 +1,7 @@
 """KerasParams: Params for any Keras layer, taken from the arguments of its constructor.
 
-So a stock or third-party layer stands in a params file beside LingPipe's own, and each of its arguments can be
-overridden by text, as in `body.layers[3].units=10`:
+With it a params file can contain stock and third-party layers beside LingPipe's own, and each of their arguments can
+be overridden by text, as in `body.layers[3].units=10`:
 
     layers.KerasParams(keras.layers.Dense, units=512, activation='relu')
 """
@@ -36,7 +36,7 @@ class _Argument:
         self.is_own = is_own
 
 
-def KerasParams(cls: Any, **arguments: Any) -> Any:
+def KerasParams(cls: type, **arguments: Any) -> hyperparams.InstantiableParams:
     """Returns InstantiableParams of a Keras layer, one field for each argument that its constructor takes.
 
     Where the constructor takes a layer, an initializer or the like, give the Params of one: each Instantiate then makes
@@ -91,7 +91,7 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
             return self._instantiate(kwargs)
 
     def _dtype_policy(self, kwargs):
-        """The policy of a layer is that of the layers inside it too."""
+        """Returns the policy of the layer, which also applies to the layers inside it; None: the default one."""
         if 'dtype' not in self or not issubclass(self.cls, keras.layers.Layer):
             return None
         return kwargs.get('dtype', _instantiated(self.dtype))
@@ -172,7 +172,7 @@ def _undescribed_error(value, field):
 
 @functools.cache
 def _constructor_arguments(cls):
-    """Returns {name: _Argument} of all that `cls(...)` takes by keyword, base classes' arguments included.
+    """Returns {name: _Argument} of all keyword arguments of `cls(...)`, base classes' arguments included.
 
     A base class's argument counts if every class before it passes its **kwargs on and does not give it itself.
     """
@@ -201,7 +201,7 @@ def _given_to_base(constructor, next_constructor):
     """Returns the names of the arguments that `constructor` itself gives in super().__init__(...).
 
     Returns:
-        set of names, empty where the source cannot be had; None where it does not pass its **kwargs on.
+        set of names, empty where the source is not available; None where it does not pass its **kwargs on.
     """
     call = _super_call(constructor)
     if call is None or next_constructor is None:

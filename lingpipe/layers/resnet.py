@@ -8,10 +8,12 @@ zero.
 from typing import Any
 
 import keras
+import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.layers import base_layer, batch_normalization
 
-# Depth -> (blocks in each group, whether they are bottlenecks): table 1 of the paper, and one smaller than all of it.
+# Depth -> (blocks in each group, whether they are bottlenecks): table 1 of the paper, and a smaller network.
 _DEPTHS = {
     10: ((1, 1, 1, 1), False), 18: ((2, 2, 2, 2), False), 34: ((3, 4, 6, 3), False), 50: ((3, 4, 6, 3), True),
     101: ((3, 4, 23, 3), True), 152: ((3, 8, 36, 3), True)}
@@ -19,10 +21,10 @@ _EXPANSION = 4
 
 
 class ResNetLayer(base_layer.BaseLayer):
-    """What the layers of the family share: how they normalise."""
+    """The base class of the family's layers: their batch norm and convolutions."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('batch_norm_momentum', 0.9, 'Momentum, in [0, 1), of the moving averages of batch norm.')
         p.Define('batch_norm_epsilon', 1e-5, 'Added to the variance in batch norm.')
@@ -30,7 +32,7 @@ class ResNetLayer(base_layer.BaseLayer):
         return p
 
     def _batch_norm(self, **fields):
-        """Returns the batch norm that follows a convolution, wherever in the network."""
+        """Returns the batch norm that follows each convolution of the network."""
         return batch_normalization.BatchNormalization(
             group_size=self.params.batch_norm_group_size, momentum=self.params.batch_norm_momentum,
             epsilon=self.params.batch_norm_epsilon, name='batch_normalization', dtype=self.dtype_policy, **fields)
@@ -43,14 +45,14 @@ class ResNetLayer(base_layer.BaseLayer):
 
 
 class ResNetConvolution(ResNetLayer):
-    """Convolution without bias, batch norm, and ReLU where asked for.
+    """Convolution without bias, batch norm, and an optional ReLU.
 
     The padding is the same on both sides, whatever the size of the image; Keras's 'same' would shift the pixels of an
     image of even size where strides are 2.
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('filters', None, 'Number of output channels.')
         p.Define('kernel_size', None, 'Odd height and width of the kernel.')
@@ -59,14 +61,13 @@ class ResNetConvolution(ResNetLayer):
         p.Define('starts_at_zero', False, 'Whether the scale of the batch norm is 0 at first.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self._padding = params.kernel_size // 2 if params.strides > 1 else 0
+        initializer = keras.initializers.VarianceScaling(2.0, 'fan_out', 'truncated_normal')
         self.convolution = keras.layers.Conv2D(
             params.filters, params.kernel_size, params.strides, 'valid' if self._padding else 'same', use_bias=False,
-            kernel_initializer=keras.initializers.VarianceScaling(2.0, 'fan_out', 'truncated_normal'),
-            name='convolution',
-            dtype=self.dtype_policy)
+            kernel_initializer=initializer, name='convolution', dtype=self.dtype_policy)
         self.batch_norm = self._batch_norm(gamma_initializer='zeros' if params.starts_at_zero else 'ones')
 
     def build(self, input_shape: Any) -> None:
@@ -74,8 +75,11 @@ class ResNetConvolution(ResNetLayer):
         self.convolution.build((batch, height + 2 * self._padding, width + 2 * self._padding, channels))
         self.batch_norm.build(self.compute_output_shape(input_shape))
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
-        """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`."""
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`.
+
+        Height and width are rounded up.
+        """
         padding = (self._padding, self._padding)
         x = keras.ops.pad(inputs, ((0, 0), padding, padding, (0, 0))) if self._padding else inputs
         x = self.batch_norm(self.convolution(x), training=training)
@@ -88,16 +92,16 @@ class ResNetConvolution(ResNetLayer):
 
 
 class ResNetStem(ResNetLayer):
-    """What precedes the blocks: 7x7 and max pool, both with strides 2; for small images a 3x3 that keeps their size."""
+    """The layers before the blocks: 7x7 and max pool with strides 2; for small images a 3x3 that keeps their size."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('filters', 64, 'Number of output channels.')
         p.Define('for_small_images', False, 'Whether images are too small to be shrunk here, such as those of CIFAR.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         size, strides = (3, 1) if params.for_small_images else (7, 2)
         self.convolution = self._convolution('convolution', params.filters, size, strides)
@@ -111,7 +115,7 @@ class ResNetStem(ResNetLayer):
                              'width, channels] with a known height and width. Resize the images in the input pipeline.')
         self.convolution.build(input_shape)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps images `[batch, height, width, channels]` to `[batch, height / 4, width / 4, filters]`, or full size."""
         x = self.convolution(inputs, training=training)
         return self.pooling(x) if self.pooling else x
@@ -122,25 +126,25 @@ class ResNetStem(ResNetLayer):
 
 
 class ResNetBlock(ResNetLayer):
-    """Convolutions around which a short cut leads; a 1x1 on it where strides or channels change.
+    """Convolutions with a shortcut around them, which has a 1x1 where strides or channels change.
 
         bottleneck   x -+- 1x1 -> 3x3, strides -> 1x1 to 4 times the filters -+- add -> ReLU
         basic        x -+- 3x3, strides -> 3x3 -------------------------------+
                         +- x, or 1x1 with strides ----------------------------+
 
-    Batch norm follows each convolution, and a ReLU all but the last of a path. With the scale of the last at zero the
-    block at first passes its input through.
+    Batch norm follows each convolution, and a ReLU follows all but the last of a path. The scale of the last starts at
+    zero, so the block at first passes its input through.
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('filters', None, 'Channels of the first convolution.')
         p.Define('strides', 1, 'Strides in both directions.')
         p.Define('bottleneck', True, 'Whether a 3x3 stands between two 1x1, or two 3x3 alone.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         filters, last = params.filters, {'relu': False, 'starts_at_zero': True}
         if params.bottleneck:
@@ -162,7 +166,7 @@ class ResNetBlock(ResNetLayer):
             self.shortcut = self._convolution('shortcut', shape[-1], 1, self.params.strides, relu=False)
             self.shortcut.build(input_shape)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, output channels]`."""
         x = inputs
         for convolution in self.convolutions:
@@ -179,12 +183,12 @@ class ResNetHead(base_layer.BaseLayer):
     """The classifier on top: global average pool, dense; logits in float32 at least."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('num_classes', 1000, 'Number of classes.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.dense = keras.layers.Dense(
             params.num_classes, kernel_initializer=keras.initializers.RandomNormal(stddev=0.01), name='dense',
@@ -193,7 +197,7 @@ class ResNetHead(base_layer.BaseLayer):
     def build(self, input_shape: Any) -> None:
         self.dense.build((input_shape[0], input_shape[-1]))
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[batch, height, width, channels]` to logits `[batch, num_classes]`."""
         logits = self.dense(keras.ops.mean(inputs, axis=(1, 2)))
         return keras.ops.cast(logits, keras.backend.result_type(logits.dtype, 'float32'))
@@ -202,9 +206,9 @@ class ResNetHead(base_layer.BaseLayer):
         return input_shape[0], self.params.num_classes
 
 
-def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: Any = 64, for_small_images: bool = False,
-                  batch_norm_momentum: Any = 0.9,
-                  batch_norm_epsilon: Any = 1e-5, batch_norm_group_size: int = 1) -> list:
+def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, for_small_images: bool = False,
+                  batch_norm_momentum: float = 0.9, batch_norm_epsilon: float = 1e-5,
+                  batch_norm_group_size: int = 1) -> list[base_layer.LayerParams]:
     """Returns a ResNet as the list of its units, from the image to the logits.
 
         stem, group_0_block_0, ..., group_3_block_2, head
@@ -228,8 +232,8 @@ def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: Any = 64, f
         ValueError: there is no network of that depth.
     """
     if depth not in _DEPTHS:
-        raise ValueError(f'resnet_layers: depth={depth!r} is none of {sorted(_DEPTHS)}. Set it to one of them, such as '
-                         '50.')
+        raise ValueError(
+            f'resnet_layers: depth={depth!r} is none of {sorted(_DEPTHS)}. Set it to one of them, such as 50.')
     batch_norm = {'batch_norm_momentum': batch_norm_momentum, 'batch_norm_epsilon': batch_norm_epsilon,
                   'batch_norm_group_size': batch_norm_group_size}
     blocks_of_groups, bottleneck = _DEPTHS[depth]

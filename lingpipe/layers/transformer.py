@@ -3,8 +3,9 @@
 from typing import Any
 
 import keras
+import tensorflow as tf
 
-from lingpipe import spelling
+from lingpipe import hyperparams, spelling
 from lingpipe.layers import attention, base_layer, embeddings
 
 POSITIONS = ('learned', 'none', 'rotary', 'sinusoidal')
@@ -19,7 +20,7 @@ class FeedForward(base_layer.BaseLayer):
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('hidden_dim', None, 'Size of the hidden layer.')
         p.Define('activation', 'gelu', "Name of a Keras activation, such as 'gelu', 'relu' or 'silu'.")
@@ -29,7 +30,7 @@ class FeedForward(base_layer.BaseLayer):
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         if not isinstance(params.hidden_dim, int) or params.hidden_dim < 1:
             raise ValueError(f'FeedForward.hidden_dim is {params.hidden_dim!r}; it must be an integer of at least 1. '
@@ -49,7 +50,7 @@ class FeedForward(base_layer.BaseLayer):
             units, use_bias=self.params.use_bias, kernel_initializer=base_layer.kernel_initializer(scale), name=name,
             dtype=self.dtype_policy)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps `[batch, length, model_dim]` to the same shape."""
         hidden = self.hidden(inputs)
         if self.params.is_gated:
@@ -66,14 +67,14 @@ class FeedForward(base_layer.BaseLayer):
 class TransformerBlock(base_layer.BaseLayer):
     """Self-attention and a feed-forward network, each after a layer norm ('pre-LN') and beside a skip.
 
-        x ─┬─> norm ─> attention ─> drop-out ─> + ─┬─> norm ─> feed-forward ─> drop-out ─> + ─>
+        x ─┬─> norm ─> attention ─> dropout ──> + ─┬─> norm ─> feed-forward ─> dropout ──> + ─>
            └────────────────────────────────────┘  └───────────────────────────────────────┘
 
     With the norm inside the branch gradients are well-behaved at the start for any depth (arXiv 2002.04745, section 3).
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('attention', attention.MultiHeadAttention.Params(), 'The attention.')
         p.Define('feed_forward', FeedForward.Params(), 'The feed-forward network.')
@@ -81,7 +82,7 @@ class TransformerBlock(base_layer.BaseLayer):
         p.Define('norm_epsilon', 1e-6, 'Added to the variance in layer norms.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.supports_masking = True
         self.attention = self._child(params.attention, 'attention')
@@ -104,7 +105,7 @@ class TransformerBlock(base_layer.BaseLayer):
         for layer in (self.attention_norm, self.attention, self.feed_forward_norm, self.feed_forward):
             layer.build(input_shape)
 
-    def call(self, inputs: Any, mask: Any = None, training: Any = None) -> Any:
+    def call(self, inputs: Any, mask: tf.Tensor | None = None, training: bool | None = None) -> Any:
         """Maps `[batch, length, model_dim]` to the same shape; see `MultiHeadAttention.call` for `mask`."""
         attended = self.attention(self.attention_norm(inputs), mask=mask, training=training)
         return self._transform(inputs + self.attention_dropout(attended, training=training), training)
@@ -113,11 +114,12 @@ class TransformerBlock(base_layer.BaseLayer):
         transformed = self.feed_forward(self.feed_forward_norm(x), training=training)
         return x + self.feed_forward_dropout(transformed, training=training)
 
-    def initial_cache(self, batch_size: Any, length: Any) -> Any:
+    def initial_cache(self, batch_size: int, length: int) -> tuple[tf.Tensor, ...]:
         """Returns the empty cache of `decode`; see `MultiHeadAttention.initial_cache`."""
         return self.attention.initial_cache(batch_size, length)
 
-    def decode(self, inputs: Any, cache: Any, start: Any) -> Any:
+    def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],
+               start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         """Maps the next vectors of a sequence, as `MultiHeadAttention.decode` does."""
         attended, cache = self.attention.decode(self.attention_norm(inputs), cache, start)
         return self._transform(inputs + attended, training=False), cache
@@ -128,11 +130,10 @@ class TransformerBlock(base_layer.BaseLayer):
 
 def transformer_lm_layers(
         num_layers: int, vocab_size: int, model_dim: int, hidden_dim: int, num_heads: int,
-        positions: Any = 'sinusoidal', max_length: Any = None,
-        is_tied: bool = False,
-        activation: Any = 'gelu', is_gated: Any = False, use_bias: bool = True, input_dropout_prob: Any = 0.0,
-        residual_dropout_prob: Any = 0.0,
-        atten_dropout_prob: Any = 0.0, relu_dropout_prob: Any = 0.0) -> list:
+        positions: str = 'sinusoidal', max_length: int | None = None, is_tied: bool = False, activation: str = 'gelu',
+        is_gated: bool = False, use_bias: bool = True, input_dropout_prob: float = 0.0,
+        residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
+        relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
     """Returns a decoder-only Transformer as the list of its units, from tokens to logits.
 
         embedding, positions, block_0, ..., block_(L-1), softmax
@@ -152,10 +153,10 @@ def transformer_lm_layers(
         activation: see FeedForward.activation.
         is_gated: see FeedForward.is_gated.
         use_bias: whether dense layers and the softmax have biases.
-        input_dropout_prob: drop-out of the sum of embedding and positions.
-        residual_dropout_prob: drop-out of every branch.
-        atten_dropout_prob: drop-out of the attention weights.
-        relu_dropout_prob: drop-out of the hidden layers.
+        input_dropout_prob: dropout of the sum of embedding and positions.
+        residual_dropout_prob: dropout of every branch.
+        atten_dropout_prob: dropout of the attention weights.
+        relu_dropout_prob: dropout of the hidden layers.
 
     Returns:
         A list of InstantiableParams with unique names. The input of the first layer is tokens `[batch, length]`.

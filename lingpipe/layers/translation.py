@@ -8,31 +8,32 @@ part and passes the others on::
     source_mask            made            read             passed            read
     target                 ids             ids           ids ─> vectors      changed      ─> logits
 
-Targets stay integers up to the decoder: partitions of the encoder hand on `length` numbers of a target, not
-`length * model_dim`. Padding comes after a target's tokens, where no position before it looks, so it needs no mask.
+Targets stay integers up to the decoder: partitions of the encoder pass on `length` numbers of a target, not
+`length * model_dim`. Padding follows a target's tokens, which attend only to earlier positions, so it needs no mask.
 """
 
 from typing import Any
 
 import keras
+import tensorflow as tf
 
-from lingpipe import spelling
-from lingpipe.layers import attention, embeddings, transformer
+from lingpipe import hyperparams, spelling
+from lingpipe.layers import attention, base_layer, embeddings, transformer
 
 
 class _SequenceEmbedding(embeddings.TokenEmbedding):
-    """What both embeddings do: vectors of tokens and of their positions, and the drop-out of both."""
+    """The base class of both embeddings: vectors of tokens and of their positions, and their dropout."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('positions', embeddings.SinusoidalPositions.Params(), 'What tells a vector where it stands.')
         return p
 
-    def __init__(self, params, **kwargs):
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
-        self.positions = params.positions.Copy().Set(name='positions',
-                                                     dtype_policy=self.dtype_policy.name).Instantiate()
+        positions = params.positions.Copy().Set(name='positions', dtype_policy=self.dtype_policy.name)
+        self.positions = positions.Instantiate()
 
     def _embedded(self, tokens, training):
         return self.positions(super().call(tokens), training=training)
@@ -40,22 +41,22 @@ class _SequenceEmbedding(embeddings.TokenEmbedding):
     def _build_positions(self, shape):
         self.positions.build((*shape, self.params.model_dim))
 
-    def compute_mask(self, inputs, previous=None):
+    def compute_mask(self, inputs: Any, previous: Any = None) -> None:
         return None  # masks are parts of the nest
 
 
 class SourceEmbedding(_SequenceEmbedding):
-    """Takes `{'source', 'target'}`, tokens; makes vectors of the source, and the mask that hides its padding."""
+    """Takes the tokens `{'source', 'target'}`; makes vectors of the source, and the mask that hides its padding."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         return super().Params().Set(padding_id=0)
 
     def build(self, input_shape: Any) -> None:
         super().build(input_shape['source'])
         self._build_positions(input_shape['source'])
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> dict[str, tf.Tensor]:
         """Returns the nest with vectors `[batch, source_length, model_dim]` as source and a boolean `source_mask`."""
         tokens = keras.ops.cast(inputs['source'], 'int32')
         mask = keras.ops.not_equal(tokens, self.params.padding_id)
@@ -70,7 +71,7 @@ class EncoderBlock(transformer.TransformerBlock):
     """A Transformer block of the source."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.attention.is_causal = False
         return p
@@ -78,22 +79,23 @@ class EncoderBlock(transformer.TransformerBlock):
     def build(self, input_shape: Any) -> None:
         super().build(input_shape['source'])
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: dict[str, tf.Tensor],  # type: ignore[override]  # the mask is a part of the nest
+             training: bool | None = None) -> dict[str, tf.Tensor]:
         """Returns the nest with another source."""
         return {**inputs, 'source': super().call(inputs['source'], mask=inputs['source_mask'], training=training)}
 
 
 class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
-    """Ends the encoder by a layer norm of the source, and begins the decoder with vectors of the target."""
+    """Ends the encoder with a layer norm of the source, and begins the decoder with vectors of the target."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         cls.define_field(p)
         p.Define('norm_epsilon', 1e-6, 'Added to the variance in the layer norm.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.source_norm = keras.layers.LayerNormalization(
             epsilon=params.norm_epsilon, name='source_norm', dtype=self.dtype_policy)
@@ -107,7 +109,7 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
         else:
             self.table = shared
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> dict[str, tf.Tensor]:
         """Returns the nest with a normalised source and vectors `[batch, target_length, model_dim]` as target."""
         tokens = keras.ops.cast(inputs['target'], 'int32')
         return {**inputs, 'source': self.source_norm(inputs['source']), 'target': self._embedded(tokens, training)}
@@ -120,12 +122,12 @@ class DecoderBlock(transformer.TransformerBlock):
     """Causal self-attention of the target, attention to the source, a feed-forward network, each after a layer norm."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('cross_attention', attention.CrossAttention.Params(), 'The attention to the source.')
         return p
 
-    def __init__(self, params: Any, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.cross_attention = self._child(params.cross_attention, 'cross_attention')
         self.cross_attention_norm = self._norm('cross_attention_norm')
@@ -136,7 +138,8 @@ class DecoderBlock(transformer.TransformerBlock):
         self.cross_attention_norm.build(input_shape['target'])
         self.cross_attention.build(input_shape['target'])
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: dict[str, tf.Tensor],  # type: ignore[override]  # the mask is a part of the nest
+             training: bool | None = None) -> dict[str, tf.Tensor]:
         """Returns the nest with another target."""
         x = inputs['target']
         attended = self.attention(self.attention_norm(x), training=training)
@@ -151,7 +154,7 @@ class TranslationHead(embeddings.SoftmaxHead):
     """Logits of the target's tokens, which may be kept within bounds (GPipe, arXiv 1811.06965, section 5)."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('logits_abs_max', None, 'Largest magnitude of a logit; None: any.')
         return p
@@ -159,7 +162,7 @@ class TranslationHead(embeddings.SoftmaxHead):
     def build(self, input_shape: Any) -> None:
         super().build(input_shape['target'])
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns logits `[batch, target_length, vocab_size]`."""
         logits, limit = super().call(inputs['target']), self.params.logits_abs_max
         return logits if limit is None else keras.ops.clip(logits, -limit, limit)
@@ -168,16 +171,15 @@ class TranslationHead(embeddings.SoftmaxHead):
         return super().compute_output_shape(input_shape['target'])
 
 
-
 SHARED_TABLES = ('none', 'embeddings', 'all')
 
 
 def transformer_nmt_layers(
         num_layers: int, vocab_size: int, model_dim: int, hidden_dim: int, num_heads: int,
-        dim_per_head: int | None = None, shared_tables: Any = 'embeddings',
-        logits_abs_max: Any = None, activation: Any = 'relu', padding_id: Any = 0, input_dropout_prob: Any = 0.0,
-        residual_dropout_prob: Any = 0.0,
-        atten_dropout_prob: Any = 0.0, relu_dropout_prob: Any = 0.0) -> list:
+        dim_per_head: int | None = None, shared_tables: str = 'embeddings', logits_abs_max: float | None = None,
+        activation: str = 'relu', padding_id: int = 0, input_dropout_prob: float = 0.0,
+        residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
+        relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
     """Returns an encoder and a decoder as the list of their units, from tokens to logits.
 
         source_embedding, encoder_0, ..., encoder_(L-1), target_embedding, decoder_0, ..., decoder_(L-1), softmax
@@ -186,10 +188,10 @@ def transformer_nmt_layers(
     target is what stands before each token that is to be predicted.
 
     It has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
-    together, d by default, and T of 1 to 3 the number of tables: the family T(L, f, A) of GPipe (arXiv 1811.06965,
-    section 5), whose published counts ask for heads of size 64 with 16 and with 32 heads. After the same section
-    feed-forward networks start smaller the deeper the network is (here by 1 / L, in the second of their layers), and
-    logits may be clipped.
+    together, d by default, and T, from 1 to 3, the number of tables. This is the family T(L, f, A) of GPipe (arXiv
+    1811.06965, section 5), whose published counts require heads of size 64 with 16 and with 32 heads. As in that
+    section, feed-forward networks start smaller the deeper the network is (here by 1 / L, in the second of their
+    layers), and logits may be clipped.
 
     Args:
         num_layers: number of blocks of the encoder, and of the decoder, L.
@@ -202,11 +204,11 @@ def transformer_nmt_layers(
             'all': one for everything.
         logits_abs_max: largest magnitude of a logit; None: any.
         activation: see FeedForward.activation.
-        padding_id: token that fills up sources.
-        input_dropout_prob: drop-out of the sum of embedding and positions.
-        residual_dropout_prob: drop-out of every branch.
-        atten_dropout_prob: drop-out of the attention weights.
-        relu_dropout_prob: drop-out of the hidden layers.
+        padding_id: token that pads sources.
+        input_dropout_prob: dropout of the sum of embedding and positions.
+        residual_dropout_prob: dropout of every branch.
+        atten_dropout_prob: dropout of the attention weights.
+        relu_dropout_prob: dropout of the hidden layers.
 
     Returns:
         A list of InstantiableParams with unique names.
