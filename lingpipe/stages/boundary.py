@@ -1,5 +1,6 @@
-"""What crosses from one stage to the next: the tensors of any nest, without its holes, and their Keras masks."""
+"""Tensors that cross from one stage to the next: those of any nest, without its Nones, and their Keras masks."""
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import keras
@@ -20,12 +21,12 @@ class Boundary(NamedTuple):
     masks: dict
 
     @property
-    def differentiable_positions(self):
+    def differentiable_positions(self) -> list[int]:
         """Positions of the values that have a gradient."""
         return [position for position, value in enumerate(self.values) if is_differentiable(value.dtype)]
 
     @property
-    def differentiable(self):
+    def differentiable(self) -> list:
         """The values that have a gradient."""
         return [self.values[position] for position in self.differentiable_positions]
 
@@ -39,29 +40,29 @@ class Structure(NamedTuple):
 
     nest: Any
 
-    def pack(self, values):
+    def pack(self, values: Iterable) -> Any:
         """Returns the nest with `values` in their places."""
         remaining = iter(values)
         return tf.nest.map_structure(lambda is_value: next(remaining) if is_value else None, self.nest)
 
 
-def is_differentiable(dtype):
+def is_differentiable(dtype: Any) -> bool:
     """Whether tensors of a type have gradients."""
     dtype = tf.as_dtype(dtype)
     return dtype.is_floating or dtype.is_complex
 
 
-def structure_of(nest):
+def structure_of(nest: Any) -> Structure:
     """Returns the `Structure` of a nest of tensors (or specs) and Nones."""
     return Structure(tf.nest.map_structure(lambda leaf: leaf is not None, nest))
 
 
-def list_structure(count):
+def list_structure(count: int) -> Structure:
     """Returns the `Structure` of a plain list of `count` values."""
     return Structure([True] * count)
 
 
-def unpack(nest):
+def unpack(nest: Any) -> Boundary:
     """Takes a nest apart.
 
     Args:
@@ -75,8 +76,8 @@ def unpack(nest):
     return Boundary(values, masks)
 
 
-def pack(boundary, structure):
-    """Puts a nest together again, its masks where Keras layers look for them.
+def pack(boundary: Boundary, structure: Structure) -> Any:
+    """Puts a nest together again, with its masks where Keras layers look for them.
 
     Args:
         boundary: `Boundary`.
@@ -91,13 +92,12 @@ def _mask(tensor):
     return getattr(tensor, '_keras_mask', None)
 
 
-def put_masks_on(inputs, mask):
+def put_masks_on(inputs: Any, mask: Any) -> Any:
     """Returns the inputs with their masks on them.
 
     Args:
         inputs: nest of tensors `[batch, ...]` and Nones.
-        mask: nest of boolean tensors and Nones, one an input, in the order of `inputs`; None: leave the inputs as they
-            are.
+        mask: nest of boolean tensors and Nones, one an input, in the order of `inputs`; None: there are no masks.
     """
     masks = keras.tree.flatten(mask)
     if all(leaf is None for leaf in masks):
@@ -114,7 +114,7 @@ class MaskedFunction:
         method: function.
     """
 
-    def __init__(self, method):
+    def __init__(self, method: Callable) -> None:
         def inside(masks, *arguments):
             _attach(tf.nest.flatten(arguments), masks)
             results = method(*arguments)
@@ -122,12 +122,12 @@ class MaskedFunction:
 
         self._inside = tf.function(inside, autograph=False)
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments: Any) -> Any:
         results, masks = self._inside(_masks(arguments), *arguments)
         _attach(tf.nest.flatten(results), masks)
         return results
 
-    def experimental_get_tracing_count(self):
+    def experimental_get_tracing_count(self) -> int:
         """Returns how often it was traced; see `tf.function`."""
         return self._inside.experimental_get_tracing_count()
 
@@ -142,8 +142,8 @@ def _attach(leaves, masks):
             masking.set_keras_mask(leaf, mask)
 
 
-def traced(function, *arguments):
-    """Calls a `tf.function` as a graph, which what a pipeline lays out is even where TensorFlow is told to run functions eagerly."""
+def traced(function: Callable, *arguments: Any) -> Any:
+    """Calls a `tf.function` as a graph, even where TensorFlow is set to run functions eagerly."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:

@@ -1,6 +1,8 @@
-"""What a loss function may return, brought to one form: sums with their weights, which add up over micro-batches."""
+"""Results of loss functions in one form: sums with their weights, which add up over micro-batches."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -10,10 +12,10 @@ _MEANS = ('sum_over_batch_size', 'mean', 'mean_with_sample_weight')
 
 
 class WeightUnknownError(ValueError):
-    """The weight of a loss depends on outputs, and is wanted before there are any."""
+    """The weight of a loss depends on outputs, but is needed before there are any."""
 
 
-def as_metrics(loss_fn):
+def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf.Tensor]]]:
     """Wraps a loss function for the last stage.
 
     Args:
@@ -23,8 +25,8 @@ def as_metrics(loss_fn):
             from name to (mean, weight) with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; where `is_sum`, it is given
-        `fractions` before the weights.
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; where `is_sum`, it takes `fractions`
+        before the weights.
     """
     if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
         return _KerasMean(loss_fn)
@@ -49,19 +51,19 @@ def as_metrics(loss_fn):
     return metrics
 
 
-def is_sum(loss_fn):
-    """Whether a loss is a sum over the examples, which divides by 1: each micro-batch has the share of its examples in that."""
+def is_sum(loss_fn: Callable) -> bool:
+    """Whether a loss is a sum over the examples; micro-batches share its divisor, 1, by their numbers of examples."""
     return isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction == 'sum'
 
 
-def fractions(y_true):
+def fractions(y_true: Any) -> tf.Tensor:
     """Returns a tensor `[batch]` of one over the number of rows, which adds up to 1."""
     rows = tf.shape(tf.nest.flatten(y_true)[0])[0]
     return tf.fill([rows], tf.math.divide_no_nan(1.0, tf.cast(rows, tf.float32)))
 
 
-def identity(loss_fn):
-    """Returns something hashable that is the same for losses that compute the same, as far as that is known.
+def identity(loss_fn: Callable) -> Any:
+    """Returns a hashable key that is the same for losses known to compute the same.
 
     Two objects of one of Keras's own classes with equal settings are equal; any other loss is equal to itself alone.
 
@@ -70,10 +72,9 @@ def identity(loss_fn):
     """
     settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if _is_from_keras(loss_fn) else {}
     settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
-    if not settings or not all(value is None or callable(value) or isinstance(value, _PLAIN)
-                               for value in settings.values()):
-        return loss_fn
-    return type(loss_fn), *sorted(settings.items())
+    if settings and all(value is None or callable(value) or isinstance(value, _PLAIN) for value in settings.values()):
+        return type(loss_fn), *sorted(settings.items())
+    return loss_fn
 
 
 def _is_from_keras(loss_fn):
@@ -81,7 +82,7 @@ def _is_from_keras(loss_fn):
 
 
 def _in_float32(output):
-    """Losses and metrics are computed in full precision; Keras's own see to it themselves."""
+    """Losses and metrics are computed in full precision; Keras's own do so themselves."""
     if output is None or output.dtype not in (tf.bfloat16, tf.float16):
         return output
     cast = tf.cast(output, tf.float32)
@@ -91,7 +92,7 @@ def _in_float32(output):
 
 
 class _KerasMean:
-    """A Keras loss that averages over a mini-batch: the sum over a micro-batch, and what it is to be divided by."""
+    """A Keras loss that averages over a mini-batch, as the sum over a micro-batch and its divisor."""
 
     def __init__(self, loss):
         self._averages_weights = loss.reduction == 'mean_with_sample_weight'
@@ -114,14 +115,14 @@ class _KerasMean:
         return values
 
 
-def shallow_copy(keras_object):
-    """Returns a copy that shares its attributes: copy.copy would save and load a Keras object, which not all can."""
+def shallow_copy(keras_object: Any) -> Any:
+    """Returns a copy that shares its attributes; copy.copy would save and load a Keras object, which fails for some."""
     copied = object.__new__(type(keras_object))
     vars(copied).update(vars(keras_object))
     return copied
 
 
-def means(sums):
+def means(sums: dict[str, tuple[tf.Tensor, tf.Tensor]]) -> dict[str, tf.Tensor]:
     """Divides metric sums by their weights.
 
     Args:
@@ -133,7 +134,7 @@ def means(sums):
     return {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
 
 
-def with_added(metrics, added):
+def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
     """Adds to the metric 'loss' the losses that layers added.
 
     Args:
@@ -149,7 +150,7 @@ def with_added(metrics, added):
     return {**metrics, 'loss': (total + weight * tf.add_n(means_of_added(added)), weight)}
 
 
-def means_of_added(added):
+def means_of_added(added: list) -> list[tf.Tensor]:
     """Returns, for pairs (sum, rows) of losses that layers added, the list of their means over the mini-batch."""
     return [tf.math.divide_no_nan(total, rows) for total, rows in added]
 
@@ -200,6 +201,6 @@ def _broadcast(weights, values):
 
 
 def _shape(values, num_rows):
-    """Takes from `values` no more than it must, so that sums of weights do not depend on what the stage computes."""
+    """Reads as little of `values` as possible, so that sums of weights do not depend on what the stage computes."""
     sizes = values.shape[1:]
     return tf.stack([num_rows, *sizes]) if sizes.is_fully_defined() else tf.shape(values)
