@@ -163,7 +163,7 @@ class ModelGraph:
 
         Args:
             stage_parts: list of `StageParts` of this model.
-            devices: list of device names, one a stage.
+            devices: list of device names, one per stage.
         """
         move_variables(stage_parts, devices)
         for layer in self.model._flatten_layers():  # pylint: disable=protected-access
@@ -180,7 +180,7 @@ class ModelGraph:
                 batch dimension is taken as one example. None: the model's own; open sizes count as 1.
 
         Returns:
-            List of `LayerAnalysis`, one a unit. A shared layer's parameters count at its first unit. Units that are
+            List of `LayerAnalysis`, one per unit. A shared layer's parameters count at its first unit. Units that are
             equal but for their weights are traced once.
         """
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
@@ -279,7 +279,7 @@ def _num_values(weights):
 
 
 def _describe(unit):
-    """Describes a unit by its config; None where there is none, since `get_config` may fail in any way."""
+    """Describes a unit by its config; None if it has none, since `get_config` may fail in any way."""
     try:
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
     except Exception:

@@ -117,7 +117,7 @@ def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
 
     Args:
         stage_parts: list of `StageParts`.
-        devices: list of device names, one a stage.
+        devices: list of device names, one per stage.
     """
     places: dict[int, tuple[keras.Variable, str]] = {}
     for parts, device in zip(stage_parts, devices):

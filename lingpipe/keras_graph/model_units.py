@@ -52,7 +52,7 @@ class Unit:
 
         Args:
             positions: list of places among the outputs.
-            numbers: list of the numbers of the logits, as values, one a place.
+            numbers: list of the numbers of the logits, as values, one per place.
         """
         def function(values, training):
             results = self._function(values, training)

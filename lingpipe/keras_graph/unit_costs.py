@@ -37,7 +37,7 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
         cache_dir: as in `layer_profile.profile_layers`.
 
     Returns:
-        List of `layer_profile.LayerTime`, one a unit. Units that are equal but for their weights are measured once.
+        List of `layer_profile.LayerTime`, one per unit. Units that are equal but for their weights are measured once.
     """
     values, keys, jobs = _known_values(graph, input_specs), [], []
     for index, unit in enumerate(graph.units):
@@ -56,7 +56,7 @@ def memories(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_memo
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
 
     Returns:
-        List of `layer_memory.LayerMemory`, one a unit, in which a shared layer's weights count at its first unit.
+        List of `layer_memory.LayerMemory`, one per unit, in which a shared layer's weights count at its first unit.
     """
     values, known, sizes, passages = _known_values(graph, input_specs), {}, [], []
     for index, unit in enumerate(graph.units):

@@ -51,7 +51,7 @@ def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
         recompute: 'none', 'stage' or 'layer'.
 
     Returns:
-        List of numbers, one a stage: the mean over the micro-batches.
+        List of numbers, one per stage: the mean over the micro-batches.
     """
     kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
     return [_EXTRA_FORWARDS[recompute] - _SAVED_FORWARDS[recompute] * kept[stage] / schedule.num_micro_batches
@@ -122,7 +122,7 @@ def describe_partitions(analyses: list[layer_analysis.LayerAnalysis], ends: list
     Args:
         analyses: list of `LayerAnalysis`.
         ends: list of end indices.
-        devices: list of device names, one a partition.
+        devices: list of device names, one per partition.
         layer_times: list of `layer_profile.LayerTime`, or None.
         memory: `memory_model.MemoryModel`, or None.
 
@@ -146,7 +146,7 @@ class Cut(NamedTuple):
     """Where a stack of layers is cut, and the measurements that this rests on.
 
     Attributes:
-        ends: list of ascending end indices, one a stage.
+        ends: list of ascending end indices, one per stage.
         layer_times: list of `layer_profile.LayerTime`; None where nothing was measured.
         memory: `memory_model.MemoryModel`; None without a limit.
     """

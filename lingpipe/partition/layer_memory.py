@@ -66,7 +66,7 @@ def size(tensors: Iterable[Any]) -> int:
 
 
 def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor]) -> int:
-    """Simulates a run in which operations start as soon as their inputs are there, as in TensorFlow's executor.
+    """Simulates a run in which operations start as soon as their inputs are ready, as in TensorFlow's executor.
 
     Args:
         operations: list of the operations that run.
@@ -105,7 +105,7 @@ class _Run:
         self._live, self.peak = 0, 0
 
     def step(self, operation):
-        """Runs one operation whose inputs are there."""
+        """Runs one operation whose inputs are ready."""
         done = [ref.deref() for ref in self._read(operation)
                 if self._readers[ref] == 1 and ref.deref().op in self._inside]
         needed, freed = size(operation.outputs), size(done)
@@ -181,7 +181,7 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
         schedule: `Schedule`. Where it splits the backward pass, activations count until W, though W needs only a part.
 
     Returns:
-        List of integers, one a stage.
+        List of integers, one per stage.
     """
     done = actions.WEIGHT if schedule.splits_backward else actions.BACKWARD
     live: collections.Counter[int] = collections.Counter()
@@ -226,7 +226,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
         memories: list of L `LayerMemory`.
         passages: list of L `Passage`.
         inputs: for each layer, the list of the names of the values that it receives.
-        outputs: for each layer, the list of the names of the values that it hands on.
+        outputs: for each layer, the list of the names of the values that it passes on.
 
     Returns:
         List of `LayerMemory`.

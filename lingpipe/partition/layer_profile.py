@@ -51,7 +51,7 @@ def read_times(folder: str) -> dict[Key, tuple[float, float, float]]:
         folder: path that TensorFlow can read, on this machine or elsewhere.
 
     Returns:
-        Dictionary from `Key` to the three numbers of a `LayerTime`; empty where there is no file, or a damaged one.
+        Dictionary from `Key` to the three numbers of a `LayerTime`; empty if the file is missing or damaged.
     """
     path = tf.io.gfile.join(folder, _FILE_NAME)
     try:
@@ -145,7 +145,7 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
         analyses: what `layer_analysis.analyse_layers` returned for the same stack; None: analyse it here.
 
     Returns:
-        List of `LayerTime`, one a layer.
+        List of `LayerTime`, one per layer.
     """
     analyses = analyses or layer_analysis.analyse_layers(layer_params, input_specs)
     rows = tf.nest.flatten(input_specs)[0].shape[0]
@@ -160,13 +160,13 @@ def measure(keys: list[Key], jobs: list[Job], device: str, cache_dir: str | None
     """Measures the layers that have not been measured yet.
 
     Args:
-        keys: list of `layer_profile.Key`, one a layer; equal layers have equal keys.
-        jobs: list of `Job`, one a layer.
+        keys: list of `layer_profile.Key`, one per layer; equal layers have equal keys.
+        jobs: list of `Job`, one per layer.
         device: name of the device.
         cache_dir: as in `profile_layers`.
 
     Returns:
-        List of `LayerTime`, one a key.
+        List of `LayerTime`, one per key.
     """
     known = {key: LayerTime(*times) for key, times in read_times(cache_dir).items()} if cache_dir else {}
     num_known = len(known)

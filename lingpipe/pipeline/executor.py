@@ -26,7 +26,7 @@ class Work(NamedTuple):
         training: Python boolean.
         recompute: 'none', 'stage' or 'layer'.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
-        input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
+        input_gradients_needed: whether gradients of the pipeline's inputs are needed.
         observer: lays out the calls in place of the execution, such as `action_times.ActionTimes`, or None. Its
             `around(replica, action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last
             the operation that the device's next call waits for.
@@ -188,7 +188,7 @@ class Execution:
         """Takes gradients from a loss outside the pipeline.
 
         Args:
-            gradients: those of `outputs`: for each micro-batch a list of tensors, one a differentiable output.
+            gradients: those of `outputs`: for each micro-batch a list of tensors, one per differentiable output.
             added: those of the sums in `added_losses`: dictionary from the index of a stage to a scalar.
         """
         last = len(self.stages) - 1

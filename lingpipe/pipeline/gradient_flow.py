@@ -38,7 +38,7 @@ class BoundaryGradients:
         """Adds gradients.
 
         Args:
-            sources: pairs (producer, position), one a gradient: the stage and the output that it belongs to.
+            sources: pairs (producer, position), one per gradient: the stage and the output that it belongs to.
             micro_batch: number of the micro-batch.
             gradients: list of tensors.
         """
@@ -99,7 +99,7 @@ def stage_flows(programs: list[stage_program.StageProgram], sources: list[list[t
         programs: list of `StageProgram`s.
         sources: for each stage, the list of pairs (producer, position) that its differentiable inputs come from: a
             value of an earlier stage, or of the pipeline's inputs where the producer is -1.
-        input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
+        input_gradients_needed: whether gradients of the pipeline's inputs are needed.
 
     Returns:
         List of `StageFlow`s.
@@ -175,7 +175,7 @@ class StageGradients(NamedTuple):
 
     Attributes:
         variables: list of the trainable Keras variables.
-        gradients: list of tensors, one a variable; `tf.IndexedSlices` as in Keras where rows were looked up.
+        gradients: list of tensors, one per variable; `tf.IndexedSlices` as in Keras where rows were looked up.
         regularization: scalar, the sum of their regularisers.
         squared_norm: scalar, the sum of squares of all gradients; all that clipping needs from a stage.
     """
@@ -194,7 +194,7 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
 
     Args:
         stages: list of `Stage`s.
-        values: list of `Variables` of tensors, one a stage.
+        values: list of `Variables` of tensors, one per stage.
         sums: `micro_batches.Sums`, over the examples.
         total_weight: scalar, what the loss is divided by: the weight of all replicas' examples.
 

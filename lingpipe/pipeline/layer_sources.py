@@ -63,7 +63,7 @@ class LayersOfParams:
         """Creates every weight on the device of its stage.
 
         Args:
-            ends: list of ascending end indices, one a stage.
+            ends: list of ascending end indices, one per stage.
             columns: for each stage, the list of the names of its devices in all replicas.
             specs: list of nests of `tf.TensorSpec` `[batch, ...]`: of the input, and of what each layer returns.
 
@@ -152,7 +152,7 @@ class LayersOfModel:
                 'adding a loss, into layers.')
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
-        """Returns the list of `LayerAnalysis`, one a unit of the model."""
+        """Returns the list of `LayerAnalysis`, one per unit of the model."""
         return self._graph.analyses(input_specs)
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,

@@ -41,7 +41,7 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: 
         x: nest of tensors `[batch, ...]`.
         targets: nest of tensors `[batch, ...]`.
         step: int64 scalar, or None.
-        return_outputs: whether outputs are wanted.
+        return_outputs: whether outputs are needed.
         assign_state: whether to assign moving statistics and other state.
         loss_scale: scalar, or None.
 

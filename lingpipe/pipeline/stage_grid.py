@@ -28,7 +28,7 @@ class Replicas:
     all replicas are therefore equal, and each device updates its share of them (arXiv 2004.13336, section 3).
 
     Args:
-        executions: list of `executor.Execution`s, one a replica that takes part.
+        executions: list of `executor.Execution`s, one per replica that takes part.
         gradient_sum: `collectives.GradientSum`.
     """
 
@@ -180,7 +180,7 @@ class StageGrid:
 
         Args:
             work: `executor.Work`.
-            values: list of `Variables` of tensors, one a stage.
+            values: list of `Variables` of tensors, one per stage.
             inputs: nest of tensors `[batch, ...]`.
             targets: nest of tensors `[batch, ...]` that the loss compares outputs with, or None.
 

@@ -16,7 +16,7 @@ class Wiring:
     """The traced stages of a pipeline and the tensors that pass between them.
 
     Attributes:
-        programs: list of `StageProgram`s, one a stage.
+        programs: list of `StageProgram`s, one per stage.
         added_sums: for each stage, the list of booleans whether the losses that its layers add are sums over rows.
         differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs
             come from; producer -1 is the pipeline's input.

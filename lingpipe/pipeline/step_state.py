@@ -32,7 +32,7 @@ class State(NamedTuple):
     """What the forward actions of a mini-batch lead to.
 
     Attributes:
-        statistics: list of `BatchStatistics`, one a stage.
+        statistics: list of `BatchStatistics`, one per stage.
         values: list of tensors `[3, channels]`, the statistics of each stage over the rows of the mini-batch.
         assigned: dictionary from the id of a variable to its `Assigned`.
     """
@@ -71,7 +71,7 @@ def merge_updates(stages: list[Stage], states: list[State]) -> State:
 
     Args:
         stages: list of `Stage`s of the first replica, which do the work.
-        states: list of `State`s, one a replica.
+        states: list of `State`s, one per replica.
 
     Returns:
         `State`.

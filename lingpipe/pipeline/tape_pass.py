@@ -26,7 +26,7 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
         training: Python boolean.
 
     Returns:
-        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one a stage that has
+        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one per stage that has
         such layers.
     """
     values = variable_placement.read_values(grid.stages)

@@ -144,7 +144,7 @@ class SpmdPipeline:
                          tf.range(self._num_micro_batches, dtype=tf.int64), fn_output_signature=tf.int32)
 
     def _outer_pass(self, part, outer, inputs, targets, seeds, step, loss):
-        """Runs layers outside of the stages, and the loss if there is one, for one micro-batch after the other.
+        """Runs layers outside the stages, and the loss if given, for one micro-batch after the other.
 
         Returns:
             Nest of tensors `[M, ...]`: outputs, or metrics.

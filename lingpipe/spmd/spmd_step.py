@@ -47,7 +47,7 @@ class SpmdStep:
         optimizer: `keras.optimizers.Optimizer` without slots.
         seed: integer that random numbers depend on.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
-        replicas: the replicas that run the step, each on rows of its own, as `SpmdCores` or `OneReplica`.
+        replicas: the replicas that run the step, each on its own rows, such as `SpmdCores` or `OneReplica`.
     """
 
     def __init__(self, pipeline: spmd_pipeline.SpmdPipeline, loss: Callable, optimizer: keras.optimizers.Optimizer,
@@ -192,7 +192,7 @@ class SpmdVariables:
 
     ::
 
-        host       Keras variables, one a layer:    what is built, checkpointed, evaluated and exported
+        host       Keras variables, one per layer:    what is built, checkpointed, evaluated and exported
                      |  ^
             to_cores |  | to_host
                      v  |

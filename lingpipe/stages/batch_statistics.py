@@ -21,7 +21,7 @@ class BatchStatistics:
                      [number of values   | number of values   | ...]]      [3, channels]
 
     Args:
-        norms: list of `keras.layers.BatchNormalization`, one a call, in the order of the calls.
+        norms: list of `keras.layers.BatchNormalization`, one per call, in the order of the calls.
     """
 
     def __init__(self, norms: list[keras.layers.BatchNormalization]) -> None:
@@ -41,7 +41,7 @@ class BatchStatistics:
         """Returns the statistics `[3, channels]` of a micro-batch.
 
         Args:
-            calls: list of `stage_scope.NormCall`, one a call of `norms`.
+            calls: list of `stage_scope.NormCall`, one per call of `norms`.
         """
         if not calls:
             return tf.zeros(self.spec.shape, self._dtype)

@@ -24,7 +24,7 @@ class UntranslatableError(ValueError):
 
 
 def until_traced(trace: Callable, *arguments: Any) -> Any:
-    """Calls a function that traces layers, and calls it anew whenever a layer turns out to need translation.
+    """Calls a function that traces layers, and calls it again whenever a layer turns out to need translation.
 
     Translation takes time, and few layers need it, so the first trace does without it.
 
@@ -79,7 +79,7 @@ def run(layer: Any, function: Callable[[], Any]) -> Any:
         What the function returns.
 
     Raises:
-        UntranslatedError: the layer needs translation; `until_traced` catches this and traces anew.
+        UntranslatedError: the layer needs translation; `until_traced` catches this and traces again.
         UntranslatableError: the layer branches or loops on a tensor, and AutoGraph does not help.
     """
     if layer in _TRANSLATED:

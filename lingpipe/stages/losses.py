@@ -21,7 +21,7 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
     Args:
         loss_fn: a Keras loss, whose own reduction then holds for the mini-batch as a whole, or a function
             `(y_true, outputs)` that returns a scalar (the mean over the examples), a tensor `[batch, ...]` (a loss for
-            each, whose mean counts, weighted where there are sample weights), or, as Lingvo's tasks do, a dictionary
+            each, whose mean counts, weighted by sample weights if given), or, as Lingvo's tasks do, a dictionary
             from name to (mean, weight) with the entry 'loss'.
 
     Returns:
@@ -139,7 +139,7 @@ def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> 
 
     Args:
         metrics: dictionary from name to (sum, weight).
-        added: list of pairs (sum, rows), one a stage whose layers add losses.
+        added: list of pairs (sum, rows), one per stage whose layers add losses.
 
     Returns:
         Dictionary as `metrics`, in which the mean of 'loss' has grown by the mean of every added loss.
@@ -179,7 +179,7 @@ def _sum(tensor):
 
 
 def _num_rows(y_true, outputs):
-    """Counts by the targets where there are some, so that the number does not depend on what the stage computes."""
+    """Counts the rows of the targets if given, so that the number does not depend on what the stage computes."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.cast(tf.shape(tensors[0])[0], tf.float32)
 

@@ -50,7 +50,7 @@ class StepSeeds:
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _of_replica(self, step, device):
-        """A program on logical cores cannot read the host's variables; every replica draws numbers of its own."""
+        """A program on logical cores cannot read the host's variables; every replica draws its own numbers."""
         with tf.init_scope(), tf.device(None):
             seed = int(self._generator.state.value[0])
         replica = collectives.current().index_on(device)
@@ -63,7 +63,7 @@ class Seeds:
 
     Args:
         generators: list of pairs (place among the generators of the whole model, state variable) of the stage.
-        draw: function from a call index to an indexable of seeds `[2]`, one a generator of the stage.
+        draw: function from a call index to an indexable of seeds `[2]`, one per generator of the stage.
         draw_untracked: function from two integers, place of a segment in the model and number of the generator in it,
             to a seed `[2]` for a generator that belongs to no layer, such as Keras's global one; None: the program has
             no such generators.

@@ -55,7 +55,7 @@ class StageProgram:
         structure: `Structure` of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         training: Python boolean.
-        by_layer: whether `backward_segment` is wanted.
+        by_layer: whether `backward_segment` is needed.
     """
 
     def __init__(self, run: stage_layers.StageLayers, setting: stage_trace.Setting,
@@ -144,7 +144,7 @@ class StageProgram:
         Args:
             known: what is known, including all residuals.
             gradients: list of the gradients of the differentiable outputs, or of the loss, then of the added losses.
-            sums: list of the sums of weight gradients over the micro-batches so far, one a weight of `flow`.
+            sums: list of the sums of weight gradients over the micro-batches so far, one per weight of `flow`.
             flow: `StageFlow`, what to compute.
 
         Returns:
@@ -203,7 +203,7 @@ class StageProgram:
             index: index of the segment.
             known: what is known, including all that passes between the segments.
             gradients: gradients of the differentiable values that leave the segment, then of the added losses.
-            sums: list of the sums of weight gradients, one a weight of `flow`; the result replaces those of this
+            sums: list of the sums of weight gradients, one per weight of `flow`; the result replaces those of this
                 segment's weights.
             flow: `StageFlow` of the stage.
 
@@ -229,7 +229,7 @@ class StageProgram:
         return self.trace.given_sums[position] is None
 
     def first_segment(self, flow: Any) -> int:
-        """Returns the index of the first segment whose backward pass is wanted."""
+        """Returns the index of the first segment whose backward pass is needed."""
         if flow.inputs:
             return 0
         found = (index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(flow.weights))
@@ -272,7 +272,7 @@ class StageProgram:
 
     @property
     def num_added_losses(self) -> int:
-        """1 if layers of the stage add losses, whose sum has a gradient of its own, else 0."""
+        """1 if layers of the stage add losses, whose sum has its own gradient, else 0."""
         return 1 if self.trace.forward['losses'] else 0
 
     def added_sums(self, other: 'StageProgram') -> list[bool | None]:

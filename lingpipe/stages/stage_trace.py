@@ -64,7 +64,7 @@ class Trace(NamedTuple):
         given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss, and one
             for the added losses if there are any.
         weights: list of the Keras variables that have a gradient.
-        given_sums: list of placeholders, one a weight, for the sums of weight gradients over the micro-batches so far;
+        given_sums: list of placeholders, one per weight, for the sums of weight gradients over the micro-batches so far;
             None for a weight whose gradients are `micro_batches.Rows`, which are not added up.
         input_gradients: list of the gradients of the differentiable inputs, None where they have none.
         between_gradients: for each entry of `between`, the gradients of its differentiable values.
@@ -102,7 +102,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
         structure: `Structure` of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         training: Python boolean.
-        by_layer: whether gradients between the segments are wanted.
+        by_layer: whether gradients between the segments are needed.
         traces: list to append to.
     """
 
