@@ -1,4 +1,6 @@
-"""Refusing models whose tensors lose the batch, which micro-batches would change."""
+"""Checks that refuse models whose tensors lose the batch, since micro-batches would change their results."""
+
+from typing import Any
 
 from typing import Any
 
@@ -17,10 +19,10 @@ _MAY_MIX = 'GetItem', 'Matmul', 'Einsum', 'Dot', 'Tensordot', 'Take'
 def refuse_lost_batches(graph: Any, outputs: list[int]) -> None:
     """Raises ValueError where a tensor of a Keras model mixes the examples of a batch, or an output has them elsewhere.
 
-    Each micro-batch has the scalars of its own, such as a mean over all examples, and outputs are put together along
-    their first dimension. What has no weights and may work along the batch (`keras.ops`, Lambda, layers with an axis of
-    0) is tried on a few random examples. Models with a fixed batch size are not looked at: theirs is a number as any
-    other.
+    Each micro-batch has scalars of its own, such as a mean over all examples, and outputs are concatenated along their
+    first dimension. Operations without weights that may work along the batch (`keras.ops`, Lambda, layers with an axis
+    of 0) are tried on a few random examples. Models with a fixed batch size are not checked: theirs is a number like
+    any other.
 
     Args:
         graph: `keras_model.ModelGraph`.
@@ -52,7 +54,7 @@ def refuse_lost_batches(graph: Any, outputs: list[int]) -> None:
 
 
 def _reads_examples(unit, specs):
-    """Whether outputs without examples depend on more than the shapes of inputs that have some."""
+    """Whether outputs without a batch depend on more than the shapes of inputs with one."""
     variables = [variable for layer in unit.layers for variable in layer.variables]
 
     def run(inputs, values):
@@ -62,17 +64,17 @@ def _reads_examples(unit, specs):
     graph = control_flow.until_traced(
         tf.function(run, autograph=False).get_concrete_function,
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
-    shapes = frozenset(
-        operation.outputs[0].ref() for operation in graph.get_operations() if operation.type in ('Shape', 'Size'))
-    needed = graph_pieces.ancestors(
-        [tensor for tensor in graph.outputs if tensor.shape.is_fully_defined()], stops=shapes)
+    shapes = frozenset(operation.outputs[0].ref() for operation in graph.get_operations()
+                       if operation.type in ('Shape', 'Size'))
+    lost = [tensor for tensor in graph.outputs if tensor.shape.is_fully_defined()]
+    needed = graph_pieces.ancestors(lost, stops=shapes)
     return any(tensor.op in needed for tensor, spec in zip(graph.inputs, specs) if not spec.shape.is_fully_defined())
 
 
 def _mixes_examples(unit, specs):
-    """Whether a unit answers other for a few random examples at once than for some of them, then the others.
+    """Whether a unit returns something else for a few random examples together than for two parts of them.
 
-    What cannot be tried, draws random numbers, or hands out another number of rows is left to itself.
+    Units that cannot be tried, draw random numbers, or return another number of rows are not judged.
     """
     if not _may_mix(unit.layer, specs):
         return False
@@ -81,10 +83,10 @@ def _mixes_examples(unit, specs):
         whole, again = (_outputs(unit, examples, slice(None)) for _ in range(2))
         parts = zip(_outputs(unit, examples, slice(_CUT)), _outputs(unit, examples, slice(_CUT, None)))
         joined = [np.concatenate(pair) for pair in parts]
-    except Exception:  # whatever a function of a user's may raise for such examples
+    except Exception:  # a user's function may raise anything for such examples
         return False
-    tolerance = _TOLERANCE_OF_16_BITS if any(spec.dtype in (tf.bfloat16, tf.float16)
-                                             for spec in [*specs, *unit.specs]) else _TOLERANCE
+    has_16_bits = any(spec.dtype in (tf.bfloat16, tf.float16) for spec in [*specs, *unit.specs])
+    tolerance = _TOLERANCE_OF_16_BITS if has_16_bits else _TOLERANCE
     return _are_equal(whole, again, tolerance) and not _are_equal(whole, joined, tolerance)
 
 
@@ -113,6 +115,7 @@ def _outputs(unit, examples, rows):
 
 
 def _are_equal(ones, others, tolerance):
-    return all(len(one) != _ROWS or one.shape == other.shape and np.allclose(
-        one, other, tolerance, 0.1 * tolerance, equal_nan=True)
-               for one, other in zip(ones, others))
+    def is_close(one, other):
+        return one.shape == other.shape and np.allclose(one, other, tolerance, 0.1 * tolerance, equal_nan=True)
+
+    return all(len(one) != _ROWS or is_close(one, other) for one, other in zip(ones, others))

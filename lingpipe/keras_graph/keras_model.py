@@ -1,4 +1,4 @@
-"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, with skips and nested models."""
+"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, skips and all."""
 
 import math
 from typing import Any
@@ -16,17 +16,18 @@ from lingpipe.stages import control_flow
 move_variables = model_segments.move_variables
 
 
-def hand_out_logits(units: list[model_units.Unit], outputs: list[int], values: dict | None) -> tuple:
-    """Has units hand out the logits of a model's outputs too.
+def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
+                    values: dict[int, tuple]) -> tuple[list[model_units.Unit], dict[int, int]]:
+    """Makes units return the logits of a model's outputs too.
 
-    An output that is rounded to 0 or 1 has lost what a cross-entropy needs. Keras hangs the logits on the tensor, from
-    which they would fall on its way out of a partition.
+    An output that is rounded to 0 or 1 has lost what a cross-entropy needs. Keras attaches the logits to the tensor,
+    which would lose them on its way out of a partition.
 
     Args:
         units: list of `model_units.Unit`s.
         outputs: list of the numbers of the values that the model returns.
         values: dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or
-            None; it gets those of the logits.
+            None; those of the logits are added.
 
     Returns:
         The list of units, and the dictionary from places among the outputs to the numbers of their logits.
@@ -60,7 +61,7 @@ def _positions(unit, inputs, training):
             tf.function(run, autograph=False).get_concrete_function,
             inputs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
     except (TypeError, control_flow.UntranslatableError):
-        return set()  # for sizes that the model leaves open
+        return set()  # because of sizes that the model leaves open
     return found
 
 
@@ -72,7 +73,7 @@ def _has_logits(tensor):
 
 
 class ModelGraph:
-    """A model flattened into units: one a layer call, in the order in which Keras runs them.
+    """A model flattened into units, one for each layer call, in the order in which Keras runs them.
 
     Args:
         model: built `keras.Sequential` or Functional `keras.Model`; models nested in it are flattened too, subclassed
@@ -85,8 +86,8 @@ class ModelGraph:
     def __init__(self, model: keras.Model) -> None:
         self.model = model
         self._functional, self.units, self._outputs = model_units.flatten_model(model)
-        self._logits = {}  # place of an output in what the model returns: number of its logits
-        self._first_units = {}
+        self._logits: dict[int, int] = {}  # from the place of an output of the model to the number of its logits
+        self._first_units: dict[int, int] = {}
         for index, unit in enumerate(self.units):
             for variable in (variable for layer in unit.layers for variable in layer.variables):
                 self._first_units.setdefault(id(variable), index)
@@ -98,18 +99,18 @@ class ModelGraph:
 
     @property
     def output_structure(self) -> Any:
-        """Nest of `tf.TensorSpec` of what the model returns; as in Keras, a list of one tensor is the tensor itself."""
+        """Nest of `tf.TensorSpec` of what the model returns; as in Keras, the only tensor of a list stands alone."""
         structure = self._functional.output
         if isinstance(structure, (list, tuple)) and len(structure) == 1:
             structure = structure[0]
         return keras.tree.map_structure(_spec_of, structure)
 
     @property
-    def trainable_variables(self) -> Any:
-        """The model's trainable variables, in the model's order; those that no unit uses among them."""
+    def trainable_variables(self) -> list[keras.Variable]:
+        """The model's trainable variables in the model's order, including those that no unit uses."""
         return self.model.trainable_variables
 
-    def first_unit(self, variable: Any) -> int:
+    def first_unit(self, variable: keras.Variable) -> int:
         """Returns the index of the first unit that uses a variable."""
         return self._first_units[id(variable)]
 
@@ -117,8 +118,8 @@ class ModelGraph:
         """Raises ValueError where micro-batches would change what the model computes; the message names the layer."""
         batch_dimension.refuse_lost_batches(self, self._outputs)
 
-    def flatten_inputs(self, inputs: Any) -> list:
-        """Turns what a user would give to the model into a flat list of tensors, cast and reshaped as the model does.
+    def flatten_inputs(self, inputs: Any) -> list[tf.Tensor]:
+        """Flattens what a user would give to the model into a list of tensors, cast and reshaped as the model does.
 
         Args:
             inputs: tensor or nest of tensors `[batch, ...]` that the model accepts.
@@ -133,14 +134,14 @@ class ModelGraph:
         self._functional._assert_input_compatibility(inputs)
         return self._functional._standardize_inputs(inputs)
 
-    def pack_outputs(self, outputs: Any) -> Any:
+    def pack_outputs(self, outputs: list) -> Any:
         """Turns the last stage's list of tensors into the nest that the model returns."""
         outputs, logits = outputs[:len(self._outputs)], outputs[len(self._outputs):]
         for place, tensor in zip(self._logits, logits):
             outputs[place]._keras_logits = tensor  # where Keras's cross-entropies look for them
         return keras.tree.pack_sequence_as(self.output_structure, outputs)
 
-    def stages(self, ends: list[int]) -> list:
+    def stages(self, ends: list[int]) -> list[model_segments.StageParts]:
         """Cuts the model.
 
         Args:
@@ -155,14 +156,14 @@ class ModelGraph:
         ends = exact_cut.validate_partition_ends(ends, len(self.units), len(ends))
         return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends)
 
-    def move_variables(self, stage_parts: list, devices: list[str]) -> None:
+    def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
         """Moves the variables of each stage to its device, in place, with what the model's optimizer keeps for them.
 
-        Keras traces the model's functions again.
+        Keras then traces the model's functions again.
 
         Args:
             stage_parts: list of `StageParts` of this model.
-            devices: list of device names, one a stage.
+            devices: list of device names, one per stage.
         """
         move_variables(stage_parts, devices)
         for layer in self.model._flatten_layers():  # pylint: disable=protected-access
@@ -171,7 +172,7 @@ class ModelGraph:
                 if getattr(layer, 'optimizer', None) is not None:
                     optimizer_parts.move_slots(layer.optimizer)
 
-    def analyses(self, input_specs: Any = None) -> list:
+    def analyses(self, input_specs: Any = None) -> list[LayerAnalysis]:
         """Counts what each unit computes and keeps, from shapes, without running it or copying a weight.
 
         Args:
@@ -179,7 +180,7 @@ class ModelGraph:
                 batch dimension is taken as one example. None: the model's own; open sizes count as 1.
 
         Returns:
-            List of `LayerAnalysis`, one a unit. A shared layer's parameters count at its first unit. Units that are
+            List of `LayerAnalysis`, one per unit. A shared layer's parameters count at its first unit. Units that are
             equal but for their weights are traced once.
         """
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
@@ -187,13 +188,13 @@ class ModelGraph:
         self._leave_out({number for number, (spec, _) in values.items() if spec is None})
         if not self._logits:
             self.units, self._logits = hand_out_logits(self.units, self._outputs, values)
+        sizes = [map(_num_values, self.own_weights(index)) for index in range(len(self.units))]
         return [
-            LayerAnalysis(
-                unit.name, type(unit.layer).__name__, *map(_num_values, self.own_weights(index)), flops[index],
-                [values[number][0] for number in unit.outputs])
-            for index, unit in enumerate(self.units)]
+            LayerAnalysis(unit.name, type(unit.layer).__name__, num_parameters, num_state, found,
+                          [values[number][0] for number in unit.outputs])
+            for unit, (num_parameters, num_state), found in zip(self.units, sizes, flops)]
 
-    def value_specs(self, input_specs: Any) -> dict | None:
+    def value_specs(self, input_specs: Any) -> dict[int, tuple]:
         """Returns what passes between units, for inputs of every size known.
 
         Args:
@@ -205,23 +206,23 @@ class ModelGraph:
         """
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
-    def own_weights(self, index: int) -> Any:
-        """Returns the lists of trainable and other weights that come in with a unit, but for seed generators."""
+    def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
+        """Returns the trainable and the other weights that a unit is the first to use, not counting seeds."""
         layers = self.units[index].layers
         trainable = {id(variable) for layer in layers for variable in layer.trainable_variables}
         own = [weight for layer in layers for weight in layer.weights if self._first_units[id(weight)] == index]
         return tuple([weight for weight in own if (id(weight) in trainable) == wanted] for wanted in (True, False))
 
-    def describe_unit(self, unit: Any) -> str | None:
-        """Returns a text that is the same for units that are equal but for their weights; None where none is known."""
+    def describe_unit(self, unit: model_units.Unit) -> str | None:
+        """Returns a text that is equal for units that differ in weights alone; None where it is unknown."""
         return _describe(unit)
 
     def _trace_one_example(self, specs):
         try:
             return self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
         except ValueError as error:
-            sizes = {size for size in (symbol.shape[0] for symbol in self._functional.inputs if symbol.shape)
-                     if size is not None}
+            rows = [symbol.shape[0] for symbol in self._functional.inputs if symbol.shape]
+            sizes = {size for size in rows if size is not None}
             if not sizes - {1}:
                 raise
             raise ValueError(
@@ -239,12 +240,11 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Layers may return None where their symbolic outputs promise tensors; Keras hands it from layer to layer."""
+        """Takes values that turned out to be None, though symbolic outputs promise tensors, out of the units."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '
-                             'out of the '
-                             "model's outputs.")
+                             "out of the model's outputs.")
         self.units = [unit.without(absent) for unit in self.units]
 
 
@@ -263,7 +263,7 @@ def _trace_once(known, unit, inputs):
 
 
 def _trace_or_guess(unit, inputs):
-    """A layer whose Python asks for sizes that the model leaves open is taken as one product with its weights."""
+    """Counts a layer whose Python asks for sizes that the model leaves open as one product with its weights."""
     try:
         return control_flow.until_traced(_trace, unit, inputs)
     except (TypeError, control_flow.UntranslatableError):
@@ -279,7 +279,7 @@ def _num_values(weights):
 
 
 def _describe(unit):
-    """A layer may not tell what it is, and need not: its `get_config` may fail in any way."""
+    """Describes a unit by its config; None if it has none, since `get_config` may fail in any way."""
     try:
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
     except Exception:

@@ -1,8 +1,11 @@
-"""A flattened model cut into stages: what each computes, and which tensors it takes from which other stage."""
+"""A flattened model cut into stages: what each computes, and which tensors it reads from which stage."""
 
 from typing import Any, NamedTuple
 
+import keras
+
 from lingpipe.devices import variable_placement
+from lingpipe.keras_graph import model_units
 from lingpipe.stages import random_seeds
 
 
@@ -11,37 +14,37 @@ class Segment:
 
     Args:
         unit: `Unit`.
-        before: list of the numbers of the values that it is given.
-        after: list of the numbers of the values that it hands on, from those given and those that the unit makes.
+        before: list of the numbers of the values that enter.
+        after: list of the numbers of the values that leave, which are values that entered or that the unit makes.
     """
 
-    def __init__(self, unit: Any, before: list[int], after: list[int]) -> None:
+    def __init__(self, unit: model_units.Unit, before: list[int], after: list[int]) -> None:
         self.unit = unit
         places = {value: place for place, value in enumerate([*before, *unit.outputs])}
         self._arguments = [places[value] for value in unit.inputs]
         self._results = [places[value] for value in after]
 
     @property
-    def name(self) -> Any:
+    def name(self) -> str:
         return self.unit.name
 
     @property
-    def layers(self) -> Any:
+    def layers(self) -> list[keras.layers.Layer]:
         return self.unit.layers
 
     @property
-    def call_index(self) -> Any:
+    def call_index(self) -> int:
         return self.unit.call_index
 
     @property
-    def position(self) -> Any:
+    def position(self) -> int:
         return self.unit.position
 
     def __call__(self, values: list, training: bool) -> list:
         """Runs the unit.
 
         Args:
-            values: list of tensors; those that are handed on are handed on as they are, with the Keras masks on them.
+            values: list of tensors; those that only pass through stay as they are, with their Keras masks.
             training: Python boolean.
 
         Returns:
@@ -53,7 +56,7 @@ class Segment:
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
-        """What is None was found when the model was cut, in training mode."""
+        """Raises ValueError where other outputs are None than when the model was cut, in training mode."""
         if self.layers and (len(made) != len(self.unit.outputs) or any(value is None for value in made)):
             raise ValueError(
                 f'Layer {self.name!r} returns None for other outputs with training={training} than when the model was '
@@ -75,14 +78,14 @@ class StageParts(NamedTuple):
     num_outputs: int
 
     @property
-    def layers(self) -> list:
+    def layers(self) -> list[keras.layers.Layer]:
         """List of the Keras layers of the stage, each once."""
         layers = [layer for segment in self.segments for layer in segment.layers]
         return list({id(layer): layer for layer in layers}.values())
 
 
-def cut(units: list, outputs: list[int], ends: list[int]) -> list:
-    """Cuts a list of units into stages; what skips stages goes straight from its producer to its consumers::
+def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> list[StageParts]:
+    """Cuts a list of units into stages; a value that skips stages goes straight from producer to consumers::
 
         units     a  b | c  d | e  f         sources of stage 2: (1, 0) from d, (0, 1) from a
                   +------------> e
@@ -102,22 +105,21 @@ def cut(units: list, outputs: list[int], ends: list[int]) -> list:
     taken = [[value for value in read if owners.get(value) != index] for index, read in enumerate(reads)]
     wanted = {value for values in taken for value in values}
     handed = [[value for unit in run for value in unit.outputs if value in wanted] for run in runs[:-1]] + [outputs]
-    return [StageParts(_segments(run, before, after),
-                       [_source(value, owners, handed) for value in before], len(after))
+    return [StageParts(_segments(run, before, after), [_source(value, owners, handed) for value in before], len(after))
             for run, before, after in zip(runs, taken, handed)]
 
 
-def move_variables(stage_parts: list, devices: list[str]) -> None:
-    """Moves the variables of each stage to its device, in place: the model and its pipeline stay one set of weights.
+def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
+    """Moves the variables of each stage to its device, in place: the model and its pipeline keep sharing them.
 
     A variable of several stages goes to the first of them; the states of seed generators stay where they are. Functions
-    that were traced before still read the old copies and have to be traced anew.
+    that were traced before still read the old copies and have to be traced again.
 
     Args:
         stage_parts: list of `StageParts`.
-        devices: list of device names, one a stage.
+        devices: list of device names, one per stage.
     """
-    places = {}
+    places: dict[int, tuple[keras.Variable, str]] = {}
     for parts, device in zip(stage_parts, devices):
         stay = {id(state) for state in random_seeds.seed_generator_states(parts.layers)}
         for variable in (variable for layer in parts.layers for variable in layer.variables):
@@ -128,7 +130,7 @@ def move_variables(stage_parts: list, devices: list[str]) -> None:
 
 
 def _segments(run, before, after):
-    """Carries from unit to unit only what a later unit of the run, or another stage, still needs."""
+    """Passes from unit to unit only what a later unit of the run, or another stage, still needs."""
     last_reader = dict.fromkeys(after, len(run))
     for place, unit in enumerate(run):
         for value in unit.inputs:

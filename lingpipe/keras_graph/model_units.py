@@ -15,22 +15,21 @@ from lingpipe.stages import control_flow
 
 
 class Unit:
-    """One call of one layer: the smallest thing that a cut moves.
+    """One call of one layer: the smallest part of a model that a cut can move.
 
     Args:
-        name: unique name: path through nested models, and for later calls of a shared layer their number,
-            'encoder/dense:1'.
+        name: unique name such as 'encoder/dense:1': path through nested models, and number of a shared layer's call.
         position: place among the units of the model.
         layer: Keras layer, or Keras operation such as an addition.
-        call_index: how many calls of the same layer come before.
+        call_index: number of earlier calls of the same layer.
         function: function `(list of tensors, training) -> list of tensors`.
         inputs: list of the numbers of the values that it reads.
         outputs: list of the numbers of the values that it makes.
         specs: list of `tf.TensorSpec`, one an output; sizes that the model leaves open are None.
     """
 
-    def __init__(self, name: Any, position: Any, layer: Any, call_index: Any, function: Callable, inputs: list[int],
-                 outputs: list[int], specs: list) -> None:
+    def __init__(self, name: str, position: int, layer: Any, call_index: int, function: Callable, inputs: list[int],
+                 outputs: list[int], specs: list[tf.TensorSpec]) -> None:
         self.name = name
         self.position = position
         self.layer = layer
@@ -45,34 +44,34 @@ class Unit:
         """List of the Keras layers whose variables the unit uses."""
         return [self.layer] if isinstance(self.layer, keras.layers.Layer) else []
 
-    def __call__(self, values: Any, training: Any) -> Any:
+    def __call__(self, values: list, training: bool | None) -> list:
         return control_flow.run(self.layer, functools.partial(self._function, values, training))
 
-    def with_logits(self, positions: list, numbers: list[int]) -> Any:
-        """Returns the unit as it is where it also hands out what some outputs are the softmax or sigmoid of.
+    def with_logits(self, positions: list[int], numbers: list[int]) -> 'Unit':
+        """Returns a copy of the unit that also returns the logits of some outputs, before softmax or sigmoid.
 
         Args:
             positions: list of places among the outputs.
-            numbers: list of the numbers of the logits, as values, one a place.
+            numbers: list of the numbers of the logits, as values, one per place.
         """
         def function(values, training):
             results = self._function(values, training)
             return [*results, *(results[position]._keras_logits for position in positions)]
 
+        outputs = [*self.outputs, *numbers]
         specs = [*self.specs, *(self.specs[position] for position in positions)]
-        return Unit(self.name, self.position, self.layer, self.call_index, function, self.inputs,
-                    [*self.outputs, *numbers], specs)
+        return Unit(self.name, self.position, self.layer, self.call_index, function, self.inputs, outputs, specs)
 
-    def without(self, absent: Any) -> Any:
-        """Returns the unit as it is where the values of some numbers are None: it neither takes nor hands them out."""
+    def without(self, absent: set[int]) -> 'Unit':
+        """Returns a copy of the unit without some of its inputs and outputs, given by their numbers, that are None."""
         if absent.isdisjoint([*self.inputs, *self.outputs]):
             return self
 
         def function(values, training):
             present = iter(values)
             results = self._function([None if number in absent else next(present) for number in self.inputs], training)
-            return [
-                result for number, result in zip(self.outputs, results) if number not in absent or result is not None]
+            return [result for number, result in zip(self.outputs, results)
+                    if number not in absent or result is not None]
 
         inputs = [number for number in self.inputs if number not in absent]
         made = [(number, spec) for number, spec in zip(self.outputs, self.specs) if number not in absent]
@@ -85,7 +84,7 @@ class FlatModel(NamedTuple):
 
     Attributes:
         functional: the graph of layer calls that Keras holds for the model.
-        units: list of `Unit`, each after those that it reads from.
+        units: list of `Unit`, each after those that it reads.
         outputs: list of the numbers of the values that the model returns, flat.
     """
 
@@ -95,8 +94,7 @@ class FlatModel(NamedTuple):
 
 
 def flatten_model(model: keras.Model) -> FlatModel:
-    """Lists the layer calls of a model; those of nested models take the place of these, where a model is nothing but
-    its calls.
+    """Lists the layer calls of a model, including those inside nested models that are nothing but their calls.
 
     Args:
         model: built `keras.Sequential` or Functional `keras.Model`.
@@ -115,7 +113,7 @@ def flatten_model(model: keras.Model) -> FlatModel:
     return FlatModel(functional, flattening.units, outputs)
 
 
-def flat_inputs(functional: Any, inputs: Any) -> Any:
+def flat_inputs(functional: Any, inputs: Any) -> list:
     """Returns, in the order of `functional.inputs`, the leaves of a nest that the model accepts."""
     if isinstance(inputs, dict) and not isinstance(functional.input, dict):
         return [inputs[tensor.name] for tensor in functional.inputs]
@@ -123,7 +121,7 @@ def flat_inputs(functional: Any, inputs: Any) -> Any:
 
 
 class _Flattening:
-    """Collects units; the same layer may come by several times, alone and inside nested models.
+    """Collects units; the same layer may occur several times, alone and inside nested models.
 
     Args:
         num_inputs: number of values that exist before the first unit.
@@ -140,8 +138,8 @@ class _Flattening:
         Args:
             functional: the graph of the model.
             inputs: list of the numbers of the values that it reads.
-            path: what stands before the names of its layers.
-            dtype: the type that Keras casts variables to which operations between its layers read, or None.
+            path: prefix of the names of its layers.
+            dtype: the type to which Keras casts variables that operations between its layers read, or None.
 
         Returns:
             List of the numbers of its outputs.
@@ -179,13 +177,13 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """Stands in for a layer where Keras casts, reshapes or masks the inputs of a nested model."""
+    """Stands in for a layer where a nested model's inputs are cast, reshaped or masked, as Keras does on entry."""
 
     functional: Any
 
 
 class _Nested(NamedTuple):
-    """A call of a model whose layers can take its place: its graph, the symbolic inputs, and as many masks or Nones."""
+    """A call of a model that its layers can replace: its graph, the symbolic inputs, and as many masks or Nones."""
 
     functional: Any
     inputs: list
@@ -193,9 +191,9 @@ class _Nested(NamedTuple):
 
 
 def _nested(node):
-    """Returns the `_Nested` of a call; None where it is not of a model, or is given more than inputs and masks.
+    """Returns the `_Nested` of a call; None if it is not of a model, or takes more than inputs and masks.
 
-    Keras lets the outermost `training` win over one in the call, so that one is not looked at.
+    Keras lets the outermost `training` win over one in the call, so that the latter is ignored.
     """
     functional = _functional_of(node.operation)
     if functional is None:
@@ -238,7 +236,7 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Returns what variables are cast to in a model's call outside of its layers, given that of its surroundings."""
+    """Returns the type to which variables are cast between a model's layers, given that of the enclosing model."""
     if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
         return None
     return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype
@@ -288,8 +286,8 @@ def _refuse_unbuilt(name, layer):
 
 
 def _refuse_stateful(name, layer):
-    layers = layer._flatten_layers() if isinstance(layer,
-                                                   keras.layers.Layer) else []  # pylint: disable=protected-access
+    # pylint: disable-next=protected-access
+    layers = layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []
     if any(getattr(sublayer, 'stateful', False) for sublayer in layers):
         raise ValueError(f'Layer {name!r} is stateful: row by row it goes on where the last batch ended, which '
                          'micro-batches tear apart. Set stateful=False, and make its state an input and an output of '

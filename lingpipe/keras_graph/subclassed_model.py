@@ -1,4 +1,4 @@
-"""A subclassed model's `call` as a graph of layer calls, where it is nothing more."""
+"""Subclassed models whose `call` is nothing but a graph of layer calls."""
 
 import inspect
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ class CallGraph(NamedTuple):
 
     Attributes:
         functional: the graph, a Functional model over the same layers.
-        inputs: list of the symbolic tensors that the call is given, in the order of `functional.inputs`.
+        inputs: list of the symbolic tensors that the call receives, in the order of `functional.inputs`.
     """
 
     functional: Any
@@ -22,11 +22,11 @@ class CallGraph(NamedTuple):
 
 
 def graph_of_call(node: Any) -> CallGraph | None:
-    """Calls a model's own `call` on symbols, to see which layers it calls on what.
+    """Calls a model's own `call` on symbols, to find which layers it calls on what.
 
-    A graph does the same as the model only where `call` computes with nothing but layers and `keras.ops`, in both modes
-    alike. So it must neither depend on `training` but by passing it on, nor read or assign a variable itself, nor bring
-    numbers from elsewhere, of which it is not known whether they are others each time.
+    A graph does the same as the model only if `call` computes with nothing but layers and `keras.ops`, in both modes
+    alike. So it must not use `training` except to pass it on, nor read or assign a variable itself, nor take in numbers
+    from elsewhere, which might change from call to call.
 
     Args:
         node: Keras's node of a call of a model whose `call` is its own.
@@ -56,9 +56,9 @@ class _Trace(NamedTuple):
 def _is_more_than_its_call(model, node):
     parameters = inspect.signature(model.call).parameters
     floats = [tensor for tensor in node.input_tensors if 'float' in tensor.dtype]
+    has_own_mask = type(model).compute_mask is not keras.layers.Layer.compute_mask
     return (
-        type(model).compute_mask is not keras.layers.Layer.compute_mask
-        and not isinstance(model, (Functional, keras.Sequential))
+        has_own_mask and not isinstance(model, (Functional, keras.Sequential))
         or model.supports_masking or model.activity_regularizer is not None
         or any(name == 'mask' or name.endswith('_mask') for name in parameters)  # Keras fills these in
         or any(tensor.dtype != model.compute_dtype for tensor in floats))
@@ -75,7 +75,7 @@ def _trace(node, training):
             outputs = model.call(*args, **kwargs)
         functional = Functional(symbols, keras.tree.flatten(outputs), name=model.name)
         _require_runnable(functional)
-    except Exception:  # whatever a model says to symbols, it was not written for them
+    except Exception:  # a model may raise anything for symbols, which it was not written for
         return None
     if scope.state_mapping or scope.losses or len(keras.tree.flatten(outputs)) != len(node.outputs):
         return None
@@ -84,23 +84,23 @@ def _trace(node, training):
 
 
 def _require_runnable(functional):
-    """Sizes that the model leaves open are None in symbols, which operations such as reshapes may have been given."""
-    specs = [tf.TensorSpec(
-        [2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)], symbol.dtype)
-             for symbol in functional.inputs]
+    """Fails where operations such as reshapes take a size that is None in symbols, as the model leaves it open."""
+    shapes = [[2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)]
+              for symbol in functional.inputs]
+    specs = [tf.TensorSpec(shape, symbol.dtype) for shape, symbol in zip(shapes, functional.inputs)]
     with keras.StatelessScope():
         tf.function(lambda values: functional(values, training=False), autograph=False).get_concrete_function(specs)
 
 
 def _description(functional, training):
-    """Returns what each layer is called with; None where one is given numbers, or another `training` than the model."""
+    """Returns what each layer is called with; None if one receives numbers, or another `training` than the model."""
     names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
     description = []
     for place, node in enumerate(calls(functional)):
         arguments = [names[id(leaf)] if isinstance(leaf, keras.KerasTensor) else leaf
                      for leaf in keras.tree.flatten((node.arguments.args, {**node.arguments.kwargs, 'training': None}))]
-        if any(hasattr(leaf, 'shape')
-               for leaf in arguments) or node.arguments.kwargs.get('training', training) not in (training, None):
+        given = node.arguments.kwargs.get('training', training)
+        if any(hasattr(leaf, 'shape') for leaf in arguments) or given not in (training, None):
             return None
         description.append((_identity(node.operation), [repr(leaf) for leaf in arguments]))
         names.update({id(tensor): (place, output) for output, tensor in enumerate(node.outputs)})
@@ -108,7 +108,7 @@ def _description(functional, training):
 
 
 def _identity(operation):
-    """Operations such as an addition are new objects in every trace."""
+    """Identifies an operation; those such as an addition are new objects in every trace."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
     arguments = _arguments(operation)
@@ -120,7 +120,7 @@ def _arguments(operation):
     return set(inspect.signature(type(operation).__init__).parameters) - {'name'}
 
 
-def calls(functional: Any) -> Any:
+def calls(functional: Any) -> list:
     """Returns the nodes of a Functional model in the order in which Keras runs them."""
     by_depth = functional._nodes_by_depth  # pylint: disable=protected-access
     return [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if not node.is_input]

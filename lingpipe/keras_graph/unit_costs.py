@@ -1,14 +1,15 @@
-"""What the units of a Keras model cost: times that are measured on a device, and sizes that are not."""
+"""Costs of the units of a Keras model: times measured on a device, and sizes found without one."""
 
 import functools
 from typing import Any
 
+from lingpipe.keras_graph import keras_model
 from lingpipe.partition import layer_memory, layer_profile
 from lingpipe.stages import boundary
 
 
 class _UnitAsLayer:
-    """A unit in the form in which layers are measured.
+    """A unit with the interface of a layer to be measured.
 
     Args:
         unit: `model_units.Unit`.
@@ -21,11 +22,12 @@ class _UnitAsLayer:
         self.trainable_variables = [variable for layer in unit.layers for variable in layer.trainable_variables]
 
     def __call__(self, inputs, training):
-        """Runs the unit on a `Boundary`, which holds the Keras masks besides its inputs."""
+        """Runs the unit on a `Boundary`, which holds its inputs and their Keras masks."""
         return self._unit(boundary.pack(inputs, boundary.list_structure(len(inputs.values))), training)
 
 
-def times(graph: Any, input_specs: Any, device: str, cache_dir: Any = None) -> list:
+def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
+          cache_dir: str | None = None) -> list[layer_profile.LayerTime]:
     """Measures every unit of a model on a device, with copies of its weights there, one unit at a time.
 
     Args:
@@ -35,7 +37,7 @@ def times(graph: Any, input_specs: Any, device: str, cache_dir: Any = None) -> l
         cache_dir: as in `layer_profile.profile_layers`.
 
     Returns:
-        List of `layer_profile.LayerTime`, one a unit. Units that are equal but for their weights are measured once.
+        List of `layer_profile.LayerTime`, one per unit. Units that are equal but for their weights are measured once.
     """
     values, keys, jobs = _known_values(graph, input_specs), [], []
     for index, unit in enumerate(graph.units):
@@ -46,7 +48,7 @@ def times(graph: Any, input_specs: Any, device: str, cache_dir: Any = None) -> l
     return layer_profile.measure(keys, jobs, device, cache_dir)
 
 
-def memories(graph: Any, input_specs: Any) -> list:
+def memories(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_memory.LayerMemory]:
     """Measures the tensors of every unit of a model without allocating any.
 
     Args:
@@ -54,7 +56,7 @@ def memories(graph: Any, input_specs: Any) -> list:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
 
     Returns:
-        List of `layer_memory.LayerMemory`, one a unit, in which a shared layer's weights count at its first unit.
+        List of `layer_memory.LayerMemory`, one per unit, in which a shared layer's weights count at its first unit.
     """
     values, known, sizes, passages = _known_values(graph, input_specs), {}, [], []
     for index, unit in enumerate(graph.units):
@@ -74,17 +76,16 @@ def _known_values(graph, input_specs):
     for unit in graph.units:
         for number in unit.outputs:
             if not values[number][0].shape.is_fully_defined():
-                raise ValueError(f'Layer {unit.name!r} makes a tensor of shape {values[number][0].shape}, whose size '
-                                 'is not '
-                                 "known before it runs: it cannot be measured. Set partition_by='flops' and "
-                                 "memory_limit=None.")
+                raise ValueError(
+                    f'Layer {unit.name!r} makes a tensor of shape {values[number][0].shape}, whose size is not known '
+                    "before it runs: it cannot be measured. Set partition_by='flops' and memory_limit=None.")
     return values
 
 
 def _inputs(unit, values):
     read = [values[number] for number in unit.inputs]
-    return boundary.Boundary(
-        [spec for spec, _ in read], {place: mask for place, (_, mask) in enumerate(read) if mask is not None})
+    masks = {place: mask for place, (_, mask) in enumerate(read) if mask is not None}
+    return boundary.Boundary([spec for spec, _ in read], masks)
 
 
 def _names_with_masks(unit, values):

@@ -1,16 +1,18 @@
-"""What the fields of a pipeline ask of its cut: what to measure and estimate first, and then where it falls."""
+"""The cut of a pipeline's layers into partitions by its params: what to measure, and where to cut."""
 
 import collections
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.partition import exact_cut, layer_memory, memory_model
+from lingpipe import hyperparams, schedules
+from lingpipe.partition import exact_cut, layer_analysis, layer_memory, layer_profile, memory_model
 from lingpipe.stages import micro_batches
 
-# Forward passes that are done again; 'layer' finds the inputs of all layers of a stage, then each layer's internals.
-# The first one is saved where a B directly follows its own F.
+# Forward passes that are repeated; 'layer' finds the inputs of all layers of a stage, then each layer's internals.
+# Where a B directly follows its own F, the first repetition is saved.
 _EXTRA_FORWARDS = {'none': 0, 'stage': 1, 'layer': 2}
 _SAVED_FORWARDS = {'none': 0, 'stage': 1, 'layer': 1}
 
@@ -28,8 +30,8 @@ class Partition(NamedTuple):
         device: name of its device.
         num_parameters: number of trainable parameters.
         flops: floating-point operations of the forward pass of one example.
-        seconds: measured time of the forward and backward pass of one micro-batch; None where none was measured.
-        memory: bytes that it needs, by estimate; None where none was made.
+        seconds: measured time of the forward and backward pass of one micro-batch; None where it was not measured.
+        memory: estimate of the bytes that it needs; None where none was made.
     """
 
     layer_names: list
@@ -40,8 +42,8 @@ class Partition(NamedTuple):
     memory: int | None = None
 
 
-def extra_forwards(schedule: Any, recompute: Any) -> list:
-    """Counts the forward passes that each stage does again, which may make it slower than its neighbours.
+def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
+    """Counts the forward passes that each stage repeats, which may make it slower than its neighbours.
 
     Args:
         schedule: `Schedule`. Less is recomputed where a B directly follows its own F, as for all micro-batches in
@@ -49,21 +51,23 @@ def extra_forwards(schedule: Any, recompute: Any) -> list:
         recompute: 'none', 'stage' or 'layer'.
 
     Returns:
-        List of numbers, one a stage: the mean over the micro-batches.
+        List of numbers, one per stage: the mean over the micro-batches.
     """
     kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
     return [_EXTRA_FORWARDS[recompute] - _SAVED_FORWARDS[recompute] * kept[stage] / schedule.num_micro_batches
             for stage in range(schedule.num_stages)]
 
 
-def layer_costs(analyses: list, partition_by: Any, layer_times: list | None = None, extra_forwards: Any = (0,)) -> Any:
+def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
+                layer_times: list[layer_profile.LayerTime] | None = None,
+                extra_forwards: Sequence[float] = (0,)) -> np.ndarray:
     """Returns what the cut balances.
 
     Args:
         analyses: list of `LayerAnalysis`.
         partition_by: 'flops', 'time' or 'params'.
         layer_times: list of `layer_profile.LayerTime`; for 'time' alone.
-        extra_forwards: for each partition, the number of forward passes that it does again for a micro-batch.
+        extra_forwards: for each partition, the number of forward passes that it repeats for a micro-batch.
 
     Returns:
         Array `[partitions, layers]`: seconds, floating-point operations or parameters.
@@ -78,9 +82,9 @@ def layer_costs(analyses: list, partition_by: Any, layer_times: list | None = No
     return (1 + np.array(extra_forwards)[:, np.newaxis]) * forward + backward
 
 
-def partition_ends(analyses: list, num_partitions: Any, partition_by: Any, layer_times: Any = None,
-                   extra_forwards: Any = (0,), memory: Any = None,
-                   memory_limit: Any = None, num_devices: Any = None) -> list[int]:
+def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions: int, partition_by: Any,
+                   layer_times: list[layer_profile.LayerTime] | None = None, extra_forwards: Sequence[float] = (0,),
+                   memory: Any = None, memory_limit: float | None = None, num_devices: int | None = None) -> list[int]:
     """Cuts analysed layers into partitions.
 
     Args:
@@ -90,33 +94,35 @@ def partition_ends(analyses: list, num_partitions: Any, partition_by: Any, layer
         layer_times: see `layer_costs`.
         extra_forwards: see `layer_costs`.
         memory: see `partition.balanced_partition_ends`.
-        memory_limit: bytes of one device, which a written list of end indices must keep to as well; None: no limit.
+        memory_limit: bytes of one device, which a given list of end indices must keep to as well; None: no limit.
         num_devices: K where devices hold several stages; None: each partition has its own device.
 
     Returns:
         List of ascending end indices.
 
     Raises:
-        ValueError: when no cut, or not the written one, is possible.
+        ValueError: no cut is possible, or the given one is not.
     """
     if isinstance(partition_by, str):
         costs = layer_costs(analyses, partition_by, layer_times, extra_forwards)
         return exact_cut.balanced_partition_ends(costs, num_partitions, memory, memory_limit, num_devices)
     ends = exact_cut.validate_partition_ends(partition_by, len(analyses), num_partitions)
     if memory_limit is not None:
-        memory_model.MemoryBudget(
-            memory, memory_limit, len(analyses), num_partitions, num_devices or num_partitions).require(ends)
+        budget = memory_model.MemoryBudget(
+            memory, memory_limit, len(analyses), num_partitions, num_devices or num_partitions)
+        budget.require(ends)
     return ends
 
 
-def describe_partitions(analyses: list, ends: list[int], devices: list[str], layer_times: list | None = None,
-                        memory: memory_model.MemoryModel | None = None) -> list:
+def describe_partitions(analyses: list[layer_analysis.LayerAnalysis], ends: list[int], devices: list[str],
+                        layer_times: list[layer_profile.LayerTime] | None = None,
+                        memory: memory_model.MemoryModel | None = None) -> list[Partition]:
     """Sums up each partition.
 
     Args:
         analyses: list of `LayerAnalysis`.
         ends: list of end indices.
-        devices: list of device names, one a partition.
+        devices: list of device names, one per partition.
         layer_times: list of `layer_profile.LayerTime`, or None.
         memory: `memory_model.MemoryModel`, or None.
 
@@ -137,10 +143,10 @@ def describe_partitions(analyses: list, ends: list[int], devices: list[str], lay
 
 
 class Cut(NamedTuple):
-    """Where a stack of layers is cut, and what was found out for that.
+    """Where a stack of layers is cut, and the measurements that this rests on.
 
     Attributes:
-        ends: list of ascending end indices, one a stage.
+        ends: list of ascending end indices, one per stage.
         layer_times: list of `layer_profile.LayerTime`; None where nothing was measured.
         memory: `memory_model.MemoryModel`; None without a limit.
     """
@@ -149,19 +155,20 @@ class Cut(NamedTuple):
     layer_times: Any
     memory: Any
 
-    def describe(self, analyses: Any, devices: Any) -> list:
+    def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
         """Returns the list of `Partition` on the given devices, one name a stage."""
         return describe_partitions(analyses, self.ends, devices, self.layer_times, self.memory)
 
 
-def cut(p: Any, schedule: Any, source: Any, analyses: list, input_specs: Any, device: str) -> Cut:
+def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analyses: list[layer_analysis.LayerAnalysis],
+        input_specs: Any, device: str) -> Cut:
     """Cuts a stack of layers as its params say.
 
     Args:
         p: `GPipeLayer.Params()`.
         schedule: `Schedule` of a full batch.
-        source: where the layers come from, such as `layer_sources.LayersOfParams`; asked only for what is to be
-            measured: its `times(specs, device, cache_dir, analyses)` returns a `LayerTime` for each layer, its
+        source: where the layers come from, such as `layer_sources.LayersOfParams`; used only where something
+            is to be measured: its `times(specs, device, cache_dir, analyses)` returns a `LayerTime` for each layer, its
             `memories(specs)` a `LayerMemory`, for a micro-batch of some specs.
         analyses: list of `LayerAnalysis`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
@@ -175,17 +182,15 @@ def cut(p: Any, schedule: Any, source: Any, analyses: list, input_specs: Any, de
     """
     times, memory = None, None
     if p.partition_by == 'time':
-        specs = micro_batch_specs(
-            input_specs, p.num_replicas * p.num_micro_batches, "partition_by='time'", p.batch_size)
+        specs = _micro_batch_specs(p, input_specs, "partition_by='time'")
         times = source.times(specs, device, p.profile_dir, analyses)
     if p.memory_limit is not None:
-        specs = micro_batch_specs(
-            input_specs, p.num_replicas * p.num_micro_batches, f'memory_limit={p.memory_limit}', p.batch_size)
+        specs = _micro_batch_specs(p, input_specs, f'memory_limit={p.memory_limit}')
         memory = _memory_model(p, schedule, source.memories(specs))
     return Cut(_ends(p, schedule, analyses, times, memory), times, memory)
 
 
-def micro_batch_specs(input_specs: Any, num_micro_batches: Any, purpose: Any, batch_size: Any = None) -> Any:
+def micro_batch_specs(input_specs: Any, num_micro_batches: int, purpose: str, batch_size: int | None = None) -> Any:
     """Returns the specs of the largest micro-batch.
 
     Args:
@@ -205,10 +210,13 @@ def micro_batch_specs(input_specs: Any, num_micro_batches: Any, purpose: Any, ba
         raise ValueError(
             f'{purpose} needs every size of the input, the batch size included, and got '
             f'{[tuple(s.shape) for s in specs]}. Set batch_size to the rows of a training batch, and give the inputs '
-            'of the model all their other sizes, or set '
-            "partition_by='flops' and memory_limit=None.")
-    num_parts = micro_batches.count(input_specs, num_micro_batches)
-    return micro_batches.specs_of(input_specs, micro_batches.most_rows(specs[0].shape[0], num_parts))
+            "of the model all their other sizes, or set partition_by='flops' and memory_limit=None.")
+    rows = -(-specs[0].shape[0] // micro_batches.count(input_specs, num_micro_batches))
+    return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), input_specs)
+
+
+def _micro_batch_specs(p, input_specs, purpose):
+    return micro_batch_specs(input_specs, p.num_replicas * p.num_micro_batches, purpose, p.batch_size)
 
 
 def _memory_model(p, schedule, layers):

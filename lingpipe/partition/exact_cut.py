@@ -1,10 +1,11 @@
-"""Cutting a sequence of layers into contiguous partitions whose costs are as equal as can be.
+"""Exact cut of a sequence of layers into contiguous partitions whose costs are as equal as possible.
 
 The cut is exact: no contiguous cut has a smaller maximum, and among those that share the maximum none has a smaller sum
 of squares. (GPipe's paper, section 2.1, asks for a small variance and gives no algorithm; Lingvo's one-pass histogram
 may leave the first partition empty.)
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,33 +13,33 @@ import numpy as np
 from lingpipe.partition import memory_model
 
 
-def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None, memory_limit: Any = None,
-                            num_devices: Any = None) -> list[int]:
+def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None, memory_limit: float | None = None,
+                            num_devices: int | None = None) -> list[int]:
     """Finds the cut that minimises the cost of the most expensive partition.
 
     A single layer that costs more than the others together, such as an embedding or a softmax, gets a partition of its
     own and the rest is balanced as if it were not there. Where cuts are equally good, later partitions get more layers.
 
     Several stages on a device are balanced stage by stage, which is what a schedule waits for, and the limit then holds
-    for the sum of the stages of a device. That sum is not part of the search: where it passes the limit, the stages are
-    cut again with ever less memory for each, and the first cut that fits is taken. A better one may exist.
+    for the sum of the stages of a device. That sum is not part of the search: where it exceeds the limit, the stages
+    are cut again with less and less memory for each, and the first cut that fits is taken. A better one may exist.
 
     Args:
-        costs: sequence of L non-negative numbers, one a layer; or one such row for each partition, where a layer costs
-            no more in a later partition, as where 1F1B's last stage recomputes nothing.
+        costs: sequence of L non-negative numbers, one per layer; or one such row for each partition, where a layer costs
+            no more in a later partition, as in 1F1B, whose last stage recomputes nothing.
         num_partitions: K, the number of partitions, between 1 and L; K V with V stages on each device.
-        memory: bytes that layers need: a sequence of L numbers, one a layer, which add up; or a function
+        memory: bytes that layers need: a sequence of L numbers, one per layer, which add up; or a function
             `(partitions, starts, ends) -> bytes` of three integer arrays, which needs no less for a longer run of
             layers and no more in a later partition, as `memory_model.MemoryModel` does. None only without
             `memory_limit`.
-        memory_limit: bytes of one device, which no partition may pass; None: no limit.
+        memory_limit: bytes of one device, which no partition may exceed; None: no limit.
         num_devices: K where devices hold several stages, stage s on device s % K; None: each partition has its own.
 
     Returns:
         List of ascending end indices, the last of which is L; partition k holds layers `ends[k - 1]` to `ends[k] - 1`.
 
     Raises:
-        ValueError: when there are fewer layers than partitions, or none of the cuts keeps to the limit.
+        ValueError: there are fewer layers than partitions, or no cut that was found keeps to the limit.
     """
     costs = np.asarray(costs, np.float64)
     num_layers = costs.shape[-1]
@@ -62,8 +63,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
 
 
 def _balanced(costs, first_starts):
-    """Returns the best cut in which partition k, where it ends at e, starts at `first_starts[k, e - 1]` or later; else
-    None.
+    """Returns the best cut in which a partition k that ends at e starts at `first_starts[k, e - 1]` or later, or None.
 
     Args:
         costs: array `[K, L]`.
@@ -83,12 +83,12 @@ def _prefix_sums(costs):
 
 
 def _as_integers(costs):
-    """Costs in 2^31 parts of their sum: squares of such are exact, so that rounding settles no tie."""
+    """Returns costs as multiples of 2^-31 of their sum: their squares are exact, so that rounding breaks no tie."""
     return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Dynamic programme over (number of partitions, end): `best` joins the costs of the parts up to each end."""
+    """Dynamic program over (number of partitions, end): `best` has the combined cost of the parts up to each end."""
     num_layers = first_starts.shape[1]
     possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
     for prefix, earliest in zip(prefixes, first_starts):
@@ -110,9 +110,8 @@ def _least_columns(first, last, totals):
 
     The rows are solved from the middle of the sequence outwards::
 
-        row    0  1  2  3  4  5  6        the best column of a row lies between those of the rows around it (the totals
-        are round  3  2  3  1  3  2  3        a totally monotone matrix), so that a round looks at each column about
-        once
+        row    0  1  2  3  4  5  6        the best column of a row lies between those of the rows around it (the
+        round  3  2  3  1  3  2  3        totals are a totally monotone matrix), so a round reads each column about once
 
     Args:
         first: array of column indices that does not descend.
@@ -149,8 +148,8 @@ def _read_back(starts, num_layers):
     return ends[-2::-1]
 
 
-def validate_partition_ends(ends: Any, num_layers: Any, num_partitions: int) -> Any:
-    """Checks end indices that a user has written down, as Lingvo's `splits` are.
+def validate_partition_ends(ends: Iterable[int], num_layers: int, num_partitions: int) -> list[int]:
+    """Checks end indices that a user gives, like Lingvo's `splits`.
 
     Args:
         ends: list of end indices.
@@ -161,7 +160,7 @@ def validate_partition_ends(ends: Any, num_layers: Any, num_partitions: int) -> 
         `ends` as a list of integers.
 
     Raises:
-        ValueError: when the indices do not cut L layers into K non-empty partitions.
+        ValueError: the indices do not cut L layers into K non-empty partitions.
     """
     ends = list(ends)
     ascending = all(isinstance(end, int) for end in ends) and all(a < b for a, b in zip([0] + ends, ends))

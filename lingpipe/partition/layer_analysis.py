@@ -1,4 +1,4 @@
-"""What each layer of a stack will be, before anything is allocated: shapes, parameters, operations, functions."""
+"""Analysis of the layers of a stack without allocating them: shapes, parameters, floating-point operations."""
 
 import math
 import re
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.layers import base_layer
 from lingpipe.stages import control_flow, stage_layers
 
@@ -32,7 +33,8 @@ def forward(layer: Any, inputs: Any, values: list[tf.Tensor]) -> Any:
         return stage_layers.call_layers([layer], inputs, training=True)
 
 
-def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor], output_gradients: Callable) -> Any:
+def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
+                         output_gradients: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> tuple[Any, list[tf.Tensor]]:
     """Calls a built layer and computes the gradients of its floating-point inputs and its weights.
 
     Args:
@@ -56,19 +58,19 @@ def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor], outpu
     return outputs, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def floats(nest: Any) -> Any:
+def floats(nest: Any) -> list:
     """Returns the floating-point tensors, or specs, of a nest as a list."""
     return [tensor for tensor in tf.nest.flatten(nest) if tensor.dtype.is_floating]
 
 
 class Flops(NamedTuple):
-    """Floating-point operations of a graph: `contractions` (2 a multiply-add) and `elementwise` (1 an output value)."""
+    """Floating-point operations: `contractions` (two per multiply-add) and `elementwise` (one per output value)."""
 
     contractions: int
     elementwise: int
 
     @property
-    def total(self) -> Any:
+    def total(self) -> int:
         return self.contractions + self.elementwise
 
 
@@ -76,8 +78,7 @@ def count_flops(graph: tf.Graph) -> Flops:
     """Counts what one execution of a traced function computes.
 
     Args:
-        graph: `tf.Graph` with static shapes, such as the `graph` of a concrete function. The bodies of loops count
-            once.
+        graph: `tf.Graph` with static shapes, such as that of a concrete function. The bodies of loops count once.
 
     Returns:
         `Flops`.
@@ -166,7 +167,7 @@ class LayerAnalysis(NamedTuple):
     outputs: Any
 
 
-def analyse_layers(layer_params: list, input_specs: Any) -> list:
+def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerAnalysis]:
     """Analyses a stack of layers without allocating any weight.
 
     Args:
@@ -188,20 +189,21 @@ def analyse_layers(layer_params: list, input_specs: Any) -> list:
     return analyses
 
 
-def identity(params: Any) -> str:
+def identity(params: hyperparams.InstantiableParams) -> str:
     """Returns the text of a layer's params, in which equal layers are equal whatever their names."""
     return params.Copy().Set(name=None).ToText()
 
 
-def named_layer_params(layer_params: list, dtype_policy: str | None = None) -> Any:
-    """Returns copies of layer params in which every layer has a name of its own, the same for any number of partitions.
+def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
+                       dtype_policy: str | None = None) -> list[hyperparams.InstantiableParams]:
+    """Returns copies of layer params in which each layer has a unique name, the same for any number of partitions.
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
         dtype_policy: name of the policy of layers that name none; None leaves it open.
 
     Raises:
-        ValueError: when two layers were given one name.
+        ValueError: two layers were given the same name.
     """
     named = []
     for index, params in enumerate(layer_params):
@@ -214,23 +216,24 @@ def named_layer_params(layer_params: list, dtype_policy: str | None = None) -> A
     names = [params.name for params in named]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise ValueError(f'layers has more than one layer named {doubled}: checkpoints need a name for each. Rename '
-                         'one.')
+        raise ValueError(
+            f'layers has more than one layer named {doubled}: checkpoints need a name for each. Rename one.')
     return named
 
 
-def build_layer(layer: Any, input_specs: Any) -> None:
+def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:
     """Creates a layer's weights for inputs of the given nest of `tf.TensorSpec`, batch size left open.
 
-    A layer without `build`, or with one that leaves layers inside of it to their first call, is called on symbols.
+    A layer without `build`, or with one that does not build all layers inside, is called on symbols.
     """
     shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), input_specs)
     builds_itself = type(layer).build is not keras.layers.Layer.build
     if builds_itself and not layer.built:
         layer.build(shapes)
     if not builds_itself or not all(sublayer.built for sublayer in layer._flatten_layers(include_self=False)):
-        layer(tf.nest.map_structure(
-            lambda spec: keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name), input_specs))
+        symbols = tf.nest.map_structure(
+            lambda spec: keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name), input_specs)
+        layer(symbols)
 
 
 def _snake_case(name):
@@ -251,13 +254,13 @@ def _analyse(params, specs):
             tf.function(trace, autograph=False).get_concrete_function,
             specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
     trainable = {id(variable) for variable in layer.trainable_variables}
-    borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # they count at another layer
+    borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # these count at another layer
     sizes = [(id(variable) in trainable, math.prod(variable.shape)) for variable in layer.weights
              if id(variable) not in borrowed]
+    outputs = tf.nest.map_structure(
+        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs)
     return LayerAnalysis(
         name=layer.name, kind=type(layer).__name__,
         num_parameters=sum(size for is_trainable, size in sizes if is_trainable),
         num_state=sum(size for is_trainable, size in sizes if not is_trainable),
-        flops=count_flops(concrete.graph),
-        outputs=tf.nest.map_structure(
-            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs))
+        flops=count_flops(concrete.graph), outputs=outputs)

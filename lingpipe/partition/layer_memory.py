@@ -1,33 +1,36 @@
-"""What the layers of a model keep and need for one micro-batch, found by tracing them; nothing is allocated."""
+"""Memory that the layers of a model keep and need for one micro-batch, found by tracing without allocating."""
 
 import collections
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lingpipe import hyperparams, schedules
 from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis
+from lingpipe.schedules import actions
+from lingpipe.stages import control_flow, graph_pieces
 
 _SAME_BUFFER = ('Identity', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
-# Operations that write their result into an input that nobody else reads; they take one that is as large as the result.
+# Operations that write their result into an input of the same size that nothing else reads.
 _IN_PLACE = frozenset((
     'Add', 'AddN', 'AddV2', 'BiasAdd', 'Elu', 'Erf', 'Exp', 'Log', 'Maximum', 'Minimum', 'Mul', 'Neg', 'RealDiv',
-    'Reciprocal',
-    'Relu', 'ReluGrad', 'Rsqrt', 'RsqrtGrad', 'Select', 'SelectV2', 'Sigmoid', 'SigmoidGrad', 'Softmax', 'Softplus',
-    'Sqrt',
-    'SqrtGrad', 'Square', 'SquaredDifference', 'Sub', 'Tanh', 'TanhGrad'))
+    'Reciprocal', 'Relu', 'ReluGrad', 'Rsqrt', 'RsqrtGrad', 'Select', 'SelectV2', 'Sigmoid', 'SigmoidGrad', 'Softmax',
+    'Softplus', 'Sqrt', 'SqrtGrad', 'Square', 'SquaredDifference', 'Sub', 'Tanh', 'TanhGrad'))
 
 
 class Buffers:
-    """Which tensors are one in memory: views of another, and results of equal operations, which TensorFlow runs once.
+    """Tensors that share a buffer: views of another tensor, and results of equal operations, which run once.
 
     Args:
-        operations: list of operations, each after those that it reads from; tensors that others make are told apart.
+        operations: list of operations, each after those that it reads; tensors that others make have their own buffers.
     """
 
-    def __init__(self, operations: list) -> None:
-        self._of, seen = {}, {}
+    def __init__(self, operations: Iterable[tf.Operation]) -> None:
+        self._of: dict[Any, Any] = {}
+        seen: dict[Any, tf.Operation] = {}
         for operation in operations:
             if operation.type in _SAME_BUFFER:
                 self._of[operation.outputs[0].ref()] = self[operation.inputs[0]]
@@ -35,12 +38,12 @@ class Buffers:
             twin = seen.setdefault(self._key(operation), operation)
             self._of.update((mine.ref(), other.ref()) for mine, other in zip(operation.outputs, twin.outputs))
 
-    def __getitem__(self, tensor):
+    def __getitem__(self, tensor: tf.Tensor) -> Any:
         """Returns the reference of the tensor that stands for the buffer of `tensor`."""
         return self._of.get(tensor.ref(), tensor.ref())
 
-    def is_first(self, operation: Any) -> bool:
-        """Whether an operation is the one of its equals that runs, and makes something."""
+    def is_first(self, operation: tf.Operation) -> bool:
+        """Whether an operation is the one of its equals that runs, and makes new tensors."""
         return all(self[tensor] == tensor.ref() for tensor in operation.outputs)
 
     def _key(self, operation):
@@ -49,22 +52,21 @@ class Buffers:
         return what(operation), tuple(self[tensor] for tensor in operation.inputs)
 
 
-def what(operation: Any) -> Any:
-    """Returns what an operation does, whatever its inputs are, as something to compare and to hash."""
+def what(operation: tf.Operation) -> tuple:
+    """Returns a hashable description of what an operation does, whatever its inputs are."""
     attributes = operation.node_def.attr
     return operation.type, tuple(sorted(
         (name, attributes[name].SerializeToString()) for name in attributes if not name.startswith('_')))
 
 
-def size(tensors: Any) -> Any:
-    """Returns the bytes of tensors, specs or variables; those without a shape, such as lists of loops, count 0."""
+def size(tensors: Iterable[Any]) -> int:
+    """Returns the bytes of tensors, specs or variables; those of unknown shape, such as lists of loops, count as 0."""
     return sum(math.prod(tensor.shape) * tf.as_dtype(tensor.dtype).size for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())
 
 
-def fullest_moment(operations: list, results: list) -> Any:
-    """Runs operations on paper, each as soon as its inputs are there, first come, first served, as TensorFlow's
-    executor does.
+def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor]) -> int:
+    """Simulates a run in which operations start as soon as their inputs are ready, as in TensorFlow's executor.
 
     Args:
         operations: list of the operations that run.
@@ -80,10 +82,10 @@ def fullest_moment(operations: list, results: list) -> Any:
 
 
 class _Run:
-    """The state of a run on paper.
+    """The state of a simulated run.
 
     Args:
-        operations: list of the operations that run, each after those that it reads from.
+        operations: list of the operations that run, each after those that it reads.
         results: tensors that stay to the end.
     """
 
@@ -103,9 +105,9 @@ class _Run:
         self._live, self.peak = 0, 0
 
     def step(self, operation):
-        """Runs one operation whose inputs are there."""
-        done = [
-            ref.deref() for ref in self._read(operation) if self._readers[ref] == 1 and ref.deref().op in self._inside]
+        """Runs one operation whose inputs are ready."""
+        done = [ref.deref() for ref in self._read(operation)
+                if self._readers[ref] == 1 and ref.deref().op in self._inside]
         needed, freed = size(operation.outputs), size(done)
         reused = needed if operation.type in _IN_PLACE and any(size([tensor]) == needed for tensor in done) else 0
         self._live += needed - reused
@@ -121,29 +123,25 @@ class _Run:
         return {self._buffers[tensor] for tensor in operation.inputs}
 
 
-from lingpipe.schedules import actions
-from lingpipe.stages import control_flow, graph_pieces
-
-
 class LayerMemory(NamedTuple):
     """Sizes in bytes of what one layer has, and of what it handles for one micro-batch.
 
-    A tensor that several layers receive or read counts once in a partition: at the first of them there. What an earlier
-    layer has counted already is told apart as repeated.
+    A tensor that several layers of a partition receive or read counts once, at the first of them. What an earlier layer
+    has counted already is listed as repeated.
 
     Attributes:
         weights: its trainable variables.
         state: its other variables, such as moving averages.
         inputs: what enters a partition that begins with it.
         internals: what it computes for its backward pass to read, besides its outputs.
-        outputs: its outputs, those aside that are its inputs.
+        outputs: its outputs, except those that are its inputs.
         read_inputs: those of `inputs` that backward passes read, or what one operation makes of them.
         read_outputs: those of its outputs that its own backward pass reads.
         repeated_inputs: those of `inputs` that enter an earlier layer too.
         repeated_reads: those of `read_inputs` that an earlier layer keeps.
-        backward: the most that its backward pass takes at once, besides what was kept; gradients of outputs, inputs and
-            weights among it.
-        recomputed: the same where only its inputs were kept, so that it runs forward first.
+        backward: the most that its backward pass takes at once, besides what was kept, including gradients of outputs,
+            inputs and weights.
+        recomputed: the same where only its inputs were kept, so that a forward pass comes first.
     """
 
     weights: int
@@ -176,24 +174,25 @@ class Passage(NamedTuple):
     sources: list
 
 
-def live_micro_batches(schedule: Any) -> list[int]:
+def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
     """Counts the micro-batches whose activations a schedule makes each stage keep at once.
 
     Args:
         schedule: `Schedule`. Where it splits the backward pass, activations count until W, though W needs only a part.
 
     Returns:
-        List of integers, one a stage.
+        List of integers, one per stage.
     """
     done = actions.WEIGHT if schedule.splits_backward else actions.BACKWARD
-    live, most = collections.Counter(), [1] * schedule.num_stages
+    live: collections.Counter[int] = collections.Counter()
+    most = [1] * schedule.num_stages
     for action in (action for device in schedule.device_actions for action in device):
         live[action.stage] += (action.kind == actions.FORWARD) - (action.kind == done)
         most[action.stage] = max(most[action.stage], live[action.stage])
     return most
 
 
-def layer_memories(layer_params: list, input_specs: Any) -> list:
+def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerMemory]:
     """Measures the tensors of a stack of layers without allocating any.
 
     Args:
@@ -215,23 +214,28 @@ def layer_memories(layer_params: list, input_specs: Any) -> list:
         memories.append(memory)
         passages.append(passage)
     names = [[(index, place) for place in range(len(passage.inputs))] for index, passage in enumerate(passages)]
-    return count_once(
-        memories, passages, names, [*names[1:], [(len(names), place) for place in range(len(passages[-1].sources))]])
+    last = [(len(names), place) for place in range(len(passages[-1].sources))]
+    return count_once(memories, passages, names, [*names[1:], last])
 
 
-def count_once(memories: list, passages: list, inputs: Any, outputs: Any) -> list:
-    """Tells apart what earlier layers have counted already.
+def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: list[list],
+               outputs: list[list]) -> list[LayerMemory]:
+    """Separates what earlier layers have counted already.
 
     Args:
         memories: list of L `LayerMemory`.
         passages: list of L `Passage`.
         inputs: for each layer, the list of the names of the values that it receives.
-        outputs: for each layer, the list of the names of the values that it hands on.
+        outputs: for each layer, the list of the names of the values that it passes on.
 
     Returns:
         List of `LayerMemory`.
     """
-    buffers, sizes, made, first_kept, walks = {}, {}, {}, {}, []
+    buffers: dict[Any, Any] = {}
+    sizes: dict[Any, int] = {}
+    made: dict[Any, int] = {}
+    first_kept: dict[Any, int] = {}
+    walks = []
     for index, (passage, received, handed_on) in enumerate(zip(passages, inputs, outputs)):
         entering = [buffers.setdefault(name, name) for name in received]
         leaving = [name if source is None else entering[source] for name, source in zip(handed_on, passage.sources)]
@@ -250,7 +254,7 @@ def count_once(memories: list, passages: list, inputs: Any, outputs: Any) -> lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Walks backwards: what is still to be received or read, and was there before a layer, has to enter with it."""
+    """Walks backwards: what later layers receive or read, and no later layer makes, has to enter with a layer."""
     entering, read_later, results = set(), set(), []
     for index, (memory, (received, read)) in reversed(list(enumerate(zip(memories, walks)))):
         entering = {name for name in entering | received if made.get(name, -1) < index}
@@ -263,7 +267,7 @@ def _told_apart(memories, sizes, made, first_kept, walks):
     return results[::-1]
 
 
-def measure(layer: Any, specs: Any) -> tuple:
+def measure(layer: Any, specs: Any) -> tuple[LayerMemory, Passage, Any]:
     """Traces a layer forward and backward.
 
     Args:
@@ -288,8 +292,8 @@ def measure(layer: Any, specs: Any) -> tuple:
     graph = control_flow.until_traced(
         tf.function(trace, autograph=False).get_concrete_function,
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
-    traced = _Traced(
-        graph, len(tf.nest.flatten(specs)), tf.nest.flatten(results['outputs']), given, results['gradients'])
+    outputs = tf.nest.flatten(results['outputs'])
+    traced = _Traced(graph, len(tf.nest.flatten(specs)), outputs, given, results['gradients'])
     memory = traced.memory()._replace(
         weights=size(variable for variable in variables if id(variable) in trainable),
         state=size(variable for variable in layer.weights if id(variable) not in trainable))
@@ -302,7 +306,7 @@ class _Traced:
 
     Args:
         graph: `FuncGraph`, the first arguments of which are the layer's inputs.
-        num_inputs: how many these are.
+        num_inputs: number of these inputs.
         outputs: list of the layer's outputs.
         given: list of placeholders for their gradients.
         gradients: list of the gradients of inputs and weights.
@@ -347,19 +351,21 @@ class _Traced:
         rows = [(ref, places[ref], None, _size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():
             operation = ref.deref().op
-            is_pure = len(operation.inputs) == 1 and not operation.op_def.is_stateful
-            if is_pure and self._buffers[operation.inputs[0]] in places:
-                rows.append((ref, places[self._buffers[operation.inputs[0]]], what(operation), _size([ref])))
+            if len(operation.inputs) != 1 or operation.op_def.is_stateful:
+                continue
+            source = self._buffers[operation.inputs[0]]
+            if source in places:
+                rows.append((ref, places[source], what(operation), _size([ref])))
         return rows
 
     def _fullest_moment(self, operations):
-        """Gradients of the outputs are arguments: they stay until all is done."""
+        """Returns the largest number of bytes in use; gradients of the outputs are arguments, which stay to the end."""
         stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
         ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
         return size(self._given) + fullest_moment(ordered, self._gradients)
 
     def _read_by_backward(self):
-        """Returns the references of all that the backward pass reads and that was there before it, weights aside."""
+        """Returns the references of all that the backward pass reads from the forward pass, except weights."""
         forward = graph_pieces.descendants(self._graph, self._graph.inputs) - self._backward
         read = {self._buffers[tensor] for operation in self._needed & self._backward for tensor in operation.inputs
                 if tensor.op in forward}

@@ -1,4 +1,4 @@
-"""How long each layer of a stack takes on a device, forward and backward, measured one layer at a time."""
+"""Times of the layers of a stack on a device, forward and backward, measured one layer at a time."""
 
 import concurrent.futures
 import contextlib
@@ -9,12 +9,14 @@ import math
 import random
 import statistics
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from absl import logging
 
+from lingpipe import hyperparams
 from lingpipe.partition import layer_analysis
 from lingpipe.stages import control_flow
 
@@ -42,14 +44,14 @@ class Key(NamedTuple):
     tensorflow: str
 
 
-def read_times(folder: str) -> dict:
-    """Reads what was measured before.
+def read_times(folder: str) -> dict[Key, tuple[float, float, float]]:
+    """Reads the times of earlier measurements.
 
     Args:
-        folder: path, on this machine or wherever TensorFlow can read.
+        folder: path that TensorFlow can read, on this machine or elsewhere.
 
     Returns:
-        Dictionary from `Key` to the three numbers of a `LayerTime`; empty where there is no file, or a damaged one.
+        Dictionary from `Key` to the three numbers of a `LayerTime`; empty if the file is missing or damaged.
     """
     path = tf.io.gfile.join(folder, _FILE_NAME)
     try:
@@ -62,11 +64,11 @@ def read_times(folder: str) -> dict:
         return {}
 
 
-def write_times(folder: str, times: dict) -> None:
-    """Replaces the file at once. A disk that cannot be written to costs a warning, no training.
+def write_times(folder: str, times: Mapping[Key, tuple[float, float, float]]) -> None:
+    """Replaces the file in one step. If it cannot be written, a warning appears and training continues.
 
     Args:
-        folder: path; made where it is not there.
+        folder: path; created if it does not exist.
         times: dictionary from `Key` to the three numbers of a `LayerTime`.
     """
     path = tf.io.gfile.join(folder, _FILE_NAME)
@@ -95,10 +97,10 @@ class LayerTime(NamedTuple):
 
     Attributes:
         forward_seconds: time of the forward pass.
-        backward_seconds: time of the backward pass from stored activations, by inputs and weights, and of adding its
-            weight gradients to those of the micro-batches before.
-        recomputed_seconds: what the backward pass takes longer from the layer's inputs alone: no more than a forward
-            pass, since only what it reads is computed again, such as all but the last product of a decoder block.
+        backward_seconds: time of the backward pass from stored activations, for inputs and weights, and of adding its
+            weight gradients to those of earlier micro-batches.
+        recomputed_seconds: additional time of a backward pass from the layer's inputs alone: no more than a forward
+            pass, since it recomputes only what it reads, such as all but the last product of a decoder block.
     """
 
     forward_seconds: float
@@ -106,8 +108,8 @@ class LayerTime(NamedTuple):
     recomputed_seconds: float
 
     @property
-    def seconds(self) -> Any:
-        """Time where nothing is computed again."""
+    def seconds(self) -> float:
+        """Time without recomputation."""
         return self.forward_seconds + self.backward_seconds
 
 
@@ -125,8 +127,9 @@ class Job(NamedTuple):
     outputs: Any
 
 
-def profile_layers(layer_params: list, input_specs: Any, device: str, cache_dir: str | None = None,
-                   analyses: Any = None) -> list:
+def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any, device: str,
+                   cache_dir: str | None = None,
+                   analyses: list[layer_analysis.LayerAnalysis] | None = None) -> list[LayerTime]:
     """Measures every layer of a stack on a device: the median of five runs or more.
 
     Layers with equal params and inputs are measured once. No more than one layer's weights are allocated at a time, and
@@ -138,11 +141,11 @@ def profile_layers(layer_params: list, input_specs: Any, device: str, cache_dir:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
         device: name of the device, a CPU or GPU.
         cache_dir: folder for the times, such as the log directory, also on gs://; with equal layers, inputs, kind of
-            device, dtype policy and TensorFlow version nothing is measured again. None: measure anew, keep nothing.
+            device, dtype policy and TensorFlow version nothing is measured again. None: measure again, keep nothing.
         analyses: what `layer_analysis.analyse_layers` returned for the same stack; None: analyse it here.
 
     Returns:
-        List of `LayerTime`, one a layer.
+        List of `LayerTime`, one per layer.
     """
     analyses = analyses or layer_analysis.analyse_layers(layer_params, input_specs)
     rows = tf.nest.flatten(input_specs)[0].shape[0]
@@ -153,24 +156,24 @@ def profile_layers(layer_params: list, input_specs: Any, device: str, cache_dir:
     return measure(keys, jobs, device, cache_dir)
 
 
-def measure(keys: list, jobs: list, device: str, cache_dir: Any = None) -> list:
-    """Measures what is not known yet.
+def measure(keys: list[Key], jobs: list[Job], device: str, cache_dir: str | None = None) -> list[LayerTime]:
+    """Measures the layers that have not been measured yet.
 
     Args:
-        keys: list of `layer_profile.Key`, one a layer; equal layers have equal keys.
-        jobs: list of `Job`, one a layer.
+        keys: list of `layer_profile.Key`, one per layer; equal layers have equal keys.
+        jobs: list of `Job`, one per layer.
         device: name of the device.
         cache_dir: as in `profile_layers`.
 
     Returns:
-        List of `LayerTime`, one a key.
+        List of `LayerTime`, one per key.
     """
     known = {key: LayerTime(*times) for key, times in read_times(cache_dir).items()} if cache_dir else {}
     num_known = len(known)
     for key, job in zip(keys, jobs):
         if key not in known:
             known[key] = _in_new_thread(_profile, job, device)
-            gc.collect()  # a traced function and its layer refer to each other: nothing else would free the weights
+            gc.collect()  # frees the weights now: a traced function and its layer refer to each other
     if cache_dir and len(known) > num_known:
         write_times(cache_dir, known)
     return [known[key] for key in keys]
@@ -201,7 +204,7 @@ def _device_kind(device):
 
 
 def _in_new_thread(function, *arguments):
-    """Calls a function where no graph, tape or Keras scope of the caller reaches; only its dtype policy does."""
+    """Calls a function outside every graph, gradient tape and Keras scope of the caller, but with its dtype policy."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
         return thread.submit(function, *arguments).result()
@@ -214,7 +217,7 @@ def _make_layer(params, inputs):
 
 
 def _profile(job, device):
-    """Makes a layer, times it and lets go of it."""
+    """Makes a layer, measures its times and releases it."""
     with tf.device(device), _python_random_state_kept():
         layer = job.make_layer()
         values = [tf.identity(variable.value.read_value()) for variable in layer.variables]
@@ -238,20 +241,20 @@ def _profile(job, device):
 
 
 def _layer_time(forward, both, backward_from_inputs):
-    """Keeps the parts of noisy times within their bounds."""
+    """Splits noisy times into parts that stay within their bounds."""
     backward = max(both - forward, 0.0)
     return LayerTime(forward, backward, min(max(backward_from_inputs - backward, 0.0), forward))
 
 
 def _as_call(function, arguments):
-    """Returns a function without arguments that calls a traced one as a pipeline does, with little work for Python."""
+    """Returns a function without arguments that calls a traced one as a pipeline does, with little Python overhead."""
     traced = control_flow.until_traced(tf.function(function, autograph=False).get_concrete_function, *arguments)
     tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
     return lambda: tf.raw_ops.PartitionedCall(args=tensors, Tout=[output.dtype for output in traced.outputs], f=traced)
 
 
 def _median_seconds(calls):
-    """Times calls in turn, so that what else happens on the machine meets all of them; short ones more often."""
+    """Times calls in turn, so that other load on the machine affects all of them; short ones run more often."""
     for call in calls:
         call()
     runs, start = [], time.perf_counter()

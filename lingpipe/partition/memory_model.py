@@ -1,4 +1,4 @@
-"""The memory of a partition at the fullest moment of its work.
+"""Memory of a partition at the fullest moment of its work.
 
 That moment lies in a backward pass, at some layer i::
 
@@ -6,19 +6,19 @@ That moment lies in a backward pass, at some layer i::
     weights, slots, old gradient sums       yes                  yes                          yes
     kept by the micro-batch at work
       recompute='none', 'stage'             yes                  yes                          yes: arguments of the
-      backward
-                                                                                              function, held until it
-                                                                                              ends
+                                                                                              backward function, held
+                                                                                              until it ends
       recompute='layer'                     inputs               inputs                       no
     the layer at work                                            its backward pass, after
                                                                  its forward one with 'layer'
-    new gradient sums                                            among it                     yes, but not with 'layer'
+    new gradient sums                                            included                     yes, but not with 'layer'
     kept by other micro-batches             by schedule and recomputation
 
 All of it is counted from traced graphs, see `layer_memory`.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,38 +29,37 @@ _NUM_STAGE_LIMITS = 9
 
 
 class MemoryBudget:
-    """The memory of each device, and what runs of layers need of it.
+    """The memory of each device, and how much of it runs of layers need.
 
     Args:
-        memory: bytes that each of L layers needs, or a function `(partitions, starts, ends) -> bytes` of integer
-            arrays.
+        memory: bytes that each of L layers needs, or a function `(partitions, starts, ends) -> bytes` of int arrays.
         limit: bytes of one device.
         num_layers: L.
         num_partitions: number of partitions.
         num_devices: number of devices, K; partition s is on device s % K.
     """
 
-    def __init__(self, memory: Any, limit: Any, num_layers: Any, num_partitions: int, num_devices: int) -> None:
+    def __init__(self, memory: Any, limit: float, num_layers: int, num_partitions: int, num_devices: int) -> None:
         self._needs = memory if callable(memory) else sum_of_layers(memory)
         self._limit = limit
         self._num_layers, self._num_partitions, self._num_devices = num_layers, num_partitions, num_devices
 
-    def stage_limits(self) -> Any:
-        """Returns what to allow each stage, the most first; with V stages on a device down to a V-th of its memory."""
+    def stage_limits(self) -> list[float] | np.ndarray:
+        """Returns limits to try for a stage, in descending order; with V stages on a device, down to a V-th of it."""
         num_stages = math.ceil(self._num_partitions / self._num_devices)
         if num_stages == 1:
             return [self._limit]
         return np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS)
 
-    def first_starts(self, limit: Any) -> Any:
+    def first_starts(self, limit: float) -> np.ndarray:
         """Finds how far back each partition may reach.
 
         Args:
             limit: bytes of a partition.
 
         Returns:
-            Array `[partitions, L]`: partition k, where it ends at e, starts at `[k, e - 1]` or later; e itself where
-            not even layer e - 1 alone fits.
+            Array `[partitions, L]`: a partition k that ends at e starts at `[k, e - 1]` or later; e itself where not
+            even layer e - 1 alone fits.
         """
         partitions = np.arange(self._num_partitions)[:, np.newaxis]
         ends = np.broadcast_to(np.arange(1, self._num_layers + 1), [self._num_partitions, self._num_layers])
@@ -71,26 +70,26 @@ class MemoryBudget:
             high, low = np.where(fits & (low < high), middle, high), np.where(fits | (low == high), low, middle + 1)
         return low
 
-    def fits(self, ends: Any) -> bool:
+    def fits(self, ends: list[int]) -> bool:
         """Says whether the stages of each device keep to its limit together."""
         return max(self._device_bytes(ends)) <= self._limit
 
-    def require(self, ends: Any) -> None:
-        """Raises ValueError when end indices that a user has written down do not keep to the limit."""
+    def require(self, ends: list[int]) -> None:
+        """Raises ValueError if end indices that a user gives do not keep to the limit."""
         used = self._device_bytes(ends)
         if max(used) > self._limit:
             device = int(np.argmax(used))
             raise ValueError(
                 f'partition_by={list(ends)} gives device {device} {_text(used[device])} to hold, more than '
                 f"memory_limit={_text(self._limit)}. Set partition_by='time' or 'flops' to have a cut found, or raise "
-                "memory_limit.")
+                'memory_limit.')
 
-    def explain(self, closest: Any = None) -> Any:
+    def explain(self, closest: list[int] | None = None) -> str:
         """Says why no cut was found, in numbers, and what to do.
 
         Args:
             closest: end indices of stages that keep to the limit one by one, but not together with others of their
-                device; None where no contiguous cut keeps to it.
+                device; None if no contiguous cut keeps to it.
         """
         reason, change = self._devices_too_full(closest) if closest else self._layers_too_large()
         return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} '
@@ -106,7 +105,7 @@ class MemoryBudget:
         return float(self._needs(*np.array([[partition], [start], [end]]))[0])
 
     def _layers_too_large(self):
-        """Fills one partition after the other up to the limit; partitions beyond the last need no more than it."""
+        """Fills partitions up to the limit one by one; partitions beyond the last need no more than the last."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
             number, start = min(len(ends) - 1, last), ends[-1]
@@ -130,14 +129,16 @@ class MemoryBudget:
         device, total = int(np.argmax(used)), float(used.sum())
         stages = list(range(device, len(ends), self._num_devices))
         needed = math.ceil(total / self._limit)
-        remedy = (f'Use at least {needed} devices' if needed > self._num_devices else
-                  f'Together the {self._num_devices} devices need {_text(total)}. Use fewer stages on each device, '
-                  'more devices')
+        if needed > self._num_devices:
+            remedy = f'Use at least {needed} devices'
+        else:
+            remedy = (f'Together the {self._num_devices} devices need {_text(total)}. Use fewer stages on each device, '
+                      'more devices')
         return (f'its stages balanced, device {device} needs {_text(used[device])} for its stages {stages}.',
                 f'{remedy}, or raise memory_limit.')
 
 
-def sum_of_layers(layer_bytes: Any) -> Any:
+def sum_of_layers(layer_bytes: Sequence[float]) -> Callable[[Any, np.ndarray, np.ndarray], np.ndarray]:
     """Returns the memory function of layers whose bytes simply add up.
 
     Args:
@@ -152,21 +153,22 @@ def _text(num_bytes):
 
 
 class MemoryModel:
-    """Bytes that any run of layers needs as a partition, as `partition.balanced_partition_ends` asks for them.
+    """Bytes that any run of layers needs as a partition, as `exact_cut.balanced_partition_ends` takes them.
 
-    A run counts no less than its last layers alone would, even where it has smaller inputs to keep: then a longer run
-    never needs less, which the search for the best cut relies on.
+    A run counts no less than its last layers alone would, even if it has smaller inputs to keep: so a longer run never
+    needs less, which the search for the best cut relies on.
 
     Args:
         memories: list of `LayerMemory`.
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
-            `live_micro_batches` finds them. Where a later partition keeps more, an earlier one counts as many.
+            `live_micro_batches` finds them. An earlier partition counts as many as a later one that keeps more.
         recompute: 'none', 'stage' or 'layer'.
         num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,
             one more for moving averages of the weights.
     """
 
-    def __init__(self, memories: list, live_micro_batches: Any, recompute: Any, num_slots: Any) -> None:
+    def __init__(self, memories: list[LayerMemory], live_micro_batches: Sequence[int], recompute: str,
+                 num_slots: float) -> None:
         columns = LayerMemory(*np.array(memories, np.int64).T)
         live = np.maximum.accumulate(np.array(live_micro_batches)[::-1])[::-1, np.newaxis]
         kept = columns.read_inputs - columns.repeated_reads + columns.internals + columns.read_outputs
@@ -185,7 +187,7 @@ class MemoryModel:
         self._fullest_start = RangeMaximum(entering - self._lasting[:, :-1] - self._passing[:-1])
         self._fullest_layer = RangeMaximum((self._passing[1:] + at_work - self._new_sums[1:])[np.newaxis])
 
-    def __call__(self, partitions: Any, starts: Any, ends: Any) -> Any:
+    def __call__(self, partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Returns the bytes of partitions that hold layers `start` to `end - 1`.
 
         Args:
@@ -200,13 +202,13 @@ class MemoryModel:
 class RangeMaximum:
     """The largest of `values[row, start:end]` for whole arrays of rows, starts and ends.
 
-    Level j of the table holds the maximum of the 2^j values from each place on; two such runs cover any range.
+    Level j of the table holds the maximum of the 2^j values that start at each place; two of them cover any range.
 
     Args:
         values: array `[rows, columns]`.
     """
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: np.ndarray) -> None:
         levels = [values]
         while (width := 2 ** len(levels)) <= values.shape[1]:
             level = levels[-1].copy()
@@ -214,7 +216,7 @@ class RangeMaximum:
             levels.append(level)
         self._table = np.stack(levels)
 
-    def __call__(self, rows: Any, starts: Any, ends: Any) -> Any:
+    def __call__(self, rows: np.ndarray | int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         levels = np.frexp(ends - starts)[1] - 1
         return np.maximum(self._table[levels, rows, starts], self._table[levels, rows, ends - (1 << levels)])
 

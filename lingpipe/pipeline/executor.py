@@ -1,15 +1,18 @@
-"""A schedule laid out over a row of devices as operations of one graph."""
+"""Layout of a schedule over a row of devices as operations of one graph."""
 
 import copy
 import functools
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.pipeline import gradient_flow, stage_wiring, step_state
-from lingpipe.stages import boundary, losses, micro_batches, stage_program
+from lingpipe.stages import boundary, losses, micro_batches, stage_layers, stage_program
+from lingpipe.stages.stage import Stage
 
 ALL_KINDS = (schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)
 
@@ -19,15 +22,15 @@ class Work(NamedTuple):
 
     Attributes:
         schedule: the `Schedule` of a full batch of one replica.
-        seed_and_step: int64 tensor `[2]`, all that random numbers depend on.
+        seed_and_step: int64 tensor `[2]`, on which all random numbers depend.
         training: Python boolean.
         recompute: 'none', 'stage' or 'layer'.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
-        input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
-        observer: what lays the calls out in the execution's place, such as `action_times.ActionTimes`, or None. Its
+        input_gradients_needed: whether gradients of the pipeline's inputs are needed.
+        observer: lays out the calls in place of the execution, such as `action_times.ActionTimes`, or None. Its
             `around(replica, action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last
             the operation that the device's next call waits for.
-        loss_scale: scalar tensor that all gradients of the mean loss are to be multiplied by, or None.
+        loss_scale: scalar tensor by which all gradients of the mean loss are multiplied, or None.
     """
 
     schedule: schedules.Schedule
@@ -46,9 +49,9 @@ class Share(NamedTuple):
     Attributes:
         parts: list of nests of tensors `[micro_batch, ...]`, the inputs of the pipeline.
         targets: for each of them, the nest of tensors that the loss compares with; () where there is no loss.
-        first_micro_batch: number of the first of them, where other replicas have those before it.
+        first_micro_batch: number of the first of them in the mini-batch; other replicas have those before it.
         replica: number of the replica.
-        equal_rows: whether the micro-batches of all replicas have one number of rows, known now.
+        equal_rows: whether the micro-batches of all replicas have the same number of rows, known now.
         is_whole_batch: whether there is one micro-batch, and no other replica has a part of the mini-batch.
     """
 
@@ -74,7 +77,7 @@ class Execution:
     A tensor goes straight from the stage that makes it to each stage that reads it, and the gradients that come back
     from these are added up. Recomputation waits for its turn on the device, but not for gradients: it fills time that a
     device would spend waiting. On stages that XLA compiles it is a part of the backward function, unless that is split:
-    XLA frees residuals as soon as they are read, if they do not pass from program to program.
+    XLA frees residuals as soon as they are read, provided that they stay within one program.
 
     Args:
         stages: list of `Stage`s.
@@ -84,11 +87,12 @@ class Execution:
 
     Attributes:
         stages: list of `Stage`s.
-        siblings: list of the executions that share the mini-batch, this one among them.
-        num_rows: rows of the micro-batches together: an integer where it is known, else a tensor.
+        siblings: list of the executions that share the mini-batch, including this one.
+        num_rows: total number of rows of the micro-batches: an integer where it is known, else a tensor.
     """
 
-    def __init__(self, stages: list, work: Work, share: Share, values: Any) -> None:
+    def __init__(self, stages: list[Stage], work: Work, share: Share,
+                 values: list[stage_layers.Variables]) -> None:
         self.stages, self._work, self._share = stages, work, share
         self._schedule = schedule = work.schedule.for_num_micro_batches(len(share.parts))
         inputs = [boundary.unpack(nest) for nest in share.parts]
@@ -106,14 +110,18 @@ class Execution:
             share.is_whole_batch)
         self._programs = self._wiring.programs
         self._state = step_state.StepState(stages, self._programs, values)
-        self._flows = gradient_flow.stage_flows(
-            self._programs, self._wiring.differentiable_sources,
-            work.input_gradients_needed) if schedule.backwards() else None
-        self._known, self._last, self._metrics, self._losses = {}, {}, [], {}
+        self._flows: Any = None
+        if schedule.backwards():
+            self._flows = gradient_flow.stage_flows(
+                self._programs, self._wiring.differentiable_sources, work.input_gradients_needed)
+        self._known: dict[tuple[int, int], dict] = {}
+        self._last: dict[str, list[tf.Operation]] = {}
+        self._metrics: list[dict] = []
+        self._losses: dict[int, list] = {}
         self._gradients = gradient_flow.BoundaryGradients()
-        self._weight_gradients = [None] * len(stages)
+        self._weight_gradients: list[Any] = [None] * len(stages)
 
-    def run(self, kinds: Any = ALL_KINDS) -> None:
+    def run(self, kinds: Sequence[str] = ALL_KINDS) -> None:
         """Lays out all actions of the given kinds."""
         layouts = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
                    schedules.WEIGHT: self._backward_weights}
@@ -128,7 +136,7 @@ class Execution:
         return self._schedule.num_micro_batches
 
     @property
-    def outputs(self) -> Any:
+    def outputs(self) -> list:
         """For each micro-batch, the nest of outputs of the last stage."""
         last = len(self.stages) - 1
         structure = self._programs[last].trace.output_structure
@@ -150,13 +158,13 @@ class Execution:
                 for each in sums]
 
     @property
-    def added_losses(self) -> dict:
+    def added_losses(self) -> dict[int, Any]:
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows), on the last stage."""
         return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts)
                 for index, parts in self._losses.items()}
 
     @property
-    def weights(self) -> Any:
+    def weights(self) -> list[list[keras.Variable]]:
         """For each stage, the list of the Keras variables that it sums gradients of."""
         if self._flows is None:
             return [[] for _ in self.stages]
@@ -164,41 +172,41 @@ class Execution:
                 for program, flow in zip(self._programs, self._flows)]
 
     @property
-    def borrowed(self) -> list:
-        """List of the Keras variables that some stage reads and none has."""
+    def borrowed(self) -> list[keras.Variable]:
+        """List of the Keras variables that some stage reads and no stage has."""
         return self._state.borrowed_from_outside
 
-    def fork(self) -> Any:
-        """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
+    def fork(self) -> 'Execution':
+        """Returns a copy that continues independently: a gradient tape may ask for several backward passes."""
         fork = copy.copy(self)
         fork._known, fork._last = dict(self._known), dict(self._last)
         fork._gradients = self._gradients.copy()
         fork._weight_gradients = list(self._weight_gradients)
         return fork
 
-    def give_output_gradients(self, gradients: Any, added: Any) -> None:
-        """Hands in gradients where the loss lies outside of the pipeline.
+    def give_output_gradients(self, gradients: Iterable[list[tf.Tensor]], added: dict[int, tf.Tensor]) -> None:
+        """Takes gradients from a loss outside the pipeline.
 
         Args:
-            gradients: those of `outputs`: for each micro-batch a list of tensors, one a differentiable output.
+            gradients: those of `outputs`: for each micro-batch a list of tensors, one per differentiable output.
             added: those of the sums in `added_losses`: dictionary from the index of a stage to a scalar.
         """
         last = len(self.stages) - 1
         self._added_gradients = added
         for m, parts in enumerate(gradients):
-            self._gradients.add(
-                [(last, position) for position in self._outputs[last, m].differentiable_positions], m, parts)
+            positions = self._outputs[last, m].differentiable_positions
+            self._gradients.add([(last, position) for position in positions], m, parts)
 
     @property
     def state(self) -> step_state.State:
         """The `step_state.State` that the forward actions run so far lead to."""
         return self._state.state
 
-    def final_values(self) -> Any:
+    def final_values(self) -> list[stage_layers.Variables]:
         """Returns, for each stage, its `Variables` after all forward actions, as tensors."""
         return self._state.final_values()
 
-    def state_updates(self) -> Any:
+    def state_updates(self) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
         return step_state.updates(self.stages, self.state)
 
@@ -245,15 +253,14 @@ class Execution:
         return entering, sums
 
     def _backward_weights(self, stage, m):
-        known = self._known.pop((stage.index, m))
-        if self._flows[stage.index].weights:
+        known, flow = self._known.pop((stage.index, m)), self._flows[stage.index]
+        if flow.weights:
             before = self._sums_so_far(stage)
-            new, = self._in_turn(stage, self._programs[stage.index].backward_weights, known, before,
-                                 self._flows[stage.index])
+            new, = self._in_turn(stage, self._programs[stage.index].backward_weights, known, before, flow)
             self._weight_gradients[stage.index] = _with_rows(before, new)
 
     def _ready(self, stage, program, known):
-        """Returns what is known after recomputation, if that is a separate call, and the backward function to call."""
+        """Returns what is known after recomputation, if that is a separate call, and the backward function to use."""
         flow = self._flows[stage.index]
         is_one_call = stage.jit_compile and not self._by_layer and not self._schedule.splits_backward
         if is_one_call and not program.has_residuals(known, flow):
@@ -262,7 +269,7 @@ class Execution:
         return known, program.backward
 
     def _in_turn(self, stage, lay_out, *arguments):
-        """Lays out a call on the stage's device after the previous one; returns all results but its operation."""
+        """Lays out a call on the stage's device after the previous one there; returns all results but its operation."""
         if self._work.observer:
             lay_out = functools.partial(self._work.observer.around, self._share.replica, self._action, lay_out)
         with tf.device(stage.device), tf.control_dependencies(self._last.get(stage.device, [])):
@@ -280,7 +287,7 @@ class Execution:
         return gradients + ([self._added_gradient(stage)] if program.num_added_losses else [])
 
     def _factors_of_added_losses(self, stage, m):
-        """A mean counts by the rows of its micro-batch; a sum by all rows, which divide the total in the end."""
+        """Weights a mean by the rows of its micro-batch, and a sum by all rows, by which the total is divided later."""
         are_sums = self._wiring.added_sums[stage.index]
         if not are_sums:
             return []
@@ -299,34 +306,34 @@ class Execution:
 
     @functools.cached_property
     def _share_of_added_losses(self):
-        """Factor of the gradients of added losses, so that one division by the loss's total weight is right."""
+        """Factor of the gradients of added losses, so that dividing by the total weight of the loss suits them too."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self._scaled(self._total_weight / self._total_rows)
 
     @functools.cached_property
     def _total_weight(self):
-        """What the mean loss of the mini-batch divides by, found before any output is there."""
+        """The divisor of the mean loss of the mini-batch, found before there are outputs."""
         last = self.stages[-1].device
         with tf.device(last):
-            weights = [
-                self._programs[-1].total_weight(targets) for each in self.siblings for targets in each._share.targets]
+            weights = [self._programs[-1].total_weight(targets)
+                       for each in self.siblings for targets in each._share.targets]
         with tf.device(device_kinds.for_single_operations(last)):
             return collectives.current().sum(last, tf.add_n(weights))
 
     @functools.cached_property
     def _total_rows(self):
-        """The rows of the micro-batches of all replicas together, a float32 scalar."""
+        """The number of rows of all replicas, a float32 scalar."""
         last = self.stages[-1].device
         with tf.device(device_kinds.for_single_operations(last)):
             rows = tf.add_n([tf.cast(each.num_rows, tf.float32) for each in self.siblings])
             return collectives.current().sum(last, rows)
 
     @functools.cached_property
-    def scale_of_sum(self) -> Any:
-        """What gradients of the sum over the mini-batch are multiplied by, so that float16 holds what it does in Keras.
+    def scale_of_sum(self) -> tf.Tensor | None:
+        """Factor of the gradients of the sum over the mini-batch, with which float16 has the same range as in Keras.
 
-        They are larger than those of the mean by the weight that it divides by; where that depends on outputs, rows are
-        taken.
+        They are larger than those of the mean by the weight that it divides by; where that depends on outputs, the
+        number of rows stands in for it.
         """
         if self._work.loss_scale is None:
             return None
@@ -371,5 +378,5 @@ class Execution:
 
 
 def _with_rows(before, after):
-    """Returns the sums after a backward action, where rows come beside those of the actions before it."""
+    """Returns the sums after a backward action; rows are appended to those of earlier actions."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

@@ -1,4 +1,4 @@
-"""GPipeLayer: a stack of layers cut into partitions, each on its own device, fed with micro-batches."""
+"""GPipeLayer: a stack of layers cut into partitions, each on its own device, that process micro-batches."""
 
 import functools
 import inspect
@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe import schedules
+from lingpipe import hyperparams, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.partition import balancing
@@ -42,80 +42,81 @@ class GPipeLayer(base_layer.BaseLayer):
         stack: list of the Keras layers.
     """
 
-    _functions: Any = None  # what was traced: a dictionary
-    _losses_of_targets: Any = None  # by which losses: a dictionary
+    _functions: Any = None  # dictionary of traced functions
+    _losses_of_targets: Any = None  # dictionary of the losses that they call
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         p = super().Params()
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
         p.Define('num_partitions', 1, 'K: number of contiguous partitions, each on its own device.')
-        p.Define('num_micro_batches', 1, 'M: number of micro-batches that a batch, or the share of a replica, is cut '
-                                         'into.')
-        p.Define('num_replicas', 1, 'R: number of pipelines side by side, each with a share of the batch and devices '
-                                    'of its own; '
-                 "'auto': as many as there are accelerators for.")
+        p.Define(
+            'num_micro_batches', 1, 'M: number of micro-batches that a batch, or the share of a replica, is cut into.')
+        p.Define(
+            'num_replicas', 1, 'R: number of pipelines side by side, each with a share of the batch and devices of '
+            "its own; 'auto': as many as there are accelerators for.")
         p.Define('gradient_sum', 'auto', f'How gradients are summed over replicas: one of {list(collectives.METHODS)}.')
-        p.Define('schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV '
-                                      'file, '
-                 "or the list of each device's actions.")
+        p.Define(
+            'schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV '
+            "file, or the list of each device's actions.")
         p.Define('num_virtual_stages', 1, 'V: number of partitions on each device, for an interleaved schedule.')
-        p.Define('recompute', 'stage', "'none': keep all activations; 'stage': keep those between partitions and "
-                                       "recompute the "
-                 "rest, a partition at a time; 'layer': recompute a layer at a time.")
-        p.Define('partition_by', 'flops', "What the cut balances: 'flops', 'time' (measured on the first device), "
-                                          "'params', or a "
-                 'list of ascending end indices.')
-        p.Define('memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no '
-                                       'limit.')
-        p.Define('batch_size', None, "Rows of a training batch, for partition_by='time' and memory_limit; None: those "
-                                     "that the "
-                 'pipeline is built with.')
-        p.Define('num_optimizer_slots', None, 'Tensors that the optimizer keeps for each weight, for memory_limit: SGD '
-                                              '0, '
-                 "momentum 1, Adam 2; None: counted from the trainer's optimizer, Adam's without a trainer.")
-        p.Define('profile_dir', None, "Folder that keeps the times measured for partition_by='time'; None: the "
-                                      "trainer's log "
-                 'directory, and without a trainer none is kept.')
-        p.Define('devices', None, 'List of device names, one a partition, those of each replica after the other; None: '
-                                  'all '
-                 'accelerators, else virtual CPUs.')
-        p.Define('tpu_route', 'auto', "Which programs run the pipeline on TPUs: 'stage_programs': one for each "
-                                      "function of a "
-                 "partition, for any layers; 'logical_cores': one that is cut over the cores of a TPUStrategy's "
-                 "replicas, for older runtimes; 'spmd': one that every core runs, for partitions that are alike, in "
-                 "training and --mode=plan --compile; 'auto': in training 'spmd' where it can be, else "
-                 "'stage_programs'.")
+        p.Define(
+            'recompute', 'stage', "'none': keep all activations; 'stage': keep those between partitions and recompute "
+            "the rest, a partition at a time; 'layer': recompute a layer at a time.")
+        p.Define(
+            'partition_by', 'flops', "What the cut balances: 'flops', 'time' (measured on the first device), "
+            "'params', or a list of ascending end indices.")
+        p.Define(
+            'memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no limit.')
+        p.Define(
+            'batch_size', None, "Rows of a training batch, for partition_by='time' and memory_limit; None: those that "
+            'the pipeline is built with.')
+        p.Define(
+            'num_optimizer_slots', None, 'Tensors that the optimizer keeps for each weight, for memory_limit: SGD 0, '
+            "momentum 1, Adam 2; None: counted from the trainer's optimizer, Adam's without a trainer.")
+        p.Define(
+            'profile_dir', None, "Folder that keeps the times measured for partition_by='time'; None: the trainer's "
+            'log directory, and without a trainer none is kept.')
+        p.Define(
+            'devices', None, 'List of device names, one a partition, those of each replica after the other; None: all '
+            'accelerators, else virtual CPUs.')
+        p.Define(
+            'tpu_route', 'auto', "Which programs run the pipeline on TPUs: 'stage_programs': one for each function of "
+            "a partition, for any layers; 'logical_cores': one that is cut over the cores of a TPUStrategy's "
+            "replicas, for older runtimes; 'spmd': one that every core runs, for partitions that are alike, in "
+            "training and --mode=plan --compile; 'auto': in training 'spmd' where it can be, else 'stage_programs'.")
         p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
         return p
 
-    def __init__(self, params: Any, source: Any = None, **kwargs: Any) -> None:
+    def __init__(self, params: hyperparams.InstantiableParams,
+                 source: layer_sources.LayersOfModel | layer_sources.LayersOfParams | None = None,
+                 **kwargs: Any) -> None:
         source = source or layer_sources.LayersOfParams(params.layers, params.dtype_policy)
         validation.validate_gpipe_params(params, len(source))
-        super().__init__(params, autocast=False, dtype='float32',
-                         **kwargs)  # or Keras would hand it weights cast already
+        # Otherwise Keras would pass it weights that are cast already.
+        super().__init__(params, autocast=False, dtype='float32', **kwargs)
         self.supports_jit = False
         self.model, self.stack = source.model, source.layers
         self._schedule = validation.make_schedule(params)
         self._seed_generator = keras.random.SeedGenerator(params.random_seed)
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
-            self._seed_variable = self._seed_generator.state.value  # TensorFlow finds it here when it saves functions
-        own = {'_source': source, '_grid': None, '_functions': {}, '_losses_of_targets': {}}
-        for name, value in own.items():  # past Keras and TensorFlow, who would look in them for what to save
+            self._seed_variable = self._seed_generator.state.value  # here TensorFlow finds it when it saves functions
+        own: dict[str, Any] = {'_source': source, '_grid': None, '_functions': {}, '_losses_of_targets': {}}
+        for name, value in own.items():  # past Keras and TensorFlow, which would search them for what to save
             object.__setattr__(self, name, value)
         self._jit_compile = params.jit_compile
 
     @classmethod
-    def from_keras(cls, model: Any, **fields: Any) -> 'GPipeLayer':
-        """Makes a pipeline of a Keras model, which goes on using the same weights.
+    def from_keras(cls, model: keras.Model, **fields: Any) -> 'GPipeLayer':
+        """Makes a pipeline of a Keras model, which keeps using the same weights.
 
         Args:
             model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
-                several inputs and outputs are welcome. Its variables move to the devices of their partitions.
-            **fields: fields of `Params()` but `layers`; what needs the size of a batch (partition_by='time',
-                memory_limit) wants `batch_size`, unless the model's inputs have one.
+                several inputs and outputs are allowed. Its variables move to the devices of their partitions.
+            **fields: fields of `Params()` but `layers`; those that need the size of a batch (partition_by='time',
+                memory_limit) require `batch_size`, unless the model's inputs have one.
 
         Returns:
             A built `GPipeLayer`.
@@ -126,7 +127,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return cls._of_model(model, cls.Params().Set(**fields))
 
     @classmethod
-    def _of_model(cls, model: keras.Model, params: Any) -> Any:
+    def _of_model(cls, model: keras.Model, params: hyperparams.InstantiableParams) -> 'GPipeLayer':
         _refuse_pipelines(model)
         source = layer_sources.LayersOfModel(model)
         source.validate(params)
@@ -134,23 +135,23 @@ class GPipeLayer(base_layer.BaseLayer):
         pipe.build_from_specs(source.input_specs)
         return pipe
 
-    def get_config(self) -> Any:
+    def get_config(self) -> dict[str, Any]:
         if self.model is None:
             return super().get_config()
         return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}
 
     @classmethod
-    def from_config(cls, config: Any) -> Any:
+    def from_config(cls, config: dict[str, Any]) -> 'GPipeLayer':
         if 'model' not in config:
             return super().from_config(config)
         model = keras.saving.deserialize_keras_object(config['model'])
         return cls._of_model(model, cls.Params().FromTextWithTypes(config['params']))
 
     def to_keras(self) -> keras.Model:
-        """Makes a plain Keras model of the present weights, all on the device of the first partition.
+        """Makes a plain Keras model with the present weights, all on the device of the first partition.
 
         Returns:
-            `keras.Model`, which has nothing more to do with the pipeline.
+            `keras.Model`, which is independent of the pipeline.
 
         Raises:
             ValueError: the pipeline was made from Params, or the config of a layer does not make the layer again; the
@@ -163,7 +164,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     @property
     def observer(self) -> Any:
-        """What observes every action that `value_and_grad` lays out (see `executor.Work`), or None; once built."""
+        """Lays out the actions of `value_and_grad` once built, see `executor.Work`; or None."""
         return self._built_grid.observer
 
     @observer.setter
@@ -181,12 +182,12 @@ class GPipeLayer(base_layer.BaseLayer):
         return self._built_grid.stages
 
     @property
-    def replicas(self) -> Any:
+    def replicas(self) -> list[list[stage.Stage]]:
         """For each replica, the list of its `Stage`s, once built."""
         return self._built_grid.rows
 
     @property
-    def partitions(self) -> list:
+    def partitions(self) -> list[balancing.Partition]:
         """List of `Partition`: which layers went where, and what each costs."""
         devices = [part.device for part in self.stages]
         return self.cut.describe(self.analyses, devices)
@@ -198,7 +199,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     @property
     def computes_in_float16(self) -> bool:
-        """Whether some layer does, so that gradients need a scaled loss."""
+        """Whether some layer computes in float16, so that gradients need a scaled loss."""
         return any(layer.compute_dtype == 'float16' for layer in self._flatten_layers(include_self=False))
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -207,11 +208,11 @@ class GPipeLayer(base_layer.BaseLayer):
         return super().__call__(inputs, *args, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
-        """Keras saves no seeds; with this one, drop-out resumes where it was."""
+        """Saves the seed, which Keras does not: with it, drop-out resumes where it was."""
         store['seed'] = self._seed_generator.state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """A file of the plain model has no seed."""
+        """Loads the seed, which a file of the plain model lacks."""
         if 'seed' in store.keys():
             self._seed_generator.state.assign(store['seed'])
 
@@ -220,14 +221,14 @@ class GPipeLayer(base_layer.BaseLayer):
             self.build_from_specs(micro_batches.specs_of_shapes(input_shape))
 
     def forget_programs(self) -> None:
-        """Has everything traced again by the next call: attributes of layers may have changed."""
+        """Drops all traces, so that the next call traces again: attributes of layers may have changed."""
         self._losses_of_targets.clear()
         self._functions.clear()
         for each in self._grid.stages if self._grid else []:
             each.forget_programs()
 
-    def set_jit_compile(self, jit_compile: Any) -> None:
-        """Says whether XLA compiles the functions of each partition from now on, and has everything traced again."""
+    def set_jit_compile(self, jit_compile: bool) -> None:
+        """Sets whether XLA compiles the functions of each partition, and drops all traces."""
         self._jit_compile = jit_compile
         for each in itertools.chain(*self._grid.rows) if self._grid else []:
             each.set_jit_compile(jit_compile)
@@ -246,8 +247,8 @@ class GPipeLayer(base_layer.BaseLayer):
         devices = device_kinds.device_grid(p)
         self.cut = balancing.cut(p, self._schedule, self._source, self.analyses, input_specs, devices[0][0])
         columns = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
-        runs = self._source.runs(
-            self.cut.ends, columns, [input_specs, *[analysis.outputs for analysis in self.analyses]])
+        specs = [input_specs, *[analysis.outputs for analysis in self.analyses]]
+        runs = self._source.runs(self.cut.ends, columns, specs)
         stages = [stage.Stage(run, column[0], sources, self._jit_compile, p.num_replicas)
                   for (run, sources), column in zip(runs, columns)]
         rows = [stages, *[[each.on(device) for each, device in zip(stages, row)] for row in list(zip(*columns))[1:]]]
@@ -262,13 +263,13 @@ class GPipeLayer(base_layer.BaseLayer):
         return self._grid
 
     def pack_outputs(self, outputs: Any) -> Any:
-        """Returns what the last stage hands out as the nest that the user gets."""
+        """Converts the outputs of the last stage to the nest that the user gets."""
         return self._source.pack_outputs(outputs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
-        """None: outputs have the masks that the layers inside gave them."""
+        """Returns None: outputs have the masks that the layers inside gave them."""
 
-    def compute_output_spec(self, inputs: Any, training: Any = False, mask: Any = None) -> Any:
+    def compute_output_spec(self, inputs: Any, training: bool | None = False, mask: Any = None) -> Any:
         return self._source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -277,7 +278,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     @functools.cached_property
     def _may_train_by_default(self):
-        """Whether a layer is in training unless it is told otherwise, as those that augment images."""
+        """Whether a layer trains by default, as those that augment images do."""
         return any(inspect.signature(layer.call).parameters['training'].default is True
                    for layer in self._flatten_layers(include_self=False)
                    if 'training' in inspect.signature(layer.call).parameters)
@@ -287,14 +288,14 @@ class GPipeLayer(base_layer.BaseLayer):
 
         Args:
             inputs: nest of tensors `[batch, ...]`.
-            training: Python boolean; None: what each layer takes for granted.
+            training: Python boolean; None: the default of each layer.
             mask: nest of boolean Keras masks of the inputs, or of Nones; None: there are none.
 
         Returns:
             Nest of tensors `[batch, ...]`, with the masks that the last layer gives them.
 
         Raises:
-            ValueError: training is a tensor, or Keras is to take other values than those of the variables.
+            ValueError: training is a tensor, or Keras is to use other values than those of the variables.
         """
         if stateless_scope.in_stateless_scope():
             raise ValueError(f'{self.name!r} was called with the values of a keras.StatelessScope, but each partition '
@@ -314,9 +315,9 @@ class GPipeLayer(base_layer.BaseLayer):
         return self.pack_outputs(outputs)
 
     @tf.autograph.experimental.do_not_convert
-    def value_and_grad(self, loss_fn: Any, x: Any, y_true: Any, sample_weight: tf.Tensor | None = None,
-                       step: Any = None, return_outputs: bool = False, assign_state: bool = True,
-                       loss_scale: tf.Tensor | None = None) -> loss_pass.ValueAndGrad:
+    def value_and_grad(self, loss_fn: Callable, x: Any, y_true: Any, sample_weight: Any = None, step: Any = None,
+                       return_outputs: bool = False, assign_state: bool = True,
+                       loss_scale: Any = None) -> loss_pass.ValueAndGrad:
         """Computes the mean loss of a batch and its gradients, with the loss inside the last stage.
 
         Args:
@@ -330,14 +331,14 @@ class GPipeLayer(base_layer.BaseLayer):
             return_outputs: whether to return the outputs too.
             assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`,
                 does.
-            loss_scale: scalar that the loss is multiplied by before the way back, and gradients are divided by after
-                it, so that small ones survive float16; None: 1.
+            loss_scale: scalar by which the loss is multiplied before the backward pass, and gradients are divided after
+                it, so that small ones do not vanish in float16; None: 1.
 
         Returns:
             `loss_pass.ValueAndGrad`.
 
         Raises:
-            ValueError: when the caller is to assign the state but does not run inside a `tf.function`.
+            ValueError: the caller is to assign the state but does not run inside a `tf.function`.
         """
         if not assign_state and tf.executing_eagerly():
             raise ValueError('assign_state=False works inside a tf.function only. Put the whole step into one.')
@@ -346,15 +347,14 @@ class GPipeLayer(base_layer.BaseLayer):
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         out = self._in_function(loss_pass.value_and_grad)(
             self._grid, self._loss_of_targets(loss_fn), self._source.enter(x),
-            _targets(loss_fn, y_true, sample_weight), step,
-            return_outputs, assign_state, loss_scale)
+            _targets(loss_fn, y_true, sample_weight), step, return_outputs, assign_state, loss_scale)
         gradients = dict(zip(map(id, self._grid.trainable_variables), out.gradients))
         return out._replace(gradients=[gradients.get(id(variable)) for variable in self.trainable_variables],
                             outputs=self.pack_outputs(out.outputs) if return_outputs else None)
 
     @tf.autograph.experimental.do_not_convert
-    def evaluate(self, loss_fn: Any, x: Any, y_true: Any, sample_weight: tf.Tensor | None = None,
-                 read: Callable = variable_placement.read_variable) -> dict[str, Any]:
+    def evaluate(self, loss_fn: Callable, x: Any, y_true: Any, sample_weight: Any = None,
+                 read: Callable[[keras.Variable], tf.Tensor] = variable_placement.read_variable) -> dict[str, Any]:
         """Computes a batch's metric sums in evaluation mode, with the loss inside the last stage.
 
         Args:
@@ -365,8 +365,8 @@ class GPipeLayer(base_layer.BaseLayer):
             read: function that gives the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to (sum, weight), ready to be added up over batches; losses that layers add count in
-            'loss'.
+            Dictionary from name to (sum, weight), ready to be added up over batches; 'loss' includes losses that
+            layers add.
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
@@ -374,14 +374,14 @@ class GPipeLayer(base_layer.BaseLayer):
             _targets(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
-    def outputs_and_added_losses(self, x: Any) -> Any:
+    def outputs_and_added_losses(self, x: Any) -> tuple[Any, list[tf.Tensor]]:
         """Returns the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
         self._require_built(x)
         outputs, added = self._in_function(tape_pass.evaluate)(self._grid, self._source.enter(x))
         return self.pack_outputs(outputs), added
 
     def _loss_of_targets(self, loss_fn):
-        """Returns the loss as the last stage calls it, the same object for equal losses: programs are kept by it."""
+        """Returns the loss as the last stage calls it: one object for equal losses, by which programs are kept."""
         key = losses.identity(loss_fn)
         if key not in self._losses_of_targets:
             metrics = losses.as_metrics(loss_fn)
@@ -398,7 +398,7 @@ class GPipeLayer(base_layer.BaseLayer):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method):
-        """Eagerly a layout runs as one `tf.function`, else nothing would overlap."""
+        """Makes a layout one `tf.function` when run eagerly, or nothing would overlap."""
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])

@@ -1,17 +1,19 @@
-"""Gradients of a step: which are needed, how they go back over boundaries, and from sums to those of the mean loss."""
+"""Gradients of a step: which are needed, how they cross boundaries, and how sums become those of the mean loss."""
 
 import collections
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds, variable_placement
-from lingpipe.stages import micro_batches
+from lingpipe.stages import boundary, micro_batches, stage_layers, stage_program
+from lingpipe.stages.stage import Stage
 
 
 class BoundaryGradients:
-    """Collects what comes back for the outputs of each stage, until that stage takes it.
+    """Collects the gradients of the outputs of each stage, until that stage takes them.
 
     ::
 
@@ -21,29 +23,30 @@ class BoundaryGradients:
     """
 
     def __init__(self) -> None:
-        self._parts, self._functions = {}, {}
+        self._parts: dict[tuple[int, int], dict[int, list[tf.Tensor]]] = {}
+        self._functions: dict[tuple[str, Callable], Callable] = {}
 
-    def copy(self) -> Any:
-        """Returns a copy that goes on by itself."""
+    def copy(self) -> 'BoundaryGradients':
+        """Returns a copy that continues independently."""
         copy = BoundaryGradients()
         copy._functions = self._functions
         copy._parts = {key: {position: list(parts) for position, parts in gradients.items()}
                        for key, gradients in self._parts.items()}
         return copy
 
-    def add(self, sources: Any, micro_batch: int, gradients: list[tf.Tensor]) -> None:
-        """Hands in gradients.
+    def add(self, sources: Iterable[tuple[int, int]], micro_batch: int, gradients: Iterable[tf.Tensor]) -> None:
+        """Adds gradients.
 
         Args:
-            sources: pairs (producer, position), one a gradient: which output of which stage it belongs to.
+            sources: pairs (producer, position), one per gradient: the stage and the output that it belongs to.
             micro_batch: number of the micro-batch.
             gradients: list of tensors.
         """
         for (producer, position), gradient in zip(sources, gradients):
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
 
-    def take(self, producer: int, micro_batch: int, outputs: Any, device: str) -> Any:
-        """Returns the sum for every differentiable output, and forgets it; an output that nothing reads has gradient 0.
+    def take(self, producer: int, micro_batch: int, outputs: boundary.Boundary, device: str) -> list[tf.Tensor]:
+        """Returns and drops the sum for every differentiable output; an output that nothing reads has gradient 0.
 
         Args:
             producer: index of the stage that made the outputs.
@@ -78,15 +81,16 @@ class StageFlow(NamedTuple):
     inputs: tuple
     weights: tuple
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         """Whether there is anything to compute."""
         return bool(self.inputs or self.weights)
 
 
-def stage_flows(programs: list, sources: Any, input_gradients_needed: bool) -> list[StageFlow]:
+def stage_flows(programs: list[stage_program.StageProgram], sources: list[list[tuple[int, int]]],
+                input_gradients_needed: bool) -> list[StageFlow]:
     """Finds, for each stage, which gradients its backward action has to compute.
 
-    A gradient is wanted where something downstream hands a gradient back to it, and something upstream waits for it::
+    A gradient is needed where something downstream has a gradient by it, and something upstream waits for it::
 
         frozen ──> frozen ──┬──> trained ──> loss      no backward action in the frozen stages, nor in the head that
                             └──> trained head           has no loss: weights without a way to a loss have no gradient
@@ -95,7 +99,7 @@ def stage_flows(programs: list, sources: Any, input_gradients_needed: bool) -> l
         programs: list of `StageProgram`s.
         sources: for each stage, the list of pairs (producer, position) that its differentiable inputs come from: a
             value of an earlier stage, or of the pipeline's inputs where the producer is -1.
-        input_gradients_needed: whether gradients of the pipeline's inputs are wanted.
+        input_gradients_needed: whether gradients of the pipeline's inputs are needed.
 
     Returns:
         List of `StageFlow`s.
@@ -117,14 +121,14 @@ def stage_flows(programs: list, sources: Any, input_gradients_needed: bool) -> l
 
 
 class _Paths(NamedTuple):
-    """For each input and weight of a stage, the given gradients that its gradient depends on, a bit each."""
+    """For each input and weight of a stage, the given gradients that its gradient depends on, one bit each."""
 
     inputs: list
     weights: list
 
 
 def _arriving(programs, paths, sources):
-    """Returns, for each stage, the bits of the given gradients that something hands back; all do to the last one."""
+    """Returns, for each stage, the bits of the given gradients that arrive; those of the last stage all do."""
     arriving = [_everything(program) if index == len(programs) - 1 else _added_losses(program)
                 for index, program in enumerate(programs)]
     for index in reversed(range(len(programs))):
@@ -160,20 +164,20 @@ def _paths(program):
             bits[operation] = bits.get(operation, 0) | found
 
     def of(gradient):
-        """A gradient that is a constant, as that of a sign, is there whatever arrives."""
+        """Returns the bits of a gradient; one that is constant, such as that of a sign, has all of them."""
         return 0 if gradient is None else bits.get(gradient.op, 0) or _everything(program)
 
     return _Paths(list(map(of, trace.input_gradients)), [of(tf.nest.flatten(each)[0]) for each in trace.sums])
 
 
 class StageGradients(NamedTuple):
-    """What the weights of one stage on one device contribute to the update.
+    """Gradients of the weights of one stage on one device.
 
     Attributes:
         variables: list of the trainable Keras variables.
-        gradients: list of tensors, one a variable; `tf.IndexedSlices` as in Keras where rows were looked up.
+        gradients: list of tensors, one per variable; `tf.IndexedSlices` as in Keras where rows were looked up.
         regularization: scalar, the sum of their regularisers.
-        squared_norm: scalar, the sum of squares of all gradients; the one number that clipping needs from each stage.
+        squared_norm: scalar, the sum of squares of all gradients; all that clipping needs from a stage.
     """
 
     variables: list
@@ -182,20 +186,21 @@ class StageGradients(NamedTuple):
     squared_norm: tf.Tensor
 
 
-def finish(stages: list, values: list, sums: micro_batches.Sums, total_weight: tf.Tensor) -> list:
+def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micro_batches.Sums,
+           total_weight: tf.Tensor) -> list[StageGradients]:
     """Turns sums into gradients of the mean loss, on the devices where the weights live.
 
     A variable that several stages use belongs to the first of them: the others send it their sums.
 
     Args:
         stages: list of `Stage`s.
-        values: list of `Variables` of tensors, one a stage.
+        values: list of `Variables` of tensors, one per stage.
         sums: `micro_batches.Sums`, over the examples.
         total_weight: scalar, what the loss is divided by: the weight of all replicas' examples.
 
     Returns:
-        List of `StageGradients`, for every stage one a device that has weights of it. They lack the variables that
-        neither the loss nor a regulariser depends on.
+        List of `StageGradients`: for every stage, one for each device that has weights of it. They lack the variables
+        that neither the loss nor a regulariser depends on.
     """
     parts = collections.defaultdict(list)
     for variables, tensors in zip(sums.weights, sums.weight_gradients):
@@ -209,7 +214,9 @@ def finish(stages: list, values: list, sums: micro_batches.Sums, total_weight: t
                 device = variable_placement.owner(variable, [stage.device])
                 entries[device].append((variable, weight, parts[id(variable)]))
             seen.add(id(variable))
-        finished += [_finish(device, *map(list, zip(*rows)), total_weight) for device, rows in entries.items()]
+        for device, rows in entries.items():
+            variables, weights, own_parts = map(list, zip(*rows))
+            finished.append(_finish(device, variables, weights, own_parts, total_weight))
     return finished
 
 
@@ -230,31 +237,31 @@ def _mean(total, weight, total_weight):
 
 
 def _numbers(gradient):
-    """Returns the numbers that there are, of which a norm in Keras is made."""
+    """Returns the values that a gradient holds, of which Keras computes norms."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _finish(device, variables, weights, parts, total_weight):
-    """Adds up the parts of every sum and all replicas, divides by the total weight, adds regularisers, once a step."""
+    """Adds up all parts and replicas, divides by the total weight, and adds regularisers, once per step."""
 
     def regularize(weights):
         terms = [variable.regularizer(weight) for variable, weight in zip(variables, weights) if variable.regularizer]
         return tf.add_n(terms) if terms else tf.zeros([])
 
     def divide_and_regularize(weights, parts, total_weight):
-        totals = [
-            micro_batches.total(each, variable.shape) if each else None for each, variable in zip(parts, variables)]
+        totals = [micro_batches.total(each, variable.shape) if each else None
+                  for each, variable in zip(parts, variables)]
         totals = _over_all_replicas(device, totals)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             regularization = regularize(weights)
         extra = tape.gradient(regularization, weights)
         gradients = [_mean(total, weight, total_weight) for total, weight in zip(totals, weights)]
-        gradients = [
-            mean if more is None else tf.convert_to_tensor(mean) + more for mean, more in zip(gradients, extra)]
+        gradients = [mean if more is None else tf.convert_to_tensor(mean) + more
+                     for mean, more in zip(gradients, extra)]
         halves = [tf.nn.l2_loss(tf.cast(_numbers(gradient), tf.float32)) for gradient in gradients]
         return gradients, tf.cast(regularization, tf.float32), 2.0 * tf.add_n(halves) if halves else tf.zeros([])
 
     with tf.device(device):
-        return StageGradients(
-            variables, *device_kinds.one_call(device, divide_and_regularize)(weights, parts, total_weight))
+        found = device_kinds.one_call(device, divide_and_regularize)(weights, parts, total_weight)
+        return StageGradients(variables, *found)

@@ -1,4 +1,4 @@
-"""Where the layers of a pipeline come from: Params of a sequence, or a Keras model."""
+"""Sources of a pipeline's layers: Params of a sequence, or a Keras model."""
 
 import functools
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import keras_model, unit_costs
 from lingpipe.layers import base_layer
@@ -14,7 +15,7 @@ from lingpipe.stages import control_flow, random_seeds, stage_layers
 
 
 class LayersOfParams:
-    """A sequence of layers that Params describe, in which each hands all that it returns to the next.
+    """A sequence of layers that Params describe, in which each passes all its results to the next.
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
@@ -27,45 +28,47 @@ class LayersOfParams:
 
     model = None
 
-    def __init__(self, layer_params: list, dtype_policy: str | None = None) -> None:
+    def __init__(self, layer_params: list[hyperparams.InstantiableParams], dtype_policy: str | None = None) -> None:
         self._layer_params, self._dtype_policy = layer_params, dtype_policy
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._layer_params)
 
     @functools.cached_property
-    def params(self) -> list:
+    def params(self) -> list[hyperparams.InstantiableParams]:
         """List of the layers' params, in which every layer has a name."""
         return layer_analysis.named_layer_params(self._layer_params, self._dtype_policy)
 
     @functools.cached_property
-    def layers(self) -> Any:
+    def layers(self) -> list[keras.layers.Layer]:
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack
 
-    def analyses(self, input_specs: Any) -> list:
+    def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
         """Returns the list of `LayerAnalysis` for an input of some specs `[batch, ...]`; nothing is allocated."""
         return layer_analysis.analyse_layers(self.params, input_specs)
 
-    def times(self, input_specs: Any, device: str, cache_dir: Any, analyses: Any) -> Any:
+    def times(self, input_specs: Any, device: str, cache_dir: str | None,
+              analyses: list[layer_analysis.LayerAnalysis]) -> list[layer_profile.LayerTime]:
         """Measures layers on a device; see `layer_profile.profile_layers`."""
         return layer_profile.profile_layers(self.params, input_specs, device, cache_dir, analyses)
 
-    def memories(self, input_specs: Any) -> list:
+    def memories(self, input_specs: Any) -> list[layer_memory.LayerMemory]:
         """Returns the list of `LayerMemory` for a micro-batch."""
         return layer_memory.layer_memories(self.params, input_specs)
 
-    def runs(self, ends: list[int], columns: Any, specs: list) -> Any:
+    def runs(self, ends: list[int], columns: list[list[str]],
+             specs: list) -> list[tuple[stage_layers.StageLayers, None]]:
         """Creates every weight on the device of its stage.
 
         Args:
-            ends: list of ascending end indices, one a stage.
+            ends: list of ascending end indices, one per stage.
             columns: for each stage, the list of the names of its devices in all replicas.
             specs: list of nests of `tf.TensorSpec` `[batch, ...]`: of the input, and of what each layer returns.
 
         Returns:
-            For each stage, the pair of its `StageLayers` and None: it reads what the stage before hands out.
+            For each stage, the pair of its `StageLayers` and None: it reads all outputs of the previous stage.
         """
         starts = [0, *ends[:-1]]
         for start, end, devices in zip(starts, ends, columns):
@@ -78,11 +81,11 @@ class LayersOfParams:
                 for index, (start, end) in enumerate(zip(starts, ends))]
 
     def enter(self, inputs: Any) -> Any:
-        """Returns what the user hands in as the nest that the first stage takes."""
+        """Converts the user's inputs to the nest that the first stage takes."""
         return inputs
 
     def pack_outputs(self, outputs: Any) -> Any:
-        """Returns what the last stage hands out as the nest that the user gets."""
+        """Converts the outputs of the last stage to the nest that the user gets."""
         return outputs
 
     def output_spec(self, inputs: Any) -> Any:
@@ -93,7 +96,7 @@ class LayersOfParams:
 
 
 class LayersOfModel:
-    """The layers of a Sequential or Functional model, on one set of weights with the model itself.
+    """The layers of a Sequential or Functional model, which share weights with the model itself.
 
     A tensor that skips partitions goes straight from the one that makes it to the one that reads it::
 
@@ -106,7 +109,7 @@ class LayersOfModel:
 
     Attributes:
         model: as given.
-        layers: list with the model, the one layer that it is to Keras.
+        layers: list with the model alone, which is one layer to Keras.
 
     Raises:
         ValueError: the model cannot be cut.
@@ -117,7 +120,7 @@ class LayersOfModel:
         self._graph = keras_model.ModelGraph(model)
         self.model, self.layers = model, [model]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._graph.units)
 
     @property
@@ -125,7 +128,7 @@ class LayersOfModel:
         """Nest of `tf.TensorSpec` of what the model takes."""
         return self._graph.input_structure
 
-    def validate(self, p: Any) -> None:
+    def validate(self, p: hyperparams.Params) -> None:
         """Raises ValueError where a field of `GPipeLayer.Params()` does not go with the model."""
         if p.layers:
             raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
@@ -148,20 +151,22 @@ class LayersOfModel:
                 'training and inference. Move what else it does, such as reading a weight, drawing random numbers or '
                 'adding a loss, into layers.')
 
-    def analyses(self, input_specs: Any) -> list:
-        """Returns the list of `LayerAnalysis`, one a unit of the model."""
+    def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
+        """Returns the list of `LayerAnalysis`, one per unit of the model."""
         return self._graph.analyses(input_specs)
 
-    def times(self, input_specs: Any, device: str, cache_dir: Any, unused_analyses: Any) -> Any:
+    def times(self, input_specs: Any, device: str, cache_dir: str | None,
+              unused_analyses: Any) -> list[layer_profile.LayerTime]:
         """Measures the units of the model on a device, with copies of their weights there."""
         return unit_costs.times(self._graph, input_specs, device, cache_dir)
 
-    def memories(self, input_specs: Any) -> list:
+    def memories(self, input_specs: Any) -> list[layer_memory.LayerMemory]:
         """Returns the list of `LayerMemory` for a micro-batch."""
         return unit_costs.memories(self._graph, input_specs)
 
-    def runs(self, ends: Any, columns: Any, unused_specs: Any) -> Any:
-        """Moves every weight to the device of its stage, that of the first replica; see `LayersOfParams.runs`."""
+    def runs(self, ends: list[int], columns: list[list[str]],
+             unused_specs: Any) -> list[tuple[stage_layers.StageLayers, list[tuple[int, int]]]]:
+        """Moves every weight to the device of its stage in the first replica; see `LayersOfParams.runs`."""
         parts = self._graph.stages(ends)
         self._graph.move_variables(parts, [devices[0] for devices in columns])
         generators = list({id(state): state for unit in self._graph.units
@@ -169,12 +174,12 @@ class LayersOfModel:
         return [(stage_layers.StageLayers(index, part.segments, generators, keeps_rows=True), part.sources)
                 for index, part in enumerate(parts)]
 
-    def enter(self, inputs: Any) -> Any:
-        """Returns what the user hands in as the list of tensors that the first stage takes."""
+    def enter(self, inputs: Any) -> list[tf.Tensor]:
+        """Converts the user's inputs to the list of tensors that the first stage takes."""
         return self._graph.flatten_inputs(tf.nest.map_structure(_as_tensor, inputs))
 
     def pack_outputs(self, outputs: Any) -> Any:
-        """Returns the list that the last stage hands out as the nest that the model returns."""
+        """Converts the list of outputs of the last stage to the nest that the model returns."""
         return self._graph.pack_outputs(outputs)
 
     def output_spec(self, inputs: Any) -> Any:
@@ -183,11 +188,11 @@ class LayersOfModel:
         return self.pack_outputs(keras.tree.flatten(outputs))
 
 
-def plain_copy(model: keras.Model, device: str) -> Any:
+def plain_copy(model: keras.Model, device: str) -> keras.Model:
     """Makes a Keras model that has nothing more to do with the pipeline.
 
     The model that the pipeline was made from has its weights on the devices of the partitions, where Keras does not
-    compile for XLA what uses them, such as convolutions in groups.
+    compile operations that use them, such as grouped convolutions, with XLA.
 
     Args:
         model: `keras.Model`.
@@ -225,7 +230,7 @@ def _copy_state(layer, copy):
 
 
 def _require_own_weights(model):
-    """A copied graph would go on reading variables that are arguments of its operations."""
+    """Refuses variables that are arguments of operations: a copied graph would still read the old ones."""
     for operation in model.operations:
         for node in operation._inbound_nodes:  # pylint: disable=protected-access
             for leaf in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
@@ -236,7 +241,7 @@ def _require_own_weights(model):
 
 
 def _as_tensor(leaf):
-    """The model itself makes sparse tensors dense."""
+    """Converts dense inputs; the model itself makes sparse tensors dense."""
     if isinstance(leaf, tf.RaggedTensor):
         raise ValueError('A pipeline was given a ragged tensor, but micro-batches are cut out of dense ones. Make it '
                          'dense by its to_tensor().')

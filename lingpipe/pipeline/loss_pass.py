@@ -1,8 +1,9 @@
-"""A mini-batch with the loss inside the pipeline: its mean loss, gradients and metrics."""
+"""Pass of a mini-batch with the loss inside the pipeline: mean loss, gradients and metrics."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds, variable_placement
@@ -15,8 +16,7 @@ class ValueAndGrad(NamedTuple):
 
     Attributes:
         loss: scalar, the mean over the mini-batch plus weight regularisers and the losses that layers add.
-        gradients: list of tensors in the order of `trainable_variables`; None for a variable that the loss does not
-            depend on.
+        gradients: list of tensors in the order of `trainable_variables`; None where the loss does not depend on one.
         metrics: dictionary from name to the mean over the mini-batch, for loss functions that return several.
         squared_norm: scalar, the sum of squares of all gradients.
         state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were.
@@ -41,13 +41,12 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: 
         x: nest of tensors `[batch, ...]`.
         targets: nest of tensors `[batch, ...]`.
         step: int64 scalar, or None.
-        return_outputs: whether outputs are wanted.
+        return_outputs: whether outputs are needed.
         assign_state: whether to assign moving statistics and other state.
         loss_scale: scalar, or None.
 
     Returns:
-        `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and outputs as the last stage hands
-        them out.
+        `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and the outputs of the last stage.
     """
     stages = grid.stages
     work = executor.Work(grid.schedule, grid.seed_and_step(step, True), True, grid.recompute, loss,
@@ -65,8 +64,8 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: 
     updates = execution.state_updates()
     if assign_state:
         updates = variable_placement.assign(updates)
-    return ValueAndGrad(
-        mean_loss, _in_order(grid.trainable_variables, finished), metrics, squared_norm, updates, outputs)
+    gradients = _in_order(grid.trainable_variables, finished)
+    return ValueAndGrad(mean_loss, gradients, metrics, squared_norm, updates, outputs)
 
 
 def _of_all_replicas(sums, device):
@@ -80,7 +79,8 @@ def _mean_of_batch(metric_sums, added_sums, regularizations, squared_norms):
     return mean_loss, metrics, tf.add_n([tf.zeros([]), *squared_norms])
 
 
-def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any, read: Callable) -> dict[str, Any]:
+def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
+             read: Callable[[keras.Variable], tf.Tensor]) -> dict[str, Any]:
     """Lays out an evaluation step.
 
     Args:

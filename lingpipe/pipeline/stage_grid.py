@@ -1,17 +1,21 @@
-"""The stages of a pipeline in all of its replicas, and what starts a mini-batch on its way through them."""
+"""Stages of a pipeline in all of its replicas, and the start of a mini-batch on its way through them."""
 
 import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
+from lingpipe import hyperparams, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.pipeline import executor, step_state, validation
-from lingpipe.stages import boundary, micro_batches
+from lingpipe.stages import boundary, micro_batches, random_seeds, stage_layers
+from lingpipe.stages.stage import Stage
 
 
 class Replicas:
-    """The executions of one mini-batch on the rows of a device grid, with the face of a single `executor.Execution`.
+    """The executions of one mini-batch on the rows of a device grid, with the interface of one `executor.Execution`.
 
     ::
 
@@ -20,11 +24,11 @@ class Replicas:
 
     Micro-batches keep the numbers that they would have in one pipeline, so that R replicas of M micro-batches compute
     what one pipeline of R M micro-batches does, random numbers included. Each weight lives on one of the devices that
-    have its stage: it is sent to the others at the begin of a step, and the gradients come back to it. The weights of
+    have its stage: it is sent to the others at the start of a step, and the gradients come back to it. The weights of
     all replicas are therefore equal, and each device updates its share of them (arXiv 2004.13336, section 3).
 
     Args:
-        executions: list of `executor.Execution`s, one a replica that takes part.
+        executions: list of `executor.Execution`s, one per replica that takes part.
         gradient_sum: `collectives.GradientSum`.
     """
 
@@ -33,7 +37,7 @@ class Replicas:
         for execution in executions:
             execution.siblings = executions
 
-    def run(self, kinds: Any = executor.ALL_KINDS) -> None:
+    def run(self, kinds: Sequence[str] = executor.ALL_KINDS) -> None:
         """Lays out all actions of the given kinds."""
         for execution in self._executions:
             execution.run(kinds)
@@ -44,7 +48,7 @@ class Replicas:
         return sum(self._counts)
 
     @property
-    def outputs(self) -> Any:
+    def outputs(self) -> list:
         """For each micro-batch, the nest of outputs of the last stage."""
         return [nest for execution in self._executions for nest in execution.outputs]
 
@@ -56,27 +60,27 @@ class Replicas:
         metrics = device_kinds.call(last, micro_batches.add_up, [part.metrics for part in parts])
         losses = list(self.added_losses.values())
         weights = parts[0].weights
-        weight_gradients = [self._sum_weight_gradients(
-            index, variables, [part.weight_gradients[index] for part in parts])
-                            for index, variables in enumerate(weights)]
+        rows = zip(*[part.weight_gradients for part in parts])
+        weight_gradients = [self._sum_weight_gradients(index, variables, list(row))
+                            for index, (variables, row) in enumerate(zip(weights, rows))]
         return micro_batches.Sums(
             metrics, losses, weights, weight_gradients, [nest for part in parts for nest in part.input_gradients])
 
     @property
-    def scale_of_sum(self) -> Any:
-        """What gradients of the sum over the mini-batch are multiplied by, or None."""
+    def scale_of_sum(self) -> tf.Tensor | None:
+        """Factor of the gradients of the sum over the mini-batch, or None."""
         return self._executions[0].scale_of_sum
 
     @property
-    def added_losses(self) -> dict:
+    def added_losses(self) -> dict[int, Any]:
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows)."""
         parts, last = [execution.added_losses for execution in self._executions], self._executions[0].stages[-1].device
-        return {
-            index: device_kinds.call(last, micro_batches.add_up, [part[index] for part in parts]) for index in parts[0]}
+        return {index: device_kinds.call(last, micro_batches.add_up, [part[index] for part in parts])
+                for index in parts[0]}
 
     @property
-    def borrowed(self) -> list:
-        """List of the Keras variables that some stage reads and none has."""
+    def borrowed(self) -> list[keras.Variable]:
+        """List of the Keras variables that some stage reads and no stage has."""
         return self._executions[0].borrowed
 
     @property
@@ -84,21 +88,21 @@ class Replicas:
         """The `step_state.State` that the forward actions run so far lead to, over all replicas."""
         return step_state.merge_updates(self._executions[0].stages, [execution.state for execution in self._executions])
 
-    def final_values(self) -> Any:
+    def final_values(self) -> list[stage_layers.Variables]:
         """Returns, for each stage, its `Variables` after all forward actions, as tensors."""
         return self._executions[0].final_values()
 
-    def fork(self) -> Any:
-        """Returns a copy that goes on from here by itself: a gradient tape may ask for several backward passes."""
+    def fork(self) -> 'Replicas':
+        """Returns a copy that continues independently: a gradient tape may ask for several backward passes."""
         return Replicas([execution.fork() for execution in self._executions], self._gradient_sum)
 
-    def give_output_gradients(self, gradients: Any, added: Any) -> None:
-        """Hands in gradients of a loss outside of the pipeline; see `executor.Execution.give_output_gradients`."""
+    def give_output_gradients(self, gradients: Iterable[list[tf.Tensor]], added: dict[int, tf.Tensor]) -> None:
+        """Takes gradients from a loss outside the pipeline; see `executor.Execution.give_output_gradients`."""
         gradients = iter(gradients)
         for execution, count in zip(self._executions, self._counts):
             execution.give_output_gradients([next(gradients) for _ in range(count)], added)
 
-    def state_updates(self) -> Any:
+    def state_updates(self) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
         return step_state.updates(self._executions[0].stages, self.state)
 
@@ -139,43 +143,44 @@ class StageGrid:
     Attributes:
         rows: as given.
         schedule: as given.
-        observer: what is told of the actions of training steps; see `executor.Work`.
+        observer: lays out the actions of training steps; see `executor.Work`.
     """
 
-    observer = None
+    observer: Any = None
 
-    def __init__(self, rows: Any, schedule: Any, seeds: Any, params: Any) -> None:
+    def __init__(self, rows: list[list[Stage]], schedule: schedules.Schedule, seeds: random_seeds.StepSeeds,
+                 params: hyperparams.Params) -> None:
         self.rows, self.schedule = rows, schedule
         self._seeds, self._params = seeds, params
         self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
 
     @property
-    def stages(self) -> list:
+    def stages(self) -> list[Stage]:
         """List of the `Stage`s of the first replica, on whose devices the variables live."""
         return self.rows[0]
 
     @property
-    def trainable_variables(self) -> list:
+    def trainable_variables(self) -> list[keras.Variable]:
         """List of the trainable Keras variables in the order of the stages, each once."""
-        return list(
-            {id(variable): variable for stage in self.stages for variable in stage.trainable_variables}.values())
+        variables = (variable for stage in self.stages for variable in stage.trainable_variables)
+        return list({id(variable): variable for variable in variables}.values())
 
     @property
-    def recompute(self) -> Any:
-        """What the backward actions compute anew: 'none', 'stage' or 'layer'."""
+    def recompute(self) -> str:
+        """What the backward actions recompute: 'none', 'stage' or 'layer'."""
         return self._params.recompute
 
-    def seed_and_step(self, step: Any, training: Any) -> tf.Tensor:
-        """Returns the int64 tensor `[2]` that random numbers depend on; see `random_seeds.StepSeeds`."""
+    def seed_and_step(self, step: Any, training: bool) -> tf.Tensor:
+        """Returns the int64 tensor `[2]` on which random numbers depend; see `random_seeds.StepSeeds`."""
         return self._seeds.of(step, training, self.stages[0].device)
 
-    def execution(self, work: executor.Work, values: list, inputs: Any,
+    def execution(self, work: executor.Work, values: list[stage_layers.Variables], inputs: Any,
                   targets: Any = None) -> executor.Execution | Replicas:
-        """Prepares one mini-batch for its way through the stages.
+        """Prepares the execution of one mini-batch.
 
         Args:
             work: `executor.Work`.
-            values: list of `Variables` of tensors, one a stage.
+            values: list of `Variables` of tensors, one per stage.
             inputs: nest of tensors `[batch, ...]`.
             targets: nest of tensors `[batch, ...]` that the loss compares outputs with, or None.
 
@@ -196,12 +201,12 @@ class StageGrid:
         return executions[0] if len(executions) == 1 else Replicas(executions, collectives.GradientSum(p.gradient_sum))
 
     def _place_of(self, index):
-        """Returns where batches are cut for a stage: on its device, or on the host if several devices have it."""
+        """Returns the device that splits batches for a stage: its own, or the host if the stage has several."""
         device = self.stages[index].device
         return device if len(self.rows) == 1 else device_kinds.host_of(device)
 
     def _shares(self, parts, targets, training):
-        """Returns the `executor.Share` of each replica; micro-batches are numbered as in one pipeline."""
+        """Returns the `executor.Share` of each replica; micro-batches keep their numbers in the whole mini-batch."""
         group, num_rows = collectives.current(), len(self.rows)
         ends = [len(parts) * row // num_rows for row in range(num_rows + 1)]
         if training:
@@ -228,7 +233,7 @@ class StageGrid:
                 'to that or less.')
 
 
-def join_outputs(execution: Any, stages: Any) -> Any:
+def join_outputs(execution: executor.Execution | Replicas, stages: list[Stage]) -> Any:
     """Returns the outputs of all micro-batches as one nest of tensors `[batch, ...]`, on the last stage's device."""
     with tf.device(device_kinds.for_single_operations(stages[-1].device)):
         return micro_batches.join(execution.outputs)

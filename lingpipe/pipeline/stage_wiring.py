@@ -1,4 +1,4 @@
-"""All stages traced one after the other, and which value of which stage each of them reads."""
+"""Traces of all stages, one after the other, and which values of which stages each of them reads."""
 
 import warnings
 from collections.abc import Callable
@@ -6,35 +6,38 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.stages import boundary, control_flow, micro_batches
+from lingpipe.stages import boundary, control_flow, micro_batches, stage_program
+from lingpipe.stages.stage import Stage
 
-_NUM_ROWS = 24  # of a trace for its own sake: many numbers divide it
+_NUM_ROWS = 24  # of a trace that only serves comparison: many numbers divide it
 
 
 class Wiring:
-    """The traced stages of a pipeline and the ways of tensors between them.
+    """The traced stages of a pipeline and the tensors that pass between them.
 
     Attributes:
-        programs: list of `StageProgram`s, one a stage.
+        programs: list of `StageProgram`s, one per stage.
         added_sums: for each stage, the list of booleans whether the losses that its layers add are sums over rows.
         differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs
             come from; producer -1 is the pipeline's input.
     """
 
     def __init__(self) -> None:
-        self.programs, self.differentiable_sources, self._sources = [], [], []
-        self.added_sums = []
+        self.programs: list[stage_program.StageProgram] = []
+        self.differentiable_sources: list[list[tuple[int, int]]] = []
+        self.added_sums: list[list[bool]] = []
+        self._sources: list[list[tuple[int, int]]] = []
 
-    def inputs(self, index: int, outputs_of: Callable) -> boundary.Boundary:
+    def inputs(self, index: int, outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
         """Returns the `Boundary` that enters a stage.
 
         Args:
             index: index of the stage.
-            outputs_of: function from a producer to the `Boundary` of what it hands out.
+            outputs_of: function from a producer to the `Boundary` of its outputs.
         """
         return _gather(self._sources[index], outputs_of)
 
-    def add(self, stage: Any, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
+    def add(self, stage: Stage, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
             loss: Callable | None, training: bool, by_layer: bool) -> None:
         """Traces the next stage.
 
@@ -61,9 +64,9 @@ class Wiring:
         self.programs.append(program)
 
 
-def trace(stages: list, specs: tuple, structure: boundary.Structure, loss: Callable | None, training: bool,
-          by_layer: bool, is_whole_batch: bool = False) -> Wiring:
-    """Traces stages that were not traced for these shapes before.
+def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: boundary.Structure,
+          loss: Callable | None, training: bool, by_layer: bool, is_whole_batch: bool = False) -> Wiring:
+    """Traces stages unless they have been traced for these shapes before.
 
     Args:
         stages: list of `Stage`s.
@@ -73,7 +76,7 @@ def trace(stages: list, specs: tuple, structure: boundary.Structure, loss: Calla
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         training: Python boolean.
         by_layer: whether backward passes are to be cut at every segment.
-        is_whole_batch: whether the specs are those of a whole mini-batch, of which sums and means count alike.
+        is_whole_batch: whether the specs are those of a whole mini-batch, for which sums and means are the same.
 
     Returns:
         `Wiring`.
@@ -90,7 +93,7 @@ def trace(stages: list, specs: tuple, structure: boundary.Structure, loss: Calla
 
 
 def _added_sums(wiring, stages, inputs, structure, training, by_layer):
-    """Two traces tell sums over rows from means where one has twice as many rows."""
+    """Tells sums over rows from means by two traces, one of which has twice as many rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
     if not end:
         return [[]] * len(stages)
@@ -106,9 +109,9 @@ def _added_sums(wiring, stages, inputs, structure, training, by_layer):
     try:
         found = _are_sums(wiring.programs[:end] if num_rows == known else programs(num_rows), programs(2 * num_rows))
         if _is_open(found):
-            with control_flow.functions_laid_out():  # what a layer's own `tf.function` computes is hidden otherwise
+            with control_flow.functions_laid_out():  # to see what a layer's own `tf.function` computes
                 found = _are_sums(programs(num_rows), programs(2 * num_rows))
-    except Exception as error:  # noqa: BLE001  layers may raise anything where they meet a size that they are not made for
+    except Exception as error:  # noqa: BLE001  layers may raise anything for a size that they are not made for
         _warn_of_means(f'{type(error).__name__} where there are {2 * num_rows} rows')
         return _all_means(wiring)
     if _is_open(found):
@@ -136,7 +139,7 @@ def _warn_of_means(reason):
 
 
 def _resolved(stage, structure_of):
-    """Returns pairs (producer, position among its values) of what a stage reads, without holes, and its `Structure`."""
+    """Returns pairs (producer, position among its values) of what a stage reads, and the `Structure` with Nones."""
     if stage.sources is None:
         structure = structure_of(stage.index - 1)
         count = sum(tf.nest.flatten(structure.nest))

@@ -1,12 +1,15 @@
-"""The variables of all stages during a mini-batch: what each action reads and assigns, and what is left at the end."""
+"""Variables of all stages during a mini-batch: what each action reads and assigns, and the final values."""
 
 import collections
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
+from lingpipe.stages import stage_layers, stage_program
+from lingpipe.stages.stage import Stage
 
 
 class Assigned(NamedTuple):
@@ -29,7 +32,7 @@ class State(NamedTuple):
     """What the forward actions of a mini-batch lead to.
 
     Attributes:
-        statistics: list of `BatchStatistics`, one a stage.
+        statistics: list of `BatchStatistics`, one per stage.
         values: list of tensors `[3, channels]`, the statistics of each stage over the rows of the mini-batch.
         assigned: dictionary from the id of a variable to its `Assigned`.
     """
@@ -39,14 +42,14 @@ class State(NamedTuple):
     assigned: dict
 
 
-def updates(stages: list, state: State) -> Any:
+def updates(stages: list[Stage], state: State) -> list[tuple[keras.Variable, tf.Tensor]]:
     """Returns pairs (Keras variable, new value) of all that changes.
 
     Args:
         stages: list of `Stage`s.
         state: `State`.
     """
-    changed = {}
+    changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
 
     def read(variable):
         return changed[id(variable)][1] if id(variable) in changed else variable_placement.read_variable(variable)
@@ -55,28 +58,31 @@ def updates(stages: list, state: State) -> Any:
         value = collectives.current().agree_on(each.device, each.variable.aggregation, each.before, each.value)
         changed[id(each.variable)] = (each.variable, value)
     for stage, statistics, values in zip(stages, state.statistics, state.values):
-        changed.update(
-            (id(variable), (variable, value)) for variable, value in statistics.updates(values, read, stage.device))
+        for variable, value in statistics.updates(values, read, stage.device):
+            changed[id(variable)] = (variable, value)
     return list(changed.values())
 
 
-def merge_updates(stages: list, states: list[State]) -> State:
-    """Joins what the replicas made of their shares of a mini-batch.
+def merge_updates(stages: list[Stage], states: list[State]) -> State:
+    """Merges the states that replicas computed from their shares of a mini-batch.
 
-    Statistics are those of all rows. What layers assigned follows the `aggregation` of its Keras variable: 'mean',
-    'sum' of the changes, else that of the first replica.
+    Statistics are those of all rows. Assigned values follow the `aggregation` of their Keras variable: 'mean', 'sum' of
+    the changes, else the value of the first replica.
 
     Args:
         stages: list of `Stage`s of the first replica, which do the work.
-        states: list of `State`s, one a replica.
+        states: list of `State`s, one per replica.
 
     Returns:
         `State`.
     """
     first = states[0]
-    values = [device_kinds.call(
-        stage.device, lambda parts, statistics=statistics: _join(statistics, parts), list(parts))
-              for stage, statistics, parts in zip(stages, first.statistics, zip(*[state.values for state in states]))]
+
+    def joined(stage, statistics, parts):
+        return device_kinds.call(stage.device, lambda parts: _join(statistics, parts), list(parts))
+
+    parts_of_stages = zip(*[state.values for state in states])
+    values = [joined(*row) for row in zip(stages, first.statistics, parts_of_stages)]
     assigned = {key: each._replace(value=_aggregate(each, [state.assigned[key].value for state in states]))
                 for key, each in first.assigned.items()}
     return State(first.statistics, values, assigned)
@@ -101,7 +107,7 @@ def _aggregate(assigned, values):
 
 
 class StepState:
-    """Hands every forward action the values that the layers would find in plain Keras, one micro-batch after the other.
+    """Gives every forward action the values that layers would find in plain Keras, one micro-batch after the other.
 
     Statistics of batch norm wait for the end of the mini-batch. What layers assign is read by the next action; where
     several stages share it, their forward actions take turns::
@@ -116,16 +122,18 @@ class StepState:
         values: for each stage its `Variables`, as tensors on its device.
     """
 
-    def __init__(self, stages: list, programs: list, values: Any) -> None:
+    def __init__(self, stages: list[Stage], programs: list[stage_program.StageProgram],
+                 values: list[stage_layers.Variables]) -> None:
         self._stages, self._programs, self._initial = stages, programs, values
         self._variables = [stage.variables() for stage in stages]
-        self._assigned, self._brought = {}, {}
-        self._statistics = [
-            _zeros(stage.device, program.trace.statistics.spec) for stage, program in zip(stages, programs)]
+        self._assigned: dict[int, Assigned] = {}
+        self._brought: dict[tuple[int, int], tf.Tensor] = {}
+        self._statistics = [_zeros(stage.device, program.trace.statistics.spec)
+                            for stage, program in zip(stages, programs)]
 
     @property
-    def borrowed_from_outside(self) -> list:
-        """List of the Keras variables that some stage reads and none has."""
+    def borrowed_from_outside(self) -> list[keras.Variable]:
+        """List of the Keras variables that some stage reads and no stage has."""
         own = {id(variable) for parts in self._variables for variable in parts.weights + parts.state}
         found = [variable for program in self._programs for variable, _ in program.trace.borrowed]
         return list({id(variable): variable for variable in found if id(variable) not in own}.values())
@@ -133,18 +141,18 @@ class StepState:
     @property
     def state(self) -> State:
         """The `step_state.State` that the actions so far lead to."""
-        return State([program.trace.statistics for program in self._programs], list(self._statistics),
-                                   dict(self._assigned))
+        statistics = [program.trace.statistics for program in self._programs]
+        return State(statistics, list(self._statistics), dict(self._assigned))
 
-    def enter(self, stage: Any) -> Any:
+    def enter(self, stage: Stage) -> dict[str, Any]:
         """Returns what a forward action reads: a dictionary with `values`, `borrowed` and `statistics`."""
         variables, values = self._variables[stage.index], self._initial[stage.index]
         borrowed = [self._borrow(stage, variable) for variable, _ in self._programs[stage.index].trace.borrowed]
         return {'values': self._with_assigned(variables, values), 'borrowed': borrowed,
                 'statistics': self._statistics[stage.index]}
 
-    def leave(self, stage: Any, statistics: Any, assigned: list) -> None:
-        """Notes what a forward action made.
+    def leave(self, stage: Stage, statistics: tf.Tensor, assigned: list[tf.Tensor]) -> None:
+        """Records the results of a forward action.
 
         Args:
             stage: its `Stage`.
@@ -157,11 +165,11 @@ class StepState:
             before = earlier.before if earlier else self._initial_value(stage, variable)
             self._assigned[id(variable)] = Assigned(variable, before, value, stage.device)
 
-    def final_values(self) -> Any:
+    def final_values(self) -> list[stage_layers.Variables]:
         """Returns, for each stage, its `Variables` as they are now."""
         return [self._with_assigned(variables, values) for variables, values in zip(self._variables, self._initial)]
 
-    def execution_order(self, schedule: Any) -> Any:
+    def execution_order(self, schedule: schedules.Schedule) -> list[schedules.Action]:
         """Returns the actions of a schedule in an order in which stages that share what they assign take turns.
 
         Raises:
@@ -189,11 +197,10 @@ class StepState:
             raise ValueError(
                 f'Layers of several partitions assign {sorted(set(paths))[:3]}, so that they have to take turns, for '
                 f'which schedule={schedule.name!r} has no room. Cut the model so that one partition has them '
-                '(partition_by=[...]), or set '
-                "schedule='gpipe' and num_virtual_stages=1.") from error
+                "(partition_by=[...]), or set schedule='gpipe' and num_virtual_stages=1.") from error
 
     def _shared(self):
-        """Returns the dictionary from the id of an assigned variable to its stages, where these are several."""
+        """Returns a dictionary from the id of an assigned variable to its stages, if several stages have it."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
             for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:
@@ -214,7 +221,7 @@ class StepState:
         return self._present(variable, self._initial_value(stage, variable))
 
     def _initial_value(self, stage, variable):
-        """Returns the value of any variable on the device of a stage; brought there once."""
+        """Returns the value of any variable on the device of a stage; it is copied there once."""
         key = (stage.index, id(variable))
         if key not in self._brought:
             known = [value for parts, values in zip(self._variables, self._initial)

@@ -1,4 +1,6 @@
-"""A pipeline whose loss lies outside of it: forward now, backward when a gradient tape asks."""
+"""Pass of a mini-batch with the loss outside the pipeline: forward now, backward when a gradient tape asks."""
+
+from typing import Any
 
 from typing import Any
 
@@ -11,15 +13,14 @@ from lingpipe.private_api import save_context
 from lingpipe.stages import boundary, losses, micro_batches
 
 
-def call(grid: stage_grid.StageGrid, inputs: Any, training: bool) -> Any:
+def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tuple[Any, list[tf.Tensor]]:
     """Lays out the forward actions, and the backward actions as their gradient.
 
     Each stage's weights enter through a port on their own device, so that none of them ever leaves it::
 
         weights of stage k ─> port k (device k) ─> token ─┐
         inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
-                                backward: the pipeline's gradient runs all B actions, port k's hands out the sums of
-                                    stage k
+                backward: the pipeline's gradient runs all B actions, that of port k returns the sums of stage k
 
     Args:
         grid: `stage_grid.StageGrid`.
@@ -27,13 +28,14 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool) -> Any:
         training: Python boolean.
 
     Returns:
-        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one a stage that has
+        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one per stage that has
         such layers.
     """
     values = variable_placement.read_values(grid.stages)
     _trace(grid, inputs, training, values)
-    results = {}
-    tokens = [_port(stage, *row, results) for stage, row in zip(grid.stages, _owned_weights(grid.stages, values))]
+    results: dict[str, Any] = {}
+    tokens = [_port(stage, variables, weights, results)
+              for stage, (variables, weights) in zip(grid.stages, _owned_weights(grid.stages, values))]
 
     @tf.custom_gradient
     def run(*sources):
@@ -58,32 +60,32 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool) -> Any:
     variable_placement.assign(results['execution'].state_updates())
     outputs = boundary.unpack(results['outputs'])
     count = len(outputs.values)
-    return boundary.pack(boundary.Boundary(found[:count], outputs.masks),
-                         boundary.structure_of(results['outputs'])), found[count:]
+    given = boundary.Boundary(found[:count], outputs.masks)
+    return boundary.pack(given, boundary.structure_of(results['outputs'])), found[count:]
 
 
 def _trace(grid, inputs, training, values):
-    """Traces the stages first: a custom gradient would take the variables that a trace reads for its own."""
+    """Traces the stages early: in a custom gradient TensorFlow would register the variables that a trace reads."""
     _execution(grid, inputs, training, values, step=0)
 
 
 def _execution(grid, inputs, training, values, step=None):
-    work = executor.Work(grid.schedule.forward_then_backward(), grid.seed_and_step(step, training), training,
-                         grid.recompute,
-                         input_gradients_needed=True)
+    work = executor.Work(
+        grid.schedule.forward_then_backward(), grid.seed_and_step(step, training), training, grid.recompute,
+        input_gradients_needed=True)
     return grid.execution(work, values, inputs)
 
 
-def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> Any:
-    """Lays out the forward actions in evaluation mode, for a loss outside of the pipeline.
+def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tensor]]:
+    """Lays out the forward actions in evaluation mode, for a loss outside the pipeline.
 
     Args:
         grid: `stage_grid.StageGrid`.
         inputs: nest of tensors `[batch, ...]` that the first stage takes.
 
     Returns:
-        Nest of outputs `[batch, ...]`, as the last stage hands them out, and the list of the means of the losses that
-        layers added, one a stage that has such layers.
+        Nest of outputs `[batch, ...]` of the last stage, and the list of the means of the losses that layers added, one
+        a stage that has such layers.
     """
     work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(None, False), False, grid.recompute)
     execution = grid.execution(work, variable_placement.read_values(grid.stages), inputs)
@@ -125,9 +127,9 @@ def _port(stage, variables, weights, results):
 
 
 def _not_saved(tensors):
-    """TensorFlow saves each gradient function alone, without the forward pass that it goes back through."""
-    advice = ('A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train '
-              'on.')
+    """Returns gradients that fail: TensorFlow saves each gradient function without the forward pass it needs."""
+    advice = (
+        'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.')
     with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):
         return [tf.zeros([size or 1 for size in tensor.shape], tensor.dtype) for tensor in tensors]
 
@@ -152,8 +154,8 @@ def _input_gradients(results, upstream, stages):
     execution, outputs = results['execution'].fork(), boundary.unpack(results['outputs'])
     with tf.device(device_kinds.for_single_operations(stages[-1].device)):
         given = [upstream[position] for position in outputs.differentiable_positions]
-        added = {index: tf.math.divide_no_nan(gradient, rows) for gradient, (index, (_, rows))
-                 in zip(upstream[len(outputs.values):], execution.added_losses.items())}
+        pairs = zip(upstream[len(outputs.values):], execution.added_losses.items())
+        added = {index: tf.math.divide_no_nan(gradient, rows) for gradient, (index, (_, rows)) in pairs}
         execution.give_output_gradients(micro_batches.split(given, execution.num_micro_batches), added)
     execution.run([schedules.BACKWARD])
     results['sums'] = execution.sums

@@ -1,11 +1,13 @@
-"""Checks of a pipeline's params before anything is built."""
+"""Checks of a pipeline's params before anything is built, and of its batches."""
 
 import difflib
+from collections.abc import Iterable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from lingpipe import schedules, spelling
+from lingpipe import hyperparams, schedules, spelling
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.layers import base_layer
 from lingpipe.partition import exact_cut
@@ -18,7 +20,7 @@ _CHOICES = {
 }
 
 
-def validate_gpipe_params(p: Any, num_layers: int) -> None:
+def validate_gpipe_params(p: hyperparams.Params, num_layers: int) -> None:
     """Raises ValueError, in a sentence that says what to do, when a field of GPipeLayer's params cannot work.
 
     Args:
@@ -30,16 +32,16 @@ def validate_gpipe_params(p: Any, num_layers: int) -> None:
     for field in ('num_partitions', 'num_micro_batches', 'num_virtual_stages', 'num_replicas'):
         value = getattr(p, field)
         if value == 'auto':
-            raise ValueError(f"{field}='auto' is not resolved by GPipeLayer itself: give a number of 1 or more, such "
-                             "as one that "
-                             'lingpipe.plan(params).params has.')
+            raise ValueError(
+                f"{field}='auto' is not resolved by GPipeLayer itself: give a number of 1 or more, such as one that "
+                'lingpipe.plan(params).params has.')
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at '
-                             'least.')
+            raise ValueError(
+                f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
     if p.recompute == 'auto':
-        raise ValueError("recompute='auto' is not resolved by GPipeLayer itself: give 'none', 'stage' or 'layer', such "
-                         "as "
-                         'lingpipe.plan(params).params has.')
+        raise ValueError(
+            "recompute='auto' is not resolved by GPipeLayer itself: give 'none', 'stage' or 'layer', such as "
+            'lingpipe.plan(params).params has.')
     for field, choices in _CHOICES.items():
         _check_choice(field, getattr(p, field), choices)
     if p.dtype_policy is not None:
@@ -62,7 +64,7 @@ def validate_gpipe_params(p: Any, num_layers: int) -> None:
         _check_devices(p.devices, p.num_partitions, p.num_replicas)
 
 
-def make_schedule(p: Any) -> schedules.Schedule:
+def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
     """Returns the `Schedule` that GPipeLayer's params describe.
 
     Args:
@@ -74,8 +76,8 @@ def make_schedule(p: Any) -> schedules.Schedule:
     return schedules.make_schedule(p.schedule, p.num_partitions, p.num_micro_batches, p.num_virtual_stages)
 
 
-def validate_batch(batch: Any, count: int, p: Any, devices: Any) -> None:
-    """Raises ValueError when a batch would give programs of several shapes on devices that are compiled for one.
+def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Iterable[str]) -> None:
+    """Raises ValueError if a batch needs programs of several shapes on devices that compile for one.
 
     Args:
         batch: nest of tensors `[batch, ...]` and Nones.
@@ -129,7 +131,7 @@ def _check_devices(devices, num_partitions, num_replicas):
 
 
 def _is_same_device(name, full_name):
-    """Whether a name such as 'GPU:1' says nothing against `full_name`; TensorFlow would use a CPU."""
+    """Whether a name such as 'GPU:1' fits a full name; for one that fits no device TensorFlow would use a CPU."""
     try:
         spec, full = tf.DeviceSpec.from_string(name), tf.DeviceSpec.from_string(full_name)
     except ValueError:
@@ -148,8 +150,8 @@ def _check_choice(field, value, choices):
         + (f'. Did you mean {near[0]!r}?' if near else f'. Set it to {choices[0]!r}, for instance.'))
 
 
-def refuse_overwritten(variables: Any) -> None:
-    """Raises ValueError where what Keras computes as a variable's gradient is its new value, which does not add up."""
+def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:
+    """Raises ValueError for variables whose gradients in Keras are their new values, which do not add up."""
     names = [variable.path for variable in variables if getattr(variable, 'overwrite_with_gradient', False)]
     if names:
         raise ValueError(

@@ -1,25 +1,27 @@
-"""A pipeline of identical stages as one program that every core runs: a shift register of micro-batches.
+"""Pipeline of identical stages as one program that every core runs: a shift register of micro-batches.
 
-With K stages and M micro-batches the program is a loop of M + K - 1 ticks. In each tick every stage works, and what it
-makes moves on to the next core (GSPMD, arXiv 2105.04663, section 3.3)::
+With K stages and M micro-batches the program is a loop of M + K - 1 ticks. In each tick every stage works, and its
+output moves on to the next core (GSPMD, arXiv 2105.04663, section 3.3)::
 
     tick        0    1    2    3    4          K=3, M=3
     stage 0     m0   m1   m2   .    .
     stage 1     .    m0   m1   m2   .
     stage 2     .    .    m0   m1   m2
 
-Stages that are not at a micro-batch (the dots) compute what nobody reads: the bubble. The gradient runs the loop
-backwards, and recomputes each tick from the tensors that entered it. Layers before and after the identical ones, such
-as embedding and softmax, run for one micro-batch after the other, each on all cores, with large weights cut over these.
+Stages without a micro-batch (the dots) compute what nothing reads: the bubble. The gradient runs the loop backwards
+and recomputes each tick from the tensors that entered it. Layers before and after the identical ones, such as embedding
+and softmax, run for one micro-batch after the other, each on all cores, with large weights cut over these.
 """
 
 import functools
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from lingpipe.partition import layer_analysis
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import stage_map
 from lingpipe.spmd.stage_map import StageMap, recomputing
 from lingpipe.stages import graph_pieces, random_seeds, stage_layers
@@ -40,18 +42,18 @@ class SpmdPipeline:
         is_partitioned: whether the program is for K cores, else for one device.
 
     Attributes:
-        stage_variables: for each weight of a stage, the list of the K Keras variables that play this part.
+        stage_variables: for each weight of a stage, the list of the K Keras variables in this role.
         outer_variables: list of the other trainable Keras variables.
         trainable_variables: list of all of them, in the order of the stack.
-        num_left_out: number of layers that are alike and yet run before the stages.
+        num_left_out: number of layers that are alike but run before the stages.
         ends: list of the K indices at which the stages end, with the layers before and after them.
 
     Raises:
-        ValueError: the stack cannot run so; the message says why.
+        ValueError: the stack cannot run this way; the message says why.
     """
 
-    def __init__(self, stack: list, run: tuple, num_stages: Any, num_micro_batches: Any, recompute: Any = 'stage',
-                 is_partitioned: bool = True) -> None:
+    def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_stages: int, num_micro_batches: int,
+                 recompute: str = 'stage', is_partitioned: bool = True) -> None:
         _validate(run, num_stages, recompute)
         self._map = StageMap(num_stages, is_partitioned)
         self._num_micro_batches, self._recompute = num_micro_batches, recompute
@@ -78,26 +80,26 @@ class SpmdPipeline:
             {id(variable): variable for each in parts for variable in each.trainable_variables}.values())
 
     @property
-    def num_stages(self) -> Any:
+    def num_stages(self) -> int:
         """K."""
         return self._map.num_stages
 
-    def value_specs(self) -> Any:
+    def value_specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
         """Returns the lists of `tf.TensorSpec` of `stage_values` and `outer_values`, as `metrics` takes them."""
         return ([tf.TensorSpec([self.num_stages, *row[0].shape], row[0].dtype) for row in self.stage_variables],
                 [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.outer_variables])
 
-    def place_stages(self, value: Any) -> Any:
+    def place_stages(self, value: tf.Tensor) -> tf.Tensor:
         """Puts a value `[K, ...]` of the stages, or its gradient, on their cores."""
         return self._map.shard(value)
 
-    def place_outer(self, value: Any) -> Any:
+    def place_outer(self, value: tf.Tensor) -> tf.Tensor:
         """Cuts a large value of an outer variable, or its gradient, over the cores."""
         dimension = self.outer_dimension(value.shape)
         return value if dimension is None else self._map.shard(value, dimension)
 
-    def outer_dimension(self, shape: Any) -> Any:
-        """Returns the dimension along which an outer variable is cut, the longest that K divides; None: none."""
+    def outer_dimension(self, shape: Any) -> int | None:
+        """Returns the dimension along which an outer variable is cut, the longest that K divides, or None."""
         shape = tf.TensorShape(shape)
         sizes = [size if size % self.num_stages == 0 else 0 for size in shape]
         if self.num_stages == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
@@ -105,7 +107,7 @@ class SpmdPipeline:
         return sizes.index(max(sizes))
 
     def metrics(self, loss: Callable, stage_values: list[tf.Tensor], outer_values: list[tf.Tensor], x: Any,
-                targets: Any, seed_and_step: tf.Tensor) -> dict[str, Any]:
+                targets: Any, seed_and_step: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
         """Runs a mini-batch through the pipeline, as in training.
 
         Args:
@@ -114,8 +116,7 @@ class SpmdPipeline:
             outer_values: list of tensors, in the order of `outer_variables`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
             targets: nest of tensors `[batch, ...]`.
-            seed_and_step: int64 tensor `[2]`; all that random numbers depend on, which are those of every other
-                pipeline.
+            seed_and_step: int64 tensor `[2]`, on which all random numbers depend; they equal those of other pipelines.
 
         Returns:
             Dictionary from name to the pair (sum, weight) over the mini-batch.
@@ -143,7 +144,7 @@ class SpmdPipeline:
                          tf.range(self._num_micro_batches, dtype=tf.int64), fn_output_signature=tf.int32)
 
     def _outer_pass(self, part, outer, inputs, targets, seeds, step, loss):
-        """Runs layers outside of the stages, and the loss if there is one, for one micro-batch after the other.
+        """Runs layers outside the stages, and the loss if given, for one micro-batch after the other.
 
         Returns:
             Nest of tensors `[M, ...]`: outputs, or metrics.
@@ -177,7 +178,7 @@ class SpmdPipeline:
             micro_batches = tf.clip_by_value(index - tf.range(self.num_stages), 0, count - 1)
             own_seeds = tf.gather(seeds, micro_batches, axis=1, batch_dims=1)
             registers = tick([*values, *registers, steps, own_seeds])
-            place = tf.maximum(index - last, 0)  # what leaves before the first micro-batch does is overwritten
+            place = tf.maximum(index - last, 0)  # overwrites what leaves before the first micro-batch
             leaving = [array.write(place, self._leaving(register)) for array, register in zip(leaving, registers)]
             return index + 1, registers, leaving
 
@@ -193,7 +194,7 @@ class SpmdPipeline:
         return self._map.shard(tf.where(is_first, entering[tf.newaxis], tf.roll(register, 1, axis=0)))
 
     def _entering(self, rows, index):
-        """Replicated before and after the choice: else the gradient of `rows` is cut, and gathered in every tick."""
+        """Replicates before and after indexing: the gradient of `rows` would else be cut and gathered in every tick."""
         return self._map.replicate(self._map.replicate(rows)[index])
 
     def _leaving(self, register):
@@ -202,7 +203,7 @@ class SpmdPipeline:
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
     def _stage(self, structure, tensors):
-        """A stage at work: the first one's layers, with weights and seeds of whichever stage it is."""
+        """Runs a stage: the layers of the first one, with the weights and seeds of the present one."""
         *tensors, step, seeds = tensors
         weights, passing = tensors[:len(self.stage_variables)], tensors[len(self.stage_variables):]
         for part in self._layers:
@@ -219,7 +220,7 @@ class SpmdPipeline:
         return tf.nest.flatten(_call(part, inputs, tensors[:num_weights], step, seeds))
 
 
-def of_layer(pipe: Any, input_specs: Any, is_partitioned: Any) -> Any:
+def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: bool) -> SpmdPipeline:
     """Makes an `SpmdPipeline` of the layers of another pipeline, with its numbers of stages and micro-batches.
 
     Args:
@@ -233,33 +234,31 @@ def of_layer(pipe: Any, input_specs: Any, is_partitioned: Any) -> Any:
 
 
 def _call(part, inputs, weights, step, seeds):
-    weights = list(map(tf.identity,
-                       weights))  # in the graph that the layers are traced in, where their readers can be found
+    weights = list(map(tf.identity, weights))  # in the graph of the layers, where `_refuse_unused` looks for readers
     call = part.call(inputs, stage_layers.Variables(weights, []), step, part.given_seeds(seeds), training=True)
     if call.losses:
         raise ValueError(
             f'One of the layers {[layer.name for layer in part.layers]} adds a loss (add_loss or an activity '
-            'regularizer), which '
-            "one program for all cores leaves out. Set tpu_route='stage_programs', or compute it in the loss function.")
+            "regularizer), which one program for all cores leaves out. Set tpu_route='stage_programs', or compute it "
+            'in the loss function.')
     extras = [variable.path for variable, *_ in [*call.scope.assigned, *call.scope.borrowed.values()]]
     if extras:
         raise ValueError(
             f'One of the layers {[layer.name for layer in part.layers]} assigns, or reads from another layer, '
-            f'{extras[:3]}, which one '
-            "program for all cores cannot. Set tpu_route='stage_programs'.")
+            f"{extras[:3]}, which one program for all cores cannot. Set tpu_route='stage_programs'.")
     _refuse_unused(part, weights, call.outputs)
     return call.outputs
 
 
 def _refuse_unused(part, weights, outputs):
-    """The gradient of such a weight must be None: an optimizer changes one whose gradient is 0, as by weight decay."""
+    """Refuses unused weights: their gradient must be None, but is 0 here, with which weight decay changes them."""
     used = graph_pieces.ancestors(tf.nest.flatten(outputs))
     unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
     if unused:
         raise ValueError(
             f'The outputs of the layers {[layer.name for layer in part.layers]} do not use {unused[:3]}, which one '
-            'program for all cores '
-            "would train all the same. Make them trainable=False, or set tpu_route='stage_programs'.")
+            'program for all cores would train all the same. Make them trainable=False, or set '
+            "tpu_route='stage_programs'.")
 
 
 def _of_generators(seeds, part):
@@ -267,13 +266,12 @@ def _of_generators(seeds, part):
 
 
 def _one_by_one(function, rows):
-    """Applies a function from a list of tensors to such a list to each entry of tensors `[M, ...]`."""
+    """Applies a function from a list of tensors to a list of tensors to each entry of tensors `[M, ...]`."""
     count = rows[0].shape[0]
+    concrete = tf.function(function, autograph=False).get_concrete_function(
+        [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])
     specs = tf.nest.map_structure(
-        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
-        tf.function(function, autograph=False).get_concrete_function(
-            [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])
-        .structured_outputs)
+        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs)
     arrays = [tf.TensorArray(spec.dtype, count, element_shape=spec.shape) for spec in specs]
 
     def body(index, arrays):
@@ -289,7 +287,7 @@ def _validate(run, num_stages, recompute):
         raise ValueError(
             f"tpu_route='spmd' needs at least num_partitions={num_stages} layers in a row that are alike (equal "
             f"params, outputs shaped as inputs), but finds {run[1] - run[0]}. Set tpu_route='stage_programs', or fewer "
-            "partitions.")
+            'partitions.')
     if recompute == 'none':
         raise ValueError("recompute='none' does not go with tpu_route='spmd', which keeps nothing of a tick but what "
                          "entered it. Set recompute to 'stage' or 'layer', or tpu_route to 'stage_programs'.")

@@ -1,18 +1,20 @@
-"""A training step of an SPMD pipeline as one function of tensors, and its state on the host and on the cores."""
+"""Training step of an SPMD pipeline as one function of tensors, and its state on the host and on the cores."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from lingpipe.optimizers import pure_optimizer
+from lingpipe.spmd import spmd_pipeline
 
 
 class SpmdState(NamedTuple):
     """All that a step changes.
 
     Attributes:
-        stages: list of tensors `[K, ...]`, a weight of every stage each.
+        stages: list of tensors `[K, ...]`, each with one weight of every stage.
         outer: list of tensors, the other weights.
         stage_slots: for each of `stages`, the list of the optimizer's slots `[K, ...]`.
         outer_slots: for each of `outer`, the list of its slots.
@@ -27,12 +29,12 @@ class SpmdState(NamedTuple):
 
 
 class OneReplica:
-    """What a step asks of the replicas that it runs on, where there is one."""
+    """The replicas of a step where there is only one."""
 
     def sum_over_replicas(self, tensors: Any) -> Any:
         return tensors
 
-    def replica_index(self) -> Any:
+    def replica_index(self) -> int:
         return 0
 
 
@@ -45,18 +47,18 @@ class SpmdStep:
         optimizer: `keras.optimizers.Optimizer` without slots.
         seed: integer that random numbers depend on.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
-        replicas: the replicas that run the step, each on rows of its own, as `SpmdCores` or `OneReplica`.
+        replicas: the replicas that run the step, each on its own rows, such as `SpmdCores` or `OneReplica`.
     """
 
-    def __init__(self, pipeline: Any, loss: Callable, optimizer: Any, seed: int = 0,
-                 clip_gradient_norm_to_value: Any = 0.0, replicas: Any = None) -> None:
+    def __init__(self, pipeline: spmd_pipeline.SpmdPipeline, loss: Callable, optimizer: keras.optimizers.Optimizer,
+                 seed: int = 0, clip_gradient_norm_to_value: float = 0.0, replicas: Any = None) -> None:
         self._pipeline, self._loss, self._seed = pipeline, loss, seed
         self._limit = clip_gradient_norm_to_value
         self._replicas = replicas or OneReplica()
         self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
 
-    def variables(self) -> Any:
-        """Returns the Keras variables behind a state: an `SpmdState` with a list of K for each `[K, ...]`."""
+    def variables(self) -> SpmdState:
+        """Returns the Keras variables of a state: an `SpmdState` with a list of K for each tensor `[K, ...]`."""
         pipeline, slots = self._pipeline, self._optimizer.slots
         return SpmdState(
             pipeline.stage_variables, pipeline.outer_variables,
@@ -77,8 +79,8 @@ class SpmdStep:
                          [list(map(of_row, rows)) for rows in variables.stage_slots],
                          [list(map(of_one, row)) for row in variables.outer_slots], tf.TensorSpec([], tf.int64))
 
-    def __call__(self, state: SpmdState, x: Any, targets: Any) -> tuple:
-        """Does one step; where the loss or a gradient is not finite, nothing changes.
+    def __call__(self, state: SpmdState, x: Any, targets: Any) -> tuple[SpmdState, dict[str, tf.Tensor]]:
+        """Runs one step; if the loss or a gradient is not finite, nothing changes.
 
         Args:
             state: `SpmdState` of tensors, the same on every replica.
@@ -124,18 +126,17 @@ class SpmdStep:
         return list(map(self._pipeline.place_stages, stages)), list(map(self._pipeline.place_outer, outer))
 
     def _update_stages(self, state, gradients, learning_rate):
-        """Each stage alone, since some optimizers look at the norm of a layer's weight."""
+        """Updates each stage on its own, since some optimizers read the norm of a layer's weight."""
         first = [row[0] for row in self._pipeline.stage_variables]
         if not first:
             return [], []
         return tf.vectorized_map(
             lambda given: self._update_all(first, *given, state.step, learning_rate),
-            (state.stages, gradients, state.stage_slots),
-            fallback_to_while_loop=False)
+            (state.stages, gradients, state.stage_slots), fallback_to_while_loop=False)
 
     def _update_all(self, variables, values, gradients, slots, step, learning_rate):
-        updated = [
-            self._optimizer.update(*row, step, learning_rate) for row in zip(variables, values, gradients, slots)]
+        rows = zip(variables, values, gradients, slots)
+        updated = [self._optimizer.update(*row, step, learning_rate) for row in rows]
         return [value for value, _ in updated], [new for _, new in updated]
 
     def _placed(self, state):
@@ -147,14 +148,14 @@ class SpmdStep:
 
 
 class SlicedVariable:
-    """A tensor of which every core of a replica holds a slice, or the whole, in a variable of its own.
+    """A tensor of which every core of a replica holds a slice, or the whole, in its own variable.
 
     ::
 
         value [4, 3]      replica 0    core 0: [0:2]    core 1: [2:4]        dimension 0, two cores
                           replica 1    core 0: [0:2]    core 1: [2:4]
 
-    A `TPUReplicatedVariable`, as a strategy would make, keeps the whole on every core.
+    A `TPUReplicatedVariable`, as a strategy makes it, keeps the whole on every core.
 
     Args:
         cores: `SpmdCores`.
@@ -162,18 +163,18 @@ class SlicedVariable:
         dimension: dimension along which they are slices; None: each is the whole.
     """
 
-    def __init__(self, cores: Any, parts: list[tf.Tensor], dimension: Any) -> None:
+    def __init__(self, cores: Any, parts: list[tf.Tensor], dimension: int | None) -> None:
         self._cores, self._dimension = cores, dimension
         self.slices = [[_variable_on(device, part) for device, part in zip(row, parts)] for row in cores.grid]
 
-    def assign(self, parts: Any) -> None:
-        """Gives the cores of every replica new slices, a list of K tensors."""
+    def assign(self, parts: list[tf.Tensor]) -> None:
+        """Assigns new slices, a list of K tensors, to the cores of every replica."""
         for row in self.slices:
             for variable, part in zip(row, parts):
                 with tf.device(variable.device):
                     variable.assign(part)
 
-    def parts(self) -> list:
+    def parts(self) -> list[tf.Tensor]:
         """Returns the list of the K slices that the first replica holds; all replicas hold the same."""
         return [_read(variable) for variable in self.slices[0]]
 
@@ -182,16 +183,16 @@ class SlicedVariable:
         return self._cores.join(self.slices, self._dimension)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> tf.DType:
         return self.slices[0][0].dtype
 
 
 class SpmdVariables:
-    """What the cores train, and its way from and to the host.
+    """The variables that the cores train, and their transfer from and to the host.
 
     ::
 
-        host       Keras variables, one a layer:    what is built, checkpointed, evaluated and exported
+        host       Keras variables, one per layer:    what is built, checkpointed, evaluated and exported
                      |  ^
             to_cores |  | to_host
                      v  |
@@ -199,12 +200,11 @@ class SpmdVariables:
 
     Args:
         variables: `SpmdState` of Keras variables, as `SpmdStep.variables` returns it.
-        outer_dimension: function from the shape of an outer variable to the dimension along which cores hold slices, or
-            None.
+        outer_dimension: function from the shape of an outer variable to the dimension that is cut over cores, or None.
         cores: `SpmdCores`.
     """
 
-    def __init__(self, variables: SpmdState, outer_dimension: Callable | None, cores: Any) -> None:
+    def __init__(self, variables: SpmdState, outer_dimension: Callable[[Any], int | None], cores: Any) -> None:
         self._cores = cores
 
         def of_row(row):
@@ -219,26 +219,26 @@ class SpmdVariables:
             [list(map(of_one, slots)) for slots in variables.outer_slots], [])
 
     def to_cores(self) -> None:
-        """Gives the cores of every replica what the host has."""
+        """Copies the values of the host to the cores of every replica."""
         for entry in self.entries:
             entry.to_cores()
 
     def to_host(self) -> None:
-        """Gives the host what the cores have."""
+        """Copies the values of the cores to the host."""
         for entry in self.entries:
             entry.to_host()
 
     @property
-    def entries(self) -> list[tf.Tensor]:
+    def entries(self) -> list:
         """List of all tensors of the state, each with `sliced`, its `SlicedVariable`."""
         return tf.nest.flatten(self._state)
 
-    def joined(self) -> Any:
-        """Returns the handles by which the program that is laid out next can `read` and `assign` the state."""
+    def joined(self) -> list:
+        """Returns the handles by which the next program can `read` and `assign` the state."""
         return [entry.sliced.joined() for entry in self.entries]
 
-    def read(self, handles: Any, step: tf.Tensor) -> SpmdState:
-        """Returns the `SpmdState` of tensors inside of a program.
+    def read(self, handles: list, step: tf.Tensor) -> SpmdState:
+        """Returns the `SpmdState` of tensors inside a program.
 
         Args:
             handles: what `joined` returned before the program began.
@@ -247,8 +247,8 @@ class SpmdVariables:
         values = [self._cores.read(handle, entry.sliced.dtype) for handle, entry in zip(handles, self.entries)]
         return tf.nest.pack_sequence_as(self._state, values)._replace(step=step)
 
-    def assign(self, handles: Any, state: Any) -> None:
-        """Assigns a new `SpmdState` of tensors inside of a program."""
+    def assign(self, handles: list, state: SpmdState) -> None:
+        """Assigns a new `SpmdState` of tensors inside a program."""
         for handle, value in zip(handles, tf.nest.flatten(state._replace(step=[]))):
             self._cores.assign(handle, value)
 
@@ -274,7 +274,7 @@ class _Entry:
 
 
 class _Row(_Entry):
-    """The variables of the K stages that are one tensor `[K, ...]` to the program."""
+    """The variables of the K stages that the program sees as one tensor `[K, ...]`."""
 
     def __init__(self, row, cores):
         self._variables = row
@@ -289,7 +289,7 @@ class _Row(_Entry):
 
 
 class _Whole(_Entry):
-    """A variable outside of the stages."""
+    """A variable outside the stages."""
 
     def __init__(self, variable, dimension, cores):
         self._variable, self._dimension = variable, dimension

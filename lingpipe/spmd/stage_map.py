@@ -1,16 +1,16 @@
-"""Which layers become equal stages of one program for all cores, and how recomputation survives the compiler."""
+"""Equal stages of one program for all cores, and recomputation that the compiler does not undo."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.partition import layer_analysis
 from lingpipe.private_api import xla, xla_sharding
 
 
-def longest_run(layer_params: list, specs: list) -> tuple:
+def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
     """Finds the longest run of layers with equal params whose outputs are shaped as their inputs.
 
     Args:
@@ -18,8 +18,7 @@ def longest_run(layer_params: list, specs: list) -> tuple:
         specs: list of nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then the output of each.
 
     Returns:
-        Pair of the index of the first layer of the run and the one that follows its last; of the first run among
-        equals.
+        Pair of the index of the first layer of the run and the one after its last; for the first of equally long runs.
     """
     shapes = [str(tf.nest.map_structure(lambda spec: (spec.shape[1:], spec.dtype), nest)) for nest in specs]
     keys = [(layer_analysis.identity(params), inputs) if inputs == outputs else None
@@ -36,7 +35,7 @@ def longest_run(layer_params: list, specs: list) -> tuple:
 
 
 class StageMap:
-    """Applies a function to the slice of each stage; tensors have a first dimension with an entry for each of K stages.
+    """Applies a function to each stage's slice of tensors whose first dimension has one entry for each of K stages.
 
     Partitioned, the program is for XLA's SPMD partitioner: every core runs the same program on its own slice, and
     inside the function XLA has nothing left to partition (GSPMD, arXiv 2105.04663, section 3.4, 'manual' sharding)::
@@ -52,24 +51,25 @@ class StageMap:
         is_partitioned: whether the program is for K cores, else for one device.
     """
 
-    def __init__(self, num_stages: Any, is_partitioned: bool) -> None:
+    def __init__(self, num_stages: int, is_partitioned: bool) -> None:
         self.num_stages = num_stages
         self.is_partitioned = is_partitioned
 
-    def __call__(self, function: Any, tensors: Any) -> list:
-        """Returns the list of `[K, ...]` that `function`, from a list of tensors to a list of tensors, gives."""
+    def __call__(self, function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+                 tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the list of tensors `[K, ...]` that `function` makes of their slices, list by list."""
         if not self.is_partitioned:
             rows = [function([tensor[index] for tensor in tensors]) for index in range(self.num_stages)]
             return [tf.stack(column) for column in zip(*rows)]
         return [self._leave(tensor) for tensor in function([self._enter(tensor)[0] for tensor in tensors])]
 
-    def shard(self, tensor: Any, dimension: int = 0) -> Any:
+    def shard(self, tensor: tf.Tensor, dimension: int = 0) -> tf.Tensor:
         """Asks the partitioner to give each core its part of a dimension that K divides."""
         if not self.is_partitioned:
             return tensor
         return xla_sharding.split(tensor, dimension, self.num_stages, use_sharding_op=True)
 
-    def replicate(self, tensor: Any) -> Any:
+    def replicate(self, tensor: tf.Tensor) -> tf.Tensor:
         """Asks the partitioner to give each core the whole tensor, and its whole gradient."""
         return xla_sharding.replicate(tensor, use_sharding_op=True) if self.is_partitioned else tensor
 
@@ -78,23 +78,24 @@ class StageMap:
 
     def _leave(self, tensor):
         shape = [self.num_stages, *tensor.shape.as_list()]
-        return self.shard(
-            xla_sharding.manual_to_auto_spmd_partition(tensor[tf.newaxis], self._sharding(len(shape)), shape))
+        sharding = self._sharding(len(shape))
+        return self.shard(xla_sharding.manual_to_auto_spmd_partition(tensor[tf.newaxis], sharding, shape))
 
     def _sharding(self, rank):
         cores = np.arange(self.num_stages).reshape([self.num_stages] + [1] * (rank - 1))
         return xla_sharding.Sharding.tile(cores).proto.SerializeToString()
 
 
-def recomputing(function: Callable, run: Any = None) -> Callable:
-    """Makes a function compute everything again for its gradient (arXiv 1604.06174), inside of what XLA compiles.
+def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+                run: Callable | None = None) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
+    """Makes a function recompute everything for its gradient (arXiv 1604.06174), inside what XLA compiles.
 
-    An optimization barrier keeps XLA from seeing that it was all computed before: `tf.recompute_grad` has no such
-    barrier, and XLA undoes it.
+    An optimization barrier hides from XLA that everything was computed before: `tf.recompute_grad` has no such barrier,
+    and XLA undoes it.
 
     Args:
         function: function from a list of tensors to a list of tensors.
-        run: what applies such functions, a `StageMap` or the like; None: they are called.
+        run: applies such functions, as a `StageMap` does; None: they are called directly.
 
     Returns:
         Function with the same arguments and results.
@@ -117,7 +118,7 @@ def recomputing(function: Callable, run: Any = None) -> Callable:
 
 
 def _backward(function, num_inputs):
-    """Returns the function from inputs and gradients of floating-point outputs to those of floating-point inputs."""
+    """Returns the function from inputs and gradients of float outputs to the gradients of float inputs."""
 
     def backward(tensors):
         tensors = xla.optimization_barrier(*tensors)

@@ -1,4 +1,6 @@
-"""Batch norm across micro-batches: moving averages take one step a mini-batch, from the statistics of all of it."""
+"""Statistics of batch norm over micro-batches, from which moving averages take one step a mini-batch."""
+
+from collections.abc import Callable, Iterable
 
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds
+from lingpipe.stages import stage_scope
 
 
 class BatchStatistics:
@@ -21,10 +24,10 @@ class BatchStatistics:
                      [number of values   | number of values   | ...]]      [3, channels]
 
     Args:
-        norms: list of `keras.layers.BatchNormalization`, one a call, in the order of the calls.
+        norms: list of `keras.layers.BatchNormalization`, one per call, in the order of the calls.
     """
 
-    def __init__(self, norms: list) -> None:
+    def __init__(self, norms: list[keras.layers.BatchNormalization]) -> None:
         self.norms = norms
         self._sizes = [int(norm.moving_mean.shape[0]) for norm in norms]
 
@@ -37,18 +40,18 @@ class BatchStatistics:
     def _dtype(self):
         return self.norms[0].moving_mean.dtype if self.norms else 'float32'
 
-    def of_micro_batch(self, calls: list) -> Any:
+    def of_micro_batch(self, calls: list[stage_scope.NormCall]) -> tf.Tensor:
         """Returns the statistics `[3, channels]` of a micro-batch.
 
         Args:
-            calls: list of `stage_scope.NormCall`, one a call of `norms`.
+            calls: list of `stage_scope.NormCall`, one per call of `norms`.
         """
         if not calls:
             return tf.zeros(self.spec.shape, self._dtype)
         rows = zip(*[(call.mean, call.variance, call.count) for call in calls])
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
-    def merge(self, before: Any, new: Any, can_be_empty: bool = True) -> Any:
+    def merge(self, before: tf.Tensor, new: tf.Tensor, can_be_empty: bool = True) -> tf.Tensor:
         """Joins the statistics of the rows so far with those of more rows (Chan, Golub, LeVeque 1979, section 2).
 
         Args:
@@ -69,7 +72,8 @@ class BatchStatistics:
         return tf.stack([before[0] + fraction * apart,
                          kept * before[1] + fraction * new[1] + kept * fraction * tf.square(apart), count])
 
-    def updates(self, statistics: Any, read: Callable, device: str) -> Any:
+    def updates(self, statistics: tf.Tensor, read: Callable[[keras.Variable], tf.Tensor],
+                device: str) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Returns pairs (variable, new value) of one step of every moving average for every call.
 
         Args:
@@ -83,19 +87,19 @@ class BatchStatistics:
                           for variable in (norm.moving_mean, norm.moving_variance)}.values())
         with tf.device(device):
             averages = [read(variable) for variable in variables]
-        new = device_kinds.call(device, lambda averages, statistics: self._steps(variables, averages, statistics),
-                                averages,
-                                _of_all_replicas(statistics, device))
+        new = device_kinds.call(
+            device, lambda averages, statistics: self._steps(variables, averages, statistics), averages,
+            _of_all_replicas(statistics, device))
         return list(zip(variables, new))
 
     def _steps(self, variables, averages, statistics):
         values = {id(variable): average for variable, average in zip(variables, averages)}
         for places in self._rounds():
             norms = [self.norms[place] for place in places]
-            momentum = tf.constant(
-                np.repeat([norm.momentum for norm in norms], [self._sizes[p] for p in places]), self._dtype)
+            sizes = [self._sizes[place] for place in places]
+            momentum = tf.constant(np.repeat([norm.momentum for norm in norms], sizes), self._dtype)
             new = momentum * self._averages(norms, values) + (1.0 - momentum) * self._columns(statistics, places)
-            for norm, pair in zip(norms, tf.split(new, [self._sizes[place] for place in places], axis=1)):
+            for norm, pair in zip(norms, tf.split(new, sizes, axis=1)):
                 for variable, value in zip((norm.moving_mean, norm.moving_variance), tf.unstack(pair)):
                     values[id(variable)] = tf.cast(value, variable.dtype)
         return [values[id(variable)] for variable in variables]
@@ -133,7 +137,7 @@ def _of_all_replicas(statistics, device):
         return tf.stack([center, tf.math.divide_no_nan(squares, total), total])
 
 
-def batch_norms(layers: Any) -> Any:
+def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:
     """Returns the batch norms inside some layers whose moving averages can wait for the end of the mini-batch."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers

@@ -1,6 +1,6 @@
-"""What crosses from one stage to the next: the tensors of any nest, without its holes, and their Keras masks."""
+"""Tensors that cross from one stage to the next: those of any nest, without its Nones, and their Keras masks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import keras
@@ -21,12 +21,12 @@ class Boundary(NamedTuple):
     masks: dict
 
     @property
-    def differentiable_positions(self) -> Any:
+    def differentiable_positions(self) -> list[int]:
         """Positions of the values that have a gradient."""
         return [position for position, value in enumerate(self.values) if is_differentiable(value.dtype)]
 
     @property
-    def differentiable(self) -> Any:
+    def differentiable(self) -> list:
         """The values that have a gradient."""
         return [self.values[position] for position in self.differentiable_positions]
 
@@ -40,7 +40,7 @@ class Structure(NamedTuple):
 
     nest: Any
 
-    def pack(self, values: Any) -> Any:
+    def pack(self, values: Iterable) -> Any:
         """Returns the nest with `values` in their places."""
         remaining = iter(values)
         return tf.nest.map_structure(lambda is_value: next(remaining) if is_value else None, self.nest)
@@ -57,7 +57,7 @@ def structure_of(nest: Any) -> Structure:
     return Structure(tf.nest.map_structure(lambda leaf: leaf is not None, nest))
 
 
-def list_structure(count: Any) -> Structure:
+def list_structure(count: int) -> Structure:
     """Returns the `Structure` of a plain list of `count` values."""
     return Structure([True] * count)
 
@@ -77,7 +77,7 @@ def unpack(nest: Any) -> Boundary:
 
 
 def pack(boundary: Boundary, structure: Structure) -> Any:
-    """Puts a nest together again, its masks where Keras layers look for them.
+    """Puts a nest together again, with its masks where Keras layers look for them.
 
     Args:
         boundary: `Boundary`.
@@ -97,8 +97,7 @@ def put_masks_on(inputs: Any, mask: Any) -> Any:
 
     Args:
         inputs: nest of tensors `[batch, ...]` and Nones.
-        mask: nest of boolean tensors and Nones, one an input, in the order of `inputs`; None: leave the inputs as they
-            are.
+        mask: nest of boolean tensors and Nones, one an input, in the order of `inputs`; None: there are no masks.
     """
     masks = keras.tree.flatten(mask)
     if all(leaf is None for leaf in masks):
@@ -128,7 +127,7 @@ class MaskedFunction:
         _attach(tf.nest.flatten(results), masks)
         return results
 
-    def experimental_get_tracing_count(self) -> Any:
+    def experimental_get_tracing_count(self) -> int:
         """Returns how often it was traced; see `tf.function`."""
         return self._inside.experimental_get_tracing_count()
 
@@ -143,8 +142,8 @@ def _attach(leaves, masks):
             masking.set_keras_mask(leaf, mask)
 
 
-def traced(function: Any, *arguments: Any) -> Any:
-    """Calls a `tf.function` as a graph, as a pipeline needs it even where TensorFlow runs functions eagerly."""
+def traced(function: Callable, *arguments: Any) -> Any:
+    """Calls a `tf.function` as a graph, even where TensorFlow is set to run functions eagerly."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:

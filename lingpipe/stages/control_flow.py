@@ -1,4 +1,4 @@
-"""Layers whose Python branches or loops on tensors: what a trace cannot follow as it stands, AutoGraph translates."""
+"""Tracing of layers whose Python branches or loops on tensors, by AutoGraph where a plain trace fails."""
 
 import contextlib
 import re
@@ -12,22 +12,21 @@ import tensorflow as tf
 from lingpipe.private_api import ag_ctx
 
 _NOT_USERS = ('keras', 'lingpipe', 'tensorflow')
-_TRANSLATED = weakref.WeakSet()
+_TRANSLATED: weakref.WeakSet = weakref.WeakSet()
 
 
 class UntranslatedError(TypeError):
-    """A trace met a layer that has to be translated, as the next trace does; the message is TensorFlow's."""
+    """A trace met a layer that AutoGraph has to translate; the next trace does so. The message is TensorFlow's."""
 
 
 class UntranslatableError(ValueError):
-    """Python that branches or loops on tensors as no graph can; the message names the layer."""
+    """A layer branches or loops on tensors in a way that no graph can; the message names it."""
 
 
 def until_traced(trace: Callable, *arguments: Any) -> Any:
-    """Calls a function that traces layers; again, as if for the first time, where a layer turned out to need
-    translation.
+    """Calls a function that traces layers, and calls it again whenever a layer turns out to need translation.
 
-    Translation takes time, and few layers need it: they are traced without first.
+    Translation takes time, and few layers need it, so the first trace does without it.
 
     Args:
         trace: the function.
@@ -40,11 +39,11 @@ def until_traced(trace: Callable, *arguments: Any) -> Any:
         try:
             return trace(*arguments)
         except UntranslatedError:
-            pass  # each time one layer more is translated
+            pass  # each round translates one more layer
 
 
-def past_moved_variables(function: Any) -> Any:
-    """Calls a function that traces layers; again if a layer's `tf.function` was traced before its variables moved."""
+def past_moved_variables(function: Callable[[], Any]) -> Any:
+    """Calls a function that traces layers; again if a layer's own `tf.function` was traced before variables moved."""
     try:
         return function()
     except AssertionError as error:
@@ -59,8 +58,8 @@ def _is_of_moved_variables(error):
 
 
 @contextlib.contextmanager
-def functions_laid_out() -> Iterator[Any]:
-    """Has calls of `tf.function`s laid out as the operations inside, in the graph that calls them."""
+def functions_laid_out() -> Iterator[None]:
+    """Lays out calls of `tf.function`s as the operations inside them, in the calling graph."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
@@ -69,9 +68,8 @@ def functions_laid_out() -> Iterator[Any]:
         tf.config.run_functions_eagerly(eagerly)
 
 
-def run(layer: Any, function: Callable) -> Any:
-    """Calls a layer so that the Python of users' layers, in it too, may branch and loop on tensors, as it may where
-    Keras is eager.
+def run(layer: Any, function: Callable[[], Any]) -> Any:
+    """Calls a layer so that the Python of users' layers, nested ones too, may branch and loop on tensors.
 
     Args:
         layer: Keras layer or operation.
@@ -81,7 +79,7 @@ def run(layer: Any, function: Callable) -> Any:
         What the function returns.
 
     Raises:
-        UntranslatedError: for `until_traced`, which knows what to do.
+        UntranslatedError: the layer needs translation; `until_traced` catches this and traces again.
         UntranslatableError: the layer branches or loops on a tensor, and AutoGraph does not help.
     """
     if layer in _TRANSLATED:
@@ -90,7 +88,7 @@ def run(layer: Any, function: Callable) -> Any:
         return function()
     except UntranslatedError:
         raise
-    except TypeError as error:  # TensorFlow's for a tensor in the place of a Python boolean, integer or list
+    except TypeError as error:  # TensorFlow found a tensor in place of a Python boolean, integer or list
         if tf.executing_eagerly() or not _functions_of_users(layer):
             raise
         _TRANSLATED.add(layer)
@@ -117,7 +115,7 @@ def _run_translated(layer, function):
 
 @contextlib.contextmanager
 def _translated(layer):
-    """Keras calls the layers inside of a layer itself, untranslated, so each of them is given what is translated."""
+    """Gives each nested layer its translated function, since Keras itself calls them untranslated."""
     context = ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED)
     with contextlib.ExitStack() as stack:
         for attributes, name, function in _functions_of_users(layer):
@@ -127,10 +125,10 @@ def _translated(layer):
 
 
 def _functions_of_users(layer):
-    """Returns for every layer of a user in a layer its attributes, the name of the one to replace, and the function."""
+    """Returns (attributes, name of the one to replace, function) for every layer in a layer whose code is a user's."""
     functions = []
-    for part in layer._flatten_layers() if isinstance(layer,
-                                                      keras.layers.Layer) else []:  # pylint: disable=protected-access
+    # pylint: disable-next=protected-access
+    for part in layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []:
         if isinstance(part, keras.layers.Lambda):
             functions.append((vars(part), 'function', part.function))
         elif type(part).call.__module__.partition('.')[0] not in _NOT_USERS:

@@ -1,4 +1,4 @@
-"""Cutting one traced graph into functions that run on their own.
+"""Pieces of one traced graph as functions that run on their own.
 
 A stage is traced once, forward and backward together. Its forward function, its backward function with recomputation
 and its backward function from stored activations are pieces of that one graph, so that they agree by construction and
@@ -8,7 +8,7 @@ cost one trace.
 import contextlib
 import functools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -16,11 +16,10 @@ import tensorflow as tf
 from lingpipe.private_api import pywrap_tfe, record, xla
 
 
-def copy_operations(graph: Any, operations: set, values: dict) -> None:
-    """Copies operations; the copies carry the device, the control edges and the control flow of the place.
+def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict[Any, tf.Tensor]) -> None:
+    """Copies operations; the copies take the device, control edges and control flow of the place they are copied to.
 
-    `tf.graph_util.import_graph_def` fails inside a TPU program, where every operation waits for one of the program's
-    own.
+    `tf.graph_util.import_graph_def` fails inside a TPU program, where every operation waits for one of the program.
 
     Args:
         graph: the `FuncGraph` to copy from.
@@ -28,7 +27,7 @@ def copy_operations(graph: Any, operations: set, values: dict) -> None:
         values: dictionary from `tensor.ref()` to the tensor that takes the place of one of its tensors; it grows by the
             results of all copies.
     """
-    copies = {}
+    copies: dict[tf.Operation, tf.Operation] = {}
     for operation in graph.get_operations():
         if operation in operations:
             copies[operation] = _copy(graph, operation, values, [
@@ -39,8 +38,8 @@ def copy_operations(graph: Any, operations: set, values: dict) -> None:
 
 def _copy(graph, operation, values, control_inputs):
     target = tf.compat.v1.get_default_graph()
-    attributes = {
-        name: value for name, value in operation.node_def.attr.items() if name not in ('_class', '_output_shapes')}
+    attributes = {name: value for name, value in operation.node_def.attr.items()
+                  if name not in ('_class', '_output_shapes')}
     _bring_functions(graph, target, attributes.values())
     with tf.control_dependencies(control_inputs):
         return target.create_op(
@@ -64,8 +63,8 @@ _ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its o
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[Any]:
-    """Lets gradient tapes inside record where those outside must not, as by `tf.recompute_grad`: a trace is kept."""
+def recording() -> Iterator[None]:
+    """Lets gradient tapes inside record even where outer tapes have stopped, as within `tf.recompute_grad`."""
     is_stopped = pywrap_tfe.TFE_Py_TapeSetIsStopped()
     if is_stopped:
         pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
@@ -88,16 +87,16 @@ class GraphPiece:
         outputs: tensors of `graph` that the piece computes.
         side_effects: operations of `graph` that the piece runs even where no output needs them, such as prints.
         name: name of the function, shown in profiles.
-        jit_compile: whether XLA compiles the piece. It hands no list of tensors, as loops keep for their gradients,
-            from one program to another: pieces that take or leave one are not compiled.
-        inline: whether calls are laid out as the operations of the piece, which so carry the device of the caller.
-        repeats: whether the piece computes again what another one did. Where XLA compiles both into one program it
-            would see that, compute it once and keep it; an optimization barrier before the piece hides it.
+        jit_compile: whether XLA compiles the piece. XLA cannot pass lists of tensors, which loops keep for their
+            gradients, from one program to another: pieces that take or return one are not compiled.
+        inline: whether calls are laid out as the operations of the piece, which then take the device of the caller.
+        repeats: whether the piece recomputes what another one computed. Where XLA compiles both into one program it
+            would compute that once and keep it; an optimization barrier before the piece prevents this.
     """
 
-    def __init__(self, graph: Any, feeds: list, outputs: list, side_effects: Any = (), name: str = 'piece',
-                 jit_compile: bool = False, repeats: bool = False,
-                 inline: bool = False) -> None:
+    def __init__(self, graph: tf.Graph, feeds: Iterable[tf.Tensor], outputs: list[tf.Tensor],
+                 side_effects: Iterable[tf.Operation] = (), name: str = 'piece', jit_compile: bool = False,
+                 repeats: bool = False, inline: bool = False) -> None:
         captures = [internal for _, internal in graph.captures]
         wanted = {tensor.ref() for tensor in outputs}
         shapes = [tensor for tensor in _known_shapes(graph) if tensor.ref() not in wanted]
@@ -133,7 +132,7 @@ class GraphPiece:
             function = tf.function(body, autograph=False, experimental_attributes={'_noinline': True})
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
-    def __call__(self, values: dict) -> tuple:
+    def __call__(self, values: dict[Any, tf.Tensor]) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
         """Calls the function in the current graph.
 
         Args:
@@ -152,12 +151,12 @@ class GraphPiece:
         return {**values, **{tensor.ref(): result for tensor, result in zip(self.outputs, results)}}, results[0].op
 
     def _call(self, arguments):
-        no_gradient = tf.compat.v1.get_default_graph().gradient_override_map({'PartitionedCall': _NO_GRADIENT})
-        with no_gradient, record.stop_recording():
+        overrides = tf.compat.v1.get_default_graph().gradient_override_map({'PartitionedCall': _NO_GRADIENT})
+        with overrides, record.stop_recording():
             results = tf.raw_ops.PartitionedCall(
                 args=arguments + list(self._function.captured_inputs), Tout=[tensor.dtype for tensor in self.outputs],
                 f=self._function, config_proto=_optimizer_config())
-        if record.could_possibly_record():  # a tape asks no graph for its overrides
+        if record.could_possibly_record():  # tapes ignore the overrides of graphs
             record.record_operation(_NO_GRADIENT, results, arguments, lambda *gradients: _refuse(arguments, gradients))
         return results
 
@@ -174,15 +173,17 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation, *gradients):
-    """Where TensorFlow saves the function it hands in no operation, but tensors like its inputs."""
+    """While TensorFlow saves the function, it passes no operation, but tensors like its inputs."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 
 def _refuse(inputs, gradients):
-    """Fails when it runs, and where there is something to hand on: under two tapes TensorFlow lays out, and runs with
-    zeros, second gradients that nobody asks for."""
-    is_zero = [
-        tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients if gradient is not None and _is_number(gradient)]
+    """Fails at run time, where gradients are not zero.
+
+    Under two tapes TensorFlow lays out second gradients that nobody asks for, and runs them with zeros.
+    """
+    is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
+               if gradient is not None and _is_number(gradient)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
         return [tf.zeros_like(tensor) if _is_number(tensor) else None for tensor in inputs]
 
@@ -198,7 +199,7 @@ def _compiled(function):
 
 @functools.cache
 def _optimizer_config():
-    """How TensorFlow optimises a piece: one round, and no copies specialised for constant arguments or unused results.
+    """Settings of TensorFlow's optimizer: one round, no copies specialised for constant arguments or unused results.
 
     A second round finds nothing, and a pipeline calls each piece in many places: both only cost seconds of start-up.
     """
@@ -209,7 +210,8 @@ def _optimizer_config():
     return config.SerializeToString()
 
 
-def ancestors(tensors: Any, operations: Any = (), stops: Any = frozenset()) -> set:
+def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] = (),
+              stops: Container = frozenset()) -> set[tf.Operation]:
     """Returns the set of operations that `tensors` and `operations` need, not going beyond the tensors in `stops`."""
     found, pending = set(), [tensor.op for tensor in tensors] + list(operations)
     while pending:
@@ -220,8 +222,8 @@ def ancestors(tensors: Any, operations: Any = (), stops: Any = frozenset()) -> s
     return found
 
 
-def descendants(graph: Any, tensors: Any) -> set:
-    """Returns the set of operations of `graph` that depend on one of `tensors`; a known shape depends on none."""
+def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
+    """Returns the operations of `graph` whose results depend on one of `tensors`; a known shape depends on none."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
@@ -229,7 +231,7 @@ def descendants(graph: Any, tensors: Any) -> set:
     return found
 
 
-def repeated_pools(operations: set) -> Any:
+def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
     """Returns the max pooling operations whose outputs the gradients among `operations` read.
 
     A backward pass that repeats them keeps less, and is much faster on CPUs: oneDNN's gradient of max pooling reads a
@@ -243,7 +245,7 @@ def repeated_pools(operations: set) -> Any:
 
 
 def _known_shapes(graph):
-    """Tensors that hold a shape which is known now. XLA must know it too: no piece hands it on as a value."""
+    """Tensors that hold a shape known now. XLA must know it too, so no piece passes it to another as a value."""
     return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
             for tensor in operation.outputs]
 
@@ -267,10 +269,10 @@ def _graph_def(graph, operations):
 
 
 def _whole_graph_def(graph):
-    """Serialises a graph once for all its pieces: a traced graph changes no more."""
+    """Serialises a graph once for all its pieces: a traced graph no longer changes."""
     if graph not in _graph_defs:
         _graph_defs[graph] = graph.as_graph_def()
     return _graph_defs[graph]
 
 
-_graph_defs = weakref.WeakKeyDictionary()
+_graph_defs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()

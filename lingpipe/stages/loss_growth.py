@@ -1,7 +1,8 @@
-"""How a loss that a layer adds grows with the number of rows: as a sum over them, or not, as a mean."""
+"""Growth of a loss that a layer adds with the number of rows, which tells sums over rows from means."""
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from lingpipe.stages import graph_pieces
 
 _UNKNOWN = math.nan
 _SHAPERS = ('Reshape', 'BroadcastTo', 'Tile', 'Transpose', 'ExpandDims', 'Squeeze', 'Slice', 'Pad')
-_LINEAR = (
-    'Identity', 'StopGradient', 'PreventGradient', 'CheckNumerics', 'Cast', 'Neg', 'Abs', 'Real', 'Relu', *_SHAPERS)
+_LINEAR = ('Identity', 'StopGradient', 'PreventGradient', 'CheckNumerics', 'Cast', 'Neg', 'Abs', 'Real', 'Relu',
+           *_SHAPERS)
 _ALIKE = ('Add', 'AddV2', 'AddN', 'Sub', 'Maximum', 'Minimum', 'SelectV2', 'Select', 'Pack', 'ConcatV2')
 _POWERS = {'Square': 2.0, 'Sqrt': 0.5, 'Rsqrt': -0.5, 'Reciprocal': -1.0, 'Inv': -1.0}
 _PRODUCTS = ('Mul', 'MulNoNan')
@@ -26,21 +27,22 @@ class Twin:
         graph: its graph.
     """
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: tf.Graph) -> None:
         self._operations = {operation.name: operation for operation in graph.get_operations()}
 
-    def has(self, operation: Any) -> bool:
-        """Says whether it has the operation too, and what this reads."""
-        found = [self._operations.get(each.name) for each in (operation, *[tensor.op for tensor in operation.inputs])]
+    def has(self, operation: tf.Operation) -> bool:
+        """Says whether the twin has the operation too, and what the operation reads."""
+        operations = [operation, *[tensor.op for tensor in operation.inputs]]
+        found: list[Any] = [self._operations.get(each.name) for each in operations]
         return all(found) and found[0].type == operation.type and len(found[0].outputs) == len(operation.outputs)
 
-    def growth(self, tensor: Any, axes: Any = None) -> Any:
-        """Returns the power of the number of rows with which the size of a tensor, or of some dimensions, grows."""
+    def growth(self, tensor: tf.Tensor, axes: Iterable[int] | None = None) -> float:
+        """Returns the power of the number of rows with which a tensor's size, or that of some dimensions, grows."""
         sizes = [_size(each, axes) for each in (tensor, self._of(tensor))]
         return _log_ratio(*sizes) if all(sizes) else _UNKNOWN
 
-    def constants(self, tensor: Any) -> list | None:
-        """Returns the list of the arrays that a tensor holds in both traces; None where it is no constant in one."""
+    def constants(self, tensor: tf.Tensor) -> list[np.ndarray] | None:
+        """Returns the two arrays that a tensor holds in both traces; None where it is no constant in one."""
         values = [tf.get_static_value(each) for each in (tensor, self._of(tensor))]
         return None if any(value is None for value in values) else values
 
@@ -55,7 +57,7 @@ def _size(tensor, axes):
 
 
 def _growth_of_constants(one, other):
-    """Returns the power that a constant grows with, None for one that does not; of a shape, that of its size."""
+    """Returns the power with which a constant grows, or the product of a shape's sizes; None if it does not grow."""
     if np.array_equal(one, other):
         return None
     if one.shape == other.shape and one.dtype.kind == 'i':
@@ -69,7 +71,7 @@ def _log_ratio(one, other):
     return math.log2(other / one) if one > 0 and other > 0 else _UNKNOWN
 
 
-def are_sums(graph: Any, other: Any, losses: list, inputs: list[tf.Tensor]) -> list:
+def are_sums(graph: tf.Graph, other: tf.Graph, losses: list[tf.Tensor], inputs: list[tf.Tensor]) -> list[bool | None]:
     """Says which losses are sums over the rows of their batch, so that those of micro-batches have to be added up.
 
     The power of the number of rows that a tensor grows with is followed through the graph::
@@ -89,7 +91,7 @@ def are_sums(graph: Any, other: Any, losses: list, inputs: list[tf.Tensor]) -> l
         inputs: list of the tensors in the first that depend on the rows.
 
     Returns:
-        List with True for a sum, False for what is none, and None where it cannot be told, one a loss.
+        List with one entry a loss: True for a sum, False for anything else, None where it is unknown.
     """
     twin = Twin(other)
     powers = {tensor.ref(): 0.0 for tensor in inputs}
@@ -128,24 +130,24 @@ def _power_of(operation, position, given, twin):
         return rule(operation, given, twin)
     if kind == 'IdentityN':
         return given[position]
-    if operation.outputs[position].dtype in (tf.bool, tf.variant):  # a decision, or a list, has no size of its own
+    if operation.outputs[position].dtype in (tf.bool, tf.variant):  # decisions and lists have no size of their own
         return 0.0
     grow = [power for tensor, power in zip(operation.inputs, given) if power and not tensor.dtype.is_integer]
     return _UNKNOWN if grow or _hides_rows(operation, position, twin) else 0.0
 
 
 def _hides_rows(operation, position, twin):
-    """Whether the rows are lost in an output of an operation that no rule is known for, such as a function's scalar."""
+    """Whether an operation without a rule loses the rows in an output, such as a function's scalar."""
     return any(map(twin.growth, operation.inputs)) and not twin.growth(operation.outputs[position])
 
 
 def _first(operation, given, twin):
-    """A constant that is repeated for each row has rows, though it does not grow with them."""
+    """Power of the first input; a constant that is repeated for each row has rows, but does not grow with them."""
     return given[0] or 0.0
 
 
 def _element(operation, given, twin):
-    """What is cut out of a shape may be the size of a dimension that has nothing to do with rows."""
+    """An element of a shape may be the size of a dimension that has nothing to do with rows."""
     source, places = operation.inputs[0], tf.get_static_value(operation.inputs[1])
     constants = twin.constants(source)
     if constants is None or places is None or operation.outputs[0].shape.rank:
@@ -195,10 +197,10 @@ def _matrix_product(operation, given, twin):
 
 
 def _einsum(operation, given, twin):
-    """Adds the letters that stand for rows and that the result lacks."""
+    """Adds the growth of the letters that the result lacks, over which the product sums."""
     terms, result = operation.get_attr('equation').decode().split('->')
-    summed = {letter: twin.growth(tensor, [axis]) for term, tensor in zip(terms.split(','), operation.inputs)
-              if '...' not in term
+    plain = [(term, tensor) for term, tensor in zip(terms.split(','), operation.inputs) if '...' not in term]
+    summed = {letter: twin.growth(tensor, [axis]) for term, tensor in plain
               for axis, letter in enumerate(term) if letter not in result}
     return _product(operation, given, twin) + sum(summed.values())
 

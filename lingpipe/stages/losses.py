@@ -1,4 +1,4 @@
-"""What a loss function may return, brought to one form: sums with their weights, which add up over micro-batches."""
+"""Results of loss functions in one form: sums with their weights, which add up over micro-batches."""
 
 import math
 from collections.abc import Callable
@@ -12,21 +12,21 @@ _MEANS = ('sum_over_batch_size', 'mean', 'mean_with_sample_weight')
 
 
 class WeightUnknownError(ValueError):
-    """The weight of a loss depends on outputs, and is wanted before there are any."""
+    """The weight of a loss depends on outputs, but is needed before there are any."""
 
 
-def as_metrics(loss_fn: Any) -> Callable:
+def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf.Tensor]]]:
     """Wraps a loss function for the last stage.
 
     Args:
         loss_fn: a Keras loss, whose own reduction then holds for the mini-batch as a whole, or a function
             `(y_true, outputs)` that returns a scalar (the mean over the examples), a tensor `[batch, ...]` (a loss for
-            each, whose mean counts, weighted where there are sample weights), or, as Lingvo's tasks do, a dictionary
+            each, whose mean counts, weighted by sample weights if given), or, as Lingvo's tasks do, a dictionary
             from name to (mean, weight) with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; where `is_sum`, it is given
-        `fractions` before the weights.
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; where `is_sum`, it takes `fractions`
+        before the weights.
     """
     if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
         return _KerasMean(loss_fn)
@@ -51,8 +51,8 @@ def as_metrics(loss_fn: Any) -> Callable:
     return metrics
 
 
-def is_sum(loss_fn: Any) -> bool:
-    """Whether a loss is a sum over the examples; of its weight 1 each micro-batch has the share of its examples."""
+def is_sum(loss_fn: Callable) -> bool:
+    """Whether a loss is a sum over the examples; micro-batches share its divisor, 1, by their numbers of examples."""
     return isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction == 'sum'
 
 
@@ -62,8 +62,8 @@ def fractions(y_true: Any) -> tf.Tensor:
     return tf.fill([rows], tf.math.divide_no_nan(1.0, tf.cast(rows, tf.float32)))
 
 
-def identity(loss_fn: Any) -> Any:
-    """Returns something hashable that is the same for losses that compute the same, as far as that is known.
+def identity(loss_fn: Callable) -> Any:
+    """Returns a hashable key that is the same for losses known to compute the same.
 
     Two objects of one of Keras's own classes with equal settings are equal; any other loss is equal to itself alone.
 
@@ -72,10 +72,9 @@ def identity(loss_fn: Any) -> Any:
     """
     settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if _is_from_keras(loss_fn) else {}
     settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
-    if not settings or not all(value is None or callable(value) or isinstance(value, _PLAIN)
-                               for value in settings.values()):
-        return loss_fn
-    return type(loss_fn), *sorted(settings.items())
+    if settings and all(value is None or callable(value) or isinstance(value, _PLAIN) for value in settings.values()):
+        return type(loss_fn), *sorted(settings.items())
+    return loss_fn
 
 
 def _is_from_keras(loss_fn):
@@ -83,7 +82,7 @@ def _is_from_keras(loss_fn):
 
 
 def _in_float32(output):
-    """Losses and metrics are computed in full precision; Keras's own see to it themselves."""
+    """Losses and metrics are computed in full precision; Keras's own do so themselves."""
     if output is None or output.dtype not in (tf.bfloat16, tf.float16):
         return output
     cast = tf.cast(output, tf.float32)
@@ -93,7 +92,7 @@ def _in_float32(output):
 
 
 class _KerasMean:
-    """A Keras loss that averages over a mini-batch: the sum over a micro-batch, and what it is to be divided by."""
+    """A Keras loss that averages over a mini-batch, as the sum over a micro-batch and its divisor."""
 
     def __init__(self, loss):
         self._averages_weights = loss.reduction == 'mean_with_sample_weight'
@@ -117,13 +116,13 @@ class _KerasMean:
 
 
 def shallow_copy(keras_object: Any) -> Any:
-    """Returns a copy that shares its attributes: copy.copy would save and load a Keras object, which not all can."""
+    """Returns a copy that shares its attributes; copy.copy would save and load a Keras object, which fails for some."""
     copied = object.__new__(type(keras_object))
     vars(copied).update(vars(keras_object))
     return copied
 
 
-def means(sums: dict[str, Any]) -> dict[str, Any]:
+def means(sums: dict[str, tuple[tf.Tensor, tf.Tensor]]) -> dict[str, tf.Tensor]:
     """Divides metric sums by their weights.
 
     Args:
@@ -135,12 +134,12 @@ def means(sums: dict[str, Any]) -> dict[str, Any]:
     return {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
 
 
-def with_added(metrics: dict[str, Any], added: list[tuple]) -> dict:
+def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
     """Adds to the metric 'loss' the losses that layers added.
 
     Args:
         metrics: dictionary from name to (sum, weight).
-        added: list of pairs (sum, rows), one a stage whose layers add losses.
+        added: list of pairs (sum, rows), one per stage whose layers add losses.
 
     Returns:
         Dictionary as `metrics`, in which the mean of 'loss' has grown by the mean of every added loss.
@@ -151,7 +150,7 @@ def with_added(metrics: dict[str, Any], added: list[tuple]) -> dict:
     return {**metrics, 'loss': (total + weight * tf.add_n(means_of_added(added)), weight)}
 
 
-def means_of_added(added: Any) -> Any:
+def means_of_added(added: list) -> list[tf.Tensor]:
     """Returns, for pairs (sum, rows) of losses that layers added, the list of their means over the mini-batch."""
     return [tf.math.divide_no_nan(total, rows) for total, rows in added]
 
@@ -180,7 +179,7 @@ def _sum(tensor):
 
 
 def _num_rows(y_true, outputs):
-    """Counts by the targets where there are some, so that the number does not depend on what the stage computes."""
+    """Counts the rows of the targets if given, so that the number does not depend on what the stage computes."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.cast(tf.shape(tensors[0])[0], tf.float32)
 
@@ -202,6 +201,6 @@ def _broadcast(weights, values):
 
 
 def _shape(values, num_rows):
-    """Takes from `values` no more than it must, so that sums of weights do not depend on what the stage computes."""
+    """Reads as little of `values` as possible, so that sums of weights do not depend on what the stage computes."""
     sizes = values.shape[1:]
     return tf.stack([num_rows, *sizes]) if sizes.is_fully_defined() else tf.shape(values)

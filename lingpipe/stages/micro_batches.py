@@ -1,6 +1,7 @@
-"""Cutting a mini-batch into micro-batches (rows `n * m // M` to `n * (m + 1) // M`), and their sums."""
+"""Micro-batches of a mini-batch (rows `n * m // M` to `n * (m + 1) // M`), and their sums."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -47,13 +48,13 @@ class Positions:
     def __init__(self, seed_and_step: tf.Tensor, rows: list, device: str, first: int = 0, replica: int = 0) -> None:
         self._rows, self._device = rows, device_kinds.for_single_operations(device)
         with tf.device(self._device):
-            self._start = tf.concat(
-                [tf.cast(seed_and_step, tf.int64), tf.constant([first, 0, replica, 0], tf.int64)], 0)
-        self._tensors = {}
+            seed_and_step = tf.cast(seed_and_step, tf.int64)
+            self._start = tf.concat([seed_and_step, tf.constant([first, 0, replica, 0], tf.int64)], 0)
+        self._tensors: dict[int, tf.Tensor] = {}
 
     @property
     def zero(self) -> tf.Tensor:
-        """A float32 scalar that is 0, of which TensorFlow does not know it."""
+        """A float32 scalar that is 0, which TensorFlow does not know before running."""
         with tf.device(self._device):
             return tf.cast(self._start[3], tf.float32)
 
@@ -66,9 +67,8 @@ class Positions:
         return self._tensors[micro_batch]
 
 
-def count(batch: Any, num_micro_batches: Any) -> Any:
-    """Returns how many micro-batches a batch gives: a batch of fewer rows than M gives one a row, an empty one gives
-    one.
+def count(batch: Any, num_micro_batches: int) -> int:
+    """Returns how many micro-batches a batch gives: M, or its number of rows if that is less, but at least one.
 
     Args:
         batch: nest of tensors `[batch, ...]`.
@@ -86,25 +86,25 @@ def count(batch: Any, num_micro_batches: Any) -> Any:
 
 
 class RowsCheck:
-    """Warns once where the first training batch of a pipeline has fewer rows than there are to be micro-batches.
+    """Warns once where the first training batch of a pipeline has fewer rows than the pipeline has micro-batches.
 
     Args:
         num_micro_batches: M of a replica.
         num_replicas: number of replicas.
     """
 
-    def __init__(self, num_micro_batches: Any, num_replicas: int) -> None:
+    def __init__(self, num_micro_batches: int, num_replicas: int) -> None:
         self._num_micro_batches, self._num_replicas = num_micro_batches, num_replicas
         self._is_done = False
 
     def check(self, batch: Any) -> None:
-        """Looks at a nest of tensors `[batch, ...]`, where their number of rows is known before running."""
+        """Looks at a nest of tensors `[batch, ...]`, if their number of rows is known before running."""
         rows = next((_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None), None)
         if rows is not None:
             self._check(rows)
 
     def check_in_first_step(self, tensor: tf.Tensor, step: tf.Tensor) -> None:
-        """Looks at a tensor `[batch, ...]` while running, where its number of rows is not known before.
+        """Looks at a tensor `[batch, ...]` while running, if its number of rows is not known before.
 
         Args:
             tensor: the tensor.
@@ -129,11 +129,11 @@ class RowsCheck:
 
 
 def split(batch: Any, num_micro_batches: int) -> list:
-    """Cuts every tensor of a nest along its first dimension.
+    """Splits every tensor of a nest along its first dimension.
 
     Args:
         batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones; where the number of rows is not known
-            before running and turns out to be less than M, some micro-batches are empty.
+            before running and is less than M, some micro-batches are empty.
         num_micro_batches: M, as `count` returns it.
 
     Returns:
@@ -143,19 +143,19 @@ def split(batch: Any, num_micro_batches: int) -> list:
     return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
 
 
-def split_on(device: str, batch: Any, num_micro_batches: int) -> Any:
+def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
     """Does `split` on a device, or its host, for a nest of tensors, arrays and Nones."""
     with tf.device(device_kinds.for_single_operations(device)):
         return split(tf.nest.map_structure(_to_tensor, batch), num_micro_batches)
 
 
-def join(micro_batches: Any) -> Any:
+def join(micro_batches: list) -> Any:
     """Puts micro-batches together again, the inverse of `split`."""
     return tf.nest.map_structure(_join_leaves, *micro_batches)
 
 
 def are_equal(rows: list) -> bool:
-    """Says whether micro-batches have one number of rows, known now.
+    """Says whether all micro-batches have the same number of rows, known now.
 
     Args:
         rows: list of integers, or tensors where the number is not known.
@@ -163,25 +163,24 @@ def are_equal(rows: list) -> bool:
     return all(isinstance(count, int) and count == rows[0] for count in rows)
 
 
-def num_rows(values: Any) -> Any:
+def num_rows(values: list[tf.Tensor]) -> Any:
     """Returns the number of rows: a Python integer where it is known, else a tensor."""
     tensor = values[0]
     return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
 
 
 def specs(nest: Any, equal: bool) -> Any:
-    """Returns the specs of a micro-batch; where sizes differ the number of rows is left open, so that one trace serves
-    all.
+    """Returns the specs of a micro-batch; where sizes differ its number of rows is open, so that one trace serves all.
 
     Args:
         nest: nest of tensors `[micro_batch, ...]`.
-        equal: whether all micro-batches have one number of rows.
+        equal: whether all micro-batches have the same number of rows.
     """
     return tf.nest.map_structure(
         lambda tensor: tf.TensorSpec(tensor.shape if equal else [None, *tensor.shape[1:]], tensor.dtype), nest)
 
 
-def specs_of(nest: Any, num_rows: int) -> Any:
+def specs_of(nest: Any, num_rows: int | None) -> Any:
     """Returns the specs of a micro-batch with another number of rows than the tensors or specs of a nest."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
 
@@ -198,8 +197,8 @@ def _to_tensor(leaf):
 def _static_rows(tensor):
     shape = tf.TensorShape(tensor.shape)
     if shape.rank == 0:
-        raise ValueError('A pipeline input is a scalar: every input needs a batch dimension. Repeat it for each '
-                         'example.')
+        raise ValueError(
+            'A pipeline input is a scalar: every input needs a batch dimension. Repeat it for each example.')
     return shape[0]
 
 
@@ -232,7 +231,7 @@ def _split_tensor(tensor, num_micro_batches):
 
 
 class Rows(NamedTuple):
-    """Gradient of a weight of which only some rows were looked up, as of an embedding: what `tf.IndexedSlices` hold.
+    """Gradient of a weight of which only some rows were looked up, such as an embedding, as in `tf.IndexedSlices`.
 
     Attributes:
         values: tensor `[lookups, ...]`.
@@ -244,16 +243,14 @@ class Rows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What a run of the pipeline leaves behind, still in sums over the mini-batch.
+    """Results of a run of the pipeline, as sums over the mini-batch.
 
     Attributes:
         metrics: dictionary from name to (sum, weight), on the last stage.
         losses: for each stage whose layers add losses, the pair (sum, rows).
         weights: for each stage, the list of the Keras variables that a loss depends on.
-        weight_gradients: for each stage, the list of the sums of their gradients, or of the `Rows` of all
-            micro-batches.
-        input_gradients: for each micro-batch, the list of gradients of its differentiable inputs; empty where not asked
-            for.
+        weight_gradients: for each stage, the list of the sums of their gradients, or of all micro-batches' `Rows`.
+        input_gradients: for each micro-batch, the gradients of its differentiable inputs; empty unless asked for.
     """
 
     metrics: dict
@@ -263,12 +260,12 @@ class Sums(NamedTuple):
     input_gradients: list
 
 
-def join_rows(parts: Any) -> Any:
+def join_rows(parts: Sequence[Rows]) -> Rows:
     """Returns one `Rows` of several."""
     return Rows(*[tf.concat(each, 0) if len(each) > 1 else each[0] for each in zip(*parts)])
 
 
-def total(parts: list[tf.Tensor], shape: Any) -> tf.Tensor:
+def total(parts: list, shape: Any) -> Any:
     """Adds up the gradients of one weight.
 
     Args:
@@ -284,6 +281,6 @@ def total(parts: list[tf.Tensor], shape: Any) -> tf.Tensor:
     return tf.add_n(dense) if len(dense) > 1 else dense[0]
 
 
-def add_up(parts: Any) -> Any:
-    """Adds in one order always; tf.add_n takes the order in which it can save memory."""
+def add_up(parts: list) -> Any:
+    """Adds nests of tensors in a fixed order; tf.add_n takes the order in which it can save memory."""
     return tf.nest.map_structure(lambda *values: tf.reduce_sum(tf.stack(values), 0), *parts) if parts else {}

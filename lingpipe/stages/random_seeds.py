@@ -1,32 +1,33 @@
-"""Seeds of random layers: pure functions of seed, step, micro-batch and place in the model, whatever the partition."""
+"""Seeds of random layers: pure functions of seed, step, micro-batch and place in the model, for any partition."""
 
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.layers import base_layer
 from lingpipe.private_api import seed_generator
 
-# Folded in where no generator has a place of its own; call indices, which are folded in too, are smaller.
+# Folded in for generators without a place in the model; call indices, which are folded in too, are smaller.
 _UNTRACKED = 2**31
 
 
 class StepSeeds:
-    """Seed and step of each call of a pipeline, all that its random numbers depend on.
+    """Seed and step of each call of a pipeline, on which all its random numbers depend.
 
     Args:
         generator: `keras.random.SeedGenerator` of the pipeline.
         num_inferences: int64 `tf.Variable`, the number of calls in inference.
     """
 
-    def __init__(self, generator: Any, num_inferences: Any) -> None:
+    def __init__(self, generator: keras.random.SeedGenerator, num_inferences: tf.Variable) -> None:
         self._generator, self._num_inferences = generator, num_inferences
 
-    def of(self, step: int | None, training: bool, device: str) -> tf.Tensor:
+    def of(self, step: Any, training: bool, device: str) -> tf.Tensor:
         """Returns an int64 tensor `[2]`.
 
         Args:
@@ -42,14 +43,14 @@ class StepSeeds:
         return tf.stack([seed, tf.cast(step, tf.int64)])
 
     def _of_inference(self):
-        """New numbers in each call, for layers that are random in inference too; training does not notice the call."""
+        """Gives layers that are random in inference new numbers in each call, with no effect on those of training."""
         seed, count = tf.unstack(self._generator.state.value)
         with tf.device(self._num_inferences.device):
             number = self._num_inferences.assign_add(1)
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _of_replica(self, step, device):
-        """A program on logical cores cannot read the host's variables; every replica draws numbers of its own."""
+        """A program on logical cores cannot read the host's variables; every replica draws its own numbers."""
         with tf.init_scope(), tf.device(None):
             seed = int(self._generator.state.value[0])
         replica = collectives.current().index_on(device)
@@ -62,24 +63,25 @@ class Seeds:
 
     Args:
         generators: list of pairs (place among the generators of the whole model, state variable) of the stage.
-        draw: function from a call index to an indexable of seeds `[2]`, one a generator of the stage.
+        draw: function from a call index to an indexable of seeds `[2]`, one per generator of the stage.
         draw_untracked: function from two integers, place of a segment in the model and number of the generator in it,
-            to a seed `[2]` for a generator that belongs to no layer, such as Keras's global one; None: there can be
-            none.
+            to a seed `[2]` for a generator that belongs to no layer, such as Keras's global one; None: the program has
+            no such generators.
     """
 
-    def __init__(self, generators: list[tuple], draw: Callable, draw_untracked: Callable | None = None) -> None:
+    def __init__(self, generators: list[tuple[int, keras.Variable]], draw: Callable[[int], Sequence[tf.Tensor]],
+                 draw_untracked: Callable[[int, int], tf.Tensor] | None = None) -> None:
         self._generators = generators
         self._draw, self._draw_untracked = functools.cache(draw), draw_untracked
         self._segment: Any = None
-        self._untracked = []
+        self._untracked: list[keras.Variable] = []
 
-    def enter(self, segment: Any, mapping: dict) -> None:
-        """Begins a segment: its numbers depend on nothing that another segment drew.
+    def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
+        """Begins a segment, whose numbers do not depend on what other segments draw.
 
         Args:
             segment: the segment, which has `layers`, `call_index` and `position`.
-            mapping: dictionary from the id of a variable to its value, which is brought up to date.
+            mapping: dictionary from the id of a variable to its value; updated in place.
         """
         self._segment = segment
         for variable in self._untracked:
@@ -87,14 +89,15 @@ class Seeds:
         self._untracked = []
         used = {id(variable) for variable in seed_generator_states(segment.layers)}
         if used:
-            mapping.update({id(variable): tf.cast(row, variable.dtype) for (_, variable), row
-                            in zip(self._generators, self._draw(segment.call_index)) if id(variable) in used})
+            pairs = zip(self._generators, self._draw(segment.call_index))
+            mapping.update({id(variable): tf.cast(row, variable.dtype)
+                            for (_, variable), row in pairs if id(variable) in used})
 
-    def is_generator(self, variable: Any) -> bool:
+    def is_generator(self, variable: keras.Variable) -> bool:
         """Whether a variable is the state of a seed generator."""
         return variable.name == 'seed_generator_state'
 
-    def untracked(self, variable: Any) -> Any:
+    def untracked(self, variable: keras.Variable) -> tf.Tensor:
         """Returns the value of a generator's state that no layer of the segment owns.
 
         Raises:
@@ -103,22 +106,21 @@ class Seeds:
         if self._draw_untracked is None:
             raise ValueError(
                 f'One of the layers {[layer.name for layer in self._segment.layers]} draws random numbers without a '
-                'seed generator of '
-                "its own, for which one program for all cores has none. Make self.seed_generator = "
-                "keras.random.SeedGenerator() in its __init__ and pass seed=self.seed_generator, or set "
+                'seed generator of its own, for which one program for all cores has none. Make self.seed_generator = '
+                'keras.random.SeedGenerator() in its __init__ and pass seed=self.seed_generator, or set '
                 "tpu_route='stage_programs'.")
         self._untracked.append(variable)
         return tf.cast(self._draw_untracked(self._segment.position, len(self._untracked)), variable.dtype)
 
 
-def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, call_index: Any = 0) -> tf.Tensor:
+def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, call_index: int = 0) -> tf.Tensor:
     """Draws seeds for all generators of a model.
 
     Args:
         seed_and_step: int64 tensor `[2]`.
         micro_batch: int64 scalar tensor.
         count: number of generators.
-        call_index: how often their layers were called before in the model.
+        call_index: number of earlier calls of their layers in the model.
 
     Returns:
         int32 tensor `[count, 2]`.
@@ -147,13 +149,13 @@ def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, positi
     return _draw(seed, [2])
 
 
-def seed_generator_states(layers: Any) -> Any:
+def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
     """Returns the states of all seed generators of some layers, in order."""
     return [variable for layer in layers for variable in layer.variables if variable.name == 'seed_generator_state']
 
 
 def make_global_generator() -> None:
-    """Makes Keras's global generator, if there is none: first used inside a traced layer it would stay without a value.
+    """Makes Keras's global generator, if there is none: made inside a traced layer, it would never get a value.
 
     Python's random state, from which Keras draws its seed, stays as it is, and with it the weights of layers that are
     made later.

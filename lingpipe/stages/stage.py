@@ -1,4 +1,4 @@
-"""A partition at work: its layers on a device, and their programs, each traced once."""
+"""A stage: a run of layers on a device, and its programs, each traced once."""
 
 import collections
 import copy
@@ -12,7 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds
-from lingpipe.stages import batch_statistics, control_flow, graph_pieces, stage_program, stage_trace
+from lingpipe.stages import (
+    batch_statistics,
+    boundary,
+    control_flow,
+    graph_pieces,
+    stage_layers,
+    stage_program,
+    stage_trace,
+)
 
 _NONE, _FEW = object(), 1000
 _PLAIN = (type(None), bool, int, float, str)
@@ -31,29 +39,28 @@ class Stage:
         run: `stage_layers.StageLayers`.
         device: name of the device that holds the variables and does the work.
         sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1
-            for the pipeline's inputs; None: all that the stage before hands out, in its own structure.
-        jit_compile: whether XLA compiles the stage's functions; on some kinds of devices it always does.
-        num_replicas: number of devices that have the stage, this one among them.
+            for the pipeline's inputs; None: all outputs of the previous stage, in their own structure.
+        jit_compile: whether XLA compiles the stage's functions; some kinds of devices always compile them.
+        num_replicas: number of devices that have the stage, including this one.
 
     Attributes:
         index: position of the stage in the pipeline.
         layers: list of its Keras layers.
     """
 
-    def __init__(self, run: Any, device: str, sources: Any = None, jit_compile: bool = False,
-                 num_replicas: int = 1) -> None:
+    def __init__(self, run: stage_layers.StageLayers, device: str, sources: list[tuple[int, int]] | None = None,
+                 jit_compile: bool = False, num_replicas: int = 1) -> None:
         self._run, self.index, self.layers = run, run.index, run.layers
         self.device = device
         self.sources = sources
         self.jit_compile = jit_compile or device_kinds.must_compile(device)
         self._num_replicas, self._number = num_replicas, collectives.new_stage()
-        self._programs = {}
-        self._changing = set()  # places of attributes that layers change themselves, such as counters of calls
-        self._zeros = {}
+        self._programs: dict[tuple, stage_program.StageProgram] = {}
+        self._changing: set[tuple[int, str]] = set()  # attributes that layers change themselves, such as call counters
+        self._zeros: dict[tuple, Callable] = {}
 
-    def on(self, device: str) -> Any:
-        """Returns the same stage at work on another device, for another replica: layers, variables and programs are
-        shared.
+    def on(self, device: str) -> 'Stage':
+        """Returns the same stage on another device, for another replica; both share layers, variables and programs.
 
         Args:
             device: name of the device, of the same kind.
@@ -63,10 +70,10 @@ class Stage:
         return replica
 
     @property
-    def trainable_variables(self) -> Any:
+    def trainable_variables(self) -> list[keras.Variable]:
         return self._run.trainable_variables
 
-    def variables(self) -> Any:
+    def variables(self) -> stage_layers.Variables:
         """Returns the stage's Keras variables as `Variables`."""
         return self._run.variables()
 
@@ -76,26 +83,26 @@ class Stage:
         return any(program.trace.forward['losses'] for program in self._programs.values())
 
     @property
-    def repeated_norms(self) -> list:
+    def repeated_norms(self) -> list[keras.layers.BatchNormalization]:
         """List of the batch norms that were called more than once in anything that was traced so far."""
-        return [norm for program in self._programs.values() for norm, count in collections.Counter(
-            program.trace.statistics.norms).items() if count > 1]
+        counts = [collections.Counter(program.trace.statistics.norms) for program in self._programs.values()]
+        return [norm for counter in counts for norm, count in counter.items() if count > 1]
 
-    def trainability(self) -> Any:
-        """Returns what is not frozen, and how layers are set: programs and layouts hold for one answer only."""
+    def trainability(self) -> tuple:
+        """Returns what is trainable and how layers are set; when the answer changes, programs are out of date."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         settings = [setting for place, setting in _settings(self.layers).items() if place not in self._changing]
         return (*map(id, self.trainable_variables), *frozen, *settings)
 
-    def set_jit_compile(self, jit_compile: Any) -> None:
-        """Says whether XLA compiles the stage's functions; on some kinds of devices it always does."""
+    def set_jit_compile(self, jit_compile: bool) -> None:
+        """Sets whether XLA compiles the stage's functions; some kinds of devices always compile them."""
         self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
 
     def forget_programs(self) -> None:
-        """Has everything traced again: attributes of layers may have changed."""
+        """Drops all programs, so that they are traced again: attributes of layers may have changed."""
         self._programs.clear()
 
-    def zeros(self, zero: Any, variables: Any) -> Any:
+    def zeros(self, zero: tf.Tensor, variables: list[keras.Variable]) -> list[tf.Tensor]:
         """Returns, for each of some variables, a tensor of its shape filled with `zero`, a float32 scalar that is 0."""
         key = tuple(map(id, variables))
         if key not in self._zeros:
@@ -104,8 +111,8 @@ class Stage:
                 self.device, lambda zero: [tf.fill(spec.shape, tf.cast(zero, spec.dtype)) for spec in specs])
         return self._zeros[key](zero)
 
-    def program(self, inputs: Any, structure: Any, targets: Any, loss: Callable | None, training: bool,
-                by_layer: bool = False) -> stage_program.StageProgram:
+    def program(self, inputs: boundary.Boundary, structure: boundary.Structure, targets: Any, loss: Callable | None,
+                training: bool, by_layer: bool = False) -> stage_program.StageProgram:
         """Returns the `StageProgram` for these shapes, tracing it the first time.
 
         Args:
@@ -131,11 +138,10 @@ class Stage:
         num_replicas = self._num_replicas * collectives.current().count
         return stage_trace.Setting(
             self.jit_compile, device_kinds.is_logical_core(self.device),
-            device_kinds.has_static_shapes_only(self.device),
-            num_replicas, self._number)
+            device_kinds.has_static_shapes_only(self.device), num_replicas, self._number)
 
     def _trace(self, *arguments):
-        """A layer's `tf.function` may have been traced with variables in it; laid out in its caller it has none."""
+        """Traces a program; lays out a layer's own `tf.function` in its caller if its trace reads variables itself."""
         trace = functools.partial(control_flow.until_traced, stage_program.StageProgram, *arguments)
         program = control_flow.past_moved_variables(trace)
         if not program.hidden_variables:
@@ -150,10 +156,9 @@ class Stage:
 
 
 def _settings(layers):
-    """Returns what a trace takes for constants: numbers, texts, lists of them, functions, tables, tensors such as an
-    adapted mean.
+    """Returns what a trace takes for constants, in a dictionary from (id of a layer, name of an attribute).
 
-    They are in a dictionary whose keys are pairs of the id of a layer and the name of an attribute.
+    Constants are numbers, texts, lists of them, functions, tables, and tensors such as an adapted mean.
     """
     found = {(id(sublayer), name): _setting(value) for layer in layers for sublayer in layer._flatten_layers()
              for name, value in vars(sublayer).items() if not name.startswith('_') or _is_users(sublayer, name)}

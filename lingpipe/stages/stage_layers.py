@@ -1,9 +1,10 @@
-"""A run of layers as a pure function of (weights, state, inputs, seed, step, training), which touches no variable."""
+"""A run of layers as a pure function of (weights, state, inputs, seed, step, training) that touches no variable."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from lingpipe.layers import base_layer
@@ -11,7 +12,7 @@ from lingpipe.stages import batch_statistics, boundary, control_flow, random_see
 
 
 class Variables(NamedTuple):
-    """One stage's variables, or as many values for them, by the part that they play.
+    """One stage's variables, or as many values for them, by role.
 
     Attributes:
         weights: trainable variables.
@@ -21,13 +22,13 @@ class Variables(NamedTuple):
     weights: list
     state: list
 
-    def map(self, function: Any) -> Any:
+    def map(self, function: Callable[[Any], Any]) -> 'Variables':
         """Returns the same parts with `function` applied to every entry."""
         return Variables(*[[function(entry) for entry in part] for part in self])
 
 
 class LayerSegment:
-    """One layer of a sequence: what a stage runs as one piece, and may recompute by itself.
+    """One layer of a sequence: what a stage runs as one piece and may recompute on its own.
 
     Args:
         layer: built Keras layer.
@@ -36,11 +37,11 @@ class LayerSegment:
 
     call_index = 0
 
-    def __init__(self, layer: Any, position: int) -> None:
+    def __init__(self, layer: keras.layers.Layer, position: int) -> None:
         self.layers = [layer]
         self.position = position
 
-    def __call__(self, inputs: Any, training: Any) -> Any:
+    def __call__(self, inputs: Any, training: bool | None) -> Any:
         return call_layers(self.layers, inputs, training)
 
 
@@ -61,7 +62,7 @@ class StageCall(NamedTuple):
 
 
 class StageLayers:
-    """A contiguous run of layers, on whatever device they are to be traced for.
+    """A contiguous run of layers, for any device.
 
     Args:
         index: position of the stage in the pipeline.
@@ -70,14 +71,15 @@ class StageLayers:
             (place in the model).
         seed_generators: every seed generator state of the whole model, in model order; a layer's place in this list
             picks its random numbers, so they do not depend on the stage that the layer is in.
-        keeps_rows: whether gradients of embeddings stay `micro_batches.Rows`, as Keras's optimizers get them, and are
+        keeps_rows: whether gradients of embeddings stay `micro_batches.Rows`, as Keras's optimizers take them, and are
             not added up.
 
     Attributes:
         layers: list of the Keras layers, each once.
     """
 
-    def __init__(self, index: int, segments: list, seed_generators: Any, keeps_rows: bool = False) -> None:
+    def __init__(self, index: int, segments: Iterable[Any], seed_generators: list[keras.Variable],
+                 keeps_rows: bool = False) -> None:
         self.index = index
         self.keeps_rows = keeps_rows
         self.segments = list(segments)
@@ -88,27 +90,27 @@ class StageLayers:
         self._own_seed_generators = [(identities.index(id(variable)), variable) for variable in own]
 
     @property
-    def trainable_variables(self) -> Any:
+    def trainable_variables(self) -> list[keras.Variable]:
         return _without_doubles(variable for layer in self.layers for variable in layer.trainable_variables)
 
-    def variables(self) -> Any:
+    def variables(self) -> Variables:
         """Returns the Keras variables of the layers as `Variables`."""
         special = {id(variable) for _, variable in self._own_seed_generators}
         special |= {id(variable) for variable in self.trainable_variables}
         others = _without_doubles(variable for layer in self.layers for variable in layer.variables)
         return Variables(self.trainable_variables, [variable for variable in others if id(variable) not in special])
 
-    def call(self, inputs: Any, values: Variables, step: tf.Tensor, seeds: Any, training: bool | None,
-             by_layer: bool = False, watch: Callable = lambda tensor: None) -> StageCall:
+    def call(self, inputs: Any, values: Variables, step: tf.Tensor, seeds: random_seeds.Seeds, training: bool | None,
+             by_layer: bool = False, watch: Callable[[tf.Tensor], Any] = lambda tensor: None) -> StageCall:
         """Runs the layers on one micro-batch, touching no variable.
 
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
             values: `Variables` of tensors, in the order of `variables()`.
             step: int64 scalar tensor, the number of the training step.
-            seeds: what `seeds` or `given_seeds` returned; all that random numbers depend on.
-            training: Python boolean; None: what each layer takes for granted.
-            by_layer: whether weights that several segments use are to be told apart, for their gradients.
+            seeds: what `seeds` or `given_seeds` returned, on which all random numbers depend.
+            training: Python boolean; None: the default of each layer.
+            by_layer: whether to distinguish the uses of a weight by several segments, for their gradients.
             watch: function of a tensor, called with every value of a trainable variable that layers may read.
 
         Returns:
@@ -138,18 +140,18 @@ class StageLayers:
 
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
 
-    def given_seeds(self, rows: Any) -> Any:
+    def given_seeds(self, rows: tf.Tensor) -> random_seeds.Seeds:
         """Returns the seeds for `call` from an int32 tensor `[own generators, 2]`, for layers that are called once."""
         return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))
 
     @property
-    def seed_positions(self) -> Any:
+    def seed_positions(self) -> list[int]:
         """Places of the stage's own generators among those of the whole model."""
         return [position for position, _ in self._own_seed_generators]
 
 
-def call_layers(layers: Any, inputs: Any, training: Any) -> Any:
-    """Calls layers in sequence; Keras hands `training` on to layers inside a layer that does not take it itself."""
+def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | None) -> Any:
+    """Calls layers one after the other; Keras passes `training` on through a layer that does not take it itself."""
     told = {} if training is None else {'training': training}
     for layer in layers:
         inputs = control_flow.run(layer, functools.partial(layer, inputs, **told))
@@ -157,7 +159,7 @@ def call_layers(layers: Any, inputs: Any, training: Any) -> Any:
 
 
 def _without_shared_tensors(outputs, inputs):
-    """Renames what a segment hands on unchanged: else its gradient there would be that of all segments before."""
+    """Copies tensors that a segment passes on, or their gradients would include those of earlier segments."""
     shared = set(map(id, boundary.unpack(inputs).values))
     parts = boundary.unpack(outputs)
     values = [tf.identity(value) if id(value) in shared else value for value in parts.values]

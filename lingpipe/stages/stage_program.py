@@ -1,15 +1,16 @@
-"""The functions of one stage for one set of shapes: forward, recompute, and backward in its several forms."""
+"""Functions of one stage for one set of shapes: forward, recompute, and backward in its several forms."""
 
 import functools
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from lingpipe.stages import graph_pieces, loss_growth, losses, stage_trace
+from lingpipe.stages import boundary, graph_pieces, loss_growth, losses, stage_layers, stage_trace
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
-# What the compiler of libtpu 0.0.51 lets programs for TPU v2 and v3 have; v4 and v5e take more.
+# The limit of the compiler of libtpu 0.0.51 for TPU v2 and v3; v4 and v5e take more.
 MOST_TPU_PARAMETERS = 3294
 
 
@@ -30,14 +31,14 @@ class StageProgram:
 
     ::
 
-        forward               inputs, variables, targets           -> outputs, statistics, state, metrics (, what is
-        kept) recompute             inputs, variables                    -> residuals, or what passes between the
-        segments backward              residuals, gradients, sums           -> input gradients, sums + weight gradients
-        backward_from_inputs  inputs, variables, gradients, sums   -> input gradients, sums + weight gradients
-        backward_inputs       residuals, gradients                 -> input gradients, bridge backward_weights
-        residuals, gradients, bridge, sums   -> sums + weight gradients backward_segment      what enters the segment,
-        gradients of what leaves it, sums
-                                                                   -> gradients of what enters, sums + weight gradients
+        forward               inputs, variables, targets          -> outputs, statistics, state, metrics, what is kept
+        recompute             inputs, variables                   -> residuals, or what passes between the segments
+        backward              residuals, gradients, sums          -> input gradients, sums + weight gradients
+        backward_from_inputs  inputs, variables, gradients, sums  -> input gradients, sums + weight gradients
+        backward_inputs       residuals, gradients                -> input gradients, bridge
+        backward_weights      residuals, gradients, bridge, sums  -> sums + weight gradients
+        backward_segment      what enters the segment, gradients of what leaves it, sums
+                                                                  -> gradients of what enters, sums + weight gradients
 
     A backward function computes what the step wants of it, a `gradient_flow.StageFlow`: not the gradients of frozen
     weights, nor of inputs that no trained weight led to. Residuals are what the forward pass computes and the backward
@@ -54,40 +55,41 @@ class StageProgram:
         structure: `Structure` of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         training: Python boolean.
-        by_layer: whether `backward_segment` is wanted.
+        by_layer: whether `backward_segment` is needed.
     """
 
-    def __init__(self, run: Any, setting: stage_trace.Setting, specs: tuple, structure: Any, loss: Callable | None,
+    def __init__(self, run: stage_layers.StageLayers, setting: stage_trace.Setting,
+                 specs: tuple[boundary.Boundary, Any], structure: boundary.Structure, loss: Callable | None,
                  training: bool, by_layer: bool) -> None:
         self._name = f'stage_{run.index}'
         self._run, self._setting = run, setting
-        arguments = {
+        named_specs = {
             'inputs': specs[0], 'targets': specs[1],
             'values': run.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
             'position': tf.TensorSpec([6], tf.int64)}
-        traces = []
-        function = tf.function(  # gradients of loops come out otherwise where XLA is to compile them
-            stage_trace.trace_function(run, setting.replica, structure, loss, training, by_layer, traces),
-            autograph=False,
-            jit_compile=setting.jit_compile)
-        self._graph = function.get_concrete_function(**arguments).graph
+        traces: list[stage_trace.Trace] = []
+        traced = stage_trace.trace_function(run, setting.replica, structure, loss, training, by_layer, traces)
+        # Gradients of loops come out differently where XLA is to compile them.
+        function = tf.function(traced, autograph=False, jit_compile=setting.jit_compile)
+        self._graph = function.get_concrete_function(**named_specs).graph
         self.trace = traces[0]
-        self._arguments = _arguments(self._graph, arguments)
-        self._pieces, self._found = {}, {}
+        self._arguments = _arguments(self._graph, named_specs)
+        self._pieces: dict[Any, graph_pieces.GraphPiece] = {}
+        self._found: dict[tuple, Any] = {}
 
     @property
-    def graph(self) -> Any:
+    def graph(self) -> tf.Graph:
         """The graph that everything was traced into."""
         return self._graph
 
     @property
-    def hidden_variables(self) -> list:
-        """List of the Keras variables that layers read as variables and not as `values`: they get no gradient."""
+    def hidden_variables(self) -> list[keras.Variable]:
+        """List of the stage's Keras variables that layers read past `values`, so that they get no gradient."""
         captured = {id(outer) for outer, _ in self._graph.captures}
         return [variable for part in self._run.variables() for variable in part
-                if id(getattr(variable.value, 'handle', None)) in captured]  # one that is not allocated has none
+                if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
 
-    def feed(self, arguments: dict) -> Any:
+    def feed(self, arguments: dict[str, Any]) -> dict[Any, tf.Tensor]:
         """Returns what is known before the stage runs.
 
         Args:
@@ -101,12 +103,13 @@ class StageProgram:
         known.update({inner.ref(): outer for inner, outer in zip(self.trace.given_factors, arguments['factors'])})
         return {**known, self.trace.given_statistics.ref(): arguments['statistics']}
 
-    def forward(self, known: Any, kept: Any, flow: Any = None) -> tuple:
+    def forward(self, known: dict[Any, tf.Tensor], kept: str,
+                flow: Any = None) -> tuple[dict[str, Any], dict[Any, tf.Tensor], tf.Operation]:
         """Lays out the forward action in the current graph.
 
         Args:
             known: what `feed` returned.
-            kept: 'residuals', 'between' or 'nothing': what the backward action will find computed.
+            kept: 'residuals', 'between' or 'nothing': what is kept for the backward action.
             flow: `StageFlow` of the backward action; None: there is none.
 
         Returns:
@@ -114,14 +117,15 @@ class StageProgram:
         """
         results, tensors = self.trace.forward, []
         if flow:
-            tensors = self._unrepeatable(flow) + {
-                'residuals': self._residuals, 'between': self._between, 'nothing': lambda flow: []}[kept](flow)
+            choices = {'residuals': self._residuals, 'between': self._between, 'nothing': lambda flow: []}
+            tensors = self._unrepeatable(flow) + choices[kept](flow)
         computed, operation = self._call(
             ('forward', kept, flow), known, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
         found = tf.nest.map_structure(lambda tensor: computed[tensor.ref()], results)
         return found, {**known, **_select(computed, tensors)}, operation
 
-    def recompute(self, known: Any, what: Any, flow: Any) -> Any:
+    def recompute(self, known: dict[Any, tf.Tensor], what: str,
+                  flow: Any) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
         """Lays out what the forward action did not keep: 'residuals', or what passes 'between' the segments.
 
         Returns:
@@ -133,13 +137,14 @@ class StageProgram:
             ('recompute', what, len(missing), flow), known, missing, feeds=[ref.deref() for ref in known])
         return {**known, **_select(computed, missing)}, operation
 
-    def backward(self, known: Any, gradients: list, sums: list, flow: Any) -> tuple:
+    def backward(self, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor], sums: list,
+                 flow: Any) -> tuple[list[tf.Tensor], list, tf.Operation | None]:
         """Lays out the backward action in the current graph.
 
         Args:
-            known: what is known; all residuals among it.
+            known: what is known, including all residuals.
             gradients: list of the gradients of the differentiable outputs, or of the loss, then of the added losses.
-            sums: list of the sums of weight gradients over the micro-batches so far, one a weight of `flow`.
+            sums: list of the sums of weight gradients over the micro-batches so far, one per weight of `flow`.
             flow: `StageFlow`, what to compute.
 
         Returns:
@@ -148,10 +153,11 @@ class StageProgram:
         """
         return self._whole_backward('backward', known, gradients, sums, flow, self._residuals(flow))
 
-    def backward_from_inputs(self, known: Any, gradients: Any, sums: Any, flow: Any) -> tuple:
-        """Lays out recomputation and the backward action as one function, inside of which residuals come and go.
+    def backward_from_inputs(self, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor], sums: list,
+                             flow: Any) -> tuple[list[tf.Tensor], list, tf.Operation | None]:
+        """Lays out recomputation and the backward action as one function, which keeps residuals to itself.
 
-        Args and Returns are those of `backward`, but for residuals, of which none need be known.
+        Args and Returns are those of `backward`, except that no residuals need be known.
         """
         return self._whole_backward('backward_from_inputs', known, gradients, sums, flow, self._unrepeatable(flow))
 
@@ -161,7 +167,8 @@ class StageProgram:
             (name, flow), self._give(known, gradients, sums, flow), inputs + tf.nest.flatten(new_sums), feeds)
         return _list(computed, inputs), _list(computed, new_sums), operation
 
-    def backward_inputs(self, known: Any, gradients: Any, flow: Any) -> tuple:
+    def backward_inputs(self, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor],
+                        flow: Any) -> tuple[list[tf.Tensor], dict[Any, tf.Tensor], tf.Operation | None]:
         """Lays out the first half of a split backward action: what the stage before waits for.
 
         Returns:
@@ -175,7 +182,7 @@ class StageProgram:
         computed, operation = self._call(('backward_inputs', flow), known, inputs + bridge, feeds=self._residuals(flow))
         return _list(computed, inputs), {**known, **_select(computed, bridge)}, operation
 
-    def backward_weights(self, known: Any, sums: Any, flow: Any) -> tuple:
+    def backward_weights(self, known: dict[Any, tf.Tensor], sums: list, flow: Any) -> tuple[list, tf.Operation | None]:
         """Lays out the second half, from what `backward_inputs` left.
 
         Returns:
@@ -188,24 +195,24 @@ class StageProgram:
             feeds=self._residuals(flow) + bridge)
         return _list(computed, new_sums), operation
 
-    def backward_segment(self, index: int, known: Any, gradients: Any, sums: list, flow: Any) -> tuple:
+    def backward_segment(self, index: int, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor], sums: list,
+                         flow: Any) -> tuple[list[tf.Tensor], list, tf.Operation | None]:
         """Lays out the backward pass of one segment, which recomputes what lies inside it.
 
         Args:
             index: index of the segment.
-            known: what is known; all that passes between the segments among it.
-            gradients: gradients of the differentiable values that leave the segment; then, as everywhere, of added
-                losses.
-            sums: list of the sums of weight gradients, one a weight of `flow`; those of this segment's weights are
-                replaced.
+            known: what is known, including all that passes between the segments.
+            gradients: gradients of the differentiable values that leave the segment, then of the added losses.
+            sums: list of the sums of weight gradients, one per weight of `flow`; the result replaces those of this
+                segment's weights.
             flow: `StageFlow` of the stage.
 
         Returns:
             List of the gradients of what enters the segment, the list of sums, and the call operation.
         """
         trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self.num_added_losses:]
-        is_last, outer = index == len(trace.between), len(gradients) - len(added)
-        given = trace.given_gradients[:outer] if is_last else trace.between_gradients[index]
+        is_last, num_given = index == len(trace.between), len(gradients) - len(added)
+        given = trace.given_gradients[:num_given] if is_last else trace.between_gradients[index]
         wanted = trace.between_gradients[index - 1] if index > self.first_segment(flow) else self._wanted(flow)[0]
         own = {place: trace.segment_sums[index][position] for place, position in enumerate(flow.weights)
                if position in trace.segment_sums[index]}
@@ -217,18 +224,18 @@ class StageProgram:
         new = _list(computed, own)
         return _list(computed, wanted), [new.get(place, value) for place, value in enumerate(sums)], operation
 
-    def keeps_rows(self, position: Any) -> bool:
+    def keeps_rows(self, position: int) -> bool:
         """Whether the gradient of a weight, one of `Trace.weights`, is `micro_batches.Rows`, which are not added up."""
         return self.trace.given_sums[position] is None
 
     def first_segment(self, flow: Any) -> int:
-        """Returns the index of the first segment whose backward pass is wanted."""
+        """Returns the index of the first segment whose backward pass is needed."""
         if flow.inputs:
             return 0
-        return min(
-            (index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(flow.weights)), default=0)
+        found = (index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(flow.weights))
+        return min(found, default=0)
 
-    def total_weight(self, targets: Any) -> Any:
+    def total_weight(self, targets: Any) -> tf.Tensor:
         """Lays out the weight of a micro-batch's loss, without running the stage.
 
         Args:
@@ -249,12 +256,12 @@ class StageProgram:
                 'whole batch, or call the pipeline as a layer.')
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
-    def has_residuals(self, known: Any, flow: Any) -> bool:
+    def has_residuals(self, known: dict[Any, tf.Tensor], flow: Any) -> bool:
         """Whether all residuals are known."""
         return all(tensor.ref() in known for tensor in self._residuals(flow))
 
-    def num_backward_arguments(self, flow: Any) -> Any:
-        """The most tensors that the backward function may take, residuals among them."""
+    def num_backward_arguments(self, flow: Any) -> int:
+        """Returns the largest number of tensors that the backward function may take, including residuals."""
         trace = self.trace
         return len([*self._all_arguments(), *self._residuals(flow), *trace.given_gradients, *self._given_sums])
 
@@ -264,11 +271,11 @@ class StageProgram:
         return len(self.trace.between) + 1
 
     @property
-    def num_added_losses(self) -> Any:
-        """1 if layers of the stage add losses, whose sum has a gradient of its own, else 0."""
+    def num_added_losses(self) -> int:
+        """1 if layers of the stage add losses, whose sum has its own gradient, else 0."""
         return 1 if self.trace.forward['losses'] else 0
 
-    def added_sums(self, other: 'StageProgram') -> Any:
+    def added_sums(self, other: 'StageProgram') -> list[bool | None]:
         """Says which losses that layers added are sums over rows.
 
         Args:
@@ -335,7 +342,7 @@ class StageProgram:
 
     @_once_a_flow
     def _bridge(self, flow):
-        """What the way to the input gradients computes and the way to the weight gradients alone reads."""
+        """What is computed for the input gradients and read for the weight gradients alone."""
         later, (inputs, sums) = self._backward_operations, self._wanted(flow)
         first = graph_pieces.ancestors(inputs) & later
         second = (graph_pieces.ancestors(tf.nest.flatten(sums)) & later) - first
@@ -350,13 +357,13 @@ class StageProgram:
 
     @_once_a_flow
     def _unrepeatable(self, flow):
-        """What the backward pass needs and may differ when computed again, such as the numbers of tf.random.uniform."""
+        """What the backward pass needs and recomputation might change, such as the numbers of tf.random.uniform."""
         operations = self._backward_ancestors(flow) - self._backward_operations
         return [tensor for operation in self._graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
 
     def _frontier(self, operations, excluded, flow):
-        """Tensors that `operations` read, that depend on the arguments, and that are made by none of `excluded`."""
+        """Tensors that `operations` read, that depend on the arguments, and that no operation of `excluded` makes."""
         fed = {tensor.ref() for tensor in self._all_arguments()}
         from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable(flow))
         return [tensor for tensor in self._read_by(operations)

@@ -1,4 +1,4 @@
-"""What layers read and assign while a stage is traced: Keras variables as tensors, none of which is touched."""
+"""Scope of a traced stage, in which layers read and assign tensors in place of Keras variables."""
 
 import collections
 import contextlib
@@ -14,14 +14,14 @@ from lingpipe.stages import boundary, graph_pieces
 
 
 @contextlib.contextmanager
-def refusing_hidden_weights(scope: 'StageScope') -> Iterator[Any]:
-    """Refuses what TensorFlow finds no gradient for while layers run on tensors in the place of variables.
+def refusing_hidden_weights(scope: 'StageScope') -> Iterator[None]:
+    """Refuses what TensorFlow finds no gradient for while layers run on tensors in place of variables.
 
-    It gives the gradient function of a `tf.custom_gradient` the variables that the function has read. Here these are
-    tensors, of which it knows the arguments only.
+    TensorFlow gives the gradient function of a `tf.custom_gradient` the variables that the function has read. Here
+    these are tensors, of which TensorFlow knows the arguments only.
 
     Args:
-        scope: the `stage_scope.StageScope` of the layers that run inside of the `with` block.
+        scope: the `StageScope` of the layers that run inside the `with` block.
 
     Raises:
         ValueError: a layer calls such a function, and it reads a weight.
@@ -57,8 +57,7 @@ def _require_arguments(scope, results, arguments):
         raise ValueError(
             f'A layer computes {results[0].name!r} by tf.recompute_grad, keras.remat or tf.custom_gradient, and the '
             f'function reads {hidden[:3]}, to which TensorFlow would hand no gradient inside a partition. Give it the '
-            'weight as an argument; or leave '
-            "it out, and have the pipeline recompute by recompute='layer'.")
+            "weight as an argument; or leave it out, and have the pipeline recompute by recompute='layer'.")
 
 
 class NormCall(NamedTuple):
@@ -68,7 +67,7 @@ class NormCall(NamedTuple):
         norm: the `keras.layers.BatchNormalization`.
         mean: tensor `[channels]`.
         variance: tensor `[channels]`.
-        count: tensor `[channels]`, over how many values these were taken: those that the mask leaves.
+        count: tensor `[channels]`, the number of values that they were taken over: those that the mask keeps.
     """
 
     norm: Any
@@ -78,12 +77,12 @@ class NormCall(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A value of a trainable variable that layers read: the one it had, and one more after each assignment.
+    """A value of a trainable variable that layers read: the initial one, and one more after each assignment.
 
     Attributes:
         variable: Keras variable.
-        value: tensor, whose gradient is a part of the variable's.
-        segment: index of the segment that reads it; -1: any may.
+        value: tensor, whose gradient is a part of the gradient of the variable.
+        segment: index of the segment that reads it; -1: any segment may.
     """
 
     variable: Any
@@ -92,7 +91,7 @@ class Version(NamedTuple):
 
 
 class StageScope(keras.StatelessScope):
-    """Answers for Keras variables while layers run on one micro-batch.
+    """Stands in for Keras variables while layers run on one micro-batch.
 
     ::
 
@@ -101,7 +100,7 @@ class StageScope(keras.StatelessScope):
                          any other variable         a placeholder, which the caller of the stage feeds
         a layer assigns  moving averages, from the  nothing yet: they wait for the end of the mini-batch
                          moments of a batch norm
-                         anything else              what is read from now on, through which no gradient goes
+                         anything else              what is read from now on, without a gradient
 
     Assigned values stop gradients as they do in Keras, where a variable stands between the two.
 
@@ -112,37 +111,40 @@ class StageScope(keras.StatelessScope):
         watch: function of a tensor, called with every version of a trainable variable.
 
     Attributes:
-        borrowed: dictionary from the id of a variable that the stage does not have to the pair of variable and
-            placeholder.
+        borrowed: dictionary from the id of a variable that the stage lacks to the pair (variable, placeholder).
         versions: list of `Version`s.
         norm_calls: list of `NormCall`s, in the order of the calls.
-        added_losses: list of the losses that layers added. (From `losses` Keras takes out those of a layer that is
-            called again.)
+        added_losses: list of the losses that layers added. (Keras removes those of a layer that is called again from
+            `losses`.)
     """
 
-    def __init__(self, variables: Any, values: Any, seeds: Any, watch: Callable) -> None:
+    def __init__(self, variables: Any, values: Any, seeds: Any, watch: Callable[[tf.Tensor], Any]) -> None:
         super().__init__(zip(variables.weights + variables.state, values.weights + values.state), collect_losses=True,
                          initialize_variables=False)
         self._graph, self._seeds, self._watch = tf.compat.v1.get_default_graph(), seeds, watch
         self._segment = -1
-        self._assigned, self._deferred = {}, collections.Counter()
+        self._assigned: dict[int, tuple] = {}
+        self._deferred: collections.Counter[int] = collections.Counter()
         self._trainable = {id(variable): variable for variable in variables.weights}
-        self.borrowed, self.versions, self.norm_calls, self.added_losses = {}, [], [], []
+        self.borrowed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
+        self.versions: list[Version] = []
+        self.norm_calls: list[NormCall] = []
+        self.added_losses: list[Any] = []
         for variable in variables.weights:
             self._add_version(variable)
 
     @property
-    def assigned(self) -> Any:
-        """Triples (variable, new value, value before) of what was assigned, without seed generators and what waits."""
+    def assigned(self) -> list[tuple[keras.Variable, tf.Tensor, tf.Tensor]]:
+        """Triples (variable, new value, old value) of all assigned variables, except seed generators and what waits."""
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
-    def enter(self, segment: Any, index: Any, separate: bool) -> None:
+    def enter(self, segment: Any, index: int, separate: bool) -> None:
         """Begins a segment.
 
         Args:
             segment: the segment, which has `layers`, `call_index` and `position`.
             index: its number in the stage.
-            separate: whether its gradients are wanted apart from those of other segments.
+            separate: whether its gradients are kept separate from those of other segments.
         """
         self._segment = index if separate else -1
         self._seeds.enter(segment, self.state_mapping)
@@ -150,7 +152,7 @@ class StageScope(keras.StatelessScope):
             self.state_mapping[id(variable)] = tf.stop_gradient(self.state_mapping[id(variable)])
             self._add_version(variable)
 
-    def get_current_value(self, variable: Any) -> Any:
+    def get_current_value(self, variable: keras.Variable) -> Any:
         if id(variable) not in self.state_mapping:
             if self._seeds.is_generator(variable):
                 self.state_mapping[id(variable)] = self._seeds.untracked(variable)
@@ -162,7 +164,7 @@ class StageScope(keras.StatelessScope):
         super().add_loss(loss)
         self.added_losses.append(loss)
 
-    def add_update(self, update: Any) -> None:
+    def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         variable, value = update
         if self._deferred[id(variable)]:
             self._deferred[id(variable)] -= 1
@@ -173,8 +175,8 @@ class StageScope(keras.StatelessScope):
         self.state_mapping[id(variable)] = tf.stop_gradient(value)
         self._add_version(variable)
 
-    def require_reachable(self, tensor: tf.Tensor, what: Any, advice: Any) -> None:
-        """Raises ValueError where a tensor of a loop or branch would have to leave it by another way than its results.
+    def require_reachable(self, tensor: Any, what: str, advice: str) -> None:
+        """Raises ValueError where a tensor would have to leave a loop or branch by another way than its results.
 
         Args:
             tensor: the tensor.
@@ -187,7 +189,7 @@ class StageScope(keras.StatelessScope):
                 f'partition cannot carry it. {advice}, or leave the function undecorated.')
 
     @contextlib.contextmanager
-    def recording(self, norms: list) -> Iterator[Any]:
+    def recording(self, norms: list[keras.layers.BatchNormalization]) -> Iterator[None]:
         """Notes the moments of batch norms inside the `with` block.
 
         Args:
@@ -195,8 +197,8 @@ class StageScope(keras.StatelessScope):
         """
         def record(norm, inputs, mask):
             mean, variance = type(norm)._moments(norm, inputs, mask)
-            self.require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the '
-                                                                                            'loop')
+            self.require_reachable(
+                mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
             self.norm_calls.append(NormCall(norm, mean, variance, _count(inputs, mask, norm)))
             self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
             return mean, variance
@@ -210,7 +212,7 @@ class StageScope(keras.StatelessScope):
                 vars(norm).pop('_moments', None)
 
     def _borrow(self, variable):
-        own_dtype = keras_backend.AutocastScope(None)
+        own_dtype = keras_backend.AutocastScope(None)  # else the dtype would be that which variables are cast to
         with self._graph.as_default(), tf.control_dependencies(None), own_dtype:
             placeholder = tf.compat.v1.placeholder(variable.dtype, variable.shape)
         self.borrowed[id(variable)] = (variable, placeholder)
@@ -226,7 +228,7 @@ class StageScope(keras.StatelessScope):
 
 
 def _count(inputs, mask, norm):
-    """Returns over how many values each channel's mean goes, `[channels]`."""
+    """Returns the number of values that each channel's mean is taken over, `[channels]`."""
     if mask is not None:
         weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))
         return tf.reduce_sum(weights, norm._reduction_axes)

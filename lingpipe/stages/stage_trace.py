@@ -1,16 +1,16 @@
-"""One trace of a stage: forward and backward together, as tensors of one graph."""
+"""One trace of a stage: forward and backward pass together, as tensors of one graph."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from lingpipe.devices import collectives
-from lingpipe.stages import batch_statistics, boundary, micro_batches
+from lingpipe.stages import batch_statistics, boundary, micro_batches, stage_layers
 
 
 class Setting(NamedTuple):
-    """How the functions of a stage are made, and which other devices have the stage.
+    """Settings of the functions of a stage, and the replicas that have the stage.
 
     Attributes:
         jit_compile: whether XLA compiles each function.
@@ -27,7 +27,7 @@ class Setting(NamedTuple):
     number: int
 
     def replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
-        """Returns the `collectives.Replica` that layers work for; None where there is only one.
+        """Returns the `collectives.Replica` that layers work for; None if there is only one.
 
         Args:
             index: int64 scalar tensor, the number of the replica.
@@ -55,22 +55,20 @@ class Trace(NamedTuple):
             list with the sum of the losses that layers added, each times its factor, and the number of rows, or an
             empty one).
         added_losses: list of scalars, the losses that layers added.
-        given_factors: list with the placeholder for what each of `added_losses` is multiplied by; empty where there are
-            none.
+        given_factors: list with the placeholder for the factors of `added_losses`; empty if there are none.
         statistics: the `BatchStatistics`.
         given_statistics: placeholder for the statistics of the micro-batches so far.
-        borrowed: list of pairs (Keras variable, placeholder) of variables that layers read and the stage does not have.
+        borrowed: list of pairs (Keras variable, placeholder) of variables that layers read and the stage lacks.
         assigned: list of Keras variables that layers assign.
         between: list of `Boundary`s, what passes from each segment to the next.
-        given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss; one for
-            the added losses follows where there are any.
+        given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss, and one
+            for the added losses if there are any.
         weights: list of the Keras variables that have a gradient.
-        given_sums: list of placeholders, one a weight, for the sums of weight gradients over the micro-batches so far;
+        given_sums: list of placeholders, one per weight, for the sums of weight gradients over the micro-batches so far;
             None for a weight whose gradients are `micro_batches.Rows`, which are not added up.
         input_gradients: list of the gradients of the differentiable inputs, None where they have none.
         between_gradients: for each entry of `between`, the gradients of its differentiable values.
-        sums: list of `given_sums` plus this micro-batch's weight gradients, or the `micro_batches.Rows` of this
-            micro-batch.
+        sums: list of `given_sums` plus the weight gradients of this micro-batch, or its `micro_batches.Rows`.
         segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient
             that this segment alone contributes; empty unless the backward pass is cut at every segment.
     """
@@ -94,10 +92,9 @@ class Trace(NamedTuple):
     segment_sums: list
 
 
-def trace_function(run: Any, replica_of: Callable | None, structure: boundary.Structure, loss: Callable | None,
-                   training: bool, by_layer: bool, traces: list) -> Callable:
-    """Returns the function to trace; it appends its `Trace` to `traces`, since a return value would be a copy of
-    tensors.
+def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structure: boundary.Structure,
+                   loss: Callable | None, training: bool, by_layer: bool, traces: list[Trace]) -> Callable:
+    """Returns the function to trace; it appends its `Trace` to `traces`, since TensorFlow copies returned tensors.
 
     Args:
         run: `stage_layers.StageLayers`.
@@ -105,7 +102,7 @@ def trace_function(run: Any, replica_of: Callable | None, structure: boundary.St
         structure: `Structure` of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         training: Python boolean.
-        by_layer: whether gradients between the segments are wanted.
+        by_layer: whether gradients between the segments are needed.
         traces: list to append to.
     """
 
@@ -143,7 +140,7 @@ def trace_function(run: Any, replica_of: Callable | None, structure: boundary.St
 
 
 class _Rows:
-    """How many rows of the batch a micro-batch has: none is possible where sizes are found out at run time.
+    """Number of rows of a micro-batch, which may be 0 where sizes are found out at run time.
 
     Args:
         count: int64 scalar tensor.
@@ -156,7 +153,7 @@ class _Rows:
         self.is_empty = None if known else tf.equal(count, 0)
 
     def unless_empty(self, value, otherwise):
-        """Returns `value`, or what counts where there are no rows, which batch norm and means answer with NaN."""
+        """Returns `value`, or `otherwise` where there are no rows, for which batch norm and means return NaN."""
         return value if self.is_empty is None else tf.where(self.is_empty, otherwise, value)
 
     def gradient(self, gradient, is_dense):
@@ -166,7 +163,7 @@ class _Rows:
         return micro_batches.Rows(self.unless_empty(gradient.values, tf.zeros([], gradient.dtype)), gradient.indices)
 
     def sums_of_added(self, losses, factors=None):
-        """Returns the sum and the weight of losses that layers added: the mean over the mini-batch goes by rows."""
+        """Returns the sum and the weight of losses that layers added, whose mean is weighted by rows."""
         if not losses:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(losses), factors)), tf.cast(self._count, tf.float32)]
@@ -178,26 +175,26 @@ def _backward(tape, differentiated, inputs, versions, between, rows, num_segment
     input_gradients, version_gradients, *between_gradients = tape.gradient(differentiated, groups, given_gradients)
     found = [version._replace(value=gradient) for version, gradient in zip(versions, version_gradients)
              if gradient is not None]
-    dense = {
-        id(version.variable) for version in found if not (keeps_rows and isinstance(version.value, tf.IndexedSlices))}
+    dense = {id(version.variable) for version in found
+             if not (keeps_rows and isinstance(version.value, tf.IndexedSlices))}
     found = [version._replace(value=rows.gradient(version.value, id(version.variable) in dense)) for version in found]
     weights = list({id(version.variable): version.variable for version in found}.values())
-    given_sums = [
-        _placeholder(tf.TensorSpec(weight.shape, weight.dtype)) if id(weight) in dense else None for weight in weights]
+    given_sums = [_placeholder(tf.TensorSpec(weight.shape, weight.dtype)) if id(weight) in dense else None
+                  for weight in weights]
     return {
         'given_gradients': given_gradients, 'weights': weights, 'given_sums': given_sums,
         'input_gradients': list(map(_dense, input_gradients)),
         'between_gradients': [
             [tf.zeros_like(value) if gradient is None else _dense(gradient)
              for value, gradient in zip(point.differentiable, gradients)]
-             for point, gradients in zip(between, between_gradients)],
+            for point, gradients in zip(between, between_gradients)],
         'sums': list(_sums(weights, given_sums, found).values()),
         'segment_sums': [_sums(weights, given_sums, [version for version in found if version.segment == segment])
                          for segment in range(num_segments)]}
 
 
 def _sums(weights, given_sums, versions):
-    """Returns the dictionary from position of a weight to its sum with the gradients of some versions, if any."""
+    """Returns a dictionary from the position of a weight to its sum with the gradients of its versions, if any."""
     sums = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]
