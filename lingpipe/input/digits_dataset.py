@@ -1,6 +1,5 @@
 """The handwritten digits of scikit-learn as a TFDS dataset: real images that need no network."""
 
-from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds

@@ -1,7 +1,7 @@
 """Image augmentation: images are cropped, resized, varied at random, and normalised as their dataset requires."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf

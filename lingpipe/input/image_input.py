@@ -1,6 +1,5 @@
 """Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
 
-from typing import Any
 
 import numpy as np
 import tensorflow as tf

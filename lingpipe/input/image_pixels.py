@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from collections.abc import Callable
-from typing import Any
-
 import tensorflow as tf
 
 from lingpipe.input import base_input, image_augmentation

@@ -1,6 +1,5 @@
 """Examples of a linear function with noise, made from a seed: data whose true weights are known."""
 
-from typing import Any
 
 import numpy as np
 import tensorflow as tf

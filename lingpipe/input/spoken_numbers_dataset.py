@@ -1,7 +1,6 @@
 """Numbers in English words and in digits as a TFDS dataset: a translation task that needs no network."""
 
 import hashlib
-from typing import Any
 
 import tensorflow_datasets as tfds
 

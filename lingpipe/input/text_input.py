@@ -1,7 +1,6 @@
 """Batches of token sequences for language models, from any text dataset of TFDS."""
 
 import functools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf

@@ -6,7 +6,6 @@ import pathlib
 import pkgutil
 import random
 import warnings
-from typing import Any
 
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,6 @@
 """Batches of sentences and their translations, from any translation dataset of TFDS."""
 
 import functools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from typing import Any
-
 import keras
 import numpy as np
 import tensorflow as tf

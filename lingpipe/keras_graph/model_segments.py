@@ -1,6 +1,6 @@
 """A flattened model cut into stages: what each computes, and which tensors it reads from which stage."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 

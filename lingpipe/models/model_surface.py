@@ -17,8 +17,7 @@ class ModelSurface(keras.Model):
     ::
 
         plain model       layers ─┐
-                                  ├─> the same layers, under the same names, in the same order, in the same places of a
-                                  file
+                                  ├─> the same layers, with the same names, order and places in a file
         pipelined model   layers ─┘
                           pipe   ───> how they are run; Keras does not track it, so nothing is there twice
 

@@ -144,10 +144,9 @@ class _DevicePlacement:
     ::
 
         all variables at once       apply, clipping by a global norm, _backend_update_step: the optimizer's own
-        variable by variable        weight decay, update_step, moving averages, constraints, accumulation: the
-        optimizer's own,
-                                    but as one function a device, which is given the learning rate and the number of the
-                                    step
+        variable by variable        weight decay, update_step, moving averages, constraints, accumulation: also the
+                                    optimizer's own, but as one function per device, which is given the learning rate
+                                    and the number of the step
 
     Keras's TensorFlow methods go by `tf.distribute`. They are replaced; what a class of optimizers defines for itself
     is not.

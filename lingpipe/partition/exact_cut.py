@@ -25,8 +25,8 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
     are cut again with less and less memory for each, and the first cut that fits is taken. A better one may exist.
 
     Args:
-        costs: sequence of L non-negative numbers, one per layer; or one such row for each partition, where a layer costs
-            no more in a later partition, as in 1F1B, whose last stage recomputes nothing.
+        costs: sequence of L non-negative numbers, one per layer; or one such row for each partition, where a layer
+            costs no more in a later partition, as in 1F1B, whose last stage recomputes nothing.
         num_partitions: K, the number of partitions, between 1 and L; K V with V stages on each device.
         memory: bytes that layers need: a sequence of L numbers, one per layer, which add up; or a function
             `(partitions, starts, ends) -> bytes` of three integer arrays, which needs no less for a longer run of

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from typing import Any
-
 import tensorflow as tf
 
 from lingpipe import schedules
@@ -28,8 +26,8 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
         training: Python boolean.
 
     Returns:
-        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one per stage that has
-        such layers.
+        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one per stage that
+        has such layers.
     """
     values = variable_placement.read_values(grid.stages)
     _trace(grid, inputs, training, values)

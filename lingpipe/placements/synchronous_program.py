@@ -68,8 +68,8 @@ class SynchronousProgram(server_program.ServerProgram):
     ::
 
         batch ─┬─> share 0 ─> any worker ─> gradients ─┐
-               ├─> share 1 ─> any worker ─> gradients ─┼─> places on the servers ─> mean by weight ─> finite? clip,
-               apply, count └─> share 2 ─> any worker ─> gradients ─┘
+               ├─> share 1 ─> any worker ─> gradients ─┼─> places on the servers ─> mean by weight ─> update
+               └─> share 2 ─> any worker ─> gradients ─┘
 
     Each share counts by the weights of its examples, and moving statistics are those of the whole batch: the step
     equals that of one machine with W times as many micro-batches. (Random numbers depend on step and micro-batch: the

@@ -2,9 +2,6 @@
 
 from collections.abc import Callable, Iterable
 
-from collections.abc import Callable
-from typing import Any
-
 import keras
 import numpy as np
 import tensorflow as tf

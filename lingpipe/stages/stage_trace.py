@@ -64,8 +64,8 @@ class Trace(NamedTuple):
         given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss, and one
             for the added losses if there are any.
         weights: list of the Keras variables that have a gradient.
-        given_sums: list of placeholders, one per weight, for the sums of weight gradients over the micro-batches so far;
-            None for a weight whose gradients are `micro_batches.Rows`, which are not added up.
+        given_sums: list of placeholders, one per weight, for the sums of weight gradients over the micro-batches so
+            far; None for a weight whose gradients are `micro_batches.Rows`, which are not added up.
         input_gradients: list of the gradients of the differentiable inputs, None where they have none.
         between_gradients: for each entry of `between`, the gradients of its differentiable values.
         sums: list of `given_sums` plus the weight gradients of this micro-batch, or its `micro_batches.Rows`.

@@ -18,10 +18,10 @@ class Exporter:
 
     ::
 
-        logdir/train/ckpt-* ─> keras.Model(layers of the body) ─┬─> logdir/export/model.keras    Keras; stock layers
-        need no LingPipe
-                                                                └─> logdir/export/saved_model/   TensorFlow Serving,
-                                                                tf.saved_model
+        logdir/train/ckpt-* ─> keras.Model(layers of the body) ─┬─> logdir/export/model.keras    for Keras; needs no
+                                                                │                                LingPipe if all layers
+                                                                │                                are Keras's own
+                                                                └─> logdir/export/saved_model/   for TensorFlow Serving
 
     Args:
         params: the experiment's Params with `task` and `input`.

@@ -32,11 +32,11 @@ class TrainProgram:
 
     ::
 
-        iterate ─> batch ─> _value_and_grad ─> _if_finite ─ no ──> stop, nothing touched; with float16: scale halved,
-        resume
-                                                   │
-                                                  yes ─> _update: moving statistics ─> clip ─> _apply ─> moving average
-                                                  ─> count
+        iterate ─> batch ─> _value_and_grad ─> _if_finite ─ no ──> stop, nothing changed; with float16 halve the
+                                                   │               loss scale instead and go to the next step
+                                                  yes
+                                                   └─> _update: moving statistics ─> clip ─> _apply
+                                                                ─> moving average of the weights ─> count the step
 
     A placement changes some of these steps in a subclass, and leaves the others as they are:
 
