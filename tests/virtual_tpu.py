@@ -53,11 +53,11 @@ def make_assignment(topology, **arguments):
 
 def make_cores(num_stages, mesh=(2, 2, 1, 2)):
     """Returns `LogicalCores` over the system."""
-    made_up = topology(mesh)
-    return logical_cores.LogicalCores(Resolver(made_up), made_up, num_stages, make_assignment)
+    mocked_topology = topology(mesh)
+    return logical_cores.LogicalCores(Resolver(mocked_topology), mocked_topology, num_stages, make_assignment)
 
 
 def make_spmd_cores(num_stages, mesh=(2, 2, 1, 2)):
     """Returns `SpmdCores` over the system."""
-    made_up = topology(mesh)
-    return spmd_cores.SpmdCores(Resolver(made_up), made_up, num_stages, make_assignment)
+    mocked_topology = topology(mesh)
+    return spmd_cores.SpmdCores(Resolver(mocked_topology), mocked_topology, num_stages, make_assignment)

@@ -16,7 +16,7 @@ from lingpipe import schedules
 from lingpipe.devices import device_kinds
 from lingpipe.layers import amoebanet
 from lingpipe.planner import accelerators, plans, resolution
-from lingpipe.schedules import timeline as step_times
+from lingpipe.schedules import timeline as timelines
 from lingpipe.tools.trace import action_times, trace_breakdown
 
 _NUM_PARTITIONS = flags.DEFINE_integer(
@@ -48,7 +48,7 @@ def planned(stack, num_partitions, num_micro_batches, accelerator, partition_by)
     timeline = plans.make_plan(setting, schedule, 'stage', partition_by).timeline
     end = max(span.end for span in timeline.spans)
     return trace_breakdown.breakdown(
-        step_times.StepTimes(schedule, timeline.spans, tuple((end, end + update) for update in timeline.updates)))
+        timelines.StepTimes(schedule, timeline.spans, tuple((end, end + update) for update in timeline.updates)))
 
 
 def measure():
@@ -63,7 +63,7 @@ def measure():
     pipe.observer = action_times.ActionTimes()
     run = models.observed_step(problem, pipe)
     stamps = [run(problem.x, problem.y_true).numpy() for _ in range(_NUM_STEPS_TO_WARM_UP + _NUM_STEPS.value)]
-    steps = [step_times.StepTimes(pipe.schedule, pipe.observer.spans(pipe.schedule, step))
+    steps = [timelines.StepTimes(pipe.schedule, pipe.observer.spans(pipe.schedule, step))
              for step in stamps[_NUM_STEPS_TO_WARM_UP:]]
     yield dataclasses.asdict(trace_breakdown.mean_breakdown(steps))
 

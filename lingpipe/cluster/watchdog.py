@@ -152,10 +152,10 @@ def _end_process(sentence):
 class Alone:
     """What takes the place of a `Chief` without a cluster: it watches nothing."""
 
-    def minding(self, unused_ask_to_stop: Callable[[str], Any]) -> contextlib.AbstractContextManager[None]:
+    def minding(self, ask_to_stop: Callable[[str], Any]) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def watch(self, unused_num_steps: int = 1, kind: str = 'step') -> contextlib.AbstractContextManager[None]:
+    def watch(self, num_steps: int = 1, kind: str = 'step') -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def beat(self) -> None:

@@ -44,7 +44,7 @@ class Group:
         finally:
             _active.remove(self)
 
-    def sum(self, unused_device: str, tensors: Any) -> Any:
+    def sum(self, device: str, tensors: Any) -> Any:
         """Adds tensors up over the group, on a device that each pipeline has.
 
         Args:
@@ -56,7 +56,7 @@ class Group:
         """
         return tensors
 
-    def agree_on(self, unused_device: str, unused_aggregation: str, unused_before: tf.Tensor,
+    def agree_on(self, device: str, aggregation: str, before: tf.Tensor,
                  after: tf.Tensor) -> tf.Tensor:
         """Combines the pipelines' states after a mini-batch into one, where a layer keeps more than weights.
 
@@ -71,7 +71,7 @@ class Group:
         """
         return after
 
-    def index_on(self, unused_device: str) -> int | tf.Tensor:
+    def index_on(self, device: str) -> int | tf.Tensor:
         """Returns the number of the pipeline that runs, an int64 scalar; some programs know it only on its device."""
         return self.index
 

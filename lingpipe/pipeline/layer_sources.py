@@ -156,7 +156,7 @@ class LayersOfModel:
         return self._graph.analyses(input_specs)
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
-              unused_analyses: Any) -> list[layer_profile.LayerTime]:
+              analyses: Any) -> list[layer_profile.LayerTime]:
         """Measures the units of the model on a device, with copies of their weights there."""
         return unit_costs.times(self._graph, input_specs, device, cache_dir)
 
@@ -165,7 +165,7 @@ class LayersOfModel:
         return unit_costs.memories(self._graph, input_specs)
 
     def runs(self, ends: list[int], columns: list[list[str]],
-             unused_specs: Any) -> list[tuple[stage_layers.StageLayers, list[tuple[int, int]]]]:
+             specs: Any) -> list[tuple[stage_layers.StageLayers, list[tuple[int, int]]]]:
         """Moves every weight to the device of its stage in the first replica; see `LayersOfParams.runs`."""
         parts = self._graph.stages(ends)
         self._graph.move_variables(parts, [devices[0] for devices in columns])

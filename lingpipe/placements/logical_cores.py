@@ -35,7 +35,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
     def creating(self) -> Any:
         return self.active()
 
-    def program(self, task: Any, train_params: Any, unused_batch_spec: Any) -> Any:
+    def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
         return CoreTrainProgram(task, train_params, self)
 
     def evaluate(self, function: Any, batch: Any) -> Any:
@@ -132,7 +132,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         update()
         self._restores(changing, (before,), (is_finite,))
 
-    def _apply(self, gradients, unused_step):
+    def _apply(self, gradients, step):
         iterations, learning_rate = self._numbers_of_optimizer
         device_placement.apply_values(self.optimizer, gradients, self._trainable, learning_rate, iterations)
 

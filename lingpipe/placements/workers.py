@@ -48,7 +48,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         self._workers.copy_from_chief([
             variable.value if isinstance(variable, keras.Variable) else variable for variable in changing])
 
-    def should_stop(self, unused_interrupted: Any) -> Any:
+    def should_stop(self, interrupted: Any) -> Any:
         return bool(self._agreed)
 
     def run(self, iterator: Any, num_steps: int) -> Any:
@@ -129,7 +129,7 @@ class Workers(collectives.Group, placement.Placement):
         """Whether this worker writes checkpoints and curves, and evaluates."""
         return self.index == 0
 
-    def program(self, task: Any, train_params: Any, unused_batch_spec: Any) -> Any:
+    def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
         return WorkerTrainProgram(task, train_params, self)
 
     def choose_devices(self, num_stages: int, kind: Any = None, names: Any = None) -> None:

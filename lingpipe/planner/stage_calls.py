@@ -115,7 +115,7 @@ class _Recorder:
     def __init__(self):
         self.calls = []
 
-    def around(self, unused_replica, action, lay_out, *arguments):
+    def around(self, replica, action, lay_out, *arguments):
         *results, operation = lay_out(*arguments)
         if operation is not None:
             place = _PLACE_OF_SUMS.get(lay_out.__name__)

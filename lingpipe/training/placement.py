@@ -30,7 +30,7 @@ class Placement:
         """Returns the context in which a task is built."""
         return contextlib.nullcontext()
 
-    def program(self, task: Any, train_params: Any, unused_batch_spec: Any) -> train_program.TrainProgram:
+    def program(self, task: Any, train_params: Any, batch_spec: Any) -> train_program.TrainProgram:
         """Returns the `TrainProgram` of a task.
 
         Args:

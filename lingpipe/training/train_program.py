@@ -210,7 +210,7 @@ class TrainProgram:
         if self.average:
             self.average.update(step)
 
-    def _apply(self, gradients, unused_step):
+    def _apply(self, gradients, step):
         """Lays out the arithmetic of the optimizer.
 
         Args:
