@@ -83,8 +83,7 @@ def _listed(directory):
         if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):
             raise errors.TrainingError(
                 f"The file 'checkpoint' in {directory} names {path}, which lies elsewhere: LingPipe never writes that. "
-                "Delete the "
-                'line, or choose another --logdir; nothing was changed.')
+                'Delete the line, or choose another --logdir; nothing was changed.')
     return listed
 
 
@@ -98,9 +97,9 @@ def leave_out(directory: str, paths: list[str]) -> None:
     state = tf.train.get_checkpoint_state(str(directory)) if paths else None
     if state is None:
         return
-    paths = state.all_model_checkpoint_paths
-    times = state.all_model_checkpoint_timestamps or [state.last_preserved_timestamp] * len(paths)
-    kept = {path: time for path, time in zip(state.all_model_checkpoint_paths, times) if path not in paths}
+    listed = state.all_model_checkpoint_paths
+    times = state.all_model_checkpoint_timestamps or [state.last_preserved_timestamp] * len(listed)
+    kept = {path: time for path, time in zip(listed, times) if path not in paths}
     if kept:
         state.model_checkpoint_path = os.path.basename(list(kept)[-1])
         state.all_model_checkpoint_paths[:] = map(os.path.basename, kept)
