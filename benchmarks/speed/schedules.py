@@ -34,7 +34,7 @@ def _simulate(name, num_micro_batches, num_virtual_stages):
 def _timelines():
     """Yields one timeline for each schedule, V and M."""
     for name in _SCHEDULES.value:
-        interleaves = name == 'interleaved_1f1b' or name.endswith('.csv')
+        interleaves = name.endswith('.csv') or schedules.has_virtual_stages(name)
         for num_virtual_stages in map(int, _NUM_VIRTUAL_STAGES.value if interleaves else [1]):
             for num_micro_batches in map(int, _NUM_MICRO_BATCHES.value):
                 yield _simulate(name, num_micro_batches, num_virtual_stages)

@@ -59,7 +59,9 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define(
             'schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV '
             "file, or the list of each device's actions.")
-        p.Define('num_virtual_stages', 1, 'V: number of partitions on each device, for an interleaved schedule.')
+        p.Define(
+            'num_virtual_stages', 1, "V: number of partitions on each device, for schedule='interleaved_1f1b' or "
+            "'circular'.")
         p.Define(
             'recompute', 'stage', "'none': keep all activations; 'stage': keep those between partitions and recompute "
             "the rest, a partition at a time; 'layer': recompute a layer at a time.")

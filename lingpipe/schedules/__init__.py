@@ -16,15 +16,22 @@ from typing import Any
 from lingpipe import spelling
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.files import from_csv, from_lists
-from lingpipe.schedules.orders import forward_only, gpipe, interleaved_1f1b, one_forward_one_backward, zb_h1
+from lingpipe.schedules.orders import (
+    circular,
+    forward_only,
+    gpipe,
+    interleaved_1f1b,
+    one_forward_one_backward,
+    zb_h1,
+)
 from lingpipe.schedules.schedule_type import SCHEDULES, Schedule
 from lingpipe.schedules.simulation import StageCosts
 from lingpipe.schedules.timeline import Span, Timeline
 
 __all__ = [
-    'Action', 'BACKWARD', 'FORWARD', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline', 'WEIGHT',
-    'forward_only', 'from_csv', 'from_lists', 'gpipe', 'interleaved_1f1b', 'make_schedule', 'one_forward_one_backward',
-    'zb_h1']
+    'Action', 'BACKWARD', 'FORWARD', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline', 'WEIGHT', 'circular',
+    'forward_only', 'from_csv', 'from_lists', 'gpipe', 'has_virtual_stages', 'interleaved_1f1b', 'make_schedule',
+    'one_forward_one_backward', 'zb_h1']
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f'{__name__}.{_module.name}')
@@ -60,17 +67,18 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
         raise ValueError(
             f'schedule={schedule!r} is unknown: it must be one of {sorted(SCHEDULES)}, the path of a .csv file, or a '
             f"list of each device's actions{spelling.did_you_mean(schedule, SCHEDULES)}")
-    if _has_virtual_stages(schedule):
+    if has_virtual_stages(schedule):
         return SCHEDULES[schedule](*sizes)
     if num_virtual_stages > 1:
-        others = ' or '.join(f'schedule={name!r}' for name in sorted(SCHEDULES) if _has_virtual_stages(name))
+        others = ' or '.join(f'schedule={name!r}' for name in sorted(SCHEDULES) if has_virtual_stages(name))
         raise ValueError(
             f'num_virtual_stages={num_virtual_stages} does not go with schedule={schedule!r}, which has one stage on '
             f'each device. Set num_virtual_stages=1, or {others}.')
     return SCHEDULES[schedule](num_devices, num_micro_batches)
 
 
-def _has_virtual_stages(name):
+def has_virtual_stages(name: str) -> bool:
+    """Returns whether a named schedule has several stages on each device."""
     return 'num_virtual_stages' in inspect.signature(SCHEDULES[name]).parameters
 
 

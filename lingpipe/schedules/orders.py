@@ -84,6 +84,37 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
     return Schedule('interleaved_1f1b', num_devices * num_virtual_stages, num_micro_batches, tuple(devices))
 
 
+@named('circular')
+def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
+    """GPipe in V rounds over the devices, with V smaller stages on each: stage s on device s % K (Praxis, MaxText).
+
+    All micro-batches go through the first stage of each device, then through the second. Where M >= K, equal stages
+    wait (K - 1) / (V M + K - 1) of the time, against (K - 1) / (M + K - 1) with GPipe; the activations of all M
+    micro-batches are kept. All cores of a TPU work in step with it, so that one program can train it. Two devices with
+    two stages each, three micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
+
+        device 0  0F0-0F1-0F2-2F0-2F1-2F2-............2B2-----2B1-----2B0-----0B2-----0B1-----0B0-----
+        device 1  ....1F0-1F1-1F2-3F0-3F1-3F2-3B2-----3B1-----3B0-----1B2-----1B1-----1B0-----........
+
+    Args:
+        num_devices: K, the number of devices.
+        num_micro_batches: M.
+        num_virtual_stages: V, the number of stages on each device, 2 or more.
+
+    Returns:
+        A `Schedule` of K V stages.
+
+    Raises:
+        ValueError: when V is 1.
+    """
+    _check_has_virtual_stages('circular', num_virtual_stages, 'gpipe')
+    forward = [[Action(FORWARD, chunk * num_devices + device, micro_batch)
+                for chunk in range(num_virtual_stages) for micro_batch in range(num_micro_batches)]
+               for device in range(num_devices)]
+    return Schedule('circular', num_devices * num_virtual_stages, num_micro_batches, tuple(
+        (*actions, *[action._replace(kind=BACKWARD) for action in reversed(actions)]) for actions in forward))
+
+
 @named('zb_h1')
 def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
     """1F1B with the backward pass split: B, which others wait for, first; W fills what was bubble (ZB-H1).
@@ -163,13 +194,17 @@ def _with_delayed_weight_gradients(actions, delay):
 
 
 def _check_interleaving(num_devices, num_micro_batches, num_virtual_stages):
-    if num_virtual_stages < 2:
-        raise ValueError(
-            f"num_virtual_stages={num_virtual_stages} leaves schedule='interleaved_1f1b' nothing to interleave: it "
-            "must be 2 or more. Set num_virtual_stages=2, or schedule='1f1b'.")
+    _check_has_virtual_stages('interleaved_1f1b', num_virtual_stages, '1f1b')
     if num_micro_batches % num_devices:
         fewer = num_micro_batches // num_devices * num_devices
         nearest = ' or '.join(str(number) for number in (fewer, fewer + num_devices) if number)
         raise ValueError(
             f"num_micro_batches={num_micro_batches} is not possible with schedule='interleaved_1f1b' over "
             f'{num_devices} devices: it must be a multiple of {num_devices}. Set num_micro_batches to {nearest}.')
+
+
+def _check_has_virtual_stages(name, num_virtual_stages, without):
+    if num_virtual_stages < 2:
+        raise ValueError(
+            f'num_virtual_stages={num_virtual_stages} leaves schedule={name!r} with one stage on each device: it must '
+            f'be 2 or more. Set num_virtual_stages=2, or schedule={without!r}.')

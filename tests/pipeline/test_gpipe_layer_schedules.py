@@ -29,6 +29,7 @@ def eight_layers():
     ('zb_h1', 'none', {'num_partitions': 4, 'num_micro_batches': 2}),
     ('interleaved_1f1b', 'layer', {'num_partitions': 2, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
     ('interleaved_1f1b', 'stage', {'num_partitions': 1, 'num_micro_batches': 3, 'num_virtual_stages': 3}),
+    ('circular', 'stage', {'num_partitions': 2, 'num_micro_batches': 3, 'num_virtual_stages': 2}),
     (OWN_ORDER, 'layer', {'num_partitions': 2, 'num_micro_batches': 2})])
 def test_training_equals_the_plain_layers(schedule, fields, recompute, assert_close, assert_gradients_close):
     x, y = images_and_labels()

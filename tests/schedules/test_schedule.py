@@ -14,8 +14,9 @@ def text(schedule):
 
 def all_schedules(num_devices, num_micro_batches):
     for name in sorted(schedules.SCHEDULES):
-        if name != 'interleaved_1f1b':
+        if not schedules.has_virtual_stages(name):
             yield schedules.make_schedule(name, num_devices, num_micro_batches)
+    yield schedules.make_schedule('circular', num_devices, num_micro_batches, 2)
     if num_micro_batches % num_devices == 0:
         yield schedules.make_schedule('interleaved_1f1b', num_devices, num_micro_batches, 2)
 
@@ -36,6 +37,19 @@ def test_interleaving_takes_turns_on_the_stages_of_a_device_in_rounds():
     assert text(schedules.interleaved_1f1b(2, 4, 2)) == [
         '0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3',
         '1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3']
+
+
+def test_circular_runs_all_micro_batches_through_one_stage_at_a_time():
+    assert text(schedules.circular(2, 3, 2)) == [
+        '0F0 0F1 0F2 2F0 2F1 2F2 2B2 2B1 2B0 0B2 0B1 0B0', '1F0 1F1 1F2 3F0 3F1 3F2 3B2 3B1 3B0 1B2 1B1 1B0']
+
+
+@pytest.mark.parametrize('num_devices, num_micro_batches, num_virtual_stages', [(4, 8, 2), (2, 2, 3), (3, 4, 2)])
+def test_circular_has_the_published_bubble(num_devices, num_micro_batches, num_virtual_stages):
+    """(K - 1) / (V M + K - 1); 3 / 19 for the first."""
+    timeline = schedules.circular(num_devices, num_micro_batches, num_virtual_stages).simulate()
+    idle = num_devices - 1
+    assert timeline.bubble_fraction == pytest.approx(idle / (num_virtual_stages * num_micro_batches + idle))
 
 
 def test_zb_h1_delays_weight_gradients_by_earlier_devices():
@@ -96,8 +110,7 @@ def test_stages_lie_on_devices_in_a_loop():
 
 def test_only_a_schedule_with_weight_actions_splits_the_backward_pass():
     assert [name for name, make in schedules.SCHEDULES.items()
-            if name != 'interleaved_1f1b' and make(2, 2).splits_backward] == [
-        'zb_h1']
+            if not schedules.has_virtual_stages(name) and make(2, 2).splits_backward] == ['zb_h1']
 
 
 @pytest.mark.parametrize('make', [schedules.gpipe, schedules.one_forward_one_backward])
@@ -120,10 +133,10 @@ def test_a_schedule_serves_no_larger_batch_and_no_empty_one(num_micro_batches):
     (('interleaved_1f1b', 4, 8), "Set num_virtual_stages=2, or schedule='1f1b'."),
     (('zb_h1', 4, 8, 2),
      "num_virtual_stages=2 does not go with schedule='zb_h1', which has one stage on each device. Set "
-     "num_virtual_stages=1, or schedule='interleaved_1f1b'."),
-    (('1f1', 4, 8), "schedule='1f1' is unknown: it must be one of ['1f1b', 'gpipe', 'interleaved_1f1b', 'zb_h1'], the "
-                    "path of "
-     "a .csv file, or a list of each device's actions; did you mean 1f1b?"),
+     "num_virtual_stages=1, or schedule='circular' or schedule='interleaved_1f1b'."),
+    (('circular', 2, 4), "Set num_virtual_stages=2, or schedule='gpipe'."),
+    (('1f1', 4, 8), "schedule='1f1' is unknown: it must be one of ['1f1b', 'circular', 'gpipe', 'interleaved_1f1b', "
+     "'zb_h1'], the path of a .csv file, or a list of each device's actions; did you mean 1f1b?"),
     (('gpipe', 0, 8), 'num_devices=0 is not possible: it must be an integer of 1 or more.'),
     (('gpipe', 2, 'auto'), "num_micro_batches='auto' is not possible"),
 ])
@@ -141,7 +154,7 @@ def test_schedules_need_no_tensorflow():
 
 @pytest.mark.parametrize('make, sizes', [
     (schedules.gpipe, (3, 4)), (schedules.one_forward_one_backward, (3, 4)), (schedules.interleaved_1f1b, (2, 4, 2)),
-    (schedules.zb_h1, (3, 4))])
+    (schedules.circular, (2, 3, 2)), (schedules.zb_h1, (3, 4))])
 def test_the_drawing_of_a_docstring_is_that_of_the_schedule(make, sizes):
     drawn = [line.strip() for line in make.__doc__.splitlines() if line.strip().startswith('device ')]
     assert drawn == make(*sizes).simulate().draw().splitlines()

@@ -16,7 +16,7 @@ COSTS = st.builds(
 def any_schedule(draw):
     """A schedule with a name, for any sizes that go with it, for a whole batch or a smaller one."""
     name, num_devices = draw(st.sampled_from(sorted(schedules.SCHEDULES))), draw(DEVICES)
-    if name == 'interleaved_1f1b':
+    if schedules.has_virtual_stages(name):
         sizes = num_devices, num_devices * draw(st.integers(1, 4)), draw(VIRTUAL_STAGES)
     else:
         sizes = num_devices, draw(MICRO_BATCHES)
