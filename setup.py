@@ -4,6 +4,7 @@ import pathlib
 
 import setuptools
 
+_FOLDER = pathlib.Path(__file__).parent
 # What compiles for TPUs that are not there; there are no wheels for other machines.
 _TPU_COMPILER = [f"{package}; sys_platform == 'linux' and platform_machine == 'x86_64'"
                  for package in ('jaxlib==0.10.2', 'libtpu==0.0.51')]
@@ -12,7 +13,7 @@ setuptools.setup(
     name='lingpipe',
     version='0.1.0',
     description='Pipeline-parallel training of giant neural networks in TensorFlow and Keras',
-    long_description=pathlib.Path(__file__).with_name('README.md').read_text(encoding='utf-8'),
+    long_description=(_FOLDER / 'README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='Apache-2.0',
     packages=setuptools.find_packages(include=['lingpipe', 'lingpipe.*']),
@@ -26,7 +27,7 @@ setuptools.setup(
         'pillow',
         'scikit-learn',
         'tensorboard',
-        'tensorflow>=2.21,<2.22',
+        'tensorflow>=2.18,<2.22',
         'tensorflow-datasets',
         'tqdm',
         'wrapt',
@@ -34,6 +35,6 @@ setuptools.setup(
     extras_require={
         'gpu': ['tensorflow[and-cuda]'],
         'tpu-compile': _TPU_COMPILER,
-        'test': ['hypothesis', 'import-linter', 'mypy', 'pytest', 'pytest-xdist', 'ruff'],
+        'test': (_FOLDER / 'requirements/test.txt').read_text(encoding='utf-8').split(),
     },
 )

@@ -1,7 +1,6 @@
 """The command line, run as a person runs it. Each command runs once, when a test asks for it first."""
 
 import functools
-import importlib.util
 import os
 import pathlib
 import re
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from tests import forked_programs
+from tests import forked_programs, needs
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = '--model=tiny_digits'
@@ -356,7 +355,7 @@ def test_a_plan_is_printed_and_written_with_a_picture(outcomes, command_line):
     assert (command_line.folder / 'planned/plan/memory.png').read_bytes().startswith(b'\x89PNG')
 
 
-@pytest.mark.skipif(importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]'")
+@needs.tpu_compiler
 def test_a_plan_is_compiled_for_tpus_that_are_not_there(outcomes, command_line):
     code, out, err = outcomes['compiled plan']()
     assert code == 0, err

@@ -9,7 +9,10 @@ import tempfile
 
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
 _WARNINGS_AND_ERRORS = '1'
-_LOG_LINE = re.compile(rb'[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |WARNING: All log messages before absl::InitializeLog')
+# Absl's form, and that of TensorFlow before 2.20.
+_LOG_LINE = re.compile(
+    rb'[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: [IWE] |'
+    rb'WARNING: All log messages before absl::InitializeLog|To enable the following instructions: ')
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 
 

@@ -138,7 +138,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
             cache: keys and values of the positions before `start`, as `decode` returns them, at first `initial_cache`.
-            start: Anyeger scalar tensor; `start + n` is at most the length of the cache.
+            start: integer scalar tensor; `start + n` is at most the length of the cache.
 
         Returns:
             Outputs `[batch, n, model_dim]`, and the cache with the new keys and values in their places.
@@ -150,7 +150,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
             raise ValueError(f'MultiHeadAttention.is_causal is False in {self.name!r}, but text is generated from left '
                              'to right. Set it to True and train.')
         queries, *new = self.project(inputs, start)
-        keys, values = (keras.ops.slice_update(old, (0, start, 0, 0), part) for old, part in zip(cache, new))
+        keys, values = (_with_part(old, part, start) for old, part in zip(cache, new))
         last_seen = start + keras.ops.arange(inputs.shape[1])
         allowed = keras.ops.arange(keys.shape[1])[None, :] <= last_seen[:, None]
         return self.combine(self.attend(queries, keys, values, allowed[None, None])), (keys, values)
@@ -222,3 +222,14 @@ class CrossAttention(MultiHeadAttention):
 
     def _heads(self, vectors):
         return keras.ops.reshape(vectors, (-1, vectors.shape[1], self.params.num_heads, self.head_dim))
+
+
+def _with_part(cache, part, start):
+    """Returns `[batch, length, ...]` with `[batch, n, ...]` at `start`.
+
+    `keras.ops.slice_update` would be an operation of XLA's, which builds of TensorFlow for TPUs do not have on CPUs.
+    """
+    places = keras.ops.arange(cache.shape[1]) - start
+    is_new = (places >= 0) & (places < part.shape[1])
+    placed = keras.ops.take(part, keras.ops.clip(places, 0, part.shape[1] - 1), axis=1)
+    return keras.ops.where(keras.ops.reshape(is_new, (1, -1, 1, 1)), placed, cache)

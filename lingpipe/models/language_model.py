@@ -44,7 +44,7 @@ class NGramModel:
     where n1 is 0). The shortest history leads to equal probabilities.
 
     Args:
-        tokens: Anyeger array `[length]` to learn from.
+        tokens: Integer array `[length]` to learn from.
         order: n, the longest run that is counted.
         vocab_size: number of different tokens.
     """

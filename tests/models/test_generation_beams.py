@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.models import generation
+from tests import needs
 
 V, T, BATCH, END = 3, 4, 5, 0
 
@@ -90,6 +91,7 @@ def test_a_sequence_without_end_comes_out_where_none_ends():
     np.testing.assert_allclose(scores, 0.0, atol=1e-6)
 
 
+@needs.xla_on_cpus
 def test_all_of_it_compiles_for_xla():
     table = tables(3)
     compiled = tf.function(

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import lingpipe
 from lingpipe.layers.keras_params import KerasParams
+from tests import needs
 
 layers = keras.layers
 
@@ -384,6 +385,7 @@ def test_constant_loss_scale_missing_loss_and_other_layer_are_refused():
 
 
 @pytest.mark.parametrize('option', ['run_eagerly', 'jit_compile'])
+@needs.xla_on_cpus
 def test_steps_run_eagerly_and_partitions_by_xla_as_asked(option):
     models = pair(classifier, num_partitions=2)
     assert_same_training(*models, *data(8), lambda: {**with_momentum(), option: True}, epochs=1)

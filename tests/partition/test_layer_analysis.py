@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from lingpipe.layers import amoebanet, keras_params
 from lingpipe.partition import balancing, layer_analysis
+from tests import needs
 
 layers = keras.layers
 
@@ -30,6 +31,7 @@ def test_convolution(padding, strides, height, width):
     assert count_layer(layer, [2, 9, 8, 4]) == (2 * 2 * height * width * 6 * 3 * 3 * 4, 0)
 
 
+@needs.xla_on_cpus
 def test_grouped_convolution_reads_the_channels_of_its_group_only():
     layer = layers.Conv2D(6, 3, groups=2, padding='same', use_bias=False)
     assert count_layer(layer, [2, 9, 8, 4]).contractions == 2 * 2 * 9 * 8 * 6 * 3 * 3 * 2

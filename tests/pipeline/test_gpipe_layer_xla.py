@@ -7,7 +7,10 @@ import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.stages import stage_program
+from tests import needs
 from tests.plain_stack import PlainStack, make_pipe
+
+pytestmark = needs.xla_on_cpus
 
 
 def dense_layers():

@@ -6,6 +6,7 @@ import tensorflow as tf
 from lingpipe.models import pipeline_model
 from lingpipe.partition import layer_profile
 from lingpipe.pipeline import gpipe_layer
+from tests import needs
 
 layers = keras.layers
 from_keras = gpipe_layer.GPipeLayer.from_keras
@@ -332,6 +333,7 @@ def test_weights_without_gradients_stay_as_they_are_with_a_warning(assert_close)
     assert source.extra.kernel.value.device == device
 
 
+@needs.xla_on_cpus
 def test_a_plain_copy_has_the_present_weights_on_one_device(assert_close):
     def grouped():
         inputs = keras.Input([8, 8, 4])

@@ -9,6 +9,7 @@ from keras import optimizers
 
 import lingpipe
 from lingpipe.stages import micro_batches
+from tests import needs
 
 _TOKENS = np.random.default_rng(0).integers(0, 5, [8, 3]).astype('int32')
 _TARGETS = np.random.default_rng(1).normal(size=[8, 3, 2]).astype('float32')
@@ -39,6 +40,7 @@ def _trained(model, optimizer):
     (optimizers.Adagrad, {'gradient_accumulation_steps': 2}, 'tied',
      {'num_micro_batches': 2, 'schedule': 'zb_h1', 'recompute': 'none'}),
     (optimizers.RMSprop, {}, 'regularized', {'num_micro_batches': 2, 'jit_compile': True})])
+@needs.xla_on_cpus
 def test_an_optimizer_updates_embeddings_as_in_keras(optimizer, options, use, fields, assert_close):
     pipe = lingpipe.GPipeLayer.from_keras(_make(use), num_partitions=2, **fields)
     found = _trained(lingpipe.PipelineModel(pipe), optimizer(0.05, **options))

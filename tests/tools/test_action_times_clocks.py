@@ -13,12 +13,12 @@ def test_the_fastest_answer_gives_the_offset():
     def ask(host):
         """Half a minute ahead; only one answer is fast."""
         asked.append(host)
-        seconds = 0.0 if len(asked) == 7 else 0.02
+        seconds = 0.0 if len(asked) == 7 else 0.2
         time.sleep(seconds)
         return time.time() + 30
 
     offset = action_times.Clocks(ask).offset(f'{WORKER}GPU:3')
-    assert offset == pytest.approx(30, abs=2e-3)
+    assert offset == pytest.approx(30, abs=0.05)  # half of what a slow answer is off, on a busy machine too
     assert set(asked) == {f'{WORKER}CPU:0'}
 
 

@@ -1,5 +1,4 @@
 import contextlib
-import importlib.util
 
 import pytest
 
@@ -7,6 +6,7 @@ from lingpipe import model_registry
 from lingpipe.layers import transformer
 from lingpipe.tools.tpu_compile import plan_compilation
 from lingpipe.training import planning
+from tests import needs
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def params():
     return p
 
 
-@pytest.mark.skipif(importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
+@needs.tpu_compiler
 def test_one_program_for_all_cores_is_compiled_and_reported(params, tmp_path):
     report = plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:2x2', tmp_path)
     assert report.startswith("tpu_route='spmd'.\n\n") and 'it fits on cores of v5e:2x2' in report

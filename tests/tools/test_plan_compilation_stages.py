@@ -1,14 +1,15 @@
-import importlib.util
 
 import pytest
 import tensorflow as tf
 
 from lingpipe.planner import stage_calls
 from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
+from tests import needs
 from tests.planner import stacks
 
-needs_compiler = pytest.mark.skipif(
-    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
+pytestmark = [needs.xla_on_cpus, needs.stablehlo]
+
+needs_compiler = needs.tpu_compiler
 
 
 class CountingCompiler:

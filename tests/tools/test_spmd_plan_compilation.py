@@ -6,6 +6,9 @@ import tensorflow as tf
 from lingpipe.layers import embeddings, transformer
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.tools.tpu_compile import plan_compilation
+from tests import needs
+
+pytestmark = [needs.xla_on_cpus, needs.stablehlo]
 
 
 @functools.cache

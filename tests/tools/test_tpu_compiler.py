@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from lingpipe.stages import stage_program
 from lingpipe.tools.tpu_compile import tpu_compiler
+from tests import needs
 
-needs_compiler = pytest.mark.skipif(
-    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
+needs_compiler = needs.tpu_compiler
 
 
 def product(size):

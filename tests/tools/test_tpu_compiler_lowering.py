@@ -2,6 +2,9 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.tools.tpu_compile import tpu_compiler
+from tests import needs
+
+pytestmark = [needs.xla_on_cpus, needs.stablehlo]
 
 
 def test_equal_functions_give_equal_text_wherever_they_are_written():

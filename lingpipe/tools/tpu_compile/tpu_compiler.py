@@ -82,6 +82,7 @@ def lower(function: Callable, *specs: Any) -> Any:
 
     Raises:
         ValueError: a dimension is open.
+        TpuCompileError: this TensorFlow knows no StableHLO.
     """
     flat_specs = tf.nest.flatten(specs)
     open_specs = [spec for spec in flat_specs if not spec.shape.is_fully_defined()]
@@ -95,7 +96,14 @@ def lower(function: Callable, *specs: Any) -> Any:
 
     compiled = tf.function(flat_function, jit_compile=True, autograph=False)
     with tf.device('CPU:0'):
-        text = compiled.experimental_get_compiler_ir(*flat_specs)(stage='stablehlo')
+        translate = compiled.experimental_get_compiler_ir(*flat_specs)
+        try:
+            text = translate(stage='stablehlo')
+        except ValueError as error:
+            if 'Invalid stage' not in str(error):
+                raise
+            raise TpuCompileError(f'TensorFlow {tf.__version__} cannot translate programs to StableHLO. Install '
+                                  'TensorFlow 2.20 or newer to compile for TPUs.') from error
     text = _MODULE_NAME.sub('module @program', _LOCATION.sub('', _LOCATION_LINE.sub('', text)), count=1)
     return _PACKED_BOOLEANS.sub(_unpacked, _with_numbered_functions(text))
 

@@ -5,6 +5,7 @@ import types
 import pytest
 
 from lingpipe.partition import exact_cut
+from tests import needs
 
 _TINY = [
     '--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2', '--num_micro_batches=2']
@@ -72,6 +73,7 @@ def test_a_cap_that_is_too_little_for_one_block_is_named(recorded, monkeypatch):
         memory_cap.measure(memory_cap.Trials('none', (0.0, 0.0)), 0, 3)
 
 
+@needs.tensorflow('2.20', 'a step hangs after an allocation that failed')
 def test_a_process_trains_below_its_limit_and_dies_above(load_forking):
     memory_cap = load_forking('memory.memory_cap', *_TINY)
     plain = memory_cap.Configuration(0, 'none')
