@@ -164,13 +164,11 @@ def validate(body_params: Any, train_params: Any) -> None:
         train_params: `task.train` Params.
     """
     p = body_params
-    if p.schedule != 'gpipe' or p.num_virtual_stages != 1:
+    if p.schedule != ('gpipe' if p.num_virtual_stages == 1 else 'circular'):
         raise ValueError(
             f"schedule={p.schedule!r} with num_virtual_stages={p.num_virtual_stages} does not go with "
-            "tpu_route='spmd', whose cores all work in step. Set schedule='gpipe' and num_virtual_stages=1, or "
-            "tpu_route='stage_programs'.")
-    for field in ('ema_decay', 'l2_regularizer_weight'):
-        value = train_params.Get(field)
-        if value:
-            raise ValueError(f"train.{field}={value} does not go with tpu_route='spmd', whose program leaves it out. "
-                             "Set it to 0, or tpu_route to 'stage_programs'.")
+            "tpu_route='spmd', whose cores all work in step. Set schedule='gpipe' and num_virtual_stages=1, "
+            "schedule='circular' with more, or tpu_route='stage_programs'.")
+    if train_params.ema_decay:
+        raise ValueError(f"train.ema_decay={train_params.ema_decay} does not go with tpu_route='spmd', whose program "
+                         "leaves it out. Set it to 0, or tpu_route to 'stage_programs'.")

@@ -1,14 +1,15 @@
 """Pipeline of identical stages as one program that every core runs: a shift register of micro-batches.
 
-With K stages and M micro-batches the program is a loop of M + K - 1 ticks. In each tick every stage works, and its
-output moves on to the next core (GSPMD, arXiv 2105.04663, section 3.3)::
+With K cores, M micro-batches and V stages on each core the program is a loop of V M + K - 1 ticks. In each tick every
+core works, and its output moves on to the next one (GSPMD, arXiv 2105.04663, section 3.3), from the last to the first
+as long as there are stages left. There it waits until all micro-batches have entered::
 
-    tick        0    1    2    3    4          K=3, M=3
-    stage 0     m0   m1   m2   .    .
-    stage 1     .    m0   m1   m2   .
-    stage 2     .    .    m0   m1   m2
+    tick        0     1     2     3     4     5     6     7          K=3, M=3, V=2; in round 0 core k has stage k,
+    core 0      m0    m1    m2    m0'   m1'   m2'   .     .          in round 1, with the dash, stage K + k
+    core 1      .     m0    m1    m2    m0'   m1'   m2'   .
+    core 2      .     .     m0    m1    m2    m0'   m1'   m2'
 
-Stages without a micro-batch (the dots) compute what nothing reads: the bubble. The gradient runs the loop backwards
+Cores without a micro-batch (the dots) compute what nothing reads: the bubble. The gradient runs the loop backwards
 and recomputes each tick from the tensors that entered it. Layers before and after the identical ones, such as embedding
 and softmax, run for one micro-batch after the other, each on all cores, with large weights cut over these.
 """
@@ -36,26 +37,30 @@ class SpmdPipeline:
         stack: list of built Keras layers, in order.
         run: pair (start, end) of the layers that are alike, as `stage_map.longest_run` finds it; the last of these, as
             many as K divides, are the stages, and the others run before them.
-        num_stages: K.
+        num_cores: K.
         num_micro_batches: M.
         recompute: 'stage' or 'layer'.
         is_partitioned: whether the program is for K cores, else for one device.
+        num_rounds: V, the number of stages on each core.
 
     Attributes:
-        stage_variables: for each weight of a stage, the list of the K Keras variables in this role.
+        stage_variables: for each weight of a stage, for each of the K cores, the list of the V Keras variables in this
+            role.
         outer_variables: list of the other trainable Keras variables.
         trainable_variables: list of all of them, in the order of the stack.
         num_left_out: number of layers that are alike but run before the stages.
-        ends: list of the K indices at which the stages end, with the layers before and after them.
+        ends: list of the V K indices at which the stages end, with the layers before and after them.
 
     Raises:
         ValueError: the stack cannot run this way; the message says why.
     """
 
-    def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_stages: int, num_micro_batches: int,
-                 recompute: str = 'stage', is_partitioned: bool = True) -> None:
-        _validate(run, num_stages, recompute)
-        self._map = StageMap(num_stages, is_partitioned)
+    def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
+                 recompute: str = 'stage', is_partitioned: bool = True, num_rounds: int = 1) -> None:
+        _validate(run, num_cores, num_rounds, recompute)
+        _validate_rounds(num_cores, num_micro_batches, num_rounds)
+        self._map = StageMap(num_cores, is_partitioned)
+        self.num_rounds = num_rounds
         self._num_micro_batches, self._recompute = num_micro_batches, recompute
         generators = random_seeds.seed_generator_states(stack)
         self._num_seeds = len(generators)
@@ -64,6 +69,7 @@ class SpmdPipeline:
             return stage_layers.StageLayers(
                 0, [stage_layers.LayerSegment(layer, position) for position, layer in enumerate(layers)], generators)
 
+        num_stages = num_cores * num_rounds
         size, self.num_left_out = divmod(run[1] - run[0], num_stages)
         first = run[1] - size * num_stages
         self.ends = [*range(first + size, run[1], size), len(stack)]
@@ -72,7 +78,8 @@ class SpmdPipeline:
         self._layers = [part([layer]) for layer in stack[first:first + size]]
         for each in [self._before, *self._stages, self._after]:
             _refuse_extras(each)
-        self.stage_variables = [list(row) for row in zip(*[each.trainable_variables for each in self._stages])]
+        rows = zip(*[each.trainable_variables for each in self._stages])
+        self.stage_variables = [[list(row[core::num_cores]) for core in range(num_cores)] for row in rows]
         outer = self._before.trainable_variables + self._after.trainable_variables
         self.outer_variables = list({id(variable): variable for variable in outer}.values())
         parts = [self._before, *self._stages, self._after]
@@ -80,17 +87,18 @@ class SpmdPipeline:
             {id(variable): variable for each in parts for variable in each.trainable_variables}.values())
 
     @property
-    def num_stages(self) -> int:
+    def num_cores(self) -> int:
         """K."""
         return self._map.num_stages
 
     def value_specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
         """Returns the lists of `tf.TensorSpec` of `stage_values` and `outer_values`, as `metrics` takes them."""
-        return ([tf.TensorSpec([self.num_stages, *row[0].shape], row[0].dtype) for row in self.stage_variables],
+        return ([tf.TensorSpec([self.num_cores, self.num_rounds, *row[0][0].shape], row[0][0].dtype)
+                 for row in self.stage_variables],
                 [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.outer_variables])
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
-        """Puts a value `[K, ...]` of the stages, or its gradient, on their cores."""
+        """Puts a value `[K, V, ...]` of the stages, or its gradient, on their cores."""
         return self._map.shard(value)
 
     def place_outer(self, value: tf.Tensor) -> tf.Tensor:
@@ -101,8 +109,8 @@ class SpmdPipeline:
     def outer_dimension(self, shape: Any) -> int | None:
         """Returns the dimension along which an outer variable is cut, the longest that K divides, or None."""
         shape = tf.TensorShape(shape)
-        sizes = [size if size % self.num_stages == 0 else 0 for size in shape]
-        if self.num_stages == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
+        sizes = [size if size % self.num_cores == 0 else 0 for size in shape]
+        if self.num_cores == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
             return None
         return sizes.index(max(sizes))
 
@@ -112,7 +120,7 @@ class SpmdPipeline:
 
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
-            stage_values: list of tensors `[K, ...]`, in the order of `stage_variables`.
+            stage_values: list of tensors `[K, V, ...]`, in the order of `stage_variables`.
             outer_values: list of tensors, in the order of `outer_variables`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
             targets: nest of tensors `[batch, ...]`.
@@ -166,32 +174,63 @@ class SpmdPipeline:
 
     def _shift_register(self, values, entering, seeds, step):
         """Runs the identical stages: from a nest `[M, micro_batch, ...]` to such a nest."""
-        count, last = self._num_micro_batches, self.num_stages - 1
+        count, cores = self._num_micro_batches, tf.range(self.num_cores)
+        num_items, last = count * self.num_rounds, self.num_cores - 1
         rows = list(map(self._map.replicate, tf.nest.flatten(entering)))
         tick = recomputing(functools.partial(self._stage, entering), self._map)
-        seeds = tf.stack([_of_generators(seeds, each) for each in self._stages])
-        steps = tf.fill([self.num_stages], step)
+        seeds = self._seeds_of_items(seeds)
+        steps = tf.fill([self.num_cores], step)
 
-        def body(index, registers, leaving):
-            registers = [self._shift(register, self._entering(tensor, tf.minimum(index, count - 1)))
-                         for register, tensor in zip(registers, rows)]
-            micro_batches = tf.clip_by_value(index - tf.range(self.num_stages), 0, count - 1)
-            own_seeds = tf.gather(seeds, micro_batches, axis=1, batch_dims=1)
-            registers = tick([*values, *registers, steps, own_seeds])
-            place = tf.maximum(index - last, 0)  # overwrites what leaves before the first micro-batch
+        def body(index, registers, queues, leaving):
+            arrived = [self._map.shard(tf.roll(register, 1, axis=0)) for register in registers]
+            entering = [self._entering(tensor, tf.minimum(index, count - 1)) for tensor in rows]
+            begun = [self._begin(index, *each) for each in zip(arrived, entering, queues)]
+            items = tf.clip_by_value(index - cores, 0, num_items - 1)
+            own_seeds = tf.gather(seeds, items, axis=1, batch_dims=1)
+            registers = tick([*values, *[register for register, _ in begun], steps, items // count, own_seeds])
+            place = tf.maximum(index - last - (num_items - count), 0)  # what leaves too early is overwritten
             leaving = [array.write(place, self._leaving(register)) for array, register in zip(leaving, registers)]
-            return index + 1, registers, leaving
+            return index + 1, registers, [queue for _, queue in begun], leaving
 
-        idle = [self._map.shard(tf.repeat(tensor[:1], self.num_stages, axis=0)) for tensor in rows]
+        idle = [self._map.shard(tf.repeat(tensor[:1], self.num_cores, axis=0)) for tensor in rows]
+        queues = [self._empty_queue(tensor) for tensor in idle]
         arrays = [tf.TensorArray(tensor.dtype, count, element_shape=tensor.shape[1:]) for tensor in rows]
-        _, _, leaving = tf.while_loop(
-            lambda index, *_: index < count + last, body, (0, idle, arrays), maximum_iterations=count + last)
+        num_ticks = num_items + last
+        *_, leaving = tf.while_loop(
+            lambda index, *_: index < num_ticks, body, (0, idle, queues, arrays), maximum_iterations=num_ticks)
         return tf.nest.pack_sequence_as(entering, [self._map.replicate(array.stack()) for array in leaving])
 
-    def _shift(self, register, entering):
-        """Moves what each stage made to the next one, and puts the entering micro-batch before the first."""
-        is_first = tf.reshape(tf.range(self.num_stages) == 0, [-1] + [1] * entering.shape.rank)
-        return self._map.shard(tf.where(is_first, entering[tf.newaxis], tf.roll(register, 1, axis=0)))
+    def _seeds_of_items(self, seeds):
+        """Returns the seeds of what each core does, one micro-batch in one round after the other: `[K, V M, ...]`."""
+        parts = [_of_generators(seeds, each) for each in self._stages]
+        return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
+
+    def _empty_queue(self, tensor):
+        """Returns what waits on each core, `[K, M - K, ...]`; only on the first core anything does."""
+        length = self._num_micro_batches - self.num_cores if self.num_rounds > 1 else 0
+        return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))
+
+    def _begin(self, index, arrived, entering, queue):
+        """Gives the first core an entering micro-batch, and later what came back to it and waited in its queue.
+
+        Args:
+            index: number of the tick.
+            arrived: tensor `[K, ...]`, what each core got from the one before.
+            entering: tensor `[...]`, the micro-batch that enters.
+            queue: tensor `[K, M - K, ...]`.
+
+        Returns:
+            Pair of what the cores work on in this tick, and the new queue.
+        """
+        is_first = tf.reshape(tf.range(self.num_cores) == 0, [-1] + [1] * entering.shape.rank)
+        if self.num_rounds == 1:
+            return self._map.shard(tf.where(is_first, entering, arrived)), queue
+        returning = arrived
+        if queue.shape[1]:
+            queue = tf.concat([queue, arrived[:, tf.newaxis]], axis=1)
+            returning, queue = queue[:, 0], self._map.shard(queue[:, 1:])
+        first = tf.where(index < self._num_micro_batches, entering, returning)
+        return self._map.shard(tf.where(is_first, first, arrived)), queue
 
     def _entering(self, rows, index):
         """Replicates before and after indexing: the gradient of `rows` would else be cut and gathered in every tick."""
@@ -199,13 +238,14 @@ class SpmdPipeline:
 
     def _leaving(self, register):
         """Returns what the last stage made, on every core: a sum in which the others take part with zeros."""
-        is_last = tf.reshape(tf.range(self.num_stages) == self.num_stages - 1, [-1] + [1] * (register.shape.rank - 1))
+        is_last = tf.reshape(tf.range(self.num_cores) == self.num_cores - 1, [-1] + [1] * (register.shape.rank - 1))
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
     def _stage(self, structure, tensors):
-        """Runs a stage: the layers of the first one, with the weights and seeds of the present one."""
-        *tensors, step, seeds = tensors
+        """Runs a stage: the layers of the first one, with the weights of a core's round and the seeds of its item."""
+        *tensors, step, round_, seeds = tensors
         weights, passing = tensors[:len(self.stage_variables)], tensors[len(self.stage_variables):]
+        weights = [_of_round(weight, round_) for weight in weights]
         for part in self._layers:
             count = len(part.trainable_variables)
             own, weights = weights[:count], weights[count:]
@@ -230,7 +270,21 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
     """
     p, layer_params = pipe.params, layer_analysis.named_layer_params(pipe.params.layers, pipe.params.dtype_policy)
     run = stage_map.longest_run(layer_params, [input_specs, *[each.outputs for each in pipe.analyses]])
-    return SpmdPipeline(pipe.stack, run, p.num_partitions, p.num_micro_batches, p.recompute, is_partitioned)
+    return SpmdPipeline(pipe.stack, run, p.num_partitions, p.num_micro_batches, p.recompute, is_partitioned,
+                        p.num_virtual_stages)
+
+
+@tf.custom_gradient
+def _of_round(weights, round_):
+    """Returns the entry of one round of tensors `[V, ...]`.
+
+    Its gradient is a choice, not a scatter, which a TPU would do one element after the other.
+    """
+    def gradient(upstream):
+        is_chosen = tf.reshape(tf.range(weights.shape[0]) == round_, [-1] + [1] * upstream.shape.rank)
+        return tf.where(is_chosen, upstream, tf.zeros([], upstream.dtype)), None
+
+    return tf.gather(weights, round_) if weights.shape[0] > 1 else weights[0], gradient
 
 
 def _call(part, inputs, weights, step, seeds):
@@ -282,10 +336,11 @@ def _one_by_one(function, rows):
     return [array.stack() for array in arrays]
 
 
-def _validate(run, num_stages, recompute):
-    if run[1] - run[0] < num_stages:
+def _validate(run, num_cores, num_rounds, recompute):
+    if run[1] - run[0] < num_cores * num_rounds:
+        times = f' times num_virtual_stages={num_rounds}' if num_rounds > 1 else ''
         raise ValueError(
-            f"tpu_route='spmd' needs at least num_partitions={num_stages} layers in a row that are alike (equal "
+            f"tpu_route='spmd' needs at least num_partitions={num_cores}{times} layers in a row that are alike (equal "
             f"params, outputs shaped as inputs), but finds {run[1] - run[0]}. Set tpu_route='stage_programs', or fewer "
             'partitions.')
     if recompute == 'none':
@@ -293,12 +348,21 @@ def _validate(run, num_stages, recompute):
                          "entered it. Set recompute to 'stage' or 'layer', or tpu_route to 'stage_programs'.")
 
 
+def _validate_rounds(num_cores, num_micro_batches, num_rounds):
+    if num_rounds > 1 and num_micro_batches < num_cores:
+        raise ValueError(
+            f"num_virtual_stages={num_rounds} with tpu_route='spmd' needs at least as many micro-batches as "
+            f'partitions, but num_micro_batches={num_micro_batches} is less than num_partitions={num_cores}: a '
+            f'micro-batch would come back before the last one has entered. Set num_micro_batches to {num_cores} or '
+            'more, or num_virtual_stages to 1.')
+
+
 def _refuse_extras(part):
     variables = [variable.path for variable in part.variables().state]
     if variables:
         raise ValueError("tpu_route='spmd' takes layers without state other than weights, but there is "
                          f"{variables[:3]}. Set tpu_route='stage_programs'.")
-    extras = [variable.path for variable in part.trainable_variables if variable.regularizer or variable.constraint]
-    if extras:
-        raise ValueError(f"tpu_route='spmd' takes weights without regularizer and constraint, but {extras[:3]} have "
-                         "one. Leave them out, or set tpu_route='stage_programs'.")
+    constrained = [variable.path for variable in part.trainable_variables if variable.constraint]
+    if constrained:
+        raise ValueError(f"tpu_route='spmd' takes weights without constraint, but {constrained[:3]} have one. Leave it "
+                         "out, or set tpu_route='stage_programs'.")

@@ -14,9 +14,9 @@ class SpmdState(NamedTuple):
     """All that a step changes.
 
     Attributes:
-        stages: list of tensors `[K, ...]`, each with one weight of every stage.
+        stages: list of tensors `[K, V, ...]`, each with one weight of every stage, core by core and round by round.
         outer: list of tensors, the other weights.
-        stage_slots: for each of `stages`, the list of the optimizer's slots `[K, ...]`.
+        stage_slots: for each of `stages`, the list of the optimizer's slots `[K, V, ...]`.
         outer_slots: for each of `outer`, the list of its slots.
         step: int64 scalar, the number of steps done.
     """
@@ -58,19 +58,19 @@ class SpmdStep:
         self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self) -> SpmdState:
-        """Returns the Keras variables of a state: an `SpmdState` with a list of K for each tensor `[K, ...]`."""
+        """Returns the Keras variables of a state: an `SpmdState` with K lists of V for each tensor `[K, V, ...]`."""
         pipeline, slots = self._pipeline, self._optimizer.slots
         return SpmdState(
             pipeline.stage_variables, pipeline.outer_variables,
-            [[list(row) for row in zip(*map(slots, variables))] for variables in pipeline.stage_variables],
+            [_slot_rows(slots, variables) for variables in pipeline.stage_variables],
             [slots(variable) for variable in pipeline.outer_variables], None)
 
     def state_specs(self) -> SpmdState:
         """Returns the `SpmdState` of `tf.TensorSpec`."""
-        num_stages, variables = self._pipeline.num_stages, self.variables()
+        variables = self.variables()
 
         def of_row(row):
-            return tf.TensorSpec([num_stages, *row[0].shape], row[0].dtype)
+            return tf.TensorSpec([len(row), len(row[0]), *row[0][0].shape], row[0][0].dtype)
 
         def of_one(variable):
             return tf.TensorSpec(variable.shape, variable.dtype)
@@ -93,8 +93,10 @@ class SpmdStep:
         """
         state = self._placed(state)
         sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
-        norm = tf.sqrt(tf.add_n([2.0 * tf.nn.l2_loss(each) for each in [*stage_gradients, *outer_gradients]]))
         metrics = {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
+        stage_gradients, outer_gradients, penalty = self._regularized(state, stage_gradients, outer_gradients)
+        metrics['loss'] += penalty
+        norm = tf.sqrt(tf.add_n([2.0 * tf.nn.l2_loss(each) for each in [*stage_gradients, *outer_gradients]]))
         scale = self._limit / tf.maximum(norm, self._limit) if self._limit else tf.ones([])
         learning_rate = self._optimizer.learning_rate(state.step)
         stages, stage_slots = self._update_stages(state, [each * scale for each in stage_gradients], learning_rate)
@@ -121,18 +123,34 @@ class SpmdStep:
             lambda gradient: tf.math.divide_no_nan(gradient, tf.cast(weight, gradient.dtype)), gradients))
         return sums, stages, outer
 
+    def _regularized(self, state, stage_gradients, outer_gradients):
+        """Adds the gradients of weight regularizers, and returns the sum of their penalties besides."""
+        place, firsts = self._pipeline.place_stages, [row[0][0] for row in self._pipeline.stage_variables]
+        of_stages = [_stage_penalties(variable.regularizer, value) for variable, value in zip(firsts, state.stages)]
+        of_outer = [_penalty(variable.regularizer, value)
+                    for variable, value in zip(self._pipeline.outer_variables, state.outer)]
+        stages = [place(one + other) for one, (_, other) in zip(stage_gradients, of_stages)]
+        outer = [one + other for one, (_, other) in zip(outer_gradients, of_outer)]
+        return stages, outer, sum((penalty for penalty, _ in [*of_stages, *of_outer]), tf.zeros([]))
+
     def _placed_gradients(self, gradients):
         stages, outer = gradients
         return list(map(self._pipeline.place_stages, stages)), list(map(self._pipeline.place_outer, outer))
 
     def _update_stages(self, state, gradients, learning_rate):
         """Updates each stage on its own, since some optimizers read the norm of a layer's weight."""
-        first = [row[0] for row in self._pipeline.stage_variables]
+        first = [row[0][0] for row in self._pipeline.stage_variables]
         if not first:
             return [], []
+
+        def update_rounds(given):
+            rounds = zip(*[tf.unstack(tensor) for tensor in tf.nest.flatten(given)])
+            updated = [self._update_all(first, *tf.nest.pack_sequence_as(given, each), state.step, learning_rate)
+                       for each in rounds]
+            return tf.nest.map_structure(lambda *each: tf.stack(each), *updated)
+
         return tf.vectorized_map(
-            lambda given: self._update_all(first, *given, state.step, learning_rate),
-            (state.stages, gradients, state.stage_slots), fallback_to_while_loop=False)
+            update_rounds, (state.stages, gradients, state.stage_slots), fallback_to_while_loop=False)
 
     def _update_all(self, variables, values, gradients, slots, step, learning_rate):
         rows = zip(variables, values, gradients, slots)
@@ -145,6 +163,29 @@ class SpmdStep:
             list(map(place_stages, state.stages)), list(map(place_outer, state.outer)),
             [list(map(place_stages, slots)) for slots in state.stage_slots],
             [list(map(place_outer, slots)) for slots in state.outer_slots], state.step)
+
+
+def _penalty(regularizer, value):
+    """Returns the penalty of a weight, a float32 scalar, and its gradient; 0 without a regularizer."""
+    if regularizer is None:
+        return tf.zeros([]), tf.zeros([], value.dtype)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(value)
+        penalty = regularizer(value)
+    return tf.cast(penalty, tf.float32), tape.gradient(penalty, value)
+
+
+def _stage_penalties(regularizer, values):
+    """As `_penalty`, of values `[K, V, ...]`, each a weight of its own: some regularizers are no sums over numbers."""
+    if regularizer is None:
+        return _penalty(None, values)
+
+    def of_core(rounds):
+        penalties, gradients = zip(*[_penalty(regularizer, value) for value in tf.unstack(rounds)])
+        return tf.add_n(penalties), tf.stack(gradients)
+
+    penalties, gradients = tf.vectorized_map(of_core, values, fallback_to_while_loop=False)
+    return tf.reduce_sum(penalties), gradients
 
 
 class SlicedVariable:
@@ -274,18 +315,19 @@ class _Entry:
 
 
 class _Row(_Entry):
-    """The variables of the K stages that the program sees as one tensor `[K, ...]`."""
+    """The variables of the stages, V on each of K cores, that the program sees as one tensor `[K, V, ...]`."""
 
     def __init__(self, row, cores):
         self._variables = row
         super().__init__(cores, 0)
 
     def _parts(self):
-        return [variable.value.read_value()[tf.newaxis] for variable in self._variables]
+        return [tf.stack([variable.value.read_value() for variable in row])[tf.newaxis] for row in self._variables]
 
     def _assign(self, parts):
-        for variable, part in zip(self._variables, parts):
-            variable.assign(part[0])
+        for row, part in zip(self._variables, parts):
+            for variable, value in zip(row, tf.unstack(part[0])):
+                variable.assign(value)
 
 
 class _Whole(_Entry):
@@ -303,6 +345,12 @@ class _Whole(_Entry):
 
     def _assign(self, parts):
         self._variable.assign(parts[0] if self._dimension is None else tf.concat(parts, self._dimension))
+
+
+def _slot_rows(slots, variables):
+    """Returns, for each slot of a weight, its K lists of V variables."""
+    rows = [[slots(variable) for variable in row] for row in variables]
+    return [[[slot[index] for slot in row] for row in rows] for index in range(len(rows[0][0]))]
 
 
 def _variable_on(device, value):

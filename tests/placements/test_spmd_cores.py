@@ -156,13 +156,16 @@ def test_host_and_cores_exchange_values():
 
 
 def owners(entry):
-    return entry._variables if isinstance(entry, spmd_step._Row) else [entry._variable]
+    rows = entry._variables if isinstance(entry, spmd_step._Row) else [[entry._variable]]
+    return [variable for row in rows for variable in row]
 
 
 def expected_whole(entry, variable, row):
     """Puts a replica's slices together."""
     if isinstance(entry, spmd_step._Row):
-        return row[next(index for index, each in enumerate(entry._variables) if each is variable)].numpy()[0]
+        core, round_ = next((core, round_) for core, variables in enumerate(entry._variables)
+                            for round_, each in enumerate(variables) if each is variable)
+        return row[core].numpy()[0, round_]
     if entry._dimension is None:
         np.testing.assert_array_equal(row[0], row[1])
         return row[0].numpy()

@@ -10,6 +10,9 @@ from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, stage_map
 from lingpipe.stages import losses
+from tests import needs, spmd_values
+
+pytestmark = needs.xla_on_cpus
 
 BATCH_SIZE, LENGTH, VOCAB_SIZE, SEED, STEP = 8, 6, 16, 3, 5
 
@@ -48,12 +51,11 @@ def gradients_of(pipeline, loss_fn, x, y):
         total, weight = metrics['loss']
         return total / weight, [[each / weight for each in group] for group in tape.gradient(total, [stages, outer])]
 
-    loss, (stages,
-           outer) = function([tf.stack([variable.value for variable in row]) for row in pipeline.stage_variables],
+    loss, (stages, outer) = function(list(map(spmd_values.stacked, pipeline.stage_variables)),
                                      [variable.value.read_value() for variable in pipeline.outer_variables])
     found = {id(variable): gradient for variable, gradient in zip(pipeline.outer_variables, outer)}
     for row, gradient in zip(pipeline.stage_variables, stages):
-        found.update(zip(map(id, row), tf.unstack(gradient)))
+        found.update((id(variable), each) for variable, each in spmd_values.of_each(row, gradient))
     return loss, found
 
 
@@ -67,7 +69,8 @@ def check_equal(pipe, pipeline, loss_fn, x, y, assert_gradients_close):
 def test_layers_that_k_does_not_divide_run_before_the_stages(assert_gradients_close):
     pipe, run = build(*small_transformer(is_tied=True))
     pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, 2, 2, is_partitioned=False)
-    names = {variable.path.split('/')[0] for row in pipeline.stage_variables for variable in row}
+    names = {variable.path.split('/')[0] for row in pipeline.stage_variables for core in row
+             for variable in core}
     assert names == {'block_1', 'block_2'}
     check_equal(pipe, pipeline, cross_entropy, *tokens(), assert_gradients_close)
 
@@ -92,34 +95,48 @@ def test_random_numbers_are_those_of_every_compiled_pipeline(assert_gradients_cl
     check_equal(pipe, pipeline, keras.losses.MeanSquaredError(), x, y, assert_gradients_close)
 
 
-@pytest.mark.parametrize('num_stages, num_micro_batches, recompute', [
-    (1, 4, 'layer'), (2, 1, 'stage'), (2, 4, 'layer'), (4, 2, 'stage')])
-def test_gradients_equal_those_of_one_device(num_stages, num_micro_batches, recompute, assert_gradients_close):
+@pytest.mark.parametrize('num_cores, num_micro_batches, recompute, num_rounds', [
+    (1, 4, 'layer', 1), (2, 1, 'stage', 1), (2, 4, 'layer', 1), (4, 2, 'stage', 1),
+    (2, 2, 'stage', 2), (2, 4, 'layer', 2), (1, 2, 'stage', 4)])
+def test_gradients_equal_those_of_one_device(num_cores, num_micro_batches, recompute, num_rounds,
+                                             assert_gradients_close):
     layers = [KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 4
     pipe, run = build(layers, tf.TensorSpec([8, 4], tf.float32))
     pipeline = spmd_pipeline.SpmdPipeline(
-        pipe.stack, run, num_stages, num_micro_batches, recompute, is_partitioned=False)
+        pipe.stack, run, num_cores, num_micro_batches, recompute, is_partitioned=False, num_rounds=num_rounds)
     assert not pipeline.outer_variables
     x, y = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
     check_equal(pipe, pipeline, keras.losses.MeanSquaredError(), x, y, assert_gradients_close)
 
 
-def make(layers, spec, num_stages=2, **fields):
+def test_random_numbers_of_rounds_are_those_of_every_compiled_pipeline(assert_gradients_close):
+    pipe, run = build([KerasParams(DroppedTwice, units=4)] * 4, tf.TensorSpec([8, 4], tf.float32),
+                      num_micro_batches=4, jit_compile=True)
+    pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, 2, 4, is_partitioned=False, num_rounds=2)
+    x, y = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
+    check_equal(pipe, pipeline, keras.losses.MeanSquaredError(), x, y, assert_gradients_close)
+
+
+def make(layers, spec, num_cores=2, **fields):
     pipe, run = build(layers, spec)
-    return spmd_pipeline.SpmdPipeline(pipe.stack, run, num_stages, 2, is_partitioned=False, **fields)
+    return spmd_pipeline.SpmdPipeline(pipe.stack, run, num_cores, 2, is_partitioned=False, **fields)
 
 
 def test_what_cannot_run_so_is_refused_in_words():
     with pytest.raises(ValueError, match="needs at least num_partitions=4 layers in a row that are alike.*finds 3"):
-        make(*small_transformer(), num_stages=4)
+        make(*small_transformer(), num_cores=4)
+    with pytest.raises(ValueError, match="num_partitions=2 times num_virtual_stages=2 layers in a row.*finds 3"):
+        make(*small_transformer(), num_rounds=2)
+    with pytest.raises(ValueError, match='num_micro_batches=2 is less than num_partitions=3.* Set .* to 3 or more'):
+        make(*small_transformer(6), num_cores=3, num_rounds=2)
     with pytest.raises(ValueError, match="recompute='none' does not go with tpu_route='spmd'"):
         make(*small_transformer(), recompute='none')
     with pytest.raises(ValueError, match='without state other than weights.*moving_mean'):
         make([KerasParams(keras.layers.BatchNormalization)] * 2, tf.TensorSpec([8, 4], tf.float32))
-    kernel_regularized = [KerasParams(keras.layers.Dense, units=4,
-                                      kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
-    with pytest.raises(ValueError, match='weights without regularizer and constraint.*kernel.*have one'):
-        make(kernel_regularized, tf.TensorSpec([8, 4], tf.float32))
+    constrained = [KerasParams(keras.layers.Dense, units=4,
+                               kernel_constraint=KerasParams(keras.constraints.NonNeg))] * 2
+    with pytest.raises(ValueError, match='weights without constraint.*kernel.*have one'):
+        make(constrained, tf.TensorSpec([8, 4], tf.float32))
     regularized = [KerasParams(keras.layers.Dense, units=4,
                                activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
     pipeline = make(regularized, tf.TensorSpec([8, 4], tf.float32))

@@ -1,14 +1,9 @@
 """A step on replicas of partitioned cores: run on two replicas of two CPU devices, and compiled for as many cores of a
 TPU."""
 
-import importlib.util
-import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.compiler.xla.experimental import xla_sharding
@@ -18,9 +13,9 @@ from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step
 from lingpipe.stages import losses
 from lingpipe.tools.tpu_compile import tpu_compiler
+from tests import compiled_replicas, needs, spmd_values
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec('libtpu') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
+pytestmark = needs.tpu_compiler
 
 NUM_REPLICAS, NUM_STAGES, NUM_MICRO_BATCHES, BATCH_SIZE, UNITS = 2, 2, 2, 8, 128
 SPEC = tf.TensorSpec([BATCH_SIZE // NUM_REPLICAS, UNITS], tf.float32)
@@ -64,33 +59,18 @@ def on_all_cores(function):
     return lambda *arguments: whole(*function(*whole(*arguments)))
 
 
-def call(module, *arguments):
-    """Returns what a script prints."""
-    return subprocess.run([sys.executable, '-m', f'tests.programs.{module}', *arguments], check=True, text=True,
-                          stdout=subprocess.PIPE, cwd=pathlib.Path(__file__).parents[2]).stdout
-
-
-def run(program, arguments, folder):
-    """Returns the results, each `[R, ...]`."""
-    paths = [folder / name for name in ('program.mlir', 'arguments.npz', 'results.npz')]
-    paths[0].write_text(program, encoding='utf-8')
-    np.savez(paths[1], *arguments)
-    call('run_replicas', *paths, str(NUM_REPLICAS), str(NUM_STAGES))
-    with np.load(paths[2]) as results:
-        return [results[f'arr_{index}'] for index in range(len(results))]
-
-
 def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, assert_close):
     pipe = make_pipe(num_partitions=NUM_STAGES, num_micro_batches=NUM_MICRO_BATCHES, devices=['CPU:0'] * NUM_STAGES)
     pipeline, step = make_step(pipe)
     specs = step.state_specs()
     state = tf.nest.map_structure(lambda spec: np.zeros(spec.shape, spec.dtype.as_numpy_dtype), specs)._replace(
-        stages=[np.stack([variable.numpy() for variable in row]) for row in pipeline.stage_variables],
+        stages=[spmd_values.stacked(row).numpy() for row in pipeline.stage_variables],
         outer=[variable.numpy() for variable in pipeline.outer_variables])
     x, y = np.random.default_rng(0).normal(size=(2, BATCH_SIZE, UNITS)).astype(np.float32)
     rows = [each.reshape(NUM_REPLICAS, -1, UNITS) for each in (x, y)]
     program = tpu_compiler.lower(on_all_cores(step), specs, SPEC, (SPEC,))
-    results = run(program, [*(np.stack([each] * NUM_REPLICAS) for each in tf.nest.flatten(state)), *rows], tmp_path)
+    arguments = [*(np.stack([each] * NUM_REPLICAS) for each in tf.nest.flatten(state)), *rows]
+    results = compiled_replicas.run(program, arguments, NUM_REPLICAS, NUM_STAGES, tmp_path)
     for result in results:
         np.testing.assert_array_equal(result[0], result[1])
     new, metrics = tf.nest.pack_sequence_as((state, {'loss': 0, 'gradient_norm': 0}), [result[0] for result in results])
@@ -101,7 +81,8 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
         pipe.trainable_variables, gradients)}
     assert_close((metrics['loss'], metrics['gradient_norm']), (out.loss, norm))
     for row, value in zip(pipeline.stage_variables, new.stages):
-        assert_close(list(value), [np.asarray(expected[id(variable)]) for variable in row])
+        pairs = spmd_values.of_each(row, value)
+        assert_close([each for _, each in pairs], [np.asarray(expected[id(variable)]) for variable, _ in pairs])
     for variable, value in zip(pipeline.outer_variables, new.outer):
         assert_close(value, np.asarray(expected[id(variable)]))
 
@@ -109,10 +90,9 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
 def test_cores_of_a_tpu_add_up_their_own_slices_over_the_replicas(tmp_path):
     _, step = make_step(make_pipe(num_partitions=NUM_STAGES, num_micro_batches=NUM_MICRO_BATCHES,
                                   devices=['CPU:0'] * NUM_STAGES))
-    path = tmp_path / 'program.mlir'
-    path.write_text(tpu_compiler.lower(step, step.state_specs(), SPEC, (SPEC,)), encoding='utf-8')
-    lines = call('compile_replicas', path, 'v5e:2x2', str(NUM_REPLICAS)).splitlines()
+    program = tpu_compiler.lower(step, step.state_specs(), SPEC, (SPEC,))
+    lines = compiled_replicas.hlo_of_tpu(program, 'v5e:2x2', NUM_REPLICAS, tmp_path).splitlines()
     slices, = (line for line in lines
                if ' all-reduce(' in line and 'channel_id' not in line)  # with one it is within a replica
-    assert f'f32[1,{UNITS},{UNITS}]' in slices and 'replica_groups={{0,1}}' in slices
-    assert not [line for line in lines if ' all-gather(' in line and f'[{NUM_STAGES},{UNITS},{UNITS}]' in line]
+    assert f'f32[1,1,{UNITS},{UNITS}]' in slices and 'replica_groups={{0,1}}' in slices
+    assert not [line for line in lines if ' all-gather(' in line and f'[{NUM_STAGES},1,{UNITS},{UNITS}]' in line]

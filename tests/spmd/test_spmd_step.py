@@ -7,6 +7,9 @@ from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
 from lingpipe.stages import losses
+from tests import needs, spmd_values
+
+pytestmark = needs.xla_on_cpus
 
 BATCH_SIZE, UNITS = 8, 4
 
@@ -31,7 +34,7 @@ def batch():
 def state_of(step, pipeline):
     specs = step.state_specs()
     return spmd_step.SpmdState(
-        [tf.stack([variable.value for variable in row]) for row in pipeline.stage_variables],
+        list(map(spmd_values.stacked, pipeline.stage_variables)),
         [variable.value.read_value() for variable in pipeline.outer_variables],
         *tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), (specs.stage_slots, specs.outer_slots)),
         tf.constant(0, tf.int64))
@@ -40,7 +43,7 @@ def state_of(step, pipeline):
 def values_of(state, pipeline, variables):
     found = dict(zip(map(id, pipeline.outer_variables), state.outer))
     for row, value in zip(pipeline.stage_variables, state.stages):
-        found.update(zip(map(id, row), tf.unstack(value)))
+        found.update((id(variable), each) for variable, each in spmd_values.of_each(row, value))
     return [found[id(variable)] for variable in variables]
 
 
@@ -71,6 +74,21 @@ def test_steps_equal_those_of_the_plain_optimizer(name, assert_close):
 def make_step(pipeline, optimizer, **kwargs):
     metrics = losses.as_metrics(keras.losses.MeanSquaredError())
     return spmd_step.SpmdStep(pipeline, lambda targets, outputs: metrics(*targets, outputs), optimizer, **kwargs)
+
+
+@pytest.mark.parametrize('regularizer', [keras.regularizers.L2(0.1), keras.regularizers.OrthogonalRegularizer(0.1)],
+                         ids=['sum over numbers', 'of a whole weight'])
+def test_weight_regularizers_count_as_on_one_device(regularizer, assert_close):
+    pipe, pipeline = build()
+    for variable in pipe.trainable_variables:
+        variable.regularizer = regularizer if len(variable.shape) == 2 else None
+    x, y = batch()
+    step = make_step(pipeline, keras.optimizers.SGD(1.0))
+    state, metrics = tf.function(step, jit_compile=True, autograph=False)(state_of(step, pipeline), x, (y,))
+    out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
+    assert_close((metrics['loss'], metrics['gradient_norm']), (out.loss, tf.sqrt(out.squared_norm)))
+    expected = [variable.value - gradient for variable, gradient in zip(pipe.trainable_variables, out.gradients)]
+    assert_close(values_of(state, pipeline, pipe.trainable_variables), expected)
 
 
 def test_gradients_are_clipped_by_their_global_norm(assert_close):

@@ -2,6 +2,9 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.spmd.stage_map import recomputing
+from tests import needs
+
+pytestmark = needs.xla_on_cpus
 
 
 def test_recomputed_gradients_equal_those_of_the_function(assert_close):

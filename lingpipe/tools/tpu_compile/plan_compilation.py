@@ -222,7 +222,7 @@ def lower_spmd(body_params: Any, input_specs: Any, target_specs: Any, loss: Call
     specs = [input_specs, *[each.outputs for each in pipe.analyses]]
     pipeline = spmd_pipeline.SpmdPipeline(
         pipe.stack, stage_map.longest_run(layer_params, specs), p.num_partitions, p.num_micro_batches, p.recompute,
-        is_partitioned=p.num_partitions > 1)
+        p.num_partitions > 1, p.num_virtual_stages)
     with base_layer.unallocated_variables():
         step = spmd_step.SpmdStep(
             pipeline, losses.as_metrics(loss), optimizer, p.random_seed or 0, clip_gradient_norm_to_value)
