@@ -71,6 +71,20 @@ class Group:
         """
         return after
 
+    def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
+        """Sums a tensor, and its gradient, over groups of consecutive pipelines, in the middle of a compiled program.
+
+        Args:
+            tensor: float32 tensor of a known shape.
+            group_size: number of pipelines in a group; it divides their number.
+
+        Raises:
+            ValueError: each pipeline is compiled for itself, and a program cannot wait for another one.
+        """
+        raise ValueError(
+            f'group_size={group_size} shares statistics between replicas, which does not go into functions that XLA '
+            "compiles one by one. Set jit_compile=False, on TPUs tpu_route='logical_cores', or group_size=1.")
+
     def index_on(self, device: str) -> int | tf.Tensor:
         """Returns the number of the pipeline that runs, an int64 scalar; some programs know it only on its device."""
         return self.index
@@ -268,7 +282,8 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
     """Sums a tensor, and its gradient, over a group of consecutive replicas, at the same micro-batch of each.
 
     The sum is a collective operation inside the function of a stage: every member waits for the others, each in its own
-    forward action, and again in its backward action. All follow one schedule, so that none waits forever.
+    forward action, and again in its backward action. All follow one schedule, so that none waits forever. In a program
+    for all replicas, as on logical cores of a TPU, it is an all-reduce of that program.
 
     Args:
         tensor: float32 tensor of a known shape.
@@ -278,20 +293,24 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
         Tensor of the same shape; `tensor` itself where there is one replica.
 
     Raises:
-        ValueError: the groups do not come out even, there are too many of them, or XLA compiles the stage.
+        ValueError: the groups are not equal, there are too many of them, or XLA compiles each replica by itself.
     """
     replica = _replica()
     if replica is None or group_size == 1:
         return tensor
     group_size = min(group_size, replica.num_replicas)
-    if replica.is_compiled:
-        raise ValueError(f'group_size={group_size} shares statistics between replicas, which does not go into '
-                         'functions that XLA compiles. Set jit_compile=False, or group_size=1.')
     if replica.num_replicas % group_size:
         sizes = [size for size in range(1, replica.num_replicas + 1) if replica.num_replicas % size == 0]
         raise ValueError(
             f'group_size={group_size} does not divide num_replicas={replica.num_replicas}: groups of replicas must be '
             f'equal. Set it to one of {sizes}.')
+    if replica.is_compiled:
+        return current().sum_inside_program(tensor, group_size)
+    return _sum_between_functions(tensor, group_size, replica)
+
+
+def _sum_between_functions(tensor, group_size, replica):
+    """Each replica has functions of its own, which meet in a collective operation of TensorFlow's runtime."""
     num_groups = replica.num_replicas // group_size
     if num_groups > _MOST_GROUPS:
         raise ValueError(

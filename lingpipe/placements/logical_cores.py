@@ -61,6 +61,10 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         with tf.device(device):
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
+    def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
+        """Sums over groups of consecutive replicas, on the core that the layer runs on."""
+        return tpu_replicas.sum_over_groups(tensor, self.count, group_size)
+
     def index_on(self, device: str) -> int:
         """Returns the number of the replica that runs; 0 anywhere but on its cores."""
         if not device_kinds.is_logical_core(device):

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from lingpipe.training import placement, train_program
@@ -133,6 +134,18 @@ def rows_of_host(dataset: tf.data.Dataset, context: tf.distribute.InputContext) 
         return parts[first:first + here]
 
     return dataset.map(lambda *batch: tf.nest.map_structure(split, batch)).unbatch()
+
+
+def sum_over_groups(tensor: tf.Tensor, num_replicas: int, group_size: int) -> tf.Tensor:
+    """Sums a tensor over groups of consecutive replicas, inside of a program; its gradient is summed likewise.
+
+    Args:
+        tensor: float tensor of a known shape.
+        num_replicas: R.
+        group_size: number of replicas in a group; it divides R.
+    """
+    return tf.raw_ops.CrossReplicaSum(
+        input=tensor, group_assignment=np.arange(num_replicas, dtype=np.int32).reshape(-1, group_size))
 
 
 class ReplicaTrainProgram(train_program.TrainProgram):

@@ -64,8 +64,8 @@ def _what_to_check(name, error):
     if name == LOCAL:
         return (f"--tpu=local: no TPU of this machine could be started ({reason}). Check that the machine is a TPU VM "
                 "(it has /dev/accel0 or /dev/vfio/0), that TensorFlow is the build for TPUs (tensorflow-tpu, with the "
-                "libtpu "
-                'that its release notes name), and that no other program holds the TPU; or run with --device=cpu.')
+                'libtpu that its release notes name), and that no other program holds the TPU; or run with '
+                '--device=cpu.')
     return (f'--tpu={name}: this TPU could not be reached ({reason}). Check that it exists and is READY (gcloud '
             'compute tpus tpu-vm list --zone=ZONE), that this machine is in its project and network with access to the '
             'metadata server, and that its TensorFlow has the version of this one; on the TPU VM itself use '
@@ -109,9 +109,6 @@ def validate(body_params: Any, mode: Any) -> None:
     if p.tpu_route in (LOGICAL_CORES, SPMD) and mode != 'train':
         raise ValueError(f"tpu_route={p.tpu_route!r} is for --mode=train only, but --mode={mode} was given. Add "
                          "--model_params_override=\"task.body.tpu_route='stage_programs'\", or --device=cpu.")
-    if p.tpu_route in (LOGICAL_CORES, SPMD) and p.num_replicas != 1:
-        raise ValueError(f'num_replicas={p.num_replicas!r} is for other routes: with tpu_route={p.tpu_route!r} there '
-                         'are as many replicas as the system has room for. Set it to 1.')
     if mode == 'generate':
         raise ValueError('--mode=generate does not run on TPUs: a text grows step by step, and they want fixed shapes. '
                          'Add --device=cpu.')
@@ -156,7 +153,7 @@ def resolved(params: Any, mode: Any, mesh: Any) -> Any:
     """Returns params with a route in the place of 'auto', and says which and why.
 
     It is 'spmd' where that trains the model, K >= 2 divides the layers that are alike, and the replicas divide the
-    batch. With 'spmd' the cut becomes that of its stages.
+    batch. With 'spmd' the cut becomes that of its stages. It is 'logical_cores' where every core has a replica.
 
     Args:
         params: the experiment's Params, with numbers of partitions and micro-batches.
@@ -167,6 +164,8 @@ def resolved(params: Any, mode: Any, mesh: Any) -> Any:
         ValueError: tpu_route='spmd' is set for what cannot be trained so.
     """
     route = params.task.body.tpu_route
+    if route == LOGICAL_CORES:
+        return _with_all_replicas(params, mesh)
     if route == SPMD:
         return _with_spmd(params, mesh)
     if route != _AUTO or mode != 'train':
@@ -186,23 +185,41 @@ def choice(params: Any, mesh: Any) -> Any:
     try:
         chosen, reason = _with_spmd(params, mesh), 'One program for all cores.'
     except ValueError as error:
-        chosen, reason = params.Copy(), f"'spmd' would not do: {error}"
-        chosen.task.body.tpu_route = _STAGE_PROGRAMS
+        chosen, reason = _without_spmd(params, mesh, error)
     return chosen, f"'auto': tpu_route={chosen.task.body.tpu_route!r}. {reason}"
+
+
+def _without_spmd(params, mesh, error):
+    chosen, p = params.Copy(), params.task.body
+    if p.num_partitions == 1 and p.num_replicas == math.prod(map(int, mesh)) > 1:
+        chosen.task.body.Set(tpu_route=LOGICAL_CORES, num_replicas=1)
+        return chosen, 'One program for all replicas, a core for each.'
+    chosen.task.body.tpu_route = _STAGE_PROGRAMS
+    return chosen, f"'spmd' would not do: {error}"
+
+
+def _with_all_replicas(params, mesh):
+    """One program has as many replicas as the system has room for: it is built for one, and all run it."""
+    p, room = params.task.body, math.prod(map(int, mesh)) // params.task.body.num_partitions
+    if p.num_replicas not in (1, room):
+        raise ValueError(
+            f'num_replicas={p.num_replicas} does not go with tpu_route={p.tpu_route!r}, whose replicas fill the '
+            f'system: it has room for {room} of {p.num_partitions} cores. Set it to {room}, or to 1 for as many as '
+            'there is room for.')
+    params = params.Copy()
+    params.task.body.num_replicas = 1
+    return params
 
 
 def _with_spmd(params, mesh):
     is_choosing = params.task.body.tpu_route == _AUTO
     if is_choosing and params.task.body.num_partitions < 2:
         raise ValueError('there is one partition only.')
-    if params.task.body.num_replicas > 1:
-        raise ValueError(f'num_replicas={params.task.body.num_replicas} is set, and one program has as many as find '
-                         'room.')
+    params = _with_all_replicas(params, mesh)
     _check_replicas(params, mesh)
     pipeline = _check(params)
     if is_choosing and pipeline.num_left_out:
         raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
-    params = params.Copy()
     params.task.body.Set(tpu_route=SPMD, partition_by=pipeline.ends)
     return params
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 from lingpipe.devices import variable_placement
 from lingpipe.placements import logical_cores, tpu_replicas
 from lingpipe.training import train_program
-from tests import virtual_tpu
+from tests import needs, virtual_tpu
+from tests.off_its_cores import OffItsCores
 from tests.tiny_tasks import TASKS
 
 ENTRANCE = {'TPUReplicateMetadata', 'NoOp', 'Identity'}  # what TensorFlow itself adds, for arguments
@@ -135,51 +136,6 @@ def test_a_step_of_amoebanet_on_four_cores():
         check(cores, program, graph)
 
 
-class OffItsCores:
-    """A traced step of one replica as an ordinary function: core k becomes CPU k, and what crosses replicas nothing."""
-
-    _TO_IDENTITY = {'TPUReplicatedInput': 1, 'TPUReplicatedOutput': 1, 'CrossReplicaSum': 1}
-
-    def __init__(self, concrete):
-        self._concrete = concrete
-        definition = concrete.graph.as_graph_def()
-        kept = tf.compat.v1.GraphDef(library=definition.library, versions=definition.versions)
-        for node in definition.node:
-            if node.op not in ('TPUReplicateMetadata', 'TPUCompilationResult'):
-                self._add(kept.node.add(), node)
-        self._definition = kept
-
-    def _add(self, copy, node):
-        copy.CopyFrom(node)
-        copy.device = node.device.replace('TPU_REPLICATED_CORE', 'CPU')
-        copy.input[:] = [name for name in node.input if 'TPUReplicateMetadata' not in name]
-        copy.attr.pop('_tpu_replicate', None)
-        if node.op == 'Assert':  # a program ends before the host looks at its results
-            copy.Clear()
-            copy.name, copy.op = node.name, 'NoOp'
-        if node.op in self._TO_IDENTITY:
-            copy.op = 'Identity'
-            copy.input[:] = copy.input[:1] + [name for name in copy.input if name.startswith('^')]
-            for name in set(copy.attr) - {'T'}:
-                copy.attr.pop(name)
-
-    def __call__(self, *batch):
-        concrete = self._concrete
-
-        @tf.function(autograph=False)
-        def run(batch):
-            captured = [tf.compat.v1.get_default_graph().capture(tensor) for tensor in concrete.captured_inputs]
-            fed = dict(zip([tensor.name for tensor in concrete.inputs], [*batch, *captured]))
-            names = [tensor.name for tensor in concrete.outputs]
-            last = [
-                operation.name for operation in concrete.graph.get_operations() if operation.type.startswith('Assign')]
-            results = tf.graph_util.import_graph_def(self._definition, fed, names + last, name='')
-            with tf.control_dependencies(results[len(names):]):
-                return [tf.identity(result) for result in results[:len(names)]]
-
-        return run(batch)
-
-
 def values_after(program, step, batch, num_steps):
     row = [step(*batch) for _ in range(num_steps)][-1]
     variables = [*program.named_variables.values(), *program.optimizer.variables, *program.average.averages.values()]
@@ -207,6 +163,7 @@ def traced_convolution():
     return program, batch, trace(program, batch)
 
 
+@needs.xla_on_cpus
 def test_the_program_of_a_replica_equals_the_pipeline_on_cpu(traced_convolution):
     program, batch, traced = traced_convolution
     actual = values_after(program, OffItsCores(traced), batch, 2)
@@ -216,6 +173,7 @@ def test_the_program_of_a_replica_equals_the_pipeline_on_cpu(traced_convolution)
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(np.abs(other).max(initial=0), 1e-2))
 
 
+@needs.xla_on_cpus
 def test_a_step_that_is_not_finite_changes_nothing(traced_convolution):
     program, batch, traced = traced_convolution
     step, poisoned = OffItsCores(traced), (batch[0] * float('nan'), *batch[1:])

@@ -9,6 +9,7 @@ from lingpipe.devices import device_kinds
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.training import train_program
+from tests import needs
 from tests.tiny_tasks import TASKS
 
 STAGES = ['CPU:1', 'CPU:2']
@@ -78,6 +79,7 @@ def test_all_that_runs_on_a_tpu_is_compiled_for_static_shapes(kind, fields):
     assert placeless <= NEED_NO_KERNEL
 
 
+@needs.xla_on_cpus
 def test_compiled_steps_equal_those_that_are_not():
     expected = train(*make_program('transformer'))
     with device_kinds.pretend_tpus(STAGES):
@@ -85,6 +87,7 @@ def test_compiled_steps_equal_those_that_are_not():
     assert_close(actual, expected)
 
 
+@needs.xla_on_cpus
 def test_random_numbers_and_averages_equal_compiled_partitions():
     expected = train(*make_program('convolution', dropout_rate=0.5, jit_compile=True))
     with device_kinds.pretend_tpus(STAGES):
@@ -118,6 +121,7 @@ def test_an_uneven_batch_names_both_replicas_and_micro_batches():
             pipe(tf.ones([12, 3]), training=True)
 
 
+@needs.xla_on_cpus
 def test_a_pipeline_that_is_called_as_a_layer_has_the_same_gradients():
     def gradients():
         keras.utils.set_random_seed(0)

@@ -110,7 +110,26 @@ def test_auto_leaves_no_layers_that_are_alike_to_all_cores(params):
 def test_other_modes_and_routes_are_left_alone(params):
     assert tpu_system.resolved(params, 'eval', MESH) is params
     params.task.body.Set(tpu_route='logical_cores')
-    assert tpu_system.resolved(params, 'train', MESH) is params
+    assert tpu_system.resolved(params, 'train', MESH).ToText() == params.ToText()
+
+
+def test_auto_is_one_program_for_replicas_of_one_core(params, capsys):
+    params.task.body.Set(num_partitions=1, num_replicas=4)
+    chosen = tpu_system.resolved(params, 'train', MESH)
+    assert (chosen.task.body.tpu_route, chosen.task.body.num_replicas) == ('logical_cores', 1)
+    assert 'One program for all replicas, a core for each.' in capsys.readouterr().out
+    params.task.body.num_replicas = 3
+    assert tpu_system.resolved(params, 'train', MESH).task.body.tpu_route == 'stage_programs'
+
+
+@pytest.mark.parametrize('route', ['logical_cores', 'spmd'])
+def test_replicas_of_one_program_fill_the_system(route, params):
+    params.task.body.Set(tpu_route=route, num_replicas=2)
+    chosen = tpu_system.resolved(params, 'train', MESH)
+    assert chosen.task.body.num_replicas == 1 and params.task.body.num_replicas == 2
+    params.task.body.num_replicas = 3
+    with pytest.raises(ValueError, match='num_replicas=3 .* room for 2 of 2 cores. Set it to 2, or to 1'):
+        tpu_system.resolved(params, 'train', MESH)
 
 
 def test_what_is_auto_is_judged_when_there_are_numbers(params):

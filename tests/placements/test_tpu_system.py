@@ -89,7 +89,6 @@ def test_float16_is_not_for_tpus():
 @pytest.mark.parametrize('fields, mode, message', [
     ({'tpu_route': 'spmd'}, 'trace', "tpu_route='spmd' is for --mode=train only, but --mode=trace"),
     ({'tpu_route': 'logical_cores'}, 'eval', "tpu_route='logical_cores' is for --mode=train only, but --mode=eval"),
-    ({'tpu_route': 'spmd', 'num_replicas': 2}, 'train', "num_replicas=2 is for other routes: .* Set it to 1"),
     ({}, 'generate', '--mode=generate does not run on TPUs.*--device=cpu'),
     ({'partition_by': 'time'}, 'train', "partition_by='time' measures layers.*Set it to 'flops'"),
     ({'devices': ['CPU:0']}, 'train', r"devices=\['CPU:0'\] names devices.*Set it to None")])
