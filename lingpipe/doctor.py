@@ -1,0 +1,274 @@
+"""What this machine has, what LingPipe would use of it, and what is wrong: `python -m lingpipe.doctor`.
+
+TensorFlow is asked in a process of its own, since importing a build that does not suit the machine can hang or abort::
+
+    this machine's files ─────────────────────┐
+    installed packages ───────────────────────┼─> Machine ─> table, sentences about what is wrong
+    child: imports TensorFlow, lists devices ─┘
+
+The exit code is 0 if nothing is wrong, else 1.
+"""
+
+import argparse
+import glob
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lingpipe import text_tables
+
+# The releases that the test suite passes on; `.ci/test_versions` runs it on the first and on the last.
+TENSORFLOW_VERSIONS = ((2, 18), (2, 21))
+KERAS_VERSIONS = ((3, 15), (3, 15))
+# tensorflow-tpu 2.20.0 was imported with each of them; newer ones abort it.
+LIBTPU_FOR_TENSORFLOW = ((0, 0, 17), (0, 0, 30))
+_PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy', 'jaxlib', 'libtpu')
+_BUILDS = ('tensorflow', 'tensorflow-cpu', 'tensorflow-tpu')
+_NVIDIA_DRIVER = '/proc/driver/nvidia/version'
+_TPU_FILES = ('/dev/accel[0-9]*', '/dev/vfio/[0-9]*')
+_ANSWER = 'lingpipe.doctor: '
+_ONE_DNN_LINE = 'oneDNN custom operations are on'
+_GIB = 2**30
+
+
+class Machine(NamedTuple):
+    """What was found.
+
+    Attributes:
+        system: operating system and kind of processor, such as 'linux x86_64'.
+        processor: its name.
+        instructions: its instruction sets that matter to TensorFlow, of 'avx2', 'avx512f' and 'amx_bf16'.
+        num_cores: cores that this process may use.
+        memory: bytes of the machine's memory.
+        packages: dictionary from the name of a package to its version, where it is installed.
+        nvidia_driver: version of NVIDIA's driver, None without one.
+        tpu_files: names of the device files of TPUs.
+        tensorflow: what TensorFlow said of itself, by 'version', 'keras', 'backend', 'one_dnn', 'cuda', 'gpus' and
+            'tpus'; only 'error' where it could not be asked.
+    """
+
+    system: str
+    processor: str
+    instructions: Sequence[str]
+    num_cores: int
+    memory: int
+    packages: dict[str, str]
+    nvidia_driver: str | None
+    tpu_files: Sequence[str]
+    tensorflow: dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the report; returns the exit code."""
+    parser = argparse.ArgumentParser(prog='python -m lingpipe.doctor', description=__doc__.partition('\n')[0])
+    parser.add_argument('--timeout_seconds', type=float, default=120,
+                        help='how long TensorFlow may take to import and to find its devices')
+    parser.add_argument('--answer', action='store_true', help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.answer:
+        print(_ANSWER + json.dumps(_asked()))
+        return 0
+    machine = examine(options.timeout_seconds)
+    print(report(machine))
+    return 1 if problems(machine) else 0
+
+
+def examine(timeout_seconds: float = 120) -> Machine:
+    """Looks at this machine.
+
+    Args:
+        timeout_seconds: how long TensorFlow may take to import and to find its devices.
+    """
+    information = _read('/proc/cpuinfo')
+    name = re.search(r'^model name\s*: (.*)', information, re.MULTILINE)
+    flags = re.search(r'^flags\s*: (.*)', information, re.MULTILINE)
+    known = (flags.group(1) if flags else '').split()
+    driver = re.search(r'Kernel Module\D*([\d.]+)', _read(_NVIDIA_DRIVER))
+    return Machine(
+        system=f'{sys.platform} {platform.machine()}',
+        processor=name.group(1) if name else platform.processor() or 'unknown',
+        instructions=[flag for flag in ('avx2', 'avx512f', 'amx_bf16') if flag in known],
+        num_cores=len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1,
+        memory=os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'),
+        packages=_installed(),
+        nvidia_driver=driver.group(1) if driver else None,
+        tpu_files=sorted(file for pattern in _TPU_FILES for file in glob.glob(pattern)),
+        tensorflow=_ask_tensorflow(timeout_seconds))
+
+
+def report(machine: Machine) -> str:
+    """Returns the table of what was found, what LingPipe would use, and a sentence for each problem."""
+    found = text_tables.table(['what', 'found'], _rows(machine))
+    wrong = problems(machine)
+    verdict = '\n'.join(f'* {problem}' for problem in wrong) if wrong else 'Nothing is wrong.'
+    return f'{found}\n\nLingPipe would use: {would_use(machine)}\n\n{verdict}'
+
+
+def would_use(machine: Machine) -> str:
+    """Returns in words which devices `run.py --device=auto` takes."""
+    said = machine.tensorflow
+    if 'error' in said:
+        return 'nothing, before TensorFlow can be imported.'
+    if said['tpus']:
+        return f'{len(said["tpus"])} TPU devices, in mixed_bfloat16 where the model names no precision.'
+    if said['gpus']:
+        return f'{len(said["gpus"])} GPUs, one partition on each.'
+    return (f'virtual CPU devices, one for each partition, on {machine.num_cores} '
+            f'core{"s" if machine.num_cores > 1 else ""}.')
+
+
+def problems(machine: Machine) -> list[str]:
+    """Returns a sentence for each thing that is wrong, with what to do; an empty list if nothing is."""
+    return [*_installation_problems(machine), *_tensorflow_problems(machine), *_accelerator_problems(machine)]
+
+
+def _installation_problems(machine):
+    builds = [name for name in _BUILDS if name in machine.packages]
+    if not builds:
+        yield ('No TensorFlow is installed. Run `pip install -e .` for CPUs, or see requirements/gpu.txt and '
+               'requirements/tpu.txt.')
+    if len(builds) > 1:
+        yield (f'{" and ".join(builds)} are installed side by side and overwrite each other\'s files. Make a fresh '
+               'virtual environment with one of them.')
+    libtpu = machine.packages.get('libtpu')
+    lowest, highest = LIBTPU_FOR_TENSORFLOW
+    if 'tensorflow-tpu' in machine.packages and (libtpu is None or not lowest <= _numbers(libtpu)[:3] <= highest):
+        found = f'libtpu {libtpu}' if libtpu else 'no libtpu'
+        yield (f'tensorflow-tpu is installed with {found}; it works with libtpu '
+               f'{_dotted(lowest)} to {_dotted(highest)}. Run `pip install -r requirements/tpu.txt`.')
+
+
+def _tensorflow_problems(machine):
+    said = machine.tensorflow
+    if 'error' in said:
+        yield said['error']
+        return
+    for name, version, (lowest, highest) in [('TensorFlow', said['version'], TENSORFLOW_VERSIONS),
+                                             ('Keras', said['keras'], KERAS_VERSIONS)]:
+        if not lowest <= _numbers(version)[:2] <= highest:
+            tested = f'{_dotted(lowest)} was' if lowest == highest else f'{_dotted(lowest)} to {_dotted(highest)} were'
+            yield f'{name} {version} was not tested; {tested}. Install what was, or run the tests first.'
+    if said['backend'] != 'tensorflow':
+        yield (f'Keras uses the backend {said["backend"]!r}; LingPipe needs \'tensorflow\'. Set '
+               'KERAS_BACKEND=tensorflow, or "backend" in ~/.keras/keras.json.')
+
+
+def _accelerator_problems(machine):
+    said = machine.tensorflow
+    if machine.nvidia_driver and not said.get('gpus') and 'error' not in said:
+        reason = ('finds none of them' if said['cuda'] else 'is a build without CUDA')
+        yield (f'The machine has NVIDIA\'s driver {machine.nvidia_driver}, but TensorFlow {reason}. Run `nvidia-smi`, '
+               'and `pip install -r requirements/gpu.txt` in a fresh virtual environment; CUDA_VISIBLE_DEVICES must '
+               'not be empty.')
+    if machine.tpu_files and 'tensorflow-tpu' not in machine.packages:
+        yield (f'The machine has TPUs ({machine.tpu_files[0]}), but this TensorFlow is not the build for them. Run '
+               '`pip install -r requirements/tpu.txt` in a fresh virtual environment.')
+    elif 'tensorflow-tpu' in machine.packages and not machine.tpu_files:
+        yield ('TensorFlow is the build for TPUs, but there are no device files of TPUs (/dev/accel0, /dev/vfio/0): '
+               'this is no TPU VM, or a container that was not given them. Start the container with --privileged, or '
+               'train with --device=cpu.')
+    elif machine.tpu_files and said.get('tpu_error'):
+        yield said['tpu_error']
+
+
+def _rows(machine):
+    said, packages = machine.tensorflow, machine.packages
+    builds = [f'{name} {packages[name]}' for name in _BUILDS if name in packages]
+    compiler = [f'{name} {packages[name]}' for name in ('jaxlib', 'libtpu') if name in packages]
+    return [
+        ['system', machine.system],
+        ['Python', platform.python_version()],
+        ['LingPipe', packages.get('lingpipe', 'not installed; it runs from its folder')],
+        ['processor', f'{machine.processor} ({", ".join(machine.instructions) or "no AVX2"})'],
+        ['cores', str(machine.num_cores)],
+        ['memory', f'{machine.memory / _GIB:.1f} GiB'],
+        ['TensorFlow', ', '.join(builds) or 'none'],
+        ['Keras', f'{said["keras"]} on {said["backend"]}' if 'keras' in said else packages.get('keras', 'none')],
+        ['oneDNN', {True: 'on', False: 'off'}.get(said.get('one_dnn'), 'unknown')],
+        ['NVIDIA driver', machine.nvidia_driver or 'none'],
+        ['CUDA that TensorFlow was built for', said.get('cuda') or 'none'],
+        ['GPUs', '; '.join(said.get('gpus', [])) or 'none'],
+        ['files of TPUs', ', '.join(machine.tpu_files) or 'none'],
+        ['libtpu', packages.get('libtpu', 'none')],
+        ['TPU devices', ', '.join(said.get('tpus', [])) or 'none'],
+        ['TPU compiler for --compile', ', '.join(compiler) if len(compiler) == 2 else
+         "none; pip install -e '.[tpu-compile]' brings it"],
+    ]
+
+
+def _installed():
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _ask_tensorflow(timeout_seconds):
+    """Imports TensorFlow in a child; returns what it said."""
+    environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '0'}
+    try:
+        child = subprocess.run([sys.executable, '-m', 'lingpipe.doctor', '--answer'], env=environment, text=True,
+                               capture_output=True, timeout=timeout_seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return {'error': f'Importing TensorFlow and finding its devices took longer than {timeout_seconds:g} s. On a '
+                         'machine with no metadata server, such as a TPU VM\'s, libtpu waits for it: set '
+                         'TPU_SKIP_MDS_QUERY=1. Else give more time with --timeout_seconds.'}
+    answer = re.search(f'^{_ANSWER}(.*)', child.stdout, re.MULTILINE)
+    if answer:
+        return {**json.loads(answer.group(1)), 'one_dnn': _ONE_DNN_LINE in child.stderr}
+    last_line = (child.stderr.strip().splitlines() or ['it said nothing'])[-1]
+    ended = f'was ended by signal {-child.returncode}' if child.returncode < 0 else 'failed'
+    return {'error': f'Importing TensorFlow {ended}: {last_line}. Install it anew in a fresh virtual environment.'}
+
+
+def _asked():
+    """Runs in the child."""
+    import keras
+    import tensorflow as tf
+    build = tf.sysconfig.get_build_info()
+    said = {'version': tf.__version__, 'keras': keras.__version__, 'backend': keras.backend.backend(),
+            'cuda': build.get('cuda_version'), 'tpus': [], 'gpus': []}
+    for device in tf.config.list_physical_devices('GPU'):
+        details = tf.config.experimental.get_device_details(device)
+        capability = '.'.join(map(str, details.get('compute_capability', ())))
+        said['gpus'].append(f'{details.get("device_name", device.name)} (compute capability {capability})')
+    if any(glob.glob(pattern) for pattern in _TPU_FILES):
+        said.update(_started_tpus())
+    return said
+
+
+def _started_tpus():
+    from lingpipe.placements import tpu_system
+    try:
+        return {'tpus': tpu_system.start_tpu_system().devices}
+    except RuntimeError as error:
+        return {'tpu_error': str(error)}
+
+
+def _read(path):
+    try:
+        return pathlib.Path(path).read_text(encoding='utf-8')
+    except OSError:
+        return ''
+
+
+def _numbers(version):
+    return tuple(int(number) for number in re.findall(r'\d+', version)[:3])
+
+
+def _dotted(numbers):
+    return '.'.join(map(str, numbers))
+
+
+if __name__ == '__main__':
+    sys.exit(main())
