@@ -23,11 +23,12 @@ class DecoderBlock(keras.layers.Layer):
         self._num_heads, self._hidden_size = num_heads, hidden_size
 
     def build(self, input_shape):
-        width = input_shape[-1]
-        self.norms = [keras.layers.LayerNormalization(name=f'norm_{index}') for index in range(2)]
-        self.attention = keras.layers.MultiHeadAttention(self._num_heads, width // self._num_heads, name='attention')
-        self.hidden = keras.layers.Dense(self._hidden_size, activation='gelu', name='hidden')
-        self.output_projection = keras.layers.Dense(width, name='output_projection')
+        width, dtype = input_shape[-1], self.dtype_policy
+        self.norms = [keras.layers.LayerNormalization(name=f'norm_{index}', dtype=dtype) for index in range(2)]
+        self.attention = keras.layers.MultiHeadAttention(
+            self._num_heads, width // self._num_heads, name='attention', dtype=dtype)
+        self.hidden = keras.layers.Dense(self._hidden_size, activation='gelu', name='hidden', dtype=dtype)
+        self.output_projection = keras.layers.Dense(width, name='output_projection', dtype=dtype)
         for norm in self.norms:
             norm.build(input_shape)
         self.attention.build(input_shape, input_shape)

@@ -1,0 +1,244 @@
+"""All that a machine with GPUs can prove, in one command; without one the same list runs on virtual CPU devices.
+
+    python -m benchmarks.gpu_checklist
+    python -m benchmarks.gpu_checklist --checks=equality,transfers --num_blocks=2 --width=64
+
+Every check runs in a process of its own, one after the other, on `--num_devices` devices: as many GPUs, or that many
+parts of the first GPU where there are fewer. A check that fails shows why and does not stop the others; the exit code
+is then 1.
+"""
+
+import statistics
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from benchmarks.support import common, models
+from lingpipe.devices import collectives, device_kinds, variable_placement
+
+_NUM_DEVICES = flags.DEFINE_integer('num_devices', 2, 'Devices K of the pipelines.', lower_bound=1)
+_NUM_STEPS = flags.DEFINE_integer('num_steps', 5, 'Measured steps of each; medians count.', lower_bound=1)
+_PART_MIB = flags.DEFINE_integer('part_mib', 4096, 'Memory of each part, where one GPU is cut into several.')
+
+# Relative to the largest gradient: float32 on CPUs; GPUs multiply in TF32 from A100 on.
+_TOLERANCE = {'CPU': 1e-4, 'GPU': 5e-3}
+_SETTINGS = [('gpipe', 'none'), ('gpipe', 'stage'), ('gpipe', 'layer'), ('1f1b', 'none'), ('zb_h1', 'none')]
+_SUM_BYTES = 64 * 2**20
+
+
+def equality():
+    """Gradients of every schedule and recomputation against those of the layers without a pipeline, on one device.
+
+    Yields:
+        Pair of whether they are equal, and the largest difference.
+    """
+    devices = _devices()
+    problem = models.MODELS['decoder']()
+    plain = models.build_pipe(problem, devices=devices[:1])
+    expected = _plain_gradients(problem, plain)
+    worst = 0.0
+    for schedule, recompute in _SETTINGS:
+        pipe = models.build_pipe(problem, num_partitions=len(devices), devices=devices, schedule=schedule,
+                                 recompute=recompute)
+        worst = max(worst, _difference(_gradients(problem, pipe), expected))
+    yield worst <= _tolerance(), f'{len(_SETTINGS)} settings, largest difference {worst:.1e}'
+
+
+def compiled_stages():
+    """Gradients and seconds of stages that XLA compiles, against those that it does not.
+
+    Yields:
+        As `equality`.
+    """
+    devices = _devices()
+    problem = models.MODELS['decoder']()
+    found, seconds = [], []
+    for jit_compile in (False, True):
+        pipe = models.build_pipe(problem, num_partitions=len(devices), devices=devices, jit_compile=jit_compile)
+        found.append(_gradients(problem, pipe))
+        seconds.append(_seconds(models.pipeline_step(problem, pipe), problem))
+    worst = _difference(*found)
+    yield worst <= _tolerance(), (f'step {seconds[1]:.4f} s, without XLA {seconds[0]:.4f} s, largest difference '
+                                  f'{worst:.1e}')
+
+
+def step_time():
+    """Seconds of a pipeline's step against those of the whole model on one of the devices.
+
+    Yields:
+        As `equality`; nothing is asserted of the times.
+    """
+    devices = _devices()
+    problem = models.MODELS['decoder']()
+    plain = models.build_pipe(problem, devices=devices[:1])
+    pipe = models.build_pipe(problem, num_partitions=len(devices), devices=devices, schedule='1f1b')
+    with tf.device(devices[0]):
+        alone = _seconds(models.plain_step(problem, plain, 1), problem)
+    together = _seconds(models.pipeline_step(problem, pipe), problem)
+    yield True, f'{alone:.4f} s on one device, {together:.4f} s on {len(devices)} ({together / alone:.2f} x)'
+
+
+def sums():
+    """Sums of gradients over replicas by every method that the devices have, against NumPy's.
+
+    Yields:
+        As `equality`.
+    """
+    devices = _devices()
+    methods = ['add', 'ring', 'two_dimensional']
+    if device_kinds.kind_of(devices[0]) == 'GPU' and len(tf.config.list_physical_devices('GPU')) >= len(devices):
+        methods.append('nccl')
+    values = np.random.default_rng(0).normal(size=[len(devices), _SUM_BYTES // 4]).astype(np.float32)
+    parts = []
+    for device, value in zip(devices, values):
+        with tf.device(device):
+            parts.append([tf.identity(value)])
+    measured, worst = [], 0.0
+    for method in methods:
+        total = tf.function(lambda *parts, method=method: collectives.GradientSum(method)(
+            list(map(list, parts)), devices, devices[:1])[0], autograph=False)
+        worst = max(worst, float(np.max(np.abs(total(*parts).numpy() - values.sum(0)))))
+        measured.append(f'{method} {_median_seconds(lambda total=total: total(*parts).numpy()) * 1e3:.1f} ms')
+    yield worst < 1e-4, f'{_SUM_BYTES >> 20} MiB: {", ".join(measured)}; largest difference {worst:.1e}'
+
+
+def memory():
+    """Peak of a device for each recomputation: the more is recomputed, the less is kept.
+
+    Yields:
+        As `equality`; without counters of memory, as on CPUs without oneDNN, nothing is asserted.
+    """
+    devices = _devices(growing=True)
+    problem = models.MODELS['decoder']()
+    peaks = []
+    for recompute in ('none', 'stage', 'layer'):
+        pipe = models.build_pipe(problem, num_partitions=len(devices), devices=devices, recompute=recompute)
+        step = models.pipeline_step(problem, pipe)
+        step(problem.x, problem.y_true)
+        peaks.append(_peak_mib(devices[0], lambda step=step: step(problem.x, problem.y_true).numpy()))
+    if None in peaks:
+        yield True, 'these devices do not count their memory'
+    text = ', '.join(f'{name} {peak:.0f} MiB' for name, peak in zip(('none', 'stage', 'layer'), peaks))
+    yield peaks[0] > peaks[1] >= 0.9 * peaks[2], f'peak of the first device: {text}'
+
+
+def half_precision():
+    """Loss of some steps in 16 bits against float32: it falls as far, and stays finite.
+
+    Yields:
+        As `equality`.
+    """
+    devices = _devices()
+    problem = models.MODELS['decoder']()
+    falls = {}
+    for policy in ('float32', 'mixed_float16', 'mixed_bfloat16'):
+        pipe = models.build_pipe(problem, num_partitions=len(devices), devices=devices, dtype_policy=policy)
+        step = models.pipeline_step(problem, pipe)
+        losses = [float(step(problem.x, problem.y_true)) for _ in range(20)]
+        falls[policy] = losses[0] - losses[-1]
+    is_good = all(np.isfinite(fall) and fall > 0.8 * falls['float32'] > 0 for fall in falls.values())
+    yield is_good, ', '.join(f'{policy}: loss falls by {fall:.4f}' for policy, fall in falls.items())
+
+
+CHECKS = {
+    'equality': equality, 'compiled_stages': compiled_stages, 'step_time': step_time, 'sums': sums, 'memory': memory,
+    'half_precision': half_precision}
+_CHECKS = flags.DEFINE_list('checks', list(CHECKS), f'Checks to run, of {", ".join(CHECKS)}.')
+
+
+def _devices(growing=False):
+    """Sets up K devices in this process, before TensorFlow does anything else, and returns their names."""
+    count, gpus = _NUM_DEVICES.value, tf.config.list_physical_devices('GPU')
+    if not gpus:
+        device_kinds.use_virtual_devices(count)
+        return device_kinds.stage_devices(count, 'CPU')
+    if len(gpus) < count:
+        part = tf.config.LogicalDeviceConfiguration(memory_limit=_PART_MIB.value)
+        tf.config.set_logical_device_configuration(gpus[0], [part] * count)
+    elif growing:
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    return device_kinds.stage_devices(count, 'GPU')
+
+
+def _tolerance():
+    return _TOLERANCE['GPU' if tf.config.list_physical_devices('GPU') else 'CPU']
+
+
+def _gradients(problem, pipe):
+    @tf.function(autograph=False)
+    def gradients(x, y_true):
+        return pipe.value_and_grad(problem.loss_fn, x, y_true).gradients
+
+    return [gradient.numpy() for gradient in gradients(problem.x, problem.y_true)]
+
+
+def _plain_gradients(problem, pipe):
+    weights = [weight.value for weight in pipe.trainable_variables]
+    with tf.device(variable_placement.device_of(pipe.trainable_variables[0])), tf.GradientTape() as tape:
+        x = problem.x
+        for layer in pipe.stack:
+            x = layer(x, training=True)
+        loss = tf.reduce_mean(problem.loss_fn(problem.y_true, x))
+    return [tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(loss, weights)]
+
+
+def _difference(found, expected):
+    """Relative to the largest gradient of all: that of a bias before a softmax over keys, say, is 0 in truth."""
+    largest = max(float(np.max(np.abs(gradient))) for gradient in expected)
+    return max(float(np.max(np.abs(one - other))) for one, other in zip(found, expected)) / largest
+
+
+def _seconds(step, problem):
+    step(problem.x, problem.y_true).numpy()
+    return _median_seconds(lambda: step(problem.x, problem.y_true).numpy())
+
+
+def _median_seconds(function):
+    taken = []
+    for _ in range(_NUM_STEPS.value):
+        start = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def _peak_mib(device, function):
+    """Returns MiB, or None where the device does not count."""
+    name = ':'.join(device.rsplit(':', 2)[-2:])
+    try:
+        tf.config.experimental.reset_memory_stats(name)
+    except ValueError:
+        return None
+    function()
+    return tf.config.experimental.get_memory_info(name)['peak'] / 2**20
+
+
+def _run(name):
+    """Returns a row of the table."""
+    try:
+        with common.Process(CHECKS[name]) as process:
+            is_good, text = process.next()
+    except common.ProcessDied as error:
+        is_good, text = False, str(error)
+    return [name, 'passed' if is_good else 'FAILED', text]
+
+
+def main(unused_argv):
+    unknown = set(_CHECKS.value) - set(CHECKS)
+    if unknown:
+        raise app.UsageError(f'--checks={",".join(sorted(unknown))} is unknown. Choose of {", ".join(CHECKS)}.')
+    gpus = tf.config.list_physical_devices('GPU')
+    where = f'{len(gpus)} GPUs' if gpus else 'No GPU was found: the list runs on virtual CPU devices'
+    rows = [_run(name) for name in _CHECKS.value]
+    common.report(common.markdown_table(['check', 'result', 'what was found'], rows),
+                  f'{where}; {_NUM_DEVICES.value} devices in each check, Keras {keras.__version__}.')
+    sys.exit(any(result != 'passed' for _, result, _ in rows))
+
+
+if __name__ == '__main__':
+    app.run(main)
