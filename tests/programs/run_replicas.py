@@ -20,11 +20,7 @@ def module_and_options(devices, program, num_replicas):
 
     module = ir.Module.parse(program)
     worker._erase_copies(module, ir)
-    options = worker._options(module, devices, True, True)
-    options.num_replicas, options.num_partitions = num_replicas, len(devices) // num_replicas
-    identities = np.array([device.id for device in devices]).reshape(num_replicas, -1)
-    options.device_assignment = xla_client.DeviceAssignment.create(identities)
-    return module, options
+    return module, worker._options(module, devices, True, True, num_replicas)
 
 
 def compile_for(devices, program, num_replicas):

@@ -127,9 +127,10 @@ def _unpacked(match):
 _HBM_GIB = {'v2': 7.48, 'v3': 15.48, 'v4': 15.25, 'v5e': 15.75, 'v5p': 95.73, 'v6e': 31.24}
 _DEVICES = {
     'v2:1x1': 2, 'v2:2x2': 8, 'v2:4x4': 32, 'v3:1x1': 2, 'v3:2x2': 8, 'v3:4x4': 32, 'v3:4x8': 64,
+    'v3:16x16': 512, 'v3:16x32': 1024, 'v3:32x32': 2048,
     'v4:1x1x1': 2, 'v4:2x2x1': 8, 'v4:2x2x2': 16, 'v4:2x2x4': 32, 'v5e:1x1': 1, 'v5e:2x2': 4, 'v5e:2x4': 8,
-    'v5e:4x4': 16,
-    'v5e:8x8': 64, 'v5p:1x1x1': 1, 'v5p:2x2x1': 4, 'v5p:2x2x2': 8, 'v6e:1x1': 1, 'v6e:2x2': 4, 'v6e:2x4': 8,
+    'v5e:4x4': 16, 'v5e:8x8': 64,
+    'v5p:1x1x1': 1, 'v5p:2x2x1': 4, 'v5p:2x2x2': 8, 'v6e:1x1': 1, 'v6e:2x2': 4, 'v6e:2x4': 8,
     'v6e:4x4': 16}
 _PACKAGES = ('jaxlib', 'libtpu')
 _SECONDS_TO_DIE = 30
@@ -154,6 +155,11 @@ def topology_mesh(topology: Any) -> Any:
     kind, sizes = topology.split(':')
     sizes = [int(size) for size in sizes.split('x')]
     return [*sizes, *[1] * (3 - len(sizes)), 2 if kind in ('v2', 'v3') else 1]
+
+
+def num_devices(topology: str) -> int:
+    """Returns the number of devices of a topology that `check_topology` accepts."""
+    return _DEVICES[topology]
 
 
 def check_topology(topology: Any, num_devices: int = 1) -> None:
@@ -254,15 +260,16 @@ class TpuCompiler:
         self._stop()
 
     def compile(self, program: Any, topology: Any = 'v5e:2x2', num_devices: int = 1, spmd: bool = False,
-                fast: bool = False) -> CompiledProgram:
+                fast: bool = False, num_replicas: int = 1) -> CompiledProgram:
         """Compiles one program.
 
         Args:
             program: StableHLO as text, as `tpu_compiler.lower` gives it.
             topology: what to compile for, such as 'v5e:2x2' (see `tpu_topologies`).
-            num_devices: number of devices of the topology that run it.
+            num_devices: number of devices of the topology that run it, those of one replica.
             spmd: whether the compiler is to partition the program over the devices.
             fast: whether to optimise less, about three times faster, with a higher need of memory.
+            num_replicas: how many times the program runs at once, on other devices each.
 
         Returns:
             `CompiledProgram`.
@@ -272,8 +279,9 @@ class TpuCompiler:
             OutOfTpuMemory: the program does not fit.
             TpuCompileError: the compiler refused the program, died or took too long.
         """
-        check_topology(topology, num_devices)
-        request = {'program': program, 'topology': topology, 'num_devices': num_devices, 'spmd': spmd, 'fast': fast}
+        check_topology(topology, num_devices * num_replicas)
+        request = {'program': program, 'topology': topology, 'num_devices': num_devices, 'spmd': spmd, 'fast': fast,
+                   'num_replicas': num_replicas}
         path = self._cache_dir and self._cache_dir / f'{_key(request)}.json.gz'
         answer = _read(path) or self._ask(request)
         found = _OUT_OF_MEMORY.search(answer.get('error', ''))

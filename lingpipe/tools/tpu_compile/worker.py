@@ -37,30 +37,31 @@ def main() -> None:
         channel.send(answer)
 
 
-def _compile(program, topology, num_devices, spmd, fast):
+def _compile(program, topology, num_devices, spmd, fast, num_replicas):
     """Compiles one program.
 
     Args:
         program: StableHLO, as text.
         topology: name of the topology, such as 'v5e:2x2'.
-        num_devices: number of its first devices that the program is for.
+        num_devices: number of its first devices that a replica of the program is for.
         spmd: whether it is one program that the compiler partitions over the devices, sharding inputs and outputs as it
             likes.
         fast: whether to optimise less.
+        num_replicas: how many times the program runs at once, on other devices each.
 
     Returns:
         Dictionary with sizes in bytes, the number of floating-point operations, seconds, and the HLO text.
     """
     from jaxlib import _jax
     from jaxlib.mlir import ir
-    devices = _devices(topology)[:num_devices]
+    devices = _devices(topology)[:num_devices * num_replicas]
     with _context():
         module = ir.Module.parse(program)
         _erase_copies(module, ir)
         begin = time.perf_counter()
         executable = devices[0].client.compile(
             module, executable_devices=_jax.DeviceList(tuple(devices)),
-            compile_options=_options(module, devices, spmd, fast))
+            compile_options=_options(module, devices, spmd, fast, num_replicas))
         seconds = time.perf_counter() - begin
     sizes = executable.get_compiled_memory_stats()
     return {
@@ -109,12 +110,13 @@ def _erase_copies(module, ir):
         copy.erase()
 
 
-def _options(module, devices, spmd, fast):
+def _options(module, devices, spmd, fast, num_replicas=1):
     import numpy as np
     from jaxlib import xla_client
     options = xla_client.CompileOptions()
-    options.num_replicas, options.num_partitions = 1, len(devices)
-    options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
+    identities = np.array([device.id for device in devices]).reshape(num_replicas, -1)
+    options.num_replicas, options.num_partitions = identities.shape
+    options.device_assignment = xla_client.DeviceAssignment.create(identities)
     build = options.executable_build_options
     if fast:
         build.optimization_level = _OPTIMIZATION_LEVEL_O1
