@@ -6,6 +6,7 @@ import tensorflow as tf
 from lingpipe import GPipeLayer, hyperparams, optimizers
 from lingpipe.layers import keras_params
 from lingpipe.optimizers import device_placement, pure_optimizer
+from tests import needs
 
 PATHS = ['kernel', 'batch_normalization/gamma', 'bias']
 VALUES = [np.linspace(-1, 2, 6).reshape(1, 1, 2, 3), np.linspace(0.5, 1.5, 3), np.linspace(-1, 1, 3)]
@@ -130,6 +131,7 @@ def test_placing_slots_beside_their_variables_changes_no_result():
     assert [slot.value.device.rpartition('device:')[2] for slot in slots] == devices
 
 
+@needs.xla_on_cpus
 def test_as_a_function_of_stacked_weights_each_is_scaled_by_its_own_norm():
     stages = [VALUES[0], 5 * VALUES[0] + 1]
     variables = variables_of(stages, ['a/kernel', 'b/kernel'])
