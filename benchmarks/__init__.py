@@ -4,8 +4,8 @@ root.
     speed/       how long does a step take, where does its time go, what does a choice cost?
     memory/      how large a model fits, and does the planner know?
     scaling/     what do more devices, hosts and workers bring?
-    faults/      does training go on after a fault?
-    accuracy/    what does a training learn?
+    faults/      does training resume after a fault?
+    accuracy/    what does a training run learn?
     equality/    does a pipeline compute what plain Keras does?
     peers/       how fast are other libraries on the same model?
     tpu/         what does a step need by the TPU compiler? No TPU is needed.

@@ -39,6 +39,19 @@ class PlainStack:
     def weights(self):
         return [variable for layer in self.layers for variable in layer.weights]
 
+    def check_training(self, pipe, loss_fn, x, y_true, num_micro_batches, assert_close, assert_gradients_close):
+        """Trains both for two steps, and asserts that loss, outputs, gradients and weights are equal after each."""
+        optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
+        for _ in range(2):
+            out = pipe.value_and_grad(loss_fn, x, y_true, return_outputs=True)
+            loss, gradients, outputs = self.value_and_grad(loss_fn, x, y_true, num_micro_batches)
+            assert_close((out.loss, out.outputs), (loss, outputs))
+            assert_gradients_close(out.gradients, gradients)
+            assert_close(out.squared_norm, tf.linalg.global_norm(gradients)**2)
+            optimizers[0].apply(out.gradients, pipe.trainable_variables)
+            optimizers[1].apply(gradients, self.trainable_variables)
+            assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in self.weights])
+
     def __call__(self, inputs, training=False):
         for layer in self.layers:
             inputs = layer(inputs, training=training) if layer._call_has_training_arg else layer(inputs)

@@ -126,8 +126,8 @@ def test_wrong_name_offers_the_nearest_of_modules_and_experiments(folder, name, 
     with pytest.raises(LookupError) as error:
         model_registry.GetClass(name)
     message = str(error.value)
-    assert message.startswith(f'There is no experiment {name!r}; {offered}') and message.endswith(' --mode=list names '
-                                                                                                  'all.')
+    assert message.startswith(f'There is no experiment {name!r}; {offered}') and message.endswith(
+        ' --mode=list names all.')
     assert message.count('params.') - name.count('params.') <= 5
 
 

@@ -99,10 +99,10 @@ USAGE_ERRORS = {
         [TINY, '--logdir=x', '--cluster_spec=cluster.json'],
         '--cluster_spec is for --cluster=pipeline, multi_worker and parameter_server only. Add --cluster.'),
     'a cluster that evaluates': (
-        [TINY, '--logdir=x', '--mode=eval', '--cluster=multi_worker'], '--cluster=multi_worker is for --mode=train '
-                                                                       'only. For --mode=eval'),
-    'a cluster of TPUs': ([TINY, '--logdir=x', '--cluster=pipeline', '--device=tpu'], '--cluster is for CPUs and GPUs '
-                                                                                      'only'),
+        [TINY, '--logdir=x', '--mode=eval', '--cluster=multi_worker'],
+            '--cluster=multi_worker is for --mode=train only. For --mode=eval'),
+    'a cluster of TPUs': ([TINY, '--logdir=x', '--cluster=pipeline', '--device=tpu'],
+        '--cluster is for CPUs and GPUs only'),
     'an update of no parameter server': (
         [TINY, '--logdir=x', '--cluster=pipeline', '--update=sync'], '--update is for --cluster=parameter_server '
                                                                      'only.'),

@@ -129,8 +129,8 @@ def test_the_configuration_of_a_saved_pipeline_names_no_code(target, stranger):
     '{"cluster": {"worker": ["`touch {target}`:1"]}}', '{"cluster": {"__class__": ["a:1"]}}',
     '{"cluster": {"worker": ["a:1"]}, "task": {"type": "__class__", "index": 0}}',
     '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": "__import__(\'os\')"}}',
-    '{"cluster": {"worker": ["file:///{target}:1"]}}', '{"cluster": {"worker": NaN}}', '{"cluster": {"worker": '
-                                                                                       '["a:1e1"]}}',
+    '{"cluster": {"worker": ["file:///{target}:1"]}}', '{"cluster": {"worker": NaN}}',
+        '{"cluster": {"worker": ["a:1e1"]}}',
     '{"cluster": {"worker": ["a:１"]}}', '{"cluster": {"worker": ["a:1\\u0000"]}}'])
 def test_a_cluster_file_is_data(text, target, tmp_path):
     path = tmp_path / 'cluster.json'

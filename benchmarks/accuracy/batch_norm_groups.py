@@ -3,7 +3,7 @@ not.
 
     python -m benchmarks.accuracy.batch_norm_groups --picture=docs/images/batch_norm_groups.png
 
-All trainings have one global batch, one number of epochs and one learning rate; they read handwritten digits. Eight
+All training runs have one global batch, one number of epochs and one learning rate; they read handwritten digits. Eight
 replicas with an example count n each, and groups of g of them, let batch norm see n g examples at a time. Where eight
 replicas of n do not make the batch, each works through several micro-batches of n.
 """
@@ -23,8 +23,8 @@ from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
 
 _EXAMPLES = flags.DEFINE_list('examples', ['2', '4', '8'], 'Examples of a replica at a time.')
-_GROUP_SIZES = flags.DEFINE_list('group_sizes', ['1', '2', '4', '8'], 'Replicas that share the statistics of batch '
-                                                                      'norm.')
+_GROUP_SIZES = flags.DEFINE_list('group_sizes', ['1', '2', '4', '8'],
+    'Replicas that share the statistics of batch norm.')
 _NUM_REPLICAS = flags.DEFINE_integer('num_replicas', 8, 'Replicas, each on a virtual device.', lower_bound=1)
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 64, 'Examples in a mini-batch.', lower_bound=1)
 _EPOCHS = flags.DEFINE_integer('epochs', 8, 'Epochs of each training.', lower_bound=1)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.accuracy.large_batch --picture=docs/images/large_batch.png
 
-Each optimizer is tried with several learning rates for batch 32, which grow in proportion to the batch. All trainings
+Each optimizer is tried with several learning rates for batch 32, which grow in proportion to the batch. All training runs
 warm up for a fifth of their steps and then decay with power 2. Micro-batches of about 32 images, whatever the batch,
 are what batch norm sees.
 """
@@ -21,8 +21,8 @@ from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
 from lingpipe.optimizers import learning_rate_schedules
 
-_BATCH_SIZES = flags.DEFINE_list('batch_sizes', ['32', '128', '512', '1437'], 'Examples in a mini-batch; 1,437 is all '
-                                                                              'of them.')
+_BATCH_SIZES = flags.DEFINE_list('batch_sizes', ['32', '128', '512', '1437'],
+    'Examples in a mini-batch; 1,437 is all of them.')
 _SEEDS = flags.DEFINE_list('seeds', ['0', '1'], 'Values of train.random_seed, one training each.')
 _EPOCHS = flags.DEFINE_integer('epochs', 40, 'Epochs of each training.', lower_bound=1)
 _SGD_RATES = flags.DEFINE_list('sgd_rates', ['0.005', '0.02'], 'Learning rates of SGD for batch 32.')

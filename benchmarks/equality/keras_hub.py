@@ -287,8 +287,8 @@ def in_own_process(make, dtype_policy):
     process.start()
     theirs.close()
     try:
-        return ours.recv() if ours.poll(_TIMEOUT.value) else Verdict('crashed', f'It took more than {_TIMEOUT.value} '
-                                                                                'seconds.')
+        return ours.recv() if ours.poll(_TIMEOUT.value) else Verdict('crashed',
+            f'It took more than {_TIMEOUT.value} seconds.')
     except EOFError:
         return Verdict('crashed', 'The process died.')
     finally:

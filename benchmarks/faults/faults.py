@@ -1,4 +1,4 @@
-"""Strikes a training on many machines with one fault after another: when it is noticed, when steps go on, how many are
+"""Injects faults into a training run on many machines: when each is noticed, when steps resume, how many are
 lost.
 
     python -m benchmarks.faults.faults --clusters=pipeline,multi_worker,parameter_server --output=faults.md
@@ -112,8 +112,8 @@ class Outcome:
             print(training.lines[told][1], file=sys.stderr)
         noticed = '-' if told is None else f'{max(0., training.lines[told][0] - self._moment):.1f}'
         if self._goes_on is None:
-            return [noticed, '-', self._lost(training.checkpoints()[-1], None), 'ends with exit code '
-                                                                                f'{training.exit_code()}']
+            return [noticed, '-', self._lost(training.checkpoints()[-1], None),
+                f'ends with exit code {training.exit_code()}']
         restarts = training.starts(self._first)
         if not restarts:
             return [noticed, f'{self._longest_gap():.1f}', 0, 'goes on with the others']
@@ -189,8 +189,8 @@ def _port_taken(cluster):
             env=struck_training.environment() | {'TF_CONFIG': config}, capture_output=True, text=True,
             timeout=_SECONDS_TO_END)
         assert 'cannot serve at port' in done.stderr, done.stderr
-        return [cluster, _PORT_TAKEN, f'{time.monotonic() - begin:.1f}', '-', 0, 'ends with exit code '
-                                                                                 f'{done.returncode}']
+        return [cluster, _PORT_TAKEN, f'{time.monotonic() - begin:.1f}', '-', 0,
+            f'ends with exit code {done.returncode}']
 
 
 def main(unused_argv):

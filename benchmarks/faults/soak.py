@@ -106,7 +106,7 @@ def main(unused_argv):
                                         len(training.lines)) is not None  # after the last kill
         code = training.stop()
         if ended_early or code or not steps_again:
-            raise RuntimeError('\n'.join(['The training ended too early, or did not go on after the last kill; exit '
+            raise RuntimeError('\n'.join(['The training run ended too early, or did not resume after the last kill; exit '
                                           f'code {code}.', *[line for _, line in training.lines[-30:]]]))
         restarts = sum(bool(_RESTART.search(line)) for _, line in training.lines)
         row = [_CLUSTER.value, f'{_MINUTES.value:g}', len(kills), restarts, training.checkpoints()[-1],

@@ -81,8 +81,8 @@ class StruckTraining:
 
     def supervisor(self, task):
         """Returns the number of the process that starts a task's training again."""
-        found = [line.rpartition(' ')[2] for _, line in list(self.lines) if line.startswith(f'[launcher] {task} is '
-                                                                                            'process ')]
+        found = [line.rpartition(' ')[2] for _, line in list(self.lines) if line.startswith(
+            f'[launcher] {task} is process ')]
         return int(found[-1])
 
     def child(self, task):
@@ -166,5 +166,5 @@ def _run_telling_steps():
     runpy.run_path(str(_ROOT / 'run.py'), run_name='__main__')
 
 
-if __name__ == '__main__':  # in a process of a training
+if __name__ == '__main__':  # in a process of a training run
     _run_telling_steps()

@@ -88,8 +88,8 @@ def main(unused_argv):
         'AmoebaNet: cores of a TPU v2 with 8 GiB, images of 224 x 224, batch 128, RMSProp with momentum.',
         common.markdown_table(
             ['K', '(L, D)', 'recompute', 'M parameters published', 'M parameters', 'GB parameters published',
-             'GB weights and slots', 'GB gradient sums', 'GB activations published', 'GB activations', 'GB fullest '
-                                                                                                       'device',
+             'GB weights and slots', 'GB gradient sums', 'GB activations published', 'GB activations',
+                 'GB fullest device',
              'fits'], amoebanets),
         'GPipe counts 12 bytes a parameter, no gradient sums; activations here are those of the fullest moment of each '
         'device, new gradient sums among them.')

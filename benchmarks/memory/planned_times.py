@@ -109,6 +109,6 @@ def relative_rows(configurations, predicted, measured):
     return rows, ratios[1:]
 
 
-HEADER = ['schedule', 'K', 'M', 'recompute', 'predicted ms', 'measured ms', 'predicted / first row', 'measured / first '
-                                                                                                     'row',
+HEADER = ['schedule', 'K', 'M', 'recompute', 'predicted ms', 'measured ms', 'predicted / first row',
+    'measured / first row',
           'measured / predicted']

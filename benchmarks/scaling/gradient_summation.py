@@ -32,8 +32,8 @@ _NUM_DEVICES = flags.DEFINE_list('num_devices', ['2', '4', '8'], 'Numbers of vir
                                                                  'for none.')
 _NUM_PROCESSES = flags.DEFINE_list('num_processes', ['2', '4'], 'Numbers of server processes to measure with; empty '
                                                                 'for none.')
-_METHODS = flags.DEFINE_list('methods', ['add', 'ring', 'two_dimensional'], "Values of GPipeLayer's field gradient_sum "
-                                                                            "to measure.")
+_METHODS = flags.DEFINE_list('methods', ['add', 'ring', 'two_dimensional'],
+    "Values of GPipeLayer's field gradient_sum to measure.")
 _DEPTH = flags.DEFINE_integer('depth', 50, 'Depth of the ResNet whose gradients are summed.')
 _FILTERS = flags.DEFINE_integer('filters', 64, 'Filters of its first group.', lower_bound=1)
 _NUM_ROUNDS = flags.DEFINE_integer(

@@ -178,8 +178,8 @@ def main(unused_argv):
                  for mode in _CHOSEN.value}
     times = [_SECONDS.value * (index + 0.5) / _NUM_POINTS for index in range(_NUM_POINTS)]
     losses = {mode: _losses_at(result, times) for mode, result in slow.items()}
-    _draw(_SPEED_UP_PICTURE.value, speed_ups, counts, x_title='workers', y_title='examples a second, times those of '
-                                                                                 'the fewest workers')
+    _draw(_SPEED_UP_PICTURE.value, speed_ups, counts, x_title='workers', y_title=
+        'examples a second, times those of the fewest workers')
     _draw(_LOSS_PICTURE.value, losses, times, x_title='seconds', y_title='training loss, one of the workers slow')
     rows = [[mode, count, f'{_throughput(results[mode, count]):.0f}', f'{speed_up:.2f}',
              f'{np.mean(results[mode, count]["staleness"]):.2f}']

@@ -4,7 +4,7 @@ threads.
     python -m benchmarks.speed.input_pipeline --pictures=docs/images
 
 Real photographs, cut and resized to the size of ImageNet's, are written as JPEG into TFRecord files of a temporary
-folder, and read with the augmentation of ResNet-50. The device that takes the batches is made up: it waits for some
+folder, and read with the augmentation of ResNet-50. The device that takes the batches is mocked: it waits for some
 milliseconds a batch, as a host does while its accelerator computes. It takes about nine minutes.
 
 Images/s want a machine that does nothing else. Processor time an image hardly depends on what else runs there.

@@ -14,8 +14,8 @@ from absl import app, flags
 from benchmarks.support import common
 
 _MODELS = flags.DEFINE_list('models', ['params.amoebanet', 'params.transformer_lm'], "Values of run.py's --model.")
-_POLICIES = flags.DEFINE_list('policies', ['float32', 'mixed_bfloat16', 'mixed_float16'], 'Values of '
-                                                                                          'task.dtype_policy.')
+_POLICIES = flags.DEFINE_list('policies', ['float32', 'mixed_bfloat16', 'mixed_float16'],
+    'Values of task.dtype_policy.')
 _OVERRIDE = flags.DEFINE_string('model_params_override', '', 'Further changes, handed on to run.py.')
 
 

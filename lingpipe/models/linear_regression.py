@@ -33,5 +33,5 @@ class LinearRegression(base_task.BaseTask):
         names = [f'weight {index}' for index in range(len(true) - len(training_input.true_bias))]
         names += [f'bias {index}' for index in range(len(training_input.true_bias))]
         rows = [f'{name:>10}  {mine:8.4f}  {other:8.4f}' for name, mine, other in zip(names, found, true)]
-        return '\n'.join([f'{"":>10}  {"found":>8}  {"true":>8}', *rows, 'Largest difference '
-                                                                         f'{np.abs(found - true).max():.4f}.'])
+        return '\n'.join([f'{"":>10}  {"found":>8}  {"true":>8}', *rows,
+            f'Largest difference {np.abs(found - true).max():.4f}.'])

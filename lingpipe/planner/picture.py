@@ -122,8 +122,8 @@ from lingpipe.planner.plans import KINDS
 
 _COLOURS = {
     'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266'}
-_LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients', 'boundary': 'boundary '
-                                                                                                   'activations',
+_LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients',
+           'boundary': 'boundary activations',
            'working': 'working activations'}
 _INK, _LIMIT = '#202020', '#c02020'
 _MARGIN, _TITLE, _FONT_SIZE = 12, 24, 13

@@ -8,17 +8,17 @@ _LOSSES = [*KERAS_LOSSES[:4], "MeanSquaredError(reduction='sum')"]
 _SEVERAL = ('MultiOptimizer(keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.1{0}), '
             "{{'.*kernel': keras.optimizers.Adam(0.02, epsilon=0.01{0})}}))")
 _OPTIMIZERS = [
-    'SGD(0.1{})', 'SGD(0.1, momentum=0.9, nesterov=True{})', 'Adam(0.02, epsilon=0.01{})', 'AdamW(0.02, '
-                                                                                           'epsilon=0.01{})',
-    'RMSprop(0.02, epsilon=0.01, centered=True{})', 'Adam(0.02, epsilon=0.01, amsgrad=True{})', 'Adamax(0.02, '
-                                                                                                'epsilon=0.01{})',
+    'SGD(0.1{})', 'SGD(0.1, momentum=0.9, nesterov=True{})', 'Adam(0.02, epsilon=0.01{})',
+        'AdamW(0.02, epsilon=0.01{})',
+    'RMSprop(0.02, epsilon=0.01, centered=True{})', 'Adam(0.02, epsilon=0.01, amsgrad=True{})',
+        'Adamax(0.02, epsilon=0.01{})',
     'Nadam(0.02, epsilon=0.01{})', 'Adagrad(0.1, epsilon=0.01{})', 'Adadelta(1.0, epsilon=0.01{})', 'Ftrl(0.1{})',
     'ScheduleFreeAdamW(0.02, epsilon=0.01{})', 'Lion(0.01{})', 'Adafactor(0.05{})', 'Lamb(0.02, epsilon=0.01{})',
     'Muon(0.02{})',
     'SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5){})', _SEVERAL]
 _OPTIMIZER_OPTIONS = [
-    '', ', weight_decay=0.1', ', clipnorm=0.05', ', clipvalue=0.02', ', global_clipnorm=0.1', ', use_ema=True, '
-                                                                                              'ema_momentum=0.5',
+    '', ', weight_decay=0.1', ', clipnorm=0.05', ', clipvalue=0.02', ', global_clipnorm=0.1',
+        ', use_ema=True, ema_momentum=0.5',
     ', use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2', ', gradient_accumulation_steps=2',
     ', use_ema=True, ema_momentum=0.5, gradient_accumulation_steps=2']
 _AMPLIFIERS = ('Lion', 'Adafactor', 'Lamb', 'Muon')

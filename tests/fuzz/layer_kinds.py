@@ -14,8 +14,8 @@ def dense(d, x):
     value = d.values[x]
     units, extra = d.choose([3, 2, 4]), d.choose([
         '', ", kernel_regularizer='l2'", ", bias_regularizer='l2'", ', use_bias=False', ", activity_regularizer='l2'",
-        ", kernel_constraint='non_neg'", ", kernel_constraint=keras.constraints.MaxNorm(0.8)", ", "
-                                                                                               "dtype='mixed_bfloat16'"])
+        ", kernel_constraint='non_neg'", ", kernel_constraint=keras.constraints.MaxNorm(0.8)",
+            ", dtype='mixed_bfloat16'"])
     traits = {'activity': ['adds_loss'], 'bfloat16': ['16_bits']}
     d.add_layer(f"layers.Dense({units}, activation='{d.choose(_ACTIVATIONS)}'{extra}, name={{name!r}})", x,
                 value._replace(

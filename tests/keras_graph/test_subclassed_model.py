@@ -72,8 +72,8 @@ def test_a_model_called_twice_and_with_more_arguments_is_cut():
 
 
 @pytest.mark.parametrize('how', [
-    'branches on training', 'sets training', 'counts', 'reads a weight', 'draws numbers', 'brings numbers', 'adds a '
-                                                                                                            'loss'])
+    'branches on training', 'sets training', 'counts', 'reads a weight', 'draws numbers', 'brings numbers',
+        'adds a loss'])
 def test_a_model_that_is_more_than_calls_of_layers_stays_whole(how):
     graph = keras_model.ModelGraph(wrapped(Own(how, name='own')))
     assert [unit.name for unit in graph.units] == ['before', 'own']

@@ -115,8 +115,8 @@ def test_a_file_and_a_text_can_hold_each(schedule):
 
 
 @pytest.mark.parametrize('make, message', [
-    (lambda: learning_rate_schedules.WarmupPolynomialDecay(1.0, 11, 10), 'warmup_steps=11 must be from 0 to '
-                                                                         'max_steps=10'),
+    (lambda: learning_rate_schedules.WarmupPolynomialDecay(1.0, 11, 10),
+        'warmup_steps=11 must be from 0 to max_steps=10'),
     (lambda: learning_rate_schedules.WarmupPiecewiseConstantDecay(1.0, 11, [20, 10]),
      r'boundaries=\[20, 10\] must not begin before the end of the warm-up, warmup_steps=11')])
 def test_a_warm_up_that_is_too_long_is_refused(make, message):

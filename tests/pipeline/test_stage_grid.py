@@ -25,17 +25,8 @@ def test_training_equals_the_plain_layers_on_all_micro_batches(num_replicas, num
     pipe = make_pipe(convolutional_layers(), num_replicas=num_replicas, num_partitions=num_partitions,
                      num_micro_batches=2,
                      schedule=schedule, recompute=recompute, partition_by='params')
-    plain = PlainStack(pipe, x)
-    optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
-    for _ in range(2):
-        out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
-        loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, 2 * num_replicas)
-        assert_close((out.loss, out.outputs), (loss, outputs))
-        assert_gradients_close(out.gradients, gradients)
-        assert_close(out.squared_norm, tf.linalg.global_norm(gradients)**2)
-        optimizers[0].apply(out.gradients, pipe.trainable_variables)
-        optimizers[1].apply(gradients, plain.trainable_variables)
-        assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
+    PlainStack(pipe, x).check_training(
+        pipe, cross_entropy, x, y, 2 * num_replicas, assert_close, assert_gradients_close)
 
 
 @pytest.mark.parametrize('num_rows', [13, 1])

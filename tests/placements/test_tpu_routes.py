@@ -52,17 +52,17 @@ def with_spare_weights(body):
 
 REFUSED = {
     'weights that are not used': (lambda p: with_spare_weights(p.task.body), r'do not use .*/spare.*trainable=False'),
-    'no two layers that are alike': (lambda p: p.task.body.Set(layers=p.task.body.layers[:3]), 'needs at least '
-                                                                                               'num_partitions=2'),
+    'no two layers that are alike': (lambda p: p.task.body.Set(layers=p.task.body.layers[:3]),
+        'needs at least num_partitions=2'),
     'state': (lambda p: with_batch_norm(p.task.body), 'takes layers without state other than weights'),
     'added losses': (lambda p: with_losses(p.task.body), r'adds a loss .*leaves out'),
-    'nothing recomputed': (lambda p: p.task.body.Set(recompute='none'), "recompute='none' does not go with "
-                                                                        "tpu_route='spmd'"),
+    'nothing recomputed': (lambda p: p.task.body.Set(recompute='none'),
+        "recompute='none' does not go with tpu_route='spmd'"),
     'a schedule': (lambda p: p.task.body.Set(schedule='1f1b'), "schedule='1f1b' with .* does not go with "
                                                                "tpu_route='spmd'"),
     'a moving average': (lambda p: p.train.Set(ema_decay=0.9), 'train.ema_decay=0.9 does not go with'),
-    'an optimizer': (lambda p: p.train.Set(optimizer=KerasParams(keras.optimizers.Nadam)), 'Nadam keeps .* beside '
-                                                                                           'slots'),
+    'an optimizer': (lambda p: p.train.Set(optimizer=KerasParams(keras.optimizers.Nadam)),
+        'Nadam keeps .* beside slots'),
 }
 
 
@@ -84,8 +84,8 @@ OF_THE_SYSTEM = {
         lambda p: p.input.Set(batch_size=6), 'batch_size=6 is not a multiple of 2 replicas times '
                                              'num_micro_batches=2.*multiple of 4'),
     'no box of cores': (lambda p: p.task.body.Set(
-        num_partitions=3, layers=transformer.transformer_lm_layers(3, 256, 8, 8, 2)), 'num_partitions=3 cores do not '
-                                                                                      'fill'),
+        num_partitions=3, layers=transformer.transformer_lm_layers(3, 256, 8, 8, 2)),
+            'num_partitions=3 cores do not fill'),
 }
 
 

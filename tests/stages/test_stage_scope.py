@@ -54,9 +54,8 @@ def spectral():
     (siamese, [normal(8, 4, mean=3), normal(8, 4, seed=1, mean=1)], 0.0, {'num_partitions': 1, 'num_micro_batches': 2}),
     (siamese, [normal(8, 4, mean=3), normal(8, 4, seed=1, mean=1)], 0.0, {'num_partitions': 3, 'num_micro_batches': 2}),
     (spectral, normal(8, 6), 0.01, {'num_partitions': 2, 'recompute': 'layer'}),
-], ids=['norm of every frame', 'norm called twice in one partition', 'norm called in two partitions', 'weights '
-                                                                                                      'assigned in '
-                                                                                                      'call'])
+], ids=['norm of every frame', 'norm called twice in one partition', 'norm called in two partitions',
+    'weights assigned in call'])
 def test_weights_and_moving_averages_are_those_of_keras(make, x, rate, fields, assert_close):
     y = np.zeros([8, 1], 'float32')
     plain, source = fitted(make, x, y, rate=rate), fitted(make, x, y, rate=rate, **fields)

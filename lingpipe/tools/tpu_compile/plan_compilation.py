@@ -260,13 +260,13 @@ def compiled_report(planned: Any, topology: Any, cache_dir: str | None = None) -
 
 def _route(params, topology):
     """Returns params without 'auto' for the route, and a sentence that says what is compiled."""
-    route = params.task.body.tpu_route
-    if route == 'auto':
-        return tpu_system.choice(params, tpu_compiler.topology_mesh(topology))
-    if route == tpu_system.LOGICAL_CORES:
-        return params, (f'tpu_route={route!r}: its program cannot be compiled without a TPU. The figures are those of '
+    chosen, sentence = params, f'tpu_route={params.task.body.tpu_route!r}.'
+    if params.task.body.tpu_route == 'auto':
+        chosen, sentence = tpu_system.choice(params, tpu_compiler.topology_mesh(topology))
+    if chosen.task.body.tpu_route == tpu_system.LOGICAL_CORES:
+        return params, (f"{sentence[:-1]}: its program cannot be compiled without a TPU. The figures are those of "
                         "tpu_route='stage_programs'.")
-    return params, f'tpu_route={route!r}.'
+    return chosen, sentence
 
 
 def _report_of_one_program(plan, params, compiler, topology):
