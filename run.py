@@ -178,6 +178,13 @@ def _run(params, datasets):
         raise errors.TrainingError(errors.in_words(error, params.task.body)) from error
 
 
+def _has_finished(params):
+    """Returns whether the newest checkpoint is that of the last step; every process that sees --logdir agrees on it."""
+    from lingpipe.training import checkpoints, logdir
+    paths = checkpoints.complete(logdir.LogDir(FLAGS.logdir).train)
+    return bool(paths) and checkpoints.step_of(paths[0]) >= params.train.max_steps
+
+
 def _supervise():
     """Runs this command as a child, as often as is necessary; returns its exit code."""
     from lingpipe.cluster import supervisor
@@ -211,6 +218,8 @@ def main(arguments):
     try:
         params, datasets = _experiment()
         _run(params, datasets)
+        if FLAGS.fail_when_stopped and not _has_finished(params):
+            sys.exit(errors.EXIT_TRY_AGAIN)
     except KeyboardInterrupt:
         sys.exit('Stopped by SIGINT. Checkpoints that were finished before are whole.')
     except _ERRORS_IN_WORDS + (errors.TrainingError,) as error:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
+from lingpipe.training import errors
 from tests import forked_programs, needs
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -111,6 +112,11 @@ USAGE_ERRORS = {
         '--max_staleness is for --cluster=parameter_server --update=async only'),
     'restarts of an evaluation': (
         [TINY, '--logdir=x', '--mode=eval', '--max_restarts=3'], '--max_restarts is for --mode=train only.'),
+    'an evaluation that a signal is to fail': (
+        [TINY, '--logdir=x', '--mode=eval', '--fail_when_stopped'], '--fail_when_stopped is for --mode=train only.'),
+    'servers that a signal is to fail': (
+        [TINY, '--logdir=x', '--cluster=pipeline', '--fail_when_stopped'],
+        '--fail_when_stopped does not go with --cluster=pipeline, whose servers end with exit code 0'),
     'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see '
                                  '--mode=list'),
     'no folder': ([TINY], '--logdir is missing: --mode=train needs a folder, such as --logdir=logs/my_run.'),
@@ -233,9 +239,9 @@ def interrupted_training(command_line):
     one_long_call = 'train.max_steps=1000000; train.steps_per_loop=1000000; train.summary_interval_steps=0'
     arguments = (TINY, '--mode=train', '--logdir=logs', f'--model_params_override={one_long_call}')
     terminated = command_line.run_forked_until_first_step(signal.SIGTERM, *arguments)
-    interrupted = command_line.run_forked_until_first_step(signal.SIGINT, *arguments)
+    interrupted = command_line.run_forked_until_first_step(signal.SIGINT, *arguments, '--fail_when_stopped')
     max_steps = f'--model_params_override=train.max_steps={stopped_at(interrupted) + 10}'
-    completed = command_line.run_forked(TINY, '--logdir=logs', max_steps)
+    completed = command_line.run_forked(TINY, '--logdir=logs', max_steps, '--fail_when_stopped')
     uninterrupted = command_line.run_forked(TINY, '--logdir=uninterrupted', max_steps)
     evaluated = command_line.run_forked(
         TINY, '--mode=eval', '--logdir=logs', '--model_params_override=task.body.num_partitions=1; test.batch_size=75')
@@ -390,12 +396,16 @@ def test_an_interrupted_training_run_says_how_to_resume(outcomes):
     runs = outcomes['interrupted']()
     for number, outcome in ((signal.SIGTERM, runs.terminated), (signal.SIGINT, runs.interrupted)):
         step = stopped_at(outcome)
-        assert outcome.code == 0
         assert outcome.out.splitlines()[-1] == (
             f'Stopped by {number.name} at step {step}; checkpoint logs/train/ckpt-{step}. '
             'Run the same command again to resume from there.')
         assert 'Traceback' not in outcome.err
     assert f'resuming from step {stopped_at(runs.terminated)},' in runs.interrupted.out
+
+
+def test_a_stopped_training_run_fails_only_where_it_is_asked_to(outcomes):
+    runs = outcomes['interrupted']()
+    assert (runs.terminated.code, runs.interrupted.code, runs.completed.code) == (0, errors.EXIT_TRY_AGAIN, 0)
 
 
 def test_interrupted_and_uninterrupted_runs_end_bit_for_bit_alike(outcomes, command_line):

@@ -72,6 +72,9 @@ flags.DEFINE_float(
 flags.DEFINE_integer(
     'max_restarts', 0, 'With --mode=train: how often to start again by itself after a crash or a lost worker, counted '
     'anew with every new checkpoint.', lower_bound=0)
+flags.DEFINE_bool(
+    'fail_when_stopped', False, 'With --mode=train: exit code 75, not 0, where a signal stopped training before its '
+    'last step, so that Kubernetes, which watches exit codes, starts it again. All processes must see --logdir.')
 
 
 def check(given: flags.FlagValues) -> None:
@@ -86,8 +89,7 @@ def check(given: flags.FlagValues) -> None:
     _check_mode(given)
     _check_devices(given)
     _check_cluster(given)
-    if given['max_restarts'].present and given.mode != 'train':
-        raise app.UsageError('--max_restarts is for --mode=train only.')
+    _check_restarts(given)
 
 
 def _check_mode(given):
@@ -140,3 +142,12 @@ def _check_cluster(given):
     if given['max_staleness'].present and (given.cluster, given.update) != ('parameter_server', 'async'):
         raise app.UsageError('--max_staleness is for --cluster=parameter_server --update=async only: elsewhere no '
                              'gradient is stale.')
+
+
+def _check_restarts(given):
+    for name in ('max_restarts', 'fail_when_stopped'):
+        if given[name].present and given.mode != 'train':
+            raise app.UsageError(f'--{name} is for --mode=train only.')
+    if given.fail_when_stopped and given.cluster in ('pipeline', 'parameter_server'):
+        raise app.UsageError(f'--fail_when_stopped does not go with --cluster={given.cluster}, whose servers end with '
+                             'exit code 0 whenever the chief does. Leave it out, or give --cluster=multi_worker.')

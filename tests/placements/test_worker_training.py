@@ -103,13 +103,14 @@ def test_workers_stop_together_and_restart_bit_for_bit(
         undisturbed, data_dir, tmp_path, assert_same_checkpoint):
     """A signal to one worker stops all after the same step; after a kill they resume by themselves."""
     cluster = Cluster(tmp_path, data_dir)
-    codes, printed = cluster.run(of_each=({}, {'STRIKE': f'5 SIGTERM {tmp_path}/terminated'}))
-    assert codes == [0, 0], printed
+    codes, printed = cluster.run(of_each=({}, {'STRIKE': f'5 SIGTERM {tmp_path}/terminated'}),
+                                 flags_of_each=((), ('--fail_when_stopped',)))
+    assert codes == [0, errors.EXIT_TRY_AGAIN], printed
     stopped, = re.findall(r'Stopped by another worker at step (\d+); checkpoint', printed[0])
     assert f'worker:1 stopped by SIGTERM after step {stopped}, and with it all workers.' in printed[1]
     assert 1 <= int(stopped) < 12
 
-    codes, printed = cluster.run('--max_restarts=5', of_each=({}, {'STRIKE': f'11 SIGKILL {tmp_path}/killed'}))
+    codes, printed = cluster.run('--max_restarts=5', '--fail_when_stopped', of_each=({}, {'STRIKE': f'11 SIGKILL {tmp_path}/killed'}))
     assert codes == [0, 0], printed
     assert 'The training was ended by SIGKILL; restart 1 of 5' in printed[1]
     assert f'The training ended with exit code {errors.EXIT_TRY_AGAIN}; restart 1 of 5' in printed[0]
