@@ -1,0 +1,149 @@
+"""The manifests of deploy/kubernetes/, against the schemas of Kubernetes and against what run.py takes."""
+
+import copy
+import json
+import math
+import pathlib
+import re
+
+import kubernetes_validate
+import pytest
+import yaml
+from absl import flags
+from kubeflow_trainer_api import models
+
+from lingpipe import hyperparams, model_registry
+from lingpipe.cluster import cluster_config
+from lingpipe.command_line import run_flags
+
+_FOLDER = pathlib.Path(__file__).parents[2] / 'deploy/kubernetes'
+_DOCUMENTS = [(path.stem, document) for path in sorted(_FOLDER.glob('*.yaml'))
+              for document in yaml.safe_load_all(path.read_text('utf-8'))]
+_ALL = {f'{file}: {document["kind"]}': document for file, document in _DOCUMENTS}
+_JOBSET = _ALL['tpu_jobset: JobSet']
+_SLICE, = _JOBSET['spec']['replicatedJobs']
+_SECONDS_UNTIL_KILLED = 30  # Kubernetes' default, which a checkpoint may need more than
+
+
+def job_of_slice():
+    return {'apiVersion': 'batch/v1', 'kind': 'Job', 'metadata': {'name': 'slice'}, 'spec': _SLICE['template']['spec']}
+
+
+_OF_KUBERNETES = {name: document for name, document in _ALL.items() if document['kind'] != 'JobSet'}
+_OF_KUBERNETES['tpu_jobset: Job of JobSet'] = job_of_slice()
+_JOBS = {'tpu': job_of_slice(), 'gpu': _ALL['gpu_job: Job']}
+
+
+def pod_of(job):
+    return job['spec']['template']['spec']
+
+
+def container_of(job):
+    container, = pod_of(job)['containers']
+    return container
+
+
+def arguments_of(job, index):
+    """Returns the words after 'run.py' in the pod of an index, with variables replaced as Kubernetes does."""
+    given = {'JOB_COMPLETION_INDEX': str(index)}
+    assert given.keys() >= set(re.findall(r'\$\((\w+)\)', ' '.join(container_of(job)['args'])))
+    return [re.sub(r'\$\((\w+)\)', lambda match: given[match[1]], word) for word in container_of(job)['args']]
+
+
+def parsed(job, index=0):
+    given = copy.deepcopy(flags.FLAGS)
+    assert given(['run.py', *arguments_of(job, index)]) == ['run.py']
+    run_flags.check(given)
+    return given
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize('name', _OF_KUBERNETES)
+def test_a_manifest_is_what_kubernetes_takes(name):
+    kubernetes_validate.validate(_OF_KUBERNETES[name], kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_jobset_has_fields_of_its_api_alone():
+    """Kubeflow's classes are made of the API of JobSet, and leave out what that does not know."""
+    assert models.JobsetV1alpha2JobSet.from_dict(_JOBSET).to_dict() == _JOBSET
+    misspelt = copy.deepcopy(_JOBSET)
+    misspelt['spec']['failurePolicy']['maxRestart'] = 3
+    assert models.JobsetV1alpha2JobSet.from_dict(misspelt).to_dict() != misspelt
+
+
+@pytest.mark.parametrize('job', _JOBS.values(), ids=_JOBS)
+def test_a_command_has_flags_of_run_py_and_a_model_that_is_there(job):
+    given = parsed(job)
+    params = model_registry.GetParams(given.model, 'Train')
+    hyperparams.ApplyOverrides(params, given.model_params_override)
+    assert params.input.batch_size % job['spec']['completions'] == 0
+    assert given.mode == 'train' and given.logdir
+
+
+@pytest.mark.parametrize('job', _JOBS.values(), ids=_JOBS)
+def test_pods_that_were_stopped_count_as_failed(job):
+    """Else a preemption, at which run.py writes its checkpoint and ends with exit code 0, would complete the Job."""
+    assert parsed(job).fail_when_stopped
+    assert pod_of(job)['restartPolicy'] == 'Never', 'which podFailurePolicy asks for'
+    assert pod_of(job)['terminationGracePeriodSeconds'] > _SECONDS_UNTIL_KILLED
+
+
+@pytest.mark.parametrize('job', _JOBS.values(), ids=_JOBS)
+def test_a_job_has_a_pod_for_each_host_at_once(job):
+    assert job['spec']['completionMode'] == 'Indexed'
+    assert job['spec']['completions'] == job['spec']['parallelism']
+
+
+def test_the_hosts_of_the_slice_have_its_chips():
+    topology = pod_of(job_of_slice())['nodeSelector']['cloud.google.com/gke-tpu-topology']
+    chips_of_host = container_of(job_of_slice())['resources']['limits']['google.com/tpu']
+    assert math.prod(map(int, topology.split('x'))) == chips_of_host * _SLICE['template']['spec']['completions']
+
+
+def test_hosts_of_the_table_have_the_chips_of_its_topologies():
+    rows = re.findall(r'^# +tpu-\S+ +([\dx]+) +\S+-\dt +(\d+) +(\d+)$', (_FOLDER / 'tpu_jobset.yaml').read_text('utf-8'),
+                      re.MULTILINE)
+    assert len(rows) >= 5
+    assert not [row for row in rows if math.prod(map(int, row[0].split('x'))) != int(row[1]) * int(row[2])]
+
+
+def test_a_lost_host_starts_the_slice_again_however_often():
+    """A Job that its podFailurePolicy ends has the reason PodFailurePolicy; others count as restarts."""
+    rule, = _JOBSET['spec']['failurePolicy']['rules']
+    assert (rule['action'], rule['onJobFailureReasons']) == ('RestartJobSetAndIgnoreMaxRestarts', ['PodFailurePolicy'])
+    of_pods, = _SLICE['template']['spec']['podFailurePolicy']['rules']
+    assert of_pods['action'] == 'FailJob' and of_pods['onPodConditions'][0]['type'] == 'DisruptionTarget'
+    assert _JOBSET['spec']['failurePolicy']['maxRestarts'] > 0 and _SLICE['template']['spec']['backoffLimit'] == 0
+
+
+def test_every_pod_of_the_gpu_job_finds_itself_among_the_addresses(tmp_path):
+    job, service = _JOBS['gpu'], _ALL['gpu_job: Service']
+    port, = (port['port'] for port in service['spec']['ports'])
+    (tmp_path / 'cluster.json').write_text(_ALL['gpu_job: ConfigMap']['data']['cluster.json'])
+    for index in range(job['spec']['completions']):
+        given = parsed(job, index)
+        config = cluster_config.read(str(tmp_path / 'cluster.json'), {}, given.task, given.cluster)
+        assert config.num_workers == job['spec']['completions']
+        assert config.address == f'{job["metadata"]["name"]}-{index}.{service["metadata"]["name"]}:{port}'
+
+
+def test_the_pods_of_the_gpu_job_are_those_of_service_and_policy():
+    labels, service = _JOBS['gpu']['spec']['template']['metadata']['labels'], _ALL['gpu_job: Service']
+    policy = _ALL['gpu_job: NetworkPolicy']['spec']
+    (source,), = (rule['from'] for rule in policy['ingress'])
+    assert service['spec']['selector'] == labels
+    assert policy['podSelector'] == source['podSelector'] == {'matchLabels': labels}
+    assert pod_of(_JOBS['gpu'])['subdomain'] == service['metadata']['name'] and service['spec']['clusterIP'] == 'None'
+
+
+def test_the_gpu_job_reads_and_writes_what_is_mounted():
+    job, given = _JOBS['gpu'], parsed(_JOBS['gpu'])
+    places = {mount['mountPath']: mount['name'] for mount in container_of(job)['volumeMounts']}
+    volumes = {volume['name']: volume for volume in pod_of(job)['volumes']}
+    folder, file = given.cluster_spec.rsplit('/', 1)
+    config_map, claim = _ALL['gpu_job: ConfigMap'], _ALL['gpu_job: PersistentVolumeClaim']
+    assert volumes[places[folder]]['configMap']['name'] == config_map['metadata']['name']
+    assert file in config_map['data'] and json.loads(config_map['data'][file])
+    assert volumes[places[str(pathlib.Path(given.logdir).parent)]]['persistentVolumeClaim'] == {
+        'claimName': claim['metadata']['name']}
+    assert claim['spec']['accessModes'] == ['ReadWriteMany']
