@@ -1,4 +1,5 @@
-# Trains on CPUs, to try an image before accelerators are paid for: docker build -f deploy/docker/cpu.Dockerfile -t lingpipe/cpu .
+# Trains on CPUs, to try an image before accelerators are paid for:
+# docker build -f deploy/docker/cpu.Dockerfile -t lingpipe/cpu .
 FROM python:3.11-slim
 ENV PYTHONUNBUFFERED=1
 RUN useradd --create-home --uid 1000 lingpipe

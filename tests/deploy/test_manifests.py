@@ -22,6 +22,7 @@ _DOCUMENTS = [(path.stem, document) for path in sorted(_FOLDER.glob('*.yaml'))
 _ALL = {f'{file}: {document["kind"]}': document for file, document in _DOCUMENTS}
 _JOBSET = _ALL['tpu_jobset: JobSet']
 _SLICE, = _JOBSET['spec']['replicatedJobs']
+_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _SECONDS_UNTIL_KILLED = 30  # Kubernetes' default, which a checkpoint may need more than
 
 
@@ -45,7 +46,9 @@ def container_of(job):
 
 def arguments_of(job, index):
     """Returns the words after 'run.py' in the pod of an index, with variables replaced as Kubernetes does."""
-    given = {'JOB_COMPLETION_INDEX': str(index)}
+    fields = {variable['name']: variable['valueFrom']['fieldRef']['fieldPath']
+              for variable in container_of(job)['env'] if 'valueFrom' in variable}
+    given = {name: str(index) for name, field in fields.items() if field == _INDEX}
     assert given.keys() >= set(re.findall(r'\$\((\w+)\)', ' '.join(container_of(job)['args'])))
     return [re.sub(r'\$\((\w+)\)', lambda match: given[match[1]], word) for word in container_of(job)['args']]
 
@@ -86,6 +89,11 @@ def test_pods_that_were_stopped_count_as_failed(job):
     assert parsed(job).fail_when_stopped
     assert pod_of(job)['restartPolicy'] == 'Never', 'which podFailurePolicy asks for'
     assert pod_of(job)['terminationGracePeriodSeconds'] > _SECONDS_UNTIL_KILLED
+
+
+@pytest.mark.parametrize('job', _JOBS.values(), ids=_JOBS)
+def test_run_py_is_not_process_1_which_loses_signals(job):
+    assert pod_of(job)['shareProcessNamespace']
 
 
 @pytest.mark.parametrize('job', _JOBS.values(), ids=_JOBS)
