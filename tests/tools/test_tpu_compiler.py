@@ -80,6 +80,16 @@ def test_one_program_is_partitioned_over_devices(compiler):
 
 
 @needs_compiler
+def test_replicas_have_the_coordinates_of_all_cores(compiler, monkeypatch):
+    found = compiler.coordinates('v3:4x4')
+    assert sorted(found) == [(x, y, 0, core) for x in range(4) for y in range(4) for core in range(2)]
+    assert found[:6] == [(0, 0, 0, 0), (0, 0, 0, 1), (1, 0, 0, 0), (1, 0, 0, 1), (0, 1, 0, 0), (0, 1, 0, 1)]
+    monkeypatch.setitem(tpu_compiler._DEVICES, 'v0:1x1', 1)
+    with pytest.raises(tpu_compiler.TpuCompileError, match='The TPU compiler has no topology v0:1x1: '):
+        compiler.coordinates('v0:1x1')
+
+
+@needs_compiler
 def test_the_compiler_survives_refusals_crashes_and_timeouts(compiler):
     """The error says which it was, and the next program compiles."""
     with pytest.raises(tpu_compiler.TpuCompileError, match='The TPU compiler for v5e:2x2 refused the program: '):

@@ -283,7 +283,7 @@ class TpuCompiler:
         request = {'program': program, 'topology': topology, 'num_devices': num_devices, 'spmd': spmd, 'fast': fast,
                    'num_replicas': num_replicas}
         path = self._cache_dir and self._cache_dir / f'{_key(request)}.json.gz'
-        answer = _read(path) or self._ask(request)
+        answer = _read(path) or self._ask('compile', request)
         found = _OUT_OF_MEMORY.search(answer.get('error', ''))
         if path and (found or 'error' not in answer):
             _write(path, answer)
@@ -295,10 +295,29 @@ class TpuCompiler:
                 f'{answer["error"][:1000]}{_remedy(answer["error"])}')
         return CompiledProgram(**answer)
 
-    def _ask(self, request):
+    def coordinates(self, topology: str) -> list[tuple[int, ...]]:
+        """Looks up where the replicas of a program run that has one on each device of a topology.
+
+        Args:
+            topology: see `compile`.
+
+        Returns:
+            List of `(x, y, z, core of the chip)`, in the order of the replicas: host by host, not row by row.
+
+        Raises:
+            ValueError: the topology is unknown.
+            TpuCompileError: the compiler does not know it, died or took too long.
+        """
+        check_topology(topology)
+        answer = self._ask('coordinates', {'topology': topology})
+        if 'error' in answer:
+            raise TpuCompileError(f'The TPU compiler has no topology {topology}: {answer["error"]}')
+        return [tuple(each) for each in answer['coordinates']]
+
+    def _ask(self, action, request):
         self._worker = self._worker or _Worker()
         try:
-            return self._worker.ask(request, self._timeout)
+            return self._worker.ask((action, request), self._timeout)
         except TpuCompileError:
             self._stop()
             raise

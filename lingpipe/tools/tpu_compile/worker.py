@@ -27,11 +27,11 @@ def main() -> None:
     channel = connection.Connection(int(sys.argv[1]))
     while True:
         try:
-            request = channel.recv()
+            action, request = channel.recv()
         except EOFError:
             return
         try:
-            answer = _compile(**request)
+            answer = _coordinates(**request) if action == 'coordinates' else _compile(**request)
         except Exception as error:
             answer = {'error': str(error)}
         channel.send(answer)
@@ -69,6 +69,11 @@ def _compile(program, topology, num_devices, spmd, fast, num_replicas):
         'aliased': sizes.alias_size_in_bytes, 'temporaries': sizes.temp_size_in_bytes,
         'generated_code': sizes.generated_code_size_in_bytes, 'flops': executable.cost_analysis().get('flops', 0.0),
         'seconds': seconds, 'hlo': executable.hlo_modules()[0].to_string()}
+
+
+def _coordinates(topology):
+    """Returns a dictionary with the list of `[x, y, z, core of the chip]` of the devices, in their order."""
+    return {'coordinates': [[*device.coords, device.core_on_chip] for device in _devices(topology)]}
 
 
 @functools.cache
