@@ -26,7 +26,7 @@ _MODEL = flags.DEFINE_string(
     'model', 'params.resnet50.ResNet50MLPerf32768Cores2048', "Model, as for run.py's --model, with one partition.")
 _TOPOLOGIES = flags.DEFINE_list('topologies', ['v5e:4x4', 'v3:4x4', 'v3:32x32'], 'TPU slices to fill with replicas.')
 _FAST = flags.DEFINE_bool('fast', True, 'Whether the compiler optimises less, in seconds instead of minutes.')
-_GROUPS = re.compile(r' all-reduce(?:-start)?\(.*replica_groups=\{(\{.*?\})\}')
+_GROUPS = re.compile(r' all-reduce(?:-start)?\(.*replica_groups=\{(\{.*?\})?\}')
 _MIB = 2**20
 
 
@@ -84,12 +84,20 @@ def program(model, num_replicas):
     return tpu_compiler.lower(step, images, *specs), rows
 
 
-def sums_by_group(hlo):
-    """Returns a dictionary from (number of groups, replicas in each) to the number of all-reduces over such groups."""
+def sums_by_group(hlo, num_replicas):
+    """Counts all-reduces by their groups.
+
+    Args:
+        hlo: text of the compiled program.
+        num_replicas: R; groups that are not listed are one of all R.
+
+    Returns:
+        Dictionary from (number of groups, replicas in each) to the number of all-reduces over such groups.
+    """
     found = collections.Counter()
     for text in _GROUPS.findall(hlo):
         groups = text.strip('{}').split('},{')
-        found[len(groups), len(groups[0].split(','))] += 1
+        found[len(groups), len(groups[0].split(',')) if text else num_replicas] += 1
     return found
 
 
@@ -98,7 +106,7 @@ def _row(compiler, topology):
     text, rows = program(_MODEL.value, num_replicas)
     compiled = compiler.compile(text, topology, num_replicas=num_replicas, fast=_FAST.value)
     sums = ', '.join(f'{count} over {groups} x {size}' for (groups, size), count in sorted(
-        sums_by_group(compiled.hlo).items(), key=lambda item: item[0][1]))
+        sums_by_group(compiled.hlo, num_replicas).items(), key=lambda item: item[0][1]))
     return [topology, num_replicas, rows, sums, f'{compiled.arguments / _MIB:.0f}',
             f'{compiled.temporaries / _MIB:.0f}', f'{compiled.seconds:.0f}']
 

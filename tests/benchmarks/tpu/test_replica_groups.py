@@ -9,13 +9,14 @@ HLO = '''
   %a = f32[8]{0} all-reduce(%x), replica_groups={{0,1},{2,3}}, to_apply=%add
   %b = (f32[8]{0}, f32[2]{0}) all-reduce-start(%x, %y), replica_groups={{0,1,2,3}}, to_apply=%add
   %c = f32[8]{0} all-reduce(%x), replica_groups={{0,1},{2,3}}, to_apply=%add
-  %d = f32[8]{0} add(%x, %x)
+  %d = f32[8]{0} all-reduce(%x), replica_groups={}, to_apply=%add, config={{4}}
+  %e = f32[8]{0} add(%x, %x)
 '''
 
 
 def test_sums_are_counted_by_groups(load_benchmark):
     benchmark = load_benchmark('tpu.replica_groups')
-    assert benchmark.sums_by_group(HLO) == {(2, 2): 2, (1, 4): 1}
+    assert benchmark.sums_by_group(HLO, 4) == {(2, 2): 2, (1, 4): 2}
 
 
 @needs.xla_on_cpus
