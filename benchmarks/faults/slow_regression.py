@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import layers, model_registry
-from lingpipe.input import linear_input
+from lingpipe.input import batch_share, linear_input
 from params import linear_regression
 
 _MANY_STEPS = 10**7
@@ -22,13 +22,13 @@ class SlowInput(linear_input.LinearInput):
         p.Define('pause_milliseconds', 40, 'Time that a batch takes.')
         return p
 
-    def training_dataset(self, position=0):
+    def training_dataset(self, position=0, share=batch_share.WHOLE):
         """Returns the batches of `LinearInput`, slowly."""
         def pause(features, targets, weights):
             paused = tf.numpy_function(self._pause, [weights], weights.dtype)
             return features, targets, tf.ensure_shape(paused, weights.shape)
 
-        return super().training_dataset(position).map(pause)
+        return super().training_dataset(position, share).map(pause)
 
     def _pause(self, weights):
         time.sleep(self.params.pause_milliseconds / 1000)

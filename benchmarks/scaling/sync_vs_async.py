@@ -15,6 +15,7 @@ ways to train:
 Every training has processes of its own, one after the other, and runs for --seconds after its first steps.
 """
 
+import functools
 import itertools
 import pathlib
 import time
@@ -140,7 +141,7 @@ def _program(made, mode, config):
             task = experiment.build_task(params, data.input_spec, ['CPU:0'])
         program = servers.program(task, params.train, (data.input_spec, *data.TargetSpec(data.params)))
     program.state_restored()
-    return program, program.iterate(data.training_dataset()), data.params.batch_size
+    return program, program.iterate(functools.partial(data.training_dataset, 0)), data.params.batch_size
 
 
 def _on_the_chief(next_creator, **arguments):

@@ -50,8 +50,9 @@ class BaseInput:
     """Batches of a TFDS dataset.
 
     A subclass extends `Params()`, and defines the static methods `InputSpec(params)` and `TargetSpec(params)`, which
-    prepare no data, the attribute `input_spec`, and the methods `training_dataset(position)` and
-    `evaluation_dataset()`.
+    prepare no data, the attribute `input_spec`, and the methods `training_dataset(position, share)` and
+    `evaluation_dataset()`. The first makes the rows of a `batch_share.Share` of each batch, and spends as little on
+    others as it can.
 
     Args:
         params: `Params()` of the subclass.

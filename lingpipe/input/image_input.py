@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, image_augmentation, image_sources, tfds_builders
+from lingpipe.input import base_input, batch_share, image_augmentation, image_sources, tfds_builders
 
 _CACHES = ('none', 'encoded', 'decoded')
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
@@ -24,11 +24,11 @@ class ImageInput(base_input.BaseInput):
     ```
 
     A bad record keeps its place, as a black image of weight 0. So it changes neither the positions of others nor the
-    number of batches that a host makes.
+    number of batches. Of a share of the batches, references of others are skipped before their pixels are read.
 
     Attributes:
         example_name: what an example is called.
-        num_examples: number of examples of the split, or of this host's share of it; known without reading data.
+        num_examples: number of examples of the split, known without reading data.
         num_classes: number of classes, `label_offset` included.
         input_shape: (batch_size, height, width, channels) of the images.
         input_spec: `tf.TensorSpec` of a batch of images.
@@ -55,8 +55,6 @@ class ImageInput(base_input.BaseInput):
             'if they are of one size, or resized to one, and take at most '
             f'{image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
         p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
-        p.Define('num_hosts', 1, 'Among how many hosts the split is shared out; batch_size is of one of them.')
-        p.Define('host_index', 0, 'Which of the hosts, from 0, reads here.')
         p.Define('fuse_decode_and_crop', True, 'Whether of a JPEG only the part is decoded that is cut out of it.')
         p.Define(
             'interpolation', None,
@@ -96,8 +94,7 @@ class ImageInput(base_input.BaseInput):
     def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
         self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
-        self._data = tfds_builders.TfdsImages(
-            params.dataset, params.split, params.data_dir, params.num_hosts, params.host_index)
+        self._data = tfds_builders.TfdsImages(params.dataset, params.split, params.data_dir)
         self._bad_records = base_input.BadRecords(params.max_bad_records, self._data.folder)
         self.num_examples = self._data.num_examples
         self.num_classes = self._data.num_classes + params.label_offset
@@ -116,7 +113,7 @@ class ImageInput(base_input.BaseInput):
         return None if self.params.max_bad_records is None else dict(self._bad_records.reasons)
 
     @base_input.without_autograph
-    def training_dataset(self, position: int = 0) -> tf.data.Dataset:
+    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Returns endless batches from example number `position` on.
 
         They equal, bit for bit, those of an uninterrupted run from there on, whatever the batch size was before.
@@ -125,13 +122,14 @@ class ImageInput(base_input.BaseInput):
 
         Args:
             position: number of examples seen before, over all epochs.
+            share: which rows of each batch come out.
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
             [batch], 1 but for bad records, which have 0), with static shapes.
 
         Raises:
-            ValueError: the position is negative, or the batch larger than the dataset.
+            ValueError: the position is negative, the batch larger than the dataset, or not divided by the shares.
         """
         self._check_training(position)
         source = self._sources.source(training=True)
@@ -142,7 +140,9 @@ class ImageInput(base_input.BaseInput):
             return self._examples_of_epoch(source, epoch).skip(num_skipped)
 
         examples = tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(examples_of_epoch)
-        batches = self._batches(source, examples, self._augmentation.train, drop_remainder=True)
+        batches = self._batches(
+            source, share.of(examples, self.params.batch_size), self._augmentation.train,
+            share.size(self.params.batch_size), drop_remainder=True)
         if self.params.data_service:
             batches = batches.apply(tf.data.experimental.service.distribute(
                 tf.data.experimental.service.ShardingPolicy.DYNAMIC, self.params.data_service))
@@ -159,7 +159,8 @@ class ImageInput(base_input.BaseInput):
         source = self._sources.source(training=False)
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
         examples = tf.data.Dataset.zip((source.references(), no_seeds))
-        batches = self._batches(source, examples, self._plain, drop_remainder=False).map(self._weighted)
+        batches = self._batches(
+            source, examples, self._plain, self.params.batch_size, drop_remainder=False).map(self._weighted)
         return self._finish(base_input.parallel_map(batches, self._filled_up, self.params.num_parallel_calls))
 
     def _examples_of_epoch(self, source, epoch):
@@ -173,7 +174,7 @@ class ImageInput(base_input.BaseInput):
         references = source.references(order_seed if self.params.shuffle else None)
         return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
 
-    def _batches(self, source, examples, augment, drop_remainder):
+    def _batches(self, source, examples, augment, batch_size, drop_remainder):
         """Returns batches of (images float32, labels, problems) as of `image_sources`."""
 
         def augmented(images, labels, seeds, problems):
@@ -185,12 +186,12 @@ class ImageInput(base_input.BaseInput):
 
         p = self.params
         if p.vectorize:
-            batches = source.batch(examples, p.batch_size, drop_remainder)
+            batches = source.batch(examples, batch_size, drop_remainder)
             return base_input.parallel_map(batches, augmented, p.num_parallel_calls)
         singles = base_input.parallel_map(
             source.batch(examples, 1, True), lambda *parts: [part[0] for part in augmented(*parts)],
             p.num_parallel_calls)
-        return singles.batch(p.batch_size, drop_remainder)
+        return singles.batch(batch_size, drop_remainder)
 
     def _plain(self, images, seeds, image_size):
         del seeds
@@ -239,11 +240,6 @@ class ImageInput(base_input.BaseInput):
         self._check_at_least(image_size=1, label_offset=0)
         optional = {'shuffle_buffer_size': 1, 'num_threads': 1, 'num_parallel_calls': 1, 'max_bad_records': 0}
         self._check_at_least(**{field: least for field, least in optional.items() if p.Get(field) is not None})
-        self._check_at_least(num_hosts=1, host_index=0)
-        if p.host_index >= p.num_hosts:
-            raise ValueError(
-                f'host_index: {p.host_index} is not allowed for num_hosts={p.num_hosts}. '
-                f'Set it to at most {p.num_hosts - 1}.')
         self._check_cache()
 
     def _check_interpolation(self):

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.input import base_input
+from lingpipe.input import base_input, batch_share
 
 _SPLITS = ('train', 'test')
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
@@ -61,18 +61,19 @@ class LinearInput(base_input.BaseInput):
         self._targets = (self._features @ self.true_weights + self.true_bias + noise).astype(np.float32)
 
     @base_input.without_autograph
-    def training_dataset(self, position: int = 0) -> tf.data.Dataset:
+    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Returns endless batches from example number `position` on; they continue across the ends of epochs.
 
         Args:
             position: number of examples seen before, over all epochs.
+            share: which rows of each batch come out.
 
         Returns:
             `tf.data.Dataset` of (features float32 [batch, num_features], targets float32 [batch, num_outputs], weights
             float32 [batch], all one).
 
         Raises:
-            ValueError: the position is negative.
+            ValueError: the position is negative, or the shares do not divide the batch.
         """
         self._check_position(position)
         first_epoch, first_index = divmod(position, self.num_examples)
@@ -82,7 +83,8 @@ class LinearInput(base_input.BaseInput):
             return tf.data.Dataset.from_tensor_slices(self._order_of(epoch)[skipped:])
 
         indices = tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(indices_of_epoch)
-        batches = indices.batch(self.params.batch_size, drop_remainder=True)
+        size = self.params.batch_size
+        batches = share.of(indices, size).batch(share.size(size), drop_remainder=True)
         return self._finish(batches.map(self._rows))
 
     @base_input.without_autograph

@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, tfds_builders, tokenization
+from lingpipe.input import base_input, batch_share, tfds_builders, tokenization
 
 _MEMORY_LIMIT_BYTES = 64 * 2**20
 _DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
@@ -124,25 +124,28 @@ class TextInput(base_input.BaseInput):
         self._data = TfdsText(params.dataset, params.split, params.data_dir, params.text_feature)
 
     @base_input.without_autograph
-    def training_dataset(self, position: int = 0) -> tf.data.Dataset:
+    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Returns endless batches from sequence number `position` on.
 
-        They equal those of an uninterrupted run from there on, whatever the batch size was before.
+        They equal those of an uninterrupted run from there on, whatever the batch size was before. Where a sequence of
+        files begins is known only when all before it are tokenized, so that from files every share tokenizes all.
 
         Args:
             position: number of sequences seen before, over all epochs.
+            share: which rows of each batch come out.
 
         Returns:
             `tf.data.Dataset` of (tokens, labels, weights, numbers of bytes), each `[batch, length]`: int32, int32,
             float32 (all one) and float32.
 
         Raises:
-            ValueError: the position is negative, or the split too small for a batch.
+            ValueError: the position is negative, the split too small for a batch, or that not divided by the shares.
         """
         self._check_position(position)
         p = self.params
-        batches = self._source().sequences(position).batch(p.batch_size, drop_remainder=True)
-        weights = tf.ones(self.input_spec.shape)
+        size = share.size(p.batch_size)
+        batches = self._source().sequences(position, share, p.batch_size).batch(size, drop_remainder=True)
+        weights = tf.ones([size, p.sequence_length])
         return self._finish(batches.map(lambda rows: self._examples(rows, weights)))
 
     @base_input.without_autograph
@@ -168,7 +171,7 @@ class TextInput(base_input.BaseInput):
         return np.concatenate(list(self._documents().as_numpy_iterator()))
 
     def _examples(self, rows, weights):
-        shape, labels = self.input_spec.shape, rows[:, 1:]
+        shape, labels = weights.shape, rows[:, 1:]
         parts = rows[:, :-1], labels, weights, self.tokenizer.num_bytes(labels)
         return tuple(tf.ensure_shape(part, shape) for part in parts)
 

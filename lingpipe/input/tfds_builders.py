@@ -132,13 +132,11 @@ class TfdsImages:
         dataset: TFDS name, such as 'cifar10' or 'imagenet_v2/matched-frequency'.
         split: TFDS split, such as 'train' or 'train[:90%]'.
         data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
-        num_hosts: number of hosts that share the split.
-        host_index: number of this host, from 0.
 
     Attributes:
         name: name of the dataset, without version or config.
         folder: where its files are.
-        num_examples: number of examples of the split, or of this host's share of it.
+        num_examples: number of examples of the split.
         num_classes: number of classes.
         image_shape: (height, width, channels) of the images; height and width are None if they differ among images.
 
@@ -147,23 +145,18 @@ class TfdsImages:
         RuntimeError: the data are not there and cannot be prepared.
     """
 
-    def __init__(self, dataset: str, split: str, data_dir: str | None = None, num_hosts: int = 1,
-                 host_index: int = 0) -> None:
+    def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:
         self._builder = prepared_builder(dataset, data_dir)
         image, label = _image_and_label(self._builder)
         self.name, self.folder = self._builder.name, self._builder.data_dir
         self.num_examples = num_examples(self._builder, split)
         self._split = split
-        if num_hosts > 1:
-            _check_shares(self.num_examples, num_hosts)
-            self._split = tfds.even_splits(split, num_hosts)[host_index]
-            self.num_examples = self._builder.info.splits[self._split].num_examples
         self.num_classes = label.num_classes
         self.image_shape = image.shape
 
     def encoded_examples(self, shuffle_seed: tf.Tensor | None = None,
                          num_parallel_calls: int | None = None) -> tf.data.Dataset:
-        """Reads the split, or this host's share of it, once.
+        """Reads the split once.
 
         Args:
             shuffle_seed: int64 scalar, may be a tensor, that draws the order of the files; None: stored order.
@@ -224,9 +217,3 @@ def _image_and_label(builder):
         f'dataset: {builder.name!r} is no image classification, which needs '
         "'image' (tfds.features.Image of uint8) and 'label' (tfds.features.ClassLabel); as features "
         f'{spelling.what_there_is("image", features)}. Choose another dataset.')
-
-
-def _check_shares(num_examples, num_hosts):
-    if num_examples < num_hosts:
-        raise ValueError(
-            f'num_hosts: {num_hosts} hosts cannot share {num_examples} examples. Set it to at most {num_examples}.')

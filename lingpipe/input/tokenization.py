@@ -3,8 +3,9 @@
 Documents follow each other without padding. Both sources have the same method, so that one input pipeline serves both:
 
 ```
-sequences(position) -> endless tokens int32 [length + 1], from sequence number `position` on; the first `length` are
-                       the input, the last `length` what is to be predicted
+sequences(position, share, batch_size) -> endless tokens int32 [length + 1], from sequence number `position` on, those
+                                          of a share of each batch; the first `length` are the input, the last
+                                          `length` what is to be predicted
 ```
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
+from lingpipe.input import batch_share
 
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
 
@@ -78,8 +80,8 @@ class MemoryTokens:
         self.num_sequences = len(tokens) // length
 
     @_without_autograph
-    def sequences(self, position: int) -> tf.data.Dataset:
-        """Returns endless sequences; starts at any position at once."""
+    def sequences(self, position: int, share: batch_share.Share, batch_size: int) -> tf.data.Dataset:
+        """Returns endless sequences; starts at any position at once, and makes those of the share alone."""
         first_epoch, first_index = divmod(position, self.num_sequences)
 
         def starts_of_epoch(epoch):
@@ -87,7 +89,7 @@ class MemoryTokens:
             return tf.data.Dataset.from_tensor_slices(self._starts(epoch)).skip(num_skipped)
 
         starts = tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(starts_of_epoch)
-        return starts.map(self._sequence)
+        return share.of(starts, batch_size).map(self._sequence)
 
     def _starts(self, epoch):
         numbers = tf.range(self.num_sequences, dtype=tf.int64)
@@ -123,10 +125,10 @@ class StreamedTokens:
         self._shuffle_buffer_size = shuffle_buffer_size
 
     @_without_autograph
-    def sequences(self, position: int) -> tf.data.Dataset:
-        """Returns endless sequences; a late start has to read all that comes before, as said above."""
+    def sequences(self, position: int, share: batch_share.Share, batch_size: int) -> tf.data.Dataset:
+        """Returns endless sequences; a late start has to read all that comes before, as said above, and a share all."""
         tokens = tf.data.Dataset.range(_LAST_EPOCH).flat_map(self._documents_of_epoch)
-        labels = tokens.rebatch(self._length).skip(position)
+        labels = share.of(tokens.rebatch(self._length).skip(position), batch_size)
         return labels.map(lambda row: tf.concat([[self._end_id], row], 0))
 
     def _documents_of_epoch(self, epoch):

@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, tfds_builders, tokenization
+from lingpipe.input import base_input, batch_share, tfds_builders, tokenization
 
 _MEMORY_LIMIT_BYTES = 64 * 2**20
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
@@ -147,23 +147,26 @@ class TranslationInput(base_input.BaseInput):
             params.dataset, params.split, params.data_dir, params.source_language, params.target_language)
 
     @base_input.without_autograph
-    def training_dataset(self, position: int = 0) -> tf.data.Dataset:
+    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Returns endless batches from pair number `position` on.
 
         Data in memory start anywhere at once; data in files are read once more from the start of the training run.
+        Which pairs of files fit is known only when they are tokenized, so that every share tokenizes all of them.
 
         Args:
             position: number of pairs seen before, over all epochs.
+            share: which rows of each batch come out.
 
         Returns:
             `tf.data.Dataset` of ({'source', 'target'} int32, labels int32, weights float32), each `[batch, length]`.
 
         Raises:
-            ValueError: the position is negative, or no pair fits into the lengths.
+            ValueError: the position is negative, no pair fits into the lengths, or the shares do not divide the batch.
         """
         self._check_position(position)
-        rows = self._rows_from_memory(position) if self._is_kept_in_memory else self._rows_from_files(position)
-        return self._finish(rows.batch(self.params.batch_size, drop_remainder=True))
+        rows_from = self._rows_from_memory if self._is_kept_in_memory else self._rows_from_files
+        size = share.size(self.params.batch_size)
+        return self._finish(rows_from(position, share).batch(size, drop_remainder=True))
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
@@ -184,7 +187,7 @@ class TranslationInput(base_input.BaseInput):
                              f'every pair of split {p.split!r} of {p.dataset!r}. Make them longer.')
         return tuple(map(np.concatenate, zip(*batches)))
 
-    def _rows_from_memory(self, position):
+    def _rows_from_memory(self, position, share):
         count = len(self._memory[0])
         first_epoch, first_index = divmod(position, count)
         with tf.device('CPU:0'):
@@ -197,12 +200,12 @@ class TranslationInput(base_input.BaseInput):
             num_skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
             return tf.data.Dataset.from_tensor_slices(order).skip(num_skipped)
 
-        epochs = tf.data.Dataset.range(first_epoch, _LAST_EPOCH)
-        return epochs.flat_map(indices).map(lambda index: tuple(tf.gather(part, index) for part in memory))
+        numbers = share.of(tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(indices), self.params.batch_size)
+        return numbers.map(lambda index: tuple(tf.gather(part, index) for part in memory))
 
-    def _rows_from_files(self, position):
+    def _rows_from_files(self, position, share):
         rows = tf.data.Dataset.range(_LAST_EPOCH).flat_map(lambda epoch: self._fitting(self._tokens_of_epoch(epoch)))
-        return rows.skip(position).map(self._row)
+        return share.of(rows.skip(position).map(self._row), self.params.batch_size)
 
     def _tokens_of_epoch(self, epoch):
         if not self.params.shuffle:

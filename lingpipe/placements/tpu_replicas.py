@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lingpipe.input import batch_share
 from lingpipe.training import placement, train_program
 
 _DIMENSIONS = 'x, y, z, cores of a chip'
@@ -101,37 +102,40 @@ class TpuReplicas(placement.Placement):
             results = self.strategy.run(function, args=arguments, options=_STATIC_SHAPES)
             return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
-    def distribute(self, dataset: tf.data.Dataset) -> Any:
+    def distribute(self, batches: Callable[[batch_share.Share], tf.data.Dataset]) -> Any:
         """Returns an iterator whose every batch gives each replica its own rows, of one static shape.
 
         Args:
-            dataset: infinite `tf.data.Dataset` of nests of tensors `[batch, ...]`, the same on every host.
+            batches: function from a `Share` to the endless `tf.data.Dataset` of nests of tensors of its rows of each
+                batch.
 
         Raises:
             ValueError: the replicas do not divide the batch.
         """
-        sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
-        if None in sizes or any(size % self.num_replicas for size in sizes):
-            raise ValueError(
-                f'A batch has {sorted(map(str, sizes))} rows for {self.num_replicas} replicas: each must get as many. '
-                f'Set batch_size to a multiple of {self.num_replicas}, and drop_remainder=True in the input pipeline.')
-        return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(dataset, context)))
+        return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
 
 
-def rows_of_host(dataset: tf.data.Dataset, context: tf.distribute.InputContext) -> Any:
-    """Returns a dataset in which a host finds the rows of its replicas, replica by replica: every host reads all rows.
+def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset], context: tf.distribute.InputContext) -> Any:
+    """Returns a dataset in which a host finds the rows of its replicas, replica by replica, and reads no others.
 
     Args:
-        dataset: infinite `tf.data.Dataset` of nests of tensors `[batch, ...]`, the same on every host.
+        batches: as `TpuReplicas.distribute` takes it.
         context: `tf.distribute.InputContext`.
+
+    Raises:
+        ValueError: the replicas do not divide the batch.
     """
     num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
+    dataset = batches(batch_share.Share(context.input_pipeline_id, num_hosts))
     here = num_replicas // num_hosts
-    first = context.input_pipeline_id * here
+    sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
+    if None in sizes or any(size % here for size in sizes):
+        raise ValueError(
+            f'On each of {num_hosts} hosts, a batch has {sorted(map(str, sizes))} rows for {here} replicas: each must '
+            f'get as many. Set batch_size to a multiple of {num_replicas}, with drop_remainder=True in the input.')
 
     def split(tensor):
-        parts = tf.reshape(tensor, [num_replicas, tensor.shape[0] // num_replicas, *tensor.shape[1:]])
-        return parts[first:first + here]
+        return tf.reshape(tensor, [here, tensor.shape[0] // here, *tensor.shape[1:]])
 
     return dataset.map(lambda *batch: tf.nest.map_structure(split, batch)).unbatch()
 
@@ -174,8 +178,8 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         self._cores = cores
         super().__init__(task, train_params)
 
-    def iterate(self, dataset: Any) -> Any:
-        return self._cores.distribute(dataset)
+    def iterate(self, batches: Any) -> Any:
+        return self._cores.distribute(batches)
 
     def _step(self, batch):
         with tf.device('CPU:0'):

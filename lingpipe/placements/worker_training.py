@@ -1,6 +1,7 @@
 """Training with all workers of a cluster: who does what, and what an error means."""
 
 import contextlib
+import functools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import server
 from lingpipe.placements import local, workers
-from lingpipe.training import errors, experiment, interruption, planning, train_program, trainer
+from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
 
 _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError,
               tf.errors.DeadlineExceededError,
@@ -46,11 +47,23 @@ class Follower:
         """
         self._program.state_restored()
         self._step = int(self._program.global_step)
-        iterator = self._program.iterate(self._input.training_dataset(self._step * self._input.params.batch_size))
-        with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted:
+        position = self._step * self._input.params.batch_size
+        iterator = self._program.iterate(functools.partial(self._input.training_dataset, position))
+        with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
+                self._telling_bad_records():
             self._train(iterator, interrupted)
         by = f' by {interrupted.reason}' if interrupted else ''
         print(f'worker:{self._workers.index} stopped{by} after step {self._step}, and with it all workers.', flush=True)
+
+    @contextlib.contextmanager
+    def _telling_bad_records(self):
+        """The chief sees those of its own rows alone."""
+        try:
+            yield
+        finally:
+            told = progress.bad_records_text({'Train': self._input})
+            if told:
+                print(told, flush=True)
 
     def _train(self, iterator, interrupted):
         p = self._params.train

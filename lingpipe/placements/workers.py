@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import watchdog
 from lingpipe.devices import collectives, device_kinds
+from lingpipe.input import batch_share
 from lingpipe.training import train_program
 
 
@@ -38,8 +39,8 @@ class WorkerTrainProgram(train_program.TrainProgram):
             self._agreed = tf.Variable(False, trainable=False, name='agreed_to_stop')
         self._of_chief = tf.function(lambda number: workers.of_chief('CPU:0', number), autograph=False)
 
-    def iterate(self, dataset: Any) -> Any:
-        return iter(self._workers.rows_of_worker(dataset))
+    def iterate(self, batches: Any) -> Any:
+        return iter(batches(batch_share.Share(self._workers.index, self._workers.count)))
 
     def state_restored(self) -> None:
         """Gives every worker what the chief has: it alone need see the checkpoint."""
@@ -180,10 +181,6 @@ class Workers(collectives.Group, placement.Placement):
 
         copy()
 
-    def rows_of_worker(self, dataset: Any) -> Any:
-        """Returns a dataset of this worker's share of each batch; see `rows_of`."""
-        return rows_of(dataset, self.index, self.count)
-
     def check_same(self, text: Any) -> None:
         """Compares a text over all workers.
 
@@ -233,29 +230,6 @@ class Workers(collectives.Group, placement.Placement):
             with tf.init_scope(), tf.device(device):
                 self._tokens[device] = tf.Variable(0.0, trainable=False)
         return self._tokens[device].handle
-
-
-def rows_of(dataset: tf.data.Dataset, index: int, count: int) -> Any:
-    """Returns a dataset of a worker's share of each batch; every worker reads all rows.
-
-    Args:
-        dataset: `tf.data.Dataset` of tuples of nests of tensors `[batch, ...]`, the same on every worker.
-        index: number of the worker.
-        count: number of workers.
-
-    Raises:
-        ValueError: the workers do not divide the batch.
-    """
-    sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
-    if None in sizes or any(size % count for size in sizes):
-        raise ValueError(f'input.batch_size: a batch has {", ".join(sorted(map(str, sizes)))} rows for {count} '
-                         f'workers, and each must get as many. Set it to a multiple of {count}.')
-
-    def rows(tensor):
-        size = tensor.shape[0] // count
-        return tensor[index * size:(index + 1) * size]
-
-    return dataset.map(lambda *batch: tf.nest.map_structure(rows, batch))
 
 
 def _packs(tensors):

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
+from lingpipe.input import batch_share
 from lingpipe.optimizers import device_functions, loss_scaling
 from lingpipe.training import checkpoints, optimization
 
@@ -93,9 +94,13 @@ class TrainProgram:
         """List of `Partition`: which layers went where."""
         return self._task.body.partitions
 
-    def iterate(self, dataset: Any) -> Any:
-        """Returns the iterator over a training dataset that `run` takes."""
-        return iter(dataset)
+    def iterate(self, batches: Callable[[batch_share.Share], tf.data.Dataset]) -> Any:
+        """Returns the iterator over the rows of batches that come to this process, which `run` takes.
+
+        Args:
+            batches: function from a `Share` to the `tf.data.Dataset` of its rows of each batch.
+        """
+        return iter(batches(batch_share.WHOLE))
 
     def state_restored(self) -> None:
         """Makes the host's variables what is trained, after a checkpoint was restored to them; here they are."""

@@ -121,10 +121,10 @@ class Trainer:
         newest = self._checkpointer.restore_newest()
         self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
-        dataset = self._input.training_dataset(self._step * self._batch_size)
-        self._iterator = self._program.iterate(dataset)
-        _, *targets = dataset.element_spec
-        experiment.validate_best_metric(self._params.eval, self._task.metric_names(tuple(targets)))
+        self._iterator = self._program.iterate(
+            functools.partial(self._input.training_dataset, self._step * self._batch_size))
+        targets = self._input.TargetSpec(self._input.params)
+        experiment.validate_best_metric(self._params.eval, self._task.metric_names(targets))
         analysis = inspection.partition_summary(self._program.partitions)
         self._logdir.write_control(self._params.ToText(), self._analysis_text())
         self._curves = progress.SummaryWriter(self._logdir.train)

@@ -141,3 +141,9 @@ def test_sync_vs_async_has_a_row_per_worker_count_and_a_slow_worker(load_forking
     assert trained == [('async', 1, False), ('async', 1, True)]
     assert np.isfinite(slow['losses']).all() and len(slow['losses']) == len(slow['seconds']) > 0
     assert picture.stat().st_size > 1000
+
+
+def test_records_per_worker_are_halved_by_two_workers_with_one_loss(run_main, table):
+    one, two = table(run_main('scaling.records_per_worker', '--caches=encoded', '--num_steps=2', '--batch_size=64'))
+    assert (one['decoded per worker and step'], two['decoded per worker and step']) == ('64', '32, 32')
+    assert float(one['final loss']) == pytest.approx(float(two['final loss']), rel=1e-6)

@@ -1,17 +1,17 @@
 """The fields of `ImageInput` that make it fast change nothing of what comes out."""
 
 import functools
-import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import image_input
-from tests.input import photographs
+from lingpipe.input import batch_share, image_input, image_pixels
+from tests.input import photographs, shares
 
 SLOW = {
     'num_parallel_calls': 1, 'prefetch': 0, 'fuse_decode_and_crop': False, 'vectorize': False, 'max_bad_records': None}
+ONE_BY_ONE = {'num_parallel_calls': 1, 'prefetch': 0}
 
 
 @pytest.fixture(scope='module')
@@ -97,22 +97,42 @@ def test_evaluation_is_alike_in_every_way(data_dir):
     assert slow[2].sum() == 40 and len(slow[2]) == 42
 
 
-def test_hosts_share_the_data_exactly(data_dir):
-    hosts = [
-        make_input(data_dir, num_hosts=3, host_index=index, batch_size=1, augmentation='none') for index in range(3)]
-    assert [host.num_examples for host in hosts] == [14, 13, 13]
-    shares = [columns(host.training_dataset().take(2 * host.num_examples))[1].reshape(2, -1) for host in hosts]
-    assert all(sorted(first) == sorted(second) for first, second in shares)
-    assert sorted(itertools.chain(*(first for first, _ in shares))) == list(range(40))
+@pytest.mark.parametrize('fields', [
+    {}, {'vectorize': False}, {'cache': 'encoded'}, {'cache': 'decoded'},
+    {'cache': 'decoded', 'augmentation': 'none'}], ids=str)
+@pytest.mark.parametrize('position', [0, 45])
+def test_shares_are_rows_of_the_same_batches(data_dir, fields, position):
+    """The batches go on across the end of an epoch of 40 examples."""
+    shares.assert_shares_are_the_batch(make_input(data_dir, **fields).training_dataset, 8, position, count=3)
 
 
-def test_hosts_evaluate_each_example_once(data_dir):
-    labels, weights = [], []
-    for index in range(2):
-        _, *rest = columns(make_input(data_dir, num_hosts=2, host_index=index, cache='encoded').evaluation_dataset())
-        labels.extend(rest[0])
-        weights.extend(rest[1])
-    assert sorted(np.array(labels)[np.array(weights) == 1]) == list(range(40))
+@pytest.mark.parametrize('cache', ['none', 'encoded'])
+def test_a_share_decodes_its_rows_alone(data_dir, cache, monkeypatch):
+    """Images are read one after another, and none ahead."""
+    counted = []
+    from_encoded = image_pixels.PixelReader.from_encoded
+
+    def count(self, images, *rest):
+        with tf.control_dependencies([tf.numpy_function(counted.append, [tf.size(images)], [])]):
+            return from_encoded(self, tf.identity(images), *rest)
+
+    monkeypatch.setattr(image_pixels.PixelReader, 'from_encoded', count)
+    counts = []
+    for share in (batch_share.WHOLE, batch_share.Share(1, 2)):
+        counted.clear()
+        data = make_input(data_dir, batch_size=32, cache=cache, **ONE_BY_ONE)
+        list(data.training_dataset(0, share).take(4))
+        counts.append(sum(counted))
+    assert counts == [128, 64]
+
+
+def test_a_data_service_makes_shares_too(data_dir):
+    dispatcher = tf.data.experimental.service.DispatchServer()
+    worker = tf.data.experimental.service.WorkerServer(
+        tf.data.experimental.service.WorkerConfig(dispatcher.target.split('://')[1]))
+    data = make_input(data_dir, data_service=dispatcher.target)
+    shares.assert_shares_are_the_batch(data.training_dataset, 4)
+    del worker
 
 
 def test_a_data_service_gives_the_same_batches_from_any_position(data_dir, slow_examples):
@@ -134,10 +154,6 @@ def test_the_pipeline_has_the_threads_it_asks_for(data_dir):
 
 @pytest.mark.parametrize(('fields', 'words'), [
     ({'cache': 'all'}, ['cache', 'all', 'encoded']),
-    ({'num_hosts': 0}, ['num_hosts', '0', 'at least 1']),
-    ({'num_hosts': 41}, ['num_hosts', '41', 'at most 40']),
-    ({'num_hosts': 2, 'host_index': 2}, ['host_index', '2', 'at most 1']),
-    ({'host_index': -1}, ['host_index', '-1', 'at least 0']),
     ({'num_parallel_calls': 0}, ['num_parallel_calls', '0', 'at least 1']),
     ({'prefetch': -1}, ['prefetch', '-1', 'at least 0']),
     ({'max_bad_records': -1}, ['max_bad_records', '-1', 'at least 0']),

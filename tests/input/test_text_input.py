@@ -4,6 +4,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe.input import pydoc_topics_dataset, text_input, tokenization
+from tests.input import shares
 
 
 class Sentences(tfds.core.GeneratorBasedBuilder):
@@ -53,6 +54,11 @@ def sequences(dataset, count):
     """The first `count` sequences as arrays of inputs and labels `[count, length]`."""
     batches = [batch for batch, _ in zip(dataset, range(-(-count // 4)))]
     return [np.concatenate([batch[part] for batch in batches])[:count] for part in (0, 1)]
+
+
+@pytest.mark.parametrize('cache', [True, False])
+def test_shares_are_rows_of_the_same_batches(data_dir, cache):
+    shares.assert_shares_are_the_batch(make_input(data_dir, cache=cache).training_dataset, 60, position=5)
 
 
 def documents(tokens):

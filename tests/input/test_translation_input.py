@@ -7,6 +7,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe.input import spoken_numbers_dataset, translation_input
+from tests.input import shares
 
 NUM_PAIRS = 100
 
@@ -49,6 +50,11 @@ def sources(dataset, count):
     batches = [batch for batch, _ in zip(dataset, range(-(-count // 4)))]
     return [bytes(row[row > 0].tolist()).decode() for inputs, *_ in batches
             for row in inputs['source'].numpy().astype(np.uint8)][:count]
+
+
+@pytest.mark.parametrize('cache', [True, False])
+def test_shares_are_rows_of_the_same_batches(data_dir, cache):
+    shares.assert_shares_are_the_batch(make_input(data_dir, cache=cache).training_dataset, 30, position=5)
 
 
 @pytest.mark.parametrize('cache', [True, False])

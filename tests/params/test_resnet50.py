@@ -1,3 +1,4 @@
+import functools
 import math
 
 import keras
@@ -127,7 +128,7 @@ def first_step(num_partitions):
     source = experiment.build_input(params.input)
     task = experiment.build_task(params, source.input_spec)
     program = train_program.TrainProgram(task, params.train)
-    result = program.run(program.iterate(source.training_dataset()), 1)
+    result = program.run(program.iterate(functools.partial(source.training_dataset, 0)), 1)
     return result, {name: variable.numpy() for name, variable in program.named_variables.items()}
 
 

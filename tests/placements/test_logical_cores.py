@@ -218,7 +218,9 @@ def test_every_host_takes_its_replicas_rows():
     class Context:
         num_input_pipelines, num_replicas_in_sync, input_pipeline_id = 2, 4, 1
 
-    dataset = tf.data.Dataset.from_tensors((tf.range(8), tf.range(8) * 10)).repeat(2)
-    rows = tpu_replicas.rows_of_host(dataset, Context)
-    assert [one.numpy().tolist() for one, _ in rows] == [[4, 5], [6, 7]] * 2
+    def batches(share):
+        return share.of(tf.data.Dataset.range(16), 8).batch(4, drop_remainder=True).map(lambda rows: (rows, 10 * rows))
+
+    rows = tpu_replicas.rows_of_host(batches, Context)
+    assert [one.numpy().tolist() for one, _ in rows] == [[4, 5], [6, 7], [12, 13], [14, 15]]
     assert [spec.shape for spec in rows.element_spec] == [[2], [2]]

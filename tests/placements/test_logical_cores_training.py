@@ -31,7 +31,7 @@ def cores_in(nodes):
 
 def test_a_call_holds_the_loop_of_steps_with_the_program_inside(trained):
     cores, program, batch = trained
-    iterator = program.iterate(tf.data.Dataset.from_tensors(batch).repeat())
+    iterator = program.iterate(lambda share: tf.data.Dataset.from_tensors(batch).repeat())
     graph = program._function.get_concrete_function(iterator, tf.constant(2, tf.int64)).graph
     bodies = [function for function in graph.as_graph_def().library.function
               if any(node.op == 'TPUReplicateMetadata' for node in function.node_def)]
@@ -41,7 +41,7 @@ def test_a_call_holds_the_loop_of_steps_with_the_program_inside(trained):
 
 def test_each_replica_gets_its_rows_in_one_static_shape(trained):
     cores, program, batch = trained
-    iterator = program.iterate(tf.data.Dataset.from_tensors(batch).repeat())
+    iterator = program.iterate(lambda share: tf.data.Dataset.from_tensors(batch).repeat())
     images, *_ = iterator.element_spec
     assert [spec.shape for spec in images._component_specs] == [[2, 16, 16, 1]] * cores.num_replicas
     images, *_ = next(iterator)
@@ -51,7 +51,7 @@ def test_each_replica_gets_its_rows_in_one_static_shape(trained):
 def test_a_batch_that_replicas_do_not_divide_is_refused(trained):
     cores, *_ = trained
     with pytest.raises(ValueError, match='6.* rows for 4 replicas.*Set batch_size to a multiple of 4'):
-        cores.distribute(tf.data.Dataset.from_tensors((tf.zeros([6, 1]),)).repeat())
+        cores.distribute(lambda share: tf.data.Dataset.from_tensors((tf.zeros([6, 1]),)).repeat())
 
 
 def test_evaluation_runs_on_the_cores(trained):

@@ -44,7 +44,7 @@ def make_program(num_stages, mesh):
 def traced(request):
     """A call of several steps on two replicas."""
     cores, program, batch = make_program(*request.param)
-    iterator = program.iterate(tf.data.Dataset.from_tensors(batch).repeat())
+    iterator = program.iterate(lambda share: tf.data.Dataset.from_tensors(batch).repeat())
     graph = program._function.get_concrete_function(iterator, tf.constant(2, tf.int64)).graph
     body, = (function for function in graph.as_graph_def().library.function
              if any(node.op == 'TPUReplicateMetadata' for node in function.node_def))

@@ -100,7 +100,7 @@ def test_a_step_that_is_not_finite_ends_the_call_and_leaves_the_state(resumed):
     before = [variable.numpy() for variable in variables]
     dataset = made._input.training_dataset().map(lambda images, *rest: (images * float('nan'), *rest))
     with pytest.raises(tf.errors.InvalidArgumentError, match=train_program.NON_FINITE):
-        program.run(program.iterate(dataset), 2)
+        program.run(program.iterate(lambda share: dataset), 2)
     program._variables.to_host()
     assert int(program.global_step) == 6
     for variable, value in zip(variables, before):

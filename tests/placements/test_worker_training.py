@@ -14,7 +14,7 @@ import pytest
 from lingpipe import layers
 from lingpipe.cluster import cluster_config
 from lingpipe.layers import batch_normalization
-from lingpipe.placements import worker_training, workers
+from lingpipe.placements import worker_training
 from lingpipe.training import errors, trainer
 from tests import forked_programs
 
@@ -160,18 +160,3 @@ def test_layers_that_would_be_measured_are_refused_before_anybody_waits(tiny):
     with pytest.raises(ValueError, match="partition_by='time' measures layers on each worker, which may then cut the "
                                          "model differently"):
         worker_training.join(tiny.params(task__body__partition_by='time'), config)
-
-
-def test_workers_read_shares_of_a_batch_in_the_order_of_its_rows(tiny):
-    dataset = tiny.params().input.Instantiate().training_dataset()
-    images = next(iter(dataset))[0].numpy()
-    shares = [next(iter(workers.rows_of(dataset, index, 4)))[0].numpy() for index in range(4)]
-    assert [share.shape[0] for share in shares] == [8] * 4
-    np.testing.assert_array_equal(np.concatenate(shares), images)
-
-
-def test_a_batch_that_the_workers_do_not_divide_is_refused(tiny):
-    dataset = tiny.params().input.Instantiate().training_dataset()
-    with pytest.raises(ValueError, match='input.batch_size: a batch has 32 rows for 3 workers, .* Set it to a multiple '
-                                         'of 3.'):
-        workers.rows_of(dataset, 0, 3)

@@ -5,6 +5,7 @@ import functools
 
 import tensorflow as tf
 
+from lingpipe.input import batch_share
 from lingpipe.placements import spmd_cores
 from lingpipe.spmd import spmd_step
 
@@ -20,8 +21,8 @@ class LocalSpmdCores(spmd_cores.SpmdCores):
     def run(self, function, arguments):
         return function(*arguments)
 
-    def distribute(self, dataset):
-        return iter(dataset)
+    def distribute(self, batches):
+        return iter(batches(batch_share.WHOLE))
 
     def join(self, slices, dimension):
         return slices[0], dimension

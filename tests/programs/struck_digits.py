@@ -12,14 +12,14 @@ import tensorflow as tf
 import tiny_digits
 
 from lingpipe import layers, model_registry
-from lingpipe.input import image_input
+from lingpipe.input import batch_share, image_input
 from lingpipe.layers import batch_normalization
 
 
 class StruckInput(image_input.ImageInput):
     """Training batches one of which brings a signal."""
 
-    def training_dataset(self, position=0):
+    def training_dataset(self, position=0, share=batch_share.WHOLE):
         first = position // self.params.batch_size + 1
 
         def strike(index, batch):
@@ -28,7 +28,7 @@ class StruckInput(image_input.ImageInput):
             labels = tf.numpy_function(_strike, [index + first, labels], tf.int32)
             return images, tf.ensure_shape(labels, shape), weights
 
-        return super().training_dataset(position).enumerate().map(strike)
+        return super().training_dataset(position, share).enumerate().map(strike)
 
 
 def _strike(step, labels):

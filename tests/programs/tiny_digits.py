@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import base_model_params, layers, model_registry
-from lingpipe.input import image_input
+from lingpipe.input import batch_share, image_input
 from lingpipe.models import image_classifier
 
 POISONED_STEP = 6
@@ -16,27 +16,27 @@ SLOW_SECONDS = 0.3
 class PoisonedInput(image_input.ImageInput):
     """Training batches of which the one of step 6 is not a number."""
 
-    def training_dataset(self, position=0):
+    def training_dataset(self, position=0, share=batch_share.WHOLE):
         first = position // self.params.batch_size + 1
 
         def poison(index, batch):
             images, labels, weights = batch
             return images * tf.where(index + first == POISONED_STEP, float('nan'), 1.0), labels, weights
 
-        return super().training_dataset(position).enumerate().map(poison)
+        return super().training_dataset(position, share).enumerate().map(poison)
 
 
 class SlowInput(image_input.ImageInput):
     """Every batch takes its time, and none is made ahead."""
 
-    def training_dataset(self, position=0):
+    def training_dataset(self, position=0, share=batch_share.WHOLE):
         def wait(labels):
             time.sleep(SLOW_SECONDS)
             return labels
 
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
-        return super().training_dataset(position).map(lambda images, labels, weights: (
+        return super().training_dataset(position, share).map(lambda images, labels, weights: (
             images, tf.ensure_shape(tf.numpy_function(wait, [labels], tf.int32), labels.shape),
             weights)).with_options(options)
 

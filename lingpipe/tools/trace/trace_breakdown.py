@@ -44,7 +44,7 @@ def input_advice(steps: Any) -> str | None:
         return None
     return (f'Devices wait for input in {waited:.0f} % of the step: make batches ahead and in parallel (prefetch and '
             "num_parallel_calls at None), keep images in memory (cache='encoded' or 'decoded'), or share the work out "
-            '(num_hosts, data_service).')
+            '(data_service, or --cluster=multi_worker).')
 
 
 @dataclasses.dataclass(frozen=True)
