@@ -14,7 +14,7 @@ if not sys.stderr.isatty():
 from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry
-from lingpipe.cluster import child_process
+from lingpipe.cluster import child_process, tpu_slice
 from lingpipe.command_line import run_flags, startup
 
 FLAGS = flags.FLAGS
@@ -67,13 +67,8 @@ def _place(params):
 
 def _place_on_tpu(params):
     from lingpipe.placements import tpu_system
-    from lingpipe.training import planning
     tpu_system.validate(params.task.body, FLAGS.mode)
-    params = tpu_system.with_defaults(params)
-    tpu_system.validate_route(params)
-    system = tpu_system.start_tpu_system(FLAGS.tpu or tpu_system.LOCAL)
-    params = tpu_system.resolved(planning.resolved(params, len(system.devices)), FLAGS.mode, system.topology.mesh_shape)
-    return params, tpu_system.place(params.task.body, system)
+    return tpu_system.start_and_place(params, FLAGS.mode, FLAGS.tpu or tpu_system.LOCAL)
 
 
 def _train(params, datasets, placement):
@@ -168,7 +163,7 @@ def _run(params, datasets):
     from lingpipe.training import errors
     placement = None
     try:
-        if FLAGS.cluster != 'none':
+        if FLAGS.cluster != 'none' or FLAGS.tpu == tpu_slice.SLICE:
             from lingpipe.command_line import cluster_modes
             return cluster_modes.run(params, datasets, FLAGS, _STARTED)
         if FLAGS.mode not in ('inspect_params', 'export', 'plan'):
@@ -183,6 +178,13 @@ def _has_finished(params):
     from lingpipe.training import checkpoints, logdir
     paths = checkpoints.complete(logdir.LogDir(FLAGS.logdir).train)
     return bool(paths) and checkpoints.step_of(paths[0]) >= params.train.max_steps
+
+
+def _leave_tpu_to_server():
+    try:
+        tpu_slice.leave_tpu_to_server(tpu_slice.read(FLAGS.task))
+    except ValueError as error:
+        sys.exit(f'Error: {error}')
 
 
 def _supervise():
@@ -211,6 +213,8 @@ def main(arguments):
     run_flags.check(FLAGS)
     if FLAGS.max_restarts:
         sys.exit(_supervise())
+    if FLAGS.tpu == tpu_slice.SLICE:
+        _leave_tpu_to_server()
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))
     from lingpipe.training import errors
     if FLAGS.cluster != 'multi_worker':  # which lets no thread run while it waits for other workers

@@ -92,6 +92,8 @@ USAGE_ERRORS = {
         [TINY, '--mode=plan', '--tpu_topology=v3:2x2'], '--tpu_topology is for --compile only. Give --compile too.'),
     'a TPU for another device': ([TINY, '--logdir=x', '--tpu=mine'], '--tpu=mine is for --device=tpu only. Add '
                                                                      '--device=tpu.'),
+    'a slice that evaluates': (
+        [TINY, '--logdir=x', '--mode=eval', '--device=tpu', '--tpu=slice'], '--tpu=slice is for --mode=train only.'),
     'a prompt in a training': ([TINY, '--logdir=x', '--prompt=Once'], '--prompt is for --mode=generate only.'),
     'steps in a training': (
         [TINY, '--logdir=x', '--steps=5'],

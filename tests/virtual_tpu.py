@@ -22,18 +22,21 @@ class Resolver:
 
     tpu_hardware_feature = None
 
-    def __init__(self, topology):
+    def __init__(self, topology, cores=None):
+        count = topology.num_tpus_per_task
         self._topology = topology
+        self._cores = cores or [HOST.replace('CPU:0', f'TPU:{index}') for index in range(count)]
 
     def cluster_spec(self):
         return None
 
     def get_tpu_system_metadata(self):
-        count = self._topology.num_tpus_per_task
-        names = [HOST, *(HOST.replace('CPU:0', f'TPU:{index}') for index in range(count))]
+        hosts = sorted({name.rpartition('/')[0] for name in self._cores})
+        names = [*(f'{host}/device:CPU:0' for host in hosts), *self._cores]
         devices = tuple(session._DeviceAttributes(name, name.split(':')[-2], 0, 0) for name in names)
         return tpu_system_metadata.TPUSystemMetadata(
-            num_cores=count, num_hosts=1, num_of_cores_per_host=count, topology=self._topology, devices=devices)
+            num_cores=len(self._cores), num_hosts=len(hosts), num_of_cores_per_host=len(self._cores) // len(hosts),
+            topology=self._topology, devices=devices)
 
 
 class OnVirtualDevices(tf.tpu.experimental.DeviceAssignment):

@@ -2,7 +2,6 @@
 
 import contextlib
 import ipaddress
-import math
 import os
 import queue
 import signal
@@ -20,6 +19,7 @@ from lingpipe.cluster import cluster_config, messages
 
 _ENDED, _SIGNAL = range(2)
 _SECONDS_TO_NOTICE = .2
+_SECONDS_BETWEEN_CATCHES = 1
 _SECONDS_TO_LEAVE = 1  # for the chief to close its session: that at a server that is gone cannot be closed
 _SECONDS_TO_FINISH = 25  # Kubernetes and Google Cloud kill a process 30 s after they have asked it to stop
 _DANGER = ('The servers of TensorFlow know no passwords and no encryption, and listen on every network of a machine: '
@@ -28,29 +28,33 @@ _ADVICE = ('Let only the machines of the cluster reach these ports (private netw
            'docs/many_machines.md.')
 
 
-def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gpus: bool = True) -> NoReturn:
+def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gpus: bool = True,
+          use_all_cores: bool = False) -> NoReturn:
     """Lends the devices of this process to the cluster until training has ended, or SIGTERM or SIGINT arrives.
 
     The signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training; without a chief,
     after 25 seconds, or at a second signal, the process ends all the same. It ends at once, with exit code 0:
-    TensorFlow cannot stop a server otherwise. Each CPU device does its work on one thread, as virtual devices do.
+    TensorFlow cannot stop a server otherwise. Each CPU device does its work on one thread, as virtual devices do, but
+    for `use_all_cores`.
 
     Args:
         config: `ClusterConfig`; its task is a worker or a parameter server.
         num_cpu_devices: into how many devices to split the CPU, one for each stage that the chief puts here.
         use_gpus: whether to lend the GPUs of this machine too.
+        use_all_cores: whether the CPU has as many threads as there are cores, as the host of accelerators wants.
 
     Raises:
         RuntimeError: the port is taken; the message says what to do.
     """
     events: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *unused: events.put(_SIGNAL))
-    server = _start(config, num_cpu_devices, use_gpus)
+    _catch_signals(events)
+    server = _start(config, num_cpu_devices, use_gpus, use_all_cores)
     devices = f'{num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}'
     print(f'{config.task} serves at {config.address} with {devices}.', flush=True)
     threading.Thread(target=_await_end, args=(config, server.target, events), name='end', daemon=True).start()
-    if _next(events) == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
+    while (event := _next(events, _SECONDS_BETWEEN_CATCHES)) is None:
+        _catch_signals(events)  # TensorFlow takes SIGTERM for itself when a coordinator of TPUs connects
+    if event == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
         print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
         _next(events, _SECONDS_TO_FINISH)
     print(f'{config.task} has ended.', flush=True)
@@ -58,7 +62,12 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     os._exit(0)
 
 
-def _next(events, seconds=math.inf):
+def _catch_signals(events):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *unused: events.put(_SIGNAL))
+
+
+def _next(events, seconds):
     """Returns the next event, None after so many seconds; it polls, as a wait would delay a signal just before it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -67,12 +76,13 @@ def _next(events, seconds=math.inf):
     return None
 
 
-def _start(config, num_cpu_devices, use_gpus):
+def _start(config, num_cpu_devices, use_gpus, use_all_cores):
     port = int(config.address.rpartition(':')[2])
     check_port(config)
     devices = {'CPU': num_cpu_devices} | ({} if use_gpus else {'GPU': 0})
-    settings = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=1, inter_op_parallelism_threads=max(2, num_cpu_devices), device_count=devices)
+    threads = {} if use_all_cores else {
+        'intra_op_parallelism_threads': 1, 'inter_op_parallelism_threads': max(2, num_cpu_devices)}
+    settings = tf.compat.v1.ConfigProto(device_count=devices, **threads)
     try:
         return tf.distribute.Server(
             tf.train.ClusterSpec(config.jobs), job_name=config.task_type, task_index=config.task_index, config=settings)

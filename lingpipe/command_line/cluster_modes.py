@@ -4,12 +4,14 @@
     pipeline            trains           serves
     parameter_server    trains           serves         serves
     multi_worker                         trains
+    --tpu=slice         trains           serves
 """
 
 import atexit
 import contextlib
 import math
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -18,10 +20,11 @@ from collections.abc import Mapping
 from absl import flags
 
 from lingpipe import hyperparams
-from lingpipe.cluster import child_process, cluster_config, messages, server, watchdog
+from lingpipe.cluster import child_process, cluster_config, messages, server, tpu_slice, watchdog
 from lingpipe.training import errors
 
 _SECONDS_FOR_OTHERS = 1
+_SECONDS_TO_END = 10
 
 
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], given: flags.FlagValues,
@@ -34,6 +37,8 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
         given: the parsed `flags.FLAGS`.
         started: time at which the program started, as `time.time()` gives it.
     """
+    if given.tpu == tpu_slice.SLICE:
+        return _run_on_slice(params, datasets, given, started)
     config = cluster_config.read(given.cluster_spec, task=given.task, mode=given.cluster)
     server.warn_about_addresses(config)
     if given.cluster == cluster_config.MULTI_WORKER:
@@ -93,6 +98,44 @@ def _train_pipeline(params, datasets, given, config, started, reached):
         trainer.Trainer(params, datasets, given.logdir, placement, started, leader).run()
 
 
+def _run_on_slice(params, datasets, given, started):
+    """Params are checked on every host, so that none waits for a chief that refuses them."""
+    from lingpipe.placements import tpu_system
+    tpu_system.validate(params.task.body, given.mode)
+    config = tpu_slice.read(given.task)
+    server.warn_about_addresses(config)
+    if config.task_type == 'worker':
+        server.serve(config, use_gpus=False, use_all_cores=True)
+    with _ending_though_others_wait(), _server_of_host(config), _ending_servers(config) as reached:
+        _train_on_slice(params, datasets, given, config, started, reached)
+    atexit.register(_end, 0)  # before TensorFlow waits at exit for servers that have ended
+
+
+@contextlib.contextmanager
+def _server_of_host(config):
+    """Runs the server of the chief's own host."""
+    for task_type in ('chief', 'worker'):
+        server.check_port(config._replace(task_type=task_type))
+    process = tpu_slice.start_server([sys.executable, *sys.orig_argv[1:]])
+    try:
+        yield
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_END)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _train_on_slice(params, datasets, given, config, started, reached):
+    from lingpipe.placements import hosts, tpu_system
+    from lingpipe.training import trainer
+    hosts.wait_for_all(config)
+    reached()
+    params, placement = tpu_system.start_and_place(params, given.mode, tpu_slice.target(config), config.address)
+    leader = watchdog.Chief(config, 'worker', given.step_timeout_seconds)
+    trainer.Trainer(params, datasets, given.logdir, placement, started, leader).run()
+
+
 def _train_as_worker(params, datasets, given, config, started):
     from lingpipe.placements import worker_training
     dog = watchdog.Watchdog(given.step_timeout_seconds, config)
@@ -108,12 +151,12 @@ def _ending_though_others_wait():
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        atexit.register(_end, errors.exit_code(error))
+        atexit.register(_end, errors.exit_code(error), _SECONDS_FOR_OTHERS)
         raise
 
 
-def _end(code):
-    time.sleep(_SECONDS_FOR_OTHERS)  # workers that end by the same error report it first
+def _end(code, seconds=0):
+    time.sleep(seconds)  # workers that end by the same error report it first
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -4,11 +4,14 @@ import os
 
 from absl import app, flags, logging
 
+from lingpipe.cluster import tpu_slice
+
 _FLAGS_OF_ONE_MODE = {
     'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
     'generate': ('prompt', 'num_tokens', 'temperature', 'top_k', 'seed')}
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
 _FLAGS_OF_CLUSTERS = ('cluster_spec', 'task', 'step_timeout_seconds')
+_FLAGS_OF_SLICES = ('task', 'step_timeout_seconds')
 
 flags.DEFINE_string(
     'model', None, "Model: a module of params ('params.amoebanet'), or a class in one ('params.amoebanet.X').")
@@ -28,7 +31,8 @@ flags.DEFINE_string(
 flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a line.')
 flags.DEFINE_enum('device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Where partitions go; auto: accelerators, else CPU.')
 flags.DEFINE_string(
-    'tpu', None, "With --device=tpu: name of a Cloud TPU, or 'local', the default, for this machine's own.")
+    'tpu', None, "With --device=tpu: name of a Cloud TPU; 'local', the default, for this machine's own; or 'slice' for "
+    'all hosts of a slice, each running this command.')
 flags.DEFINE_string(
     'checkpoint', None, 'Checkpoint to evaluate, export or generate with; the newest of --logdir otherwise.')
 flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a running training.')
@@ -59,7 +63,8 @@ flags.DEFINE_string(
     'cluster_spec', None, 'With --cluster: file in the form of TF_CONFIG that names all processes; by default '
     'TF_CONFIG itself.')
 flags.DEFINE_string(
-    'task', None, "With --cluster: which process this one is, such as 'worker:1'; by default as the cluster spec says.")
+    'task', None, "With --cluster: which process this one is, such as 'worker:1'; by default as the cluster spec says. "
+    "With --tpu=slice: 'worker:0' is the server alone of host 0.")
 flags.DEFINE_enum(
     'update', 'async', ['async', 'sync'],
     'With --cluster=parameter_server: whether workers wait for each other in every step.')
@@ -67,8 +72,8 @@ flags.DEFINE_integer(
     'max_staleness', None, 'With --cluster=parameter_server --update=async: gradients are dropped that are staler than '
     'so many updates of others; by default none is.', lower_bound=0)
 flags.DEFINE_float(
-    'step_timeout_seconds', 600., 'With --cluster: after so long without the end of a step a worker counts as lost; 0: '
-    'never.', lower_bound=0.)
+    'step_timeout_seconds', 600., 'With --cluster or --tpu=slice: after so long without the end of a step a worker '
+    'counts as lost; 0: never.', lower_bound=0.)
 flags.DEFINE_integer(
     'max_restarts', 0, 'With --mode=train: how often to start again by itself after a crash or a lost worker, counted '
     'anew with every new checkpoint.', lower_bound=0)
@@ -119,12 +124,15 @@ def _check_devices(given):
         raise app.UsageError('--tpu_topology is for --compile only. Give --compile too.')
     if given.tpu and given.device != 'tpu':
         raise app.UsageError(f'--tpu={given.tpu} is for --device=tpu only. Add --device=tpu.')
+    if given.tpu == tpu_slice.SLICE and given.mode != 'train':
+        raise app.UsageError(f'--tpu={given.tpu} is for --mode=train only. For --mode={given.mode} give --device=cpu.')
 
 
 def _check_cluster(given):
     if given.cluster == 'none':
+        allowed = _FLAGS_OF_SLICES if given.tpu == tpu_slice.SLICE else ()
         for name in _FLAGS_OF_CLUSTERS:
-            if given[name].present:
+            if given[name].present and name not in allowed:
                 raise app.UsageError(f'--{name} is for --cluster=pipeline, multi_worker and parameter_server only. Add '
                                      '--cluster.')
         if os.environ.get('TF_CONFIG') and given.mode == 'train':
@@ -135,7 +143,7 @@ def _check_cluster(given):
         raise app.UsageError(f'--cluster={given.cluster} is for --mode={modes} only. For --mode={given.mode} leave it '
                              'out.')
     elif given.device == 'tpu':
-        raise app.UsageError('--cluster is for CPUs and GPUs only: --device=tpu reaches all hosts of a TPU by itself. '
+        raise app.UsageError('--cluster is for CPUs and GPUs only: the hosts of a TPU slice train with --tpu=slice. '
                              'Give one of them.')
     if given['update'].present and given.cluster != 'parameter_server':
         raise app.UsageError('--update is for --cluster=parameter_server only. Add --cluster=parameter_server.')

@@ -34,7 +34,7 @@ def connect(config: Any, timeout_seconds: Any = 300) -> None:
     server.check_port(config)
     # No stage comes here, but TensorFlow would take the memory of the GPUs of this machine.
     tf.config.set_visible_devices([], 'GPU')
-    _wait_for_all(config, timeout_seconds)
+    wait_for_all(config, timeout_seconds)
     jobs = {job: config.jobs[job] for job in ('chief', 'worker')}
     try:
         tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(jobs), job_name='chief', task_index=0)
@@ -53,8 +53,16 @@ def count() -> Any:
     return len(kinds[0] or kinds[1])
 
 
-def _wait_for_all(config, timeout_seconds):
-    """TensorFlow itself would wait for ever for a worker that is stopped, and not say on whom."""
+def wait_for_all(config: Any, timeout_seconds: Any = 300) -> None:
+    """Waits until all workers answer: TensorFlow itself would wait for ever for one that is stopped, and not name it.
+
+    Args:
+        config: `ClusterConfig` of the chief.
+        timeout_seconds: how long workers may take to start.
+
+    Raises:
+        ConnectionError: workers cannot be reached; the message names them.
+    """
     end = time.monotonic() + timeout_seconds
     while missing := _missing(config):
         if time.monotonic() > end:

@@ -11,9 +11,10 @@ from lingpipe.optimizers import pure_optimizer
 from lingpipe.placements import logical_cores, spmd_cores, tpu_replicas
 from lingpipe.planner import resolution, stage_calls
 from lingpipe.spmd import spmd_pipeline
-from lingpipe.training import experiment, optimization, placement
+from lingpipe.training import experiment, optimization, placement, planning
 
 LOCAL = 'local'
+_JOB = 'chief'
 LOGICAL_CORES, SPMD = 'logical_cores', 'spmd'
 _AUTO, _STAGE_PROGRAMS = 'auto', 'stage_programs'
 
@@ -35,11 +36,12 @@ class TpuSystem(NamedTuple):
         return [device.name for device in tf.config.list_logical_devices('TPU')]
 
 
-def start_tpu_system(name: str = LOCAL) -> TpuSystem:
+def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem:
     """Connects to a TPU system and starts it; what its memory held is lost.
 
     Args:
         name: name of a Cloud TPU, address of its worker as grpc://10.0.0.2:8470, or 'local' for the machine's own.
+        address: 'host:port' at which the workers reach this process; None: they need not.
 
     Returns:
         `TpuSystem`.
@@ -48,15 +50,39 @@ def start_tpu_system(name: str = LOCAL) -> TpuSystem:
         RuntimeError: there is no such system, or this TensorFlow cannot use it; the message says what to check.
     """
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        job = {'coordinator_name': _JOB, 'coordinator_address': address} if address else {}
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name, **job)
         if name != LOCAL:
-            tf.config.experimental_connect_to_cluster(resolver)
+            tf.config.experimental_connect_to_cluster(resolver, job_name=_JOB if address else 'localhost')
         system = TpuSystem(resolver, tf.tpu.experimental.initialize_tpu_system(resolver))
     except (tf.errors.OpError, OSError, ValueError, RuntimeError) as error:
         raise RuntimeError(_what_to_check(name, error)) from error
     if not system.devices:
         raise RuntimeError(_what_to_check(name, 'it has no cores'))
     return system
+
+
+def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
+    """Starts a TPU system, fills in what its size decides, and places an experiment there.
+
+    Args:
+        params: the experiment's Params, checked by `validate`.
+        mode: value of --mode.
+        name: as `start_tpu_system` takes it.
+        address: likewise.
+
+    Returns:
+        Params with numbers and a route in the place of 'auto', and the `Placement`.
+
+    Raises:
+        ValueError: params cannot work there.
+        RuntimeError: as `start_tpu_system`.
+    """
+    params = with_defaults(params)
+    validate_route(params)
+    system = start_tpu_system(name, address)
+    params = resolved(planning.resolved(params, len(system.devices)), mode, system.topology.mesh_shape)
+    return params, place(params.task.body, system)
 
 
 def _what_to_check(name, error):

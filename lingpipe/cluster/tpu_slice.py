@@ -1,0 +1,83 @@
+"""The hosts of a TPU slice, as each of them is told by TPU_WORKER_HOSTNAMES and TPU_WORKER_ID.
+
+TensorFlow reaches a slice of several hosts by one program, the coordinator, that is a client of servers on all hosts::
+
+    host 0    chief: run.py ──┬──> worker:0   server, holds the TPUs of host 0      child process of the chief
+                              │
+    host 1                    └──> worker:1   server, holds the TPUs of host 1      run.py itself
+
+Nothing here imports TensorFlow, which reads some of the environment when it is imported.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any
+
+from lingpipe.cluster import child_process, cluster_config
+
+SLICE = 'slice'
+_HOSTNAMES, _INDEX = 'TPU_WORKER_HOSTNAMES', 'TPU_WORKER_ID'
+_LOAD_LIBRARY = 'TPU_LOAD_LIBRARY'
+_PORT = 2222
+
+
+def read(task: str | None = None, environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
+    """Returns which process of a slice this one is: the chief on host 0, else the worker of its host.
+
+    The chief is at the port after that of the first host. Servers connect to it for what Python has to do.
+
+    Args:
+        task: 'worker:0' for the server of host 0; None: as the environment says.
+        environment: dict with TPU_WORKER_HOSTNAMES, hosts in order with commas between, each perhaps with ':port', and
+            with TPU_WORKER_ID, the number of this host.
+
+    Raises:
+        ValueError: the environment does not say so, or the task is none of this host.
+    """
+    names = [name.strip() for name in environment.get(_HOSTNAMES, '').split(',') if name.strip()]
+    index = environment.get(_INDEX, '')
+    if not names or not re.fullmatch('[0-9]{1,6}', index) or int(index) >= len(names):
+        raise ValueError(
+            f'--tpu={SLICE}: {_HOSTNAMES}={",".join(names)!r} and {_INDEX}={index!r} do not say which host of a TPU '
+            f'slice this is. Set the first to the names of all hosts, in order and with commas between, and the second '
+            'to the number of this one, from 0; see docs/cloud_tpu.md.')
+    workers = [name if re.search(r':[0-9]{1,5}$', name) else f'{name}:{_PORT}' for name in names]
+    host, _, port = workers[0].rpartition(':')
+    jobs = {'chief': [f'{host}:{int(port) + 1}'], 'worker': workers}
+    mine = cluster_config.ClusterConfig(jobs, 'worker', int(index))
+    if task not in (None, mine.task):
+        raise ValueError(f'--task={task}: with --tpu={SLICE} the server of this host is {mine.task}. Leave --task out.')
+    return cluster_config.ClusterConfig(jobs, 'chief', 0) if mine.task_index == 0 and task is None else mine
+
+
+def leave_tpu_to_server(config: cluster_config.ClusterConfig,
+                        environment: MutableMapping[str, str] = os.environ) -> None:
+    """Keeps the chief from taking the TPUs of its host, which its server needs; call it before TensorFlow is imported.
+
+    Args:
+        config: `ClusterConfig` of this process.
+        environment: what TensorFlow reads when it is imported.
+    """
+    if config.task_type == 'chief':
+        environment[_LOAD_LIBRARY] = '0'
+
+
+def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
+    """Starts the server of host 0, which does not outlive the chief.
+
+    Args:
+        command: list of words that started the chief.
+        environment: that of the chief.
+
+    Returns:
+        Its `subprocess.Popen`.
+    """
+    own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
+    return child_process.start([*command, '--task=worker:0', '--max_restarts=0'], env=own)
+
+
+def target(config: cluster_config.ClusterConfig) -> str:
+    """Returns the hosts of a slice as `TPUClusterResolver` takes them."""
+    return ','.join(f'grpc://{address}' for address in config.jobs['worker'])
