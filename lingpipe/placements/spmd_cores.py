@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lingpipe.placements import tpu_replicas
 from lingpipe.private_api import xla_sharding
-from lingpipe.spmd import spmd_pipeline, spmd_step
+from lingpipe.spmd import spmd_pipeline, spmd_step, spmd_variables
 from lingpipe.stages import losses
 from lingpipe.training import optimization
 
@@ -114,7 +114,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         validate(task.body.params, train_params)
         self._pipeline = spmd_pipeline.of_layer(task.body, input_specs, cores.is_partitioned)
         super().__init__(task, train_params, cores)
-        self._variables = spmd_step.SpmdVariables(
+        self._variables = spmd_variables.SpmdVariables(
             self._spmd_step.variables(), self._pipeline.outer_dimension, cores)
         self._step_of_host = 0
 

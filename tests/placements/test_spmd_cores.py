@@ -11,7 +11,7 @@ from tensorflow.compiler.xla import xla_data_pb2
 
 from lingpipe.layers import transformer
 from lingpipe.placements import spmd_cores
-from lingpipe.spmd import spmd_step
+from lingpipe.spmd import spmd_variables
 from tests import virtual_tpu
 from tests.tiny_tasks import transformer_task
 
@@ -156,13 +156,13 @@ def test_host_and_cores_exchange_values():
 
 
 def owners(entry):
-    rows = entry._variables if isinstance(entry, spmd_step._Row) else [[entry._variable]]
+    rows = entry._variables if isinstance(entry, spmd_variables._Row) else [[entry._variable]]
     return [variable for row in rows for variable in row]
 
 
 def expected_whole(entry, variable, row):
     """Puts a replica's slices together."""
-    if isinstance(entry, spmd_step._Row):
+    if isinstance(entry, spmd_variables._Row):
         core, round_ = next((core, round_) for core, variables in enumerate(entry._variables)
                             for round_, each in enumerate(variables) if each is variable)
         return row[core].numpy()[0, round_]
@@ -174,6 +174,6 @@ def expected_whole(entry, variable, row):
 
 def test_slices_are_new_on_every_replica_after_an_assignment():
     cores = virtual_tpu.make_spmd_cores(2, (2, 2, 1, 1))
-    variable = spmd_step.SlicedVariable(cores, [tf.zeros([1, 2]), tf.ones([1, 2])], 0)
+    variable = spmd_variables.SlicedVariable(cores, [tf.zeros([1, 2]), tf.ones([1, 2])], 0)
     variable.assign([tf.fill([1, 2], 2.0), tf.fill([1, 2], 3.0)])
     assert [[each.numpy().tolist() for each in row] for row in variable.slices] == [[[[2.0, 2.0]], [[3.0, 3.0]]]] * 2

@@ -6,7 +6,7 @@ import re
 import pytest
 import tensorflow as tf
 
-from lingpipe.spmd import spmd_step
+from lingpipe.spmd import spmd_variables
 from tests import needs, virtual_tpu
 
 pytestmark = needs.tensorflow('2.20', 'passes of the compiler for TPUs do not read this program')
@@ -42,7 +42,7 @@ def passes(program, *names):
 def program():
     """A program that doubles a variable of which two replicas of two cores have a row each, as MLIR."""
     cores = virtual_tpu.make_spmd_cores(2, (2, 2, 1, 1))
-    variable = spmd_step.SlicedVariable(cores, [tf.zeros([1, 3]), tf.ones([1, 3])], 0)
+    variable = spmd_variables.SlicedVariable(cores, [tf.zeros([1, 3]), tf.ones([1, 3])], 0)
 
     @tf.function(autograph=False)
     def double():

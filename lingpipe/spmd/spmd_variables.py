@@ -1,0 +1,177 @@
+"""The variables that the cores of a TPU train by an `SpmdStep`, and their transfer from and to the host."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lingpipe.spmd.spmd_step import SpmdState
+
+
+class SlicedVariable:
+    """A tensor of which every core of a replica holds a slice, or the whole, in its own variable.
+
+    ::
+
+        value [4, 3]      replica 0    core 0: [0:2]    core 1: [2:4]        dimension 0, two cores
+                          replica 1    core 0: [0:2]    core 1: [2:4]
+
+    A `TPUReplicatedVariable`, as a strategy makes it, keeps the whole on every core.
+
+    Args:
+        cores: `SpmdCores`.
+        parts: list of K tensors, the slices of the initial value.
+        dimension: dimension along which they are slices; None: each is the whole.
+    """
+
+    def __init__(self, cores: Any, parts: list[tf.Tensor], dimension: int | None) -> None:
+        self._cores, self._dimension = cores, dimension
+        self.slices = [[_variable_on(device, part) for device, part in zip(row, parts)] for row in cores.grid]
+
+    def assign(self, parts: list[tf.Tensor]) -> None:
+        """Assigns new slices, a list of K tensors, to the cores of every replica."""
+        for row in self.slices:
+            for variable, part in zip(row, parts):
+                with tf.device(variable.device):
+                    variable.assign(part)
+
+    def parts(self) -> list[tf.Tensor]:
+        """Returns the list of the K slices that the first replica holds; all replicas hold the same."""
+        return [_read(variable) for variable in self.slices[0]]
+
+    def joined(self) -> Any:
+        """Returns the handle by which the next program can `SpmdCores.read` and `assign` it as one tensor."""
+        return self._cores.join(self.slices, self._dimension)
+
+    @property
+    def dtype(self) -> tf.DType:
+        return self.slices[0][0].dtype
+
+
+class SpmdVariables:
+    """The variables that the cores train, and their transfer from and to the host.
+
+    ::
+
+        host       Keras variables, one per layer:    what is built, checkpointed, evaluated and exported
+                     |  ^
+            to_cores |  | to_host
+                     v  |
+        cores      slices, the same on every replica:    what a step reads and assigns
+
+    Args:
+        variables: `SpmdState` of Keras variables, as `SpmdStep.variables` returns it.
+        outer_dimension: function from the shape of an outer variable to the dimension that is cut over cores, or None.
+        cores: `SpmdCores`.
+    """
+
+    def __init__(self, variables: SpmdState, outer_dimension: Callable[[Any], int | None], cores: Any) -> None:
+        self._cores = cores
+
+        def of_row(row):
+            return _Row(row, cores)
+
+        def of_one(variable):
+            return _Whole(variable, outer_dimension(variable.shape), cores)
+
+        self._state = SpmdState(
+            list(map(of_row, variables.stages)), list(map(of_one, variables.outer)),
+            [list(map(of_row, rows)) for rows in variables.stage_slots],
+            [list(map(of_one, slots)) for slots in variables.outer_slots], [])
+
+    def to_cores(self) -> None:
+        """Copies the values of the host to the cores of every replica."""
+        for entry in self.entries:
+            entry.to_cores()
+
+    def to_host(self) -> None:
+        """Copies the values of the cores to the host."""
+        for entry in self.entries:
+            entry.to_host()
+
+    @property
+    def entries(self) -> list:
+        """List of all tensors of the state, each with `sliced`, its `SlicedVariable`."""
+        return tf.nest.flatten(self._state)
+
+    def joined(self) -> list:
+        """Returns the handles by which the next program can `read` and `assign` the state."""
+        return [entry.sliced.joined() for entry in self.entries]
+
+    def read(self, handles: list, step: tf.Tensor) -> SpmdState:
+        """Returns the `SpmdState` of tensors inside a program.
+
+        Args:
+            handles: what `joined` returned before the program began.
+            step: int64 scalar, the number of steps done.
+        """
+        values = [self._cores.read(handle, entry.sliced.dtype) for handle, entry in zip(handles, self.entries)]
+        return tf.nest.pack_sequence_as(self._state, values)._replace(step=step)
+
+    def assign(self, handles: list, state: SpmdState) -> None:
+        """Assigns a new `SpmdState` of tensors inside a program."""
+        for handle, value in zip(handles, tf.nest.flatten(state._replace(step=[]))):
+            self._cores.assign(handle, value)
+
+
+class _Entry:
+    """A tensor of the state on the host and on the cores."""
+
+    def __init__(self, cores, dimension):
+        self._num_cores = cores.num_stages
+        self.sliced = SlicedVariable(cores, self._host_parts(), dimension)
+
+    def to_cores(self):
+        self.sliced.assign(self._host_parts())
+
+    def to_host(self):
+        parts = self.sliced.parts()
+        with tf.device('CPU:0'):
+            self._assign(parts)
+
+    def _host_parts(self):
+        with tf.device('CPU:0'):
+            return self._parts()
+
+
+class _Row(_Entry):
+    """The variables of the stages, V on each of K cores, that the program sees as one tensor `[K, V, ...]`."""
+
+    def __init__(self, row, cores):
+        self._variables = row
+        super().__init__(cores, 0)
+
+    def _parts(self):
+        return [tf.stack([variable.value.read_value() for variable in row])[tf.newaxis] for row in self._variables]
+
+    def _assign(self, parts):
+        for row, part in zip(self._variables, parts):
+            for variable, value in zip(row, tf.unstack(part[0])):
+                variable.assign(value)
+
+
+class _Whole(_Entry):
+    """A variable outside the stages."""
+
+    def __init__(self, variable, dimension, cores):
+        self._variable, self._dimension = variable, dimension
+        super().__init__(cores, dimension)
+
+    def _parts(self):
+        value = self._variable.value.read_value()
+        if self._dimension is None:
+            return [value] * self._num_cores
+        return tf.split(value, self._num_cores, self._dimension)
+
+    def _assign(self, parts):
+        self._variable.assign(parts[0] if self._dimension is None else tf.concat(parts, self._dimension))
+
+
+def _variable_on(device, value):
+    with tf.device(device):
+        return tf.Variable(value, trainable=False)
+
+
+def _read(variable):
+    with tf.device(variable.device):
+        return variable.read_value()
