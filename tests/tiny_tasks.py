@@ -18,7 +18,7 @@ def amoebanet_task(dropout_rate=0.0):
     p.body.layers = [*units[:3], head]  # the stem, and two cells that halve the image
     random = np.random.default_rng(0)
     batch = random.normal(size=(8, 16, 16, 1)), random.integers(0, 10, 8), np.ones(8)
-    return _configured(p), _tensors(batch)
+    return configured(p), _tensors(batch)
 
 
 def convolution_task(dropout_rate=0.0):
@@ -40,13 +40,14 @@ def transformer_task(dropout_rate=0.0):
         is_tied=True)
     random = np.random.default_rng(0)
     tokens = random.integers(0, 16, (8, 7))
-    return _configured(p), _tensors((tokens[:, :-1], tokens[:, 1:], np.ones((8, 6)), np.ones((8, 6))))
+    return configured(p), _tensors((tokens[:, :-1], tokens[:, 1:], np.ones((8, 6)), np.ones((8, 6))))
 
 
 TASKS = {'amoebanet': amoebanet_task, 'convolution': convolution_task, 'transformer': transformer_task}
 
 
-def _configured(p):
+def configured(p):
+    """Sets what a training of two partitions on CPU devices can be asked to do."""
     p.body.Set(name='body', num_partitions=2, num_micro_batches=2, devices=['CPU:1', 'CPU:2'], random_seed=1)
     p.train.Set(
         learning_rate=0.01, clip_gradient_norm_to_value=1.0, ema_decay=0.9, l2_regularizer_weight=1e-3,

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe.devices import collectives
 from lingpipe.placements import tpu_replicas
 from lingpipe.private_api import xla_sharding
 from lingpipe.spmd import spmd_pipeline, spmd_step, spmd_variables
@@ -14,7 +15,7 @@ from lingpipe.training import optimization
 _HOST = 'CPU:0'
 
 
-class SpmdCores(tpu_replicas.TpuReplicas):
+class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
     """Replicas of which every one is a pipeline in one program for all of its cores, which XLA partitions.
 
     ::
@@ -91,6 +92,14 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         """Adds a nest of tensors up over all replicas, inside of a program."""
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
+    def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
+        """Sums over groups of consecutive replicas, slice by slice."""
+        return tpu_replicas.sum_over_groups(tensor, self.count, group_size)
+
+    @property
+    def count(self) -> Any:
+        return self.num_replicas
+
     def replica_index(self) -> int:
         """Returns the number of the replica that runs a program, an int64 scalar."""
         return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
@@ -111,11 +120,11 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
     """
 
     def __init__(self, task: Any, train_params: Any, cores: SpmdCores, input_specs: Any) -> None:
-        validate(task.body.params, train_params)
+        validate(task.body.params)
         self._pipeline = spmd_pipeline.of_layer(task.body, input_specs, cores.is_partitioned)
         super().__init__(task, train_params, cores)
         self._variables = spmd_variables.SpmdVariables(
-            self._spmd_step.variables(), self._pipeline.outer_dimension, cores)
+            self._spmd_step.variables(self.average and self.average.average_of), self._pipeline.outer_dimension, cores)
         self._step_of_host = 0
 
     def _make_optimizer(self):
@@ -125,7 +134,8 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
             optimizer = optimization.make_optimizer(self._params)
             self._spmd_step = spmd_step.SpmdStep(
                 self._pipeline, losses.as_metrics(self._task.loss), optimizer, body.params.random_seed,
-                self._params.clip_gradient_norm_to_value, self._cores)
+                self._params.clip_gradient_norm_to_value, self._cores,
+                optimization.average_step(self._params.ema_decay))
         return optimizer
 
     @property
@@ -150,18 +160,18 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
     def _step_of_replica(self, batch, step):
         inputs, *targets = batch
-        new, metrics = self._spmd_step(self._variables.read(self._handles, step), inputs, tuple(targets))
+        with self._cores.active():
+            new, metrics = self._spmd_step(self._variables.read(self._handles, step), inputs, tuple(targets))
         self._variables.assign(self._handles, new)
         norm = metrics.pop('gradient_norm')
         return self._row(norm, {'loss': metrics.pop('loss'), **metrics})
 
 
-def validate(body_params: Any, train_params: Any) -> None:
+def validate(body_params: Any) -> None:
     """Raises ValueError where params ask for what one program for all cores leaves out.
 
     Args:
         body_params: `GPipeLayer.Params()`.
-        train_params: `task.train` Params.
     """
     p = body_params
     if p.schedule != ('gpipe' if p.num_virtual_stages == 1 else 'circular'):
@@ -169,6 +179,3 @@ def validate(body_params: Any, train_params: Any) -> None:
             f"schedule={p.schedule!r} with num_virtual_stages={p.num_virtual_stages} does not go with "
             "tpu_route='spmd', whose cores all work in step. Set schedule='gpipe' and num_virtual_stages=1, "
             "schedule='circular' with more, or tpu_route='stage_programs'.")
-    if train_params.ema_decay:
-        raise ValueError(f"train.ema_decay={train_params.ema_decay} does not go with tpu_route='spmd', whose program "
-                         "leaves it out. Set it to 0, or tpu_route to 'stage_programs'.")

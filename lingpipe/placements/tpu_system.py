@@ -256,7 +256,7 @@ def _check(params):
     Returns:
         The `SpmdPipeline`.
     """
-    spmd_cores.validate(params.task.body, params.train)
+    spmd_cores.validate(params.task.body)
     specs = params.input.cls.InputSpec(params.input)
     body = experiment.body_params(params).Set(partition_by='flops')
     pipe = stage_calls.unallocated_pipeline(body, specs)
@@ -271,10 +271,10 @@ def _trace_forward(pipeline, input_specs, num_rows):
     """That a layer adds a loss shows only when it is called."""
     x = tf.nest.map_structure(lambda spec: tf.TensorSpec([num_rows, *spec.shape[1:]], spec.dtype), input_specs)
 
-    def forward(stages, outer, x):
-        return pipeline.metrics(lambda targets, outputs: {}, stages, outer, x, (), tf.zeros([2], tf.int64))
+    def forward(values, x):
+        return pipeline.metrics(lambda targets, outputs: {}, values, x, (), tf.zeros([2], tf.int64))
 
-    tf.function(forward, autograph=False).get_concrete_function(*pipeline.value_specs(), x)
+    tf.function(forward, autograph=False).get_concrete_function(pipeline.value_specs(), x)
 
 
 def _check_replicas(params, mesh):

@@ -23,9 +23,10 @@ import tensorflow as tf
 
 from lingpipe.partition import layer_analysis
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.spmd import stage_map
+from lingpipe.spmd import layer_calls, stage_map, tick_statistics, validation
+from lingpipe.spmd.spmd_values import SpmdStatistics, SpmdValues
 from lingpipe.spmd.stage_map import StageMap, recomputing
-from lingpipe.stages import graph_pieces, random_seeds, stage_layers
+from lingpipe.stages import batch_statistics, random_seeds, stage_layers
 
 _LEAST_SIZE_TO_CUT = 2**14
 
@@ -47,6 +48,10 @@ class SpmdPipeline:
         stage_variables: for each weight of a stage, for each of the K cores, the list of the V Keras variables in this
             role.
         outer_variables: list of the other trainable Keras variables.
+        stage_state: as `stage_variables`, the variables of stages that are not trained.
+        outer_state: list of the other Keras variables that are not trained.
+        stage_statistics: the `BatchStatistics` of the batch norms of a stage; its norms are those of the first stage.
+        outer_statistics: the `BatchStatistics` of all other batch norms.
         trainable_variables: list of all of them, in the order of the stack.
         num_left_out: number of layers that are alike but run before the stages.
         ends: list of the V K indices at which the stages end, with the layers before and after them.
@@ -57,8 +62,7 @@ class SpmdPipeline:
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
                  recompute: str = 'stage', is_partitioned: bool = True, num_rounds: int = 1) -> None:
-        _validate(run, num_cores, num_rounds, recompute)
-        _validate_rounds(num_cores, num_micro_batches, num_rounds)
+        validation.validate_numbers(run, num_cores, num_micro_batches, num_rounds, recompute)
         self._map = StageMap(num_cores, is_partitioned)
         self.num_rounds = num_rounds
         self._num_micro_batches, self._recompute = num_micro_batches, recompute
@@ -76,26 +80,41 @@ class SpmdPipeline:
         self._before, self._after = part(stack[:first]), part(stack[run[1]:])
         self._stages = [part(stack[start:start + size]) for start in range(first, run[1], size)]
         self._layers = [part([layer]) for layer in stack[first:first + size]]
-        for each in [self._before, *self._stages, self._after]:
-            _refuse_extras(each)
-        rows = zip(*[each.trainable_variables for each in self._stages])
-        self.stage_variables = [[list(row[core::num_cores]) for core in range(num_cores)] for row in rows]
-        outer = self._before.trainable_variables + self._after.trainable_variables
-        self.outer_variables = list({id(variable): variable for variable in outer}.values())
+        outer = [self._before, self._after]
+        validation.validate_stages(self._stages, outer)
+        self.stage_variables = self._rows([each.trainable_variables for each in self._stages])
+        self.stage_state = self._rows([each.variables().state for each in self._stages])
+        self.outer_variables = _without_doubles([each.trainable_variables for each in outer])
+        self.outer_state = _without_doubles([each.variables().state for each in outer])
+        self.stage_statistics, self.outer_statistics = (batch_statistics.BatchStatistics(
+            [norm for each in parts for norm in layer_calls.trained_norms(each.layers)])
+            for parts in (self._layers, outer))
+        self._ticks = tick_statistics.TickStatistics(self.stage_statistics, self._map, num_rounds)
         parts = [self._before, *self._stages, self._after]
-        self.trainable_variables = list(
-            {id(variable): variable for each in parts for variable in each.trainable_variables}.values())
+        self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
+
+    def _rows(self, variables):
+        """Returns, for each variable of a stage, the K lists of the V variables in this role."""
+        return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     @property
     def num_cores(self) -> int:
         """K."""
         return self._map.num_stages
 
-    def value_specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
-        """Returns the lists of `tf.TensorSpec` of `stage_values` and `outer_values`, as `metrics` takes them."""
-        return ([tf.TensorSpec([self.num_cores, self.num_rounds, *row[0][0].shape], row[0][0].dtype)
-                 for row in self.stage_variables],
-                [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.outer_variables])
+    def variables(self) -> SpmdValues:
+        """Returns the `SpmdValues` of Keras variables: K lists of V of them for each tensor `[K, V, ...]`."""
+        return SpmdValues(self.stage_variables, self.outer_variables, self.stage_state, self.outer_state)
+
+    def value_specs(self) -> SpmdValues:
+        """Returns the `SpmdValues` of `tf.TensorSpec`, as `metrics` takes them."""
+        return self.variables().map(
+            lambda row: tf.TensorSpec([self.num_cores, self.num_rounds, *row[0][0].shape], row[0][0].dtype),
+            lambda variable: tf.TensorSpec(variable.shape, variable.dtype))
+
+    def place(self, values: SpmdValues) -> SpmdValues:
+        """Puts `SpmdValues` of tensors on their cores."""
+        return values.map(self.place_stages, self.place_outer)
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
         """Puts a value `[K, V, ...]` of the stages, or its gradient, on their cores."""
@@ -114,29 +133,31 @@ class SpmdPipeline:
             return None
         return sizes.index(max(sizes))
 
-    def metrics(self, loss: Callable, stage_values: list[tf.Tensor], outer_values: list[tf.Tensor], x: Any,
-                targets: Any, seed_and_step: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+    def metrics(self, loss: Callable, values: SpmdValues, x: Any, targets: Any,
+                seed_and_step: tf.Tensor) -> tuple[dict[str, tuple[tf.Tensor, tf.Tensor]], SpmdStatistics]:
         """Runs a mini-batch through the pipeline, as in training.
 
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
-            stage_values: list of tensors `[K, V, ...]`, in the order of `stage_variables`.
-            outer_values: list of tensors, in the order of `outer_variables`.
+            values: `SpmdValues` of tensors, in the order of `variables`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
             targets: nest of tensors `[batch, ...]`.
             seed_and_step: int64 tensor `[2]`, on which all random numbers depend; they equal those of other pipelines.
 
         Returns:
-            Dictionary from name to the pair (sum, weight) over the mini-batch.
+            Dictionary from name to the pair (sum, weight) over the mini-batch, and the `SpmdStatistics` of batch norms.
         """
-        outer = {id(variable): self.place_outer(value) for variable, value in zip(self.outer_variables, outer_values)}
-        values = [self.place_stages(value) for value in stage_values]
+        values = self.place(values)
+        variables = [*self.outer_variables, *self.outer_state]
+        outer = dict(zip(map(id, variables), [*values.outer, *values.outer_state]))
         x, targets = (tf.nest.map_structure(self._cut, nest) for nest in (x, targets))
         seeds = self._seeds(seed_and_step)
-        entering = self._outer_pass(self._before, outer, x, (), seeds, seed_and_step[1], None)
-        leaving = self._shift_register(values, entering, seeds, seed_and_step[1])
-        sums = self._outer_pass(self._after, outer, leaving, targets, seeds, seed_and_step[1], loss)
-        return tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, axis=0), sums)
+        entering, before = self._outer_pass(self._before, outer, x, (), seeds, seed_and_step[1], None)
+        leaving, of_stages = self._shift_register(values, entering, seeds, seed_and_step[1])
+        sums, after = self._outer_pass(self._after, outer, leaving, targets, seeds, seed_and_step[1], loss)
+        of_outer = [tf.concat([*before, *after], 1)] if self.outer_statistics.norms else []
+        return (tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, axis=0), sums),
+                SpmdStatistics(of_stages, of_outer))
 
     def _cut(self, tensor):
         rows, count = tensor.shape[0], self._num_micro_batches
@@ -155,25 +176,31 @@ class SpmdPipeline:
         """Runs layers outside the stages, and the loss if given, for one micro-batch after the other.
 
         Returns:
-            Nest of tensors `[M, ...]`: outputs, or metrics.
+            Nest of tensors `[M, ...]`, outputs or metrics, and the list of the statistics `[3, channels]` of batch norm
+            over the mini-batch, which is empty where there is none.
         """
         if not part.layers and loss is None:
-            return inputs
-        weights, structure = [outer[id(variable)] for variable in part.trainable_variables], []
+            return inputs, []
+        variables, structure = part.variables().map(lambda variable: outer[id(variable)]), []
 
         def run(tensors):
-            values, rest = tensors[:len(weights)], tensors[len(weights):]
-            nest, wanted, own_seeds = tf.nest.pack_sequence_as((inputs, targets, seeds), rest)
-            outputs = _call(part, nest, values, step, own_seeds)
-            structure[:] = [outputs if loss is None else loss(wanted, outputs)]
+            own, nest, wanted, own_seeds = tf.nest.pack_sequence_as((variables, inputs, targets, seeds), tensors)
+            outputs, statistics = layer_calls.call(part, nest, own, step, own_seeds)
+            structure[:] = [(outputs if loss is None else loss(wanted, outputs), statistics)]
             return tf.nest.flatten(structure[0])
 
         rows = tf.nest.flatten((inputs, targets, _of_generators(seeds, part)))
-        results = _one_by_one(lambda parts: recomputing(run)([*weights, *parts]), rows)
-        return tf.nest.pack_sequence_as(structure[0], results)
+        results = _one_by_one(lambda parts: recomputing(run)([*tf.nest.flatten(variables), *parts]), rows)
+        nest, statistics = tf.nest.pack_sequence_as(structure[0], results)
+        return nest, [functools.reduce(self.outer_statistics.merge, tf.unstack(each)) for each in statistics]
 
     def _shift_register(self, values, entering, seeds, step):
-        """Runs the identical stages: from a nest `[M, micro_batch, ...]` to such a nest."""
+        """Runs the identical stages.
+
+        Returns:
+            Nest like `entering`, `[M, micro_batch, ...]`, and the list of the statistics `[3, K, V, channels]` of batch
+            norm over the mini-batch, which is empty where there is none.
+        """
         count, cores = self._num_micro_batches, tf.range(self.num_cores)
         num_items, last = count * self.num_rounds, self.num_cores - 1
         rows = list(map(self._map.replicate, tf.nest.flatten(entering)))
@@ -181,24 +208,30 @@ class SpmdPipeline:
         seeds = self._seeds_of_items(seeds)
         steps = tf.fill([self.num_cores], step)
 
-        def body(index, registers, queues, leaving):
+        weights_and_state = [*values.stages, *values.stage_state]
+
+        def body(index, registers, queues, leaving, statistics):
             arrived = [self._map.shard(tf.roll(register, 1, axis=0)) for register in registers]
             entering = [self._entering(tensor, tf.minimum(index, count - 1)) for tensor in rows]
             begun = [self._begin(index, *each) for each in zip(arrived, entering, queues)]
             items = tf.clip_by_value(index - cores, 0, num_items - 1)
             own_seeds = tf.gather(seeds, items, axis=1, batch_dims=1)
-            registers = tick([*values, *[register for register, _ in begun], steps, items // count, own_seeds])
+            results = tick([*weights_and_state, *[register for register, _ in begun], steps, items // count, own_seeds])
+            registers, new = results[:len(rows)], results[len(rows):]
             place = tf.maximum(index - last - (num_items - count), 0)  # what leaves too early is overwritten
             leaving = [array.write(place, self._leaving(register)) for array, register in zip(leaving, registers)]
-            return index + 1, registers, [queue for _, queue in begun], leaving
+            merged = self._ticks.joined(statistics, new, tf.where(items == index - cores, items // count, -1))
+            return index + 1, registers, [queue for _, queue in begun], leaving, merged
 
         idle = [self._map.shard(tf.repeat(tensor[:1], self.num_cores, axis=0)) for tensor in rows]
         queues = [self._empty_queue(tensor) for tensor in idle]
         arrays = [tf.TensorArray(tensor.dtype, count, element_shape=tensor.shape[1:]) for tensor in rows]
         num_ticks = num_items + last
-        *_, leaving = tf.while_loop(
-            lambda index, *_: index < num_ticks, body, (0, idle, queues, arrays), maximum_iterations=num_ticks)
-        return tf.nest.pack_sequence_as(entering, [self._map.replicate(array.stack()) for array in leaving])
+        *_, leaving, statistics = tf.while_loop(
+            lambda index, *_: index < num_ticks, body, (0, idle, queues, arrays, self._ticks.before_first()),
+            maximum_iterations=num_ticks)
+        leaving = [self._map.replicate(array.stack()) for array in leaving]
+        return tf.nest.pack_sequence_as(entering, leaving), statistics
 
     def _seeds_of_items(self, seeds):
         """Returns the seeds of what each core does, one micro-batch in one round after the other: `[K, V M, ...]`."""
@@ -244,20 +277,24 @@ class SpmdPipeline:
     def _stage(self, structure, tensors):
         """Runs a stage: the layers of the first one, with the weights of a core's round and the seeds of its item."""
         *tensors, step, round_, seeds = tensors
-        weights, passing = tensors[:len(self.stage_variables)], tensors[len(self.stage_variables):]
-        weights = [_of_round(weight, round_) for weight in weights]
+        counts = [len(self.stage_variables), len(self.stage_state)]
+        passing, statistics = tensors[sum(counts):], []
+        values = [_of_round(each, round_) for each in tensors[:sum(counts)]]
+        weights, state = values[:counts[0]], values[counts[0]:]
         for part in self._layers:
-            count = len(part.trainable_variables)
-            own, weights = weights[:count], weights[count:]
+            own = part.variables()
+            own_weights, weights = weights[:len(own.weights)], weights[len(own.weights):]
+            own_state, state = state[:len(own.state)], state[len(own.state):]
             own_seeds, seeds = seeds[:len(part.seed_positions)], seeds[len(part.seed_positions):]
-            layer = functools.partial(self._layer, part, structure, count)
-            passing = (recomputing(layer) if self._recompute == 'layer' else layer)([*own, *passing, step, own_seeds])
-        return passing
+            layer = functools.partial(self._layer, part, structure)
+            results = (recomputing(layer) if self._recompute == 'layer' else layer)(
+                [*own_weights, *own_state, *passing, step, own_seeds])
+            passing, statistics = results[:len(passing)], [*statistics, *results[len(passing):]]
+        return [*passing, *([tf.concat(statistics, 1)] if statistics else [])]
 
-    def _layer(self, part, structure, num_weights, tensors):
-        *tensors, step, seeds = tensors
-        inputs = tf.nest.pack_sequence_as(structure, tensors[num_weights:])
-        return tf.nest.flatten(_call(part, inputs, tensors[:num_weights], step, seeds))
+    def _layer(self, part, structure, tensors):
+        values, inputs, step, seeds = tf.nest.pack_sequence_as((part.variables(), structure, 0, 0), tensors)
+        return tf.nest.flatten(layer_calls.call(part, inputs, values, step, seeds))
 
 
 def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: bool) -> SpmdPipeline:
@@ -287,32 +324,8 @@ def _of_round(weights, round_):
     return tf.gather(weights, round_) if weights.shape[0] > 1 else weights[0], gradient
 
 
-def _call(part, inputs, weights, step, seeds):
-    weights = list(map(tf.identity, weights))  # in the graph of the layers, where `_refuse_unused` looks for readers
-    call = part.call(inputs, stage_layers.Variables(weights, []), step, part.given_seeds(seeds), training=True)
-    if call.losses:
-        raise ValueError(
-            f'One of the layers {[layer.name for layer in part.layers]} adds a loss (add_loss or an activity '
-            "regularizer), which one program for all cores leaves out. Set tpu_route='stage_programs', or compute it "
-            'in the loss function.')
-    extras = [variable.path for variable, *_ in [*call.scope.assigned, *call.scope.borrowed.values()]]
-    if extras:
-        raise ValueError(
-            f'One of the layers {[layer.name for layer in part.layers]} assigns, or reads from another layer, '
-            f"{extras[:3]}, which one program for all cores cannot. Set tpu_route='stage_programs'.")
-    _refuse_unused(part, weights, call.outputs)
-    return call.outputs
-
-
-def _refuse_unused(part, weights, outputs):
-    """Refuses unused weights: their gradient must be None, but is 0 here, with which weight decay changes them."""
-    used = graph_pieces.ancestors(tf.nest.flatten(outputs))
-    unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
-    if unused:
-        raise ValueError(
-            f'The outputs of the layers {[layer.name for layer in part.layers]} do not use {unused[:3]}, which one '
-            'program for all cores would train all the same. Make them trainable=False, or set '
-            "tpu_route='stage_programs'.")
+def _without_doubles(lists):
+    return list({id(variable): variable for each in lists for variable in each}.values())
 
 
 def _of_generators(seeds, part):
@@ -334,35 +347,3 @@ def _one_by_one(function, rows):
 
     _, arrays = tf.while_loop(lambda index, _: index < count, body, (0, arrays), maximum_iterations=count)
     return [array.stack() for array in arrays]
-
-
-def _validate(run, num_cores, num_rounds, recompute):
-    if run[1] - run[0] < num_cores * num_rounds:
-        times = f' times num_virtual_stages={num_rounds}' if num_rounds > 1 else ''
-        raise ValueError(
-            f"tpu_route='spmd' needs at least num_partitions={num_cores}{times} layers in a row that are alike (equal "
-            f"params, outputs shaped as inputs), but finds {run[1] - run[0]}. Set tpu_route='stage_programs', or fewer "
-            'partitions.')
-    if recompute == 'none':
-        raise ValueError("recompute='none' does not go with tpu_route='spmd', which keeps nothing of a tick but what "
-                         "entered it. Set recompute to 'stage' or 'layer', or tpu_route to 'stage_programs'.")
-
-
-def _validate_rounds(num_cores, num_micro_batches, num_rounds):
-    if num_rounds > 1 and num_micro_batches < num_cores:
-        raise ValueError(
-            f"num_virtual_stages={num_rounds} with tpu_route='spmd' needs at least as many micro-batches as "
-            f'partitions, but num_micro_batches={num_micro_batches} is less than num_partitions={num_cores}: a '
-            f'micro-batch would come back before the last one has entered. Set num_micro_batches to {num_cores} or '
-            'more, or num_virtual_stages to 1.')
-
-
-def _refuse_extras(part):
-    variables = [variable.path for variable in part.variables().state]
-    if variables:
-        raise ValueError("tpu_route='spmd' takes layers without state other than weights, but there is "
-                         f"{variables[:3]}. Set tpu_route='stage_programs'.")
-    constrained = [variable.path for variable in part.trainable_variables if variable.constraint]
-    if constrained:
-        raise ValueError(f"tpu_route='spmd' takes weights without constraint, but {constrained[:3]} have one. Leave it "
-                         "out, or set tpu_route='stage_programs'.")

@@ -8,24 +8,29 @@ import tensorflow as tf
 
 from lingpipe.optimizers import pure_optimizer
 from lingpipe.spmd import spmd_pipeline
+from lingpipe.spmd.spmd_values import SpmdValues
+from lingpipe.stages import batch_statistics
 
 
 class SpmdState(NamedTuple):
     """All that a step changes.
 
     Attributes:
-        stages: list of tensors `[K, V, ...]`, each with one weight of every stage, core by core and round by round.
-        outer: list of tensors, the other weights.
-        stage_slots: for each of `stages`, the list of the optimizer's slots `[K, V, ...]`.
-        outer_slots: for each of `outer`, the list of its slots.
+        values: `SpmdValues`, the weights and what layers keep beside them.
+        stage_slots: for each weight of the stages, the list of the optimizer's slots `[K, V, ...]`.
+        outer_slots: for each other weight, the list of its slots.
+        averages: `SpmdValues`, the moving average of each of `values`, or empty lists.
         step: int64 scalar, the number of steps done.
     """
 
-    stages: list
-    outer: list
+    values: SpmdValues
     stage_slots: list
     outer_slots: list
+    averages: SpmdValues
     step: tf.Tensor
+
+
+NO_AVERAGES = SpmdValues([], [], [], [])
 
 
 class OneReplica:
@@ -48,26 +53,35 @@ class SpmdStep:
         seed: integer that random numbers depend on.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
         replicas: the replicas that run the step, each on its own rows, such as `SpmdCores` or `OneReplica`.
+        moved: function `(average, value, step) -> average` that takes a step of the moving average of a variable; None
+            keeps no averages.
     """
 
     def __init__(self, pipeline: spmd_pipeline.SpmdPipeline, loss: Callable, optimizer: keras.optimizers.Optimizer,
-                 seed: int = 0, clip_gradient_norm_to_value: float = 0.0, replicas: Any = None) -> None:
+                 seed: int = 0, clip_gradient_norm_to_value: float = 0.0, replicas: Any = None,
+                 moved: Callable | None = None) -> None:
         self._pipeline, self._loss, self._seed = pipeline, loss, seed
         self._limit = clip_gradient_norm_to_value
-        self._replicas = replicas or OneReplica()
+        self._replicas, self._moved = replicas or OneReplica(), moved
         self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
 
-    def variables(self) -> SpmdState:
-        """Returns the Keras variables of a state: an `SpmdState` with K lists of V for each tensor `[K, V, ...]`."""
-        pipeline, slots = self._pipeline, self._optimizer.slots
+    def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
+        """Returns the variables of a state: an `SpmdState` with K lists of V for each tensor `[K, V, ...]`.
+
+        Args:
+            average_of: function that returns the variable with the moving average of another one; None: there is none.
+        """
+        values, slots = self._pipeline.variables(), self._optimizer.slots
+        averages = NO_AVERAGES
+        if average_of:
+            averages = values.map(lambda row: [[average_of(each) for each in core] for core in row], average_of)
         return SpmdState(
-            pipeline.stage_variables, pipeline.outer_variables,
-            [_slot_rows(slots, variables) for variables in pipeline.stage_variables],
-            [slots(variable) for variable in pipeline.outer_variables], None)
+            values, [_slot_rows(slots, row) for row in values.stages], [slots(variable) for variable in values.outer],
+            averages, None)
 
     def state_specs(self) -> SpmdState:
         """Returns the `SpmdState` of `tf.TensorSpec`."""
-        variables = self.variables()
+        variables, values = self.variables(), self._pipeline.value_specs()
 
         def of_row(row):
             return tf.TensorSpec([len(row), len(row[0]), *row[0][0].shape], row[0][0].dtype)
@@ -75,9 +89,9 @@ class SpmdStep:
         def of_one(variable):
             return tf.TensorSpec(variable.shape, variable.dtype)
 
-        return SpmdState(list(map(of_row, variables.stages)), list(map(of_one, variables.outer)),
-                         [list(map(of_row, rows)) for rows in variables.stage_slots],
-                         [list(map(of_one, row)) for row in variables.outer_slots], tf.TensorSpec([], tf.int64))
+        return SpmdState(values, [list(map(of_row, rows)) for rows in variables.stage_slots],
+                         [list(map(of_one, row)) for row in variables.outer_slots],
+                         values if self._moved else NO_AVERAGES, tf.TensorSpec([], tf.int64))
 
     def __call__(self, state: SpmdState, x: Any, targets: Any) -> tuple[SpmdState, dict[str, tf.Tensor]]:
         """Runs one step; if the loss or a gradient is not finite, nothing changes.
@@ -92,43 +106,48 @@ class SpmdStep:
             replicas, and 'gradient_norm'.
         """
         state = self._placed(state)
-        sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
+        sums, statistics, stage_gradients, outer_gradients = self._gradients(state, x, targets)
         metrics = {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
-        stage_gradients, outer_gradients, penalty = self._regularized(state, stage_gradients, outer_gradients)
+        stage_gradients, outer_gradients, penalty = self._regularized(state.values, stage_gradients, outer_gradients)
         metrics['loss'] += penalty
         norm = tf.sqrt(tf.add_n([2.0 * tf.nn.l2_loss(each) for each in [*stage_gradients, *outer_gradients]]))
         scale = self._limit / tf.maximum(norm, self._limit) if self._limit else tf.ones([])
         learning_rate = self._optimizer.learning_rate(state.step)
         stages, stage_slots = self._update_stages(state, [each * scale for each in stage_gradients], learning_rate)
         outer, outer_slots = self._update_all(
-            self._pipeline.outer_variables, state.outer, [each * scale for each in outer_gradients], state.outer_slots,
-            state.step, learning_rate)
-        new = self._placed(SpmdState(stages, outer, stage_slots, outer_slots, state.step + 1))
+            self._pipeline.outer_variables, state.values.outer, [each * scale for each in outer_gradients],
+            state.outer_slots, state.step, learning_rate)
+        values = SpmdValues(stages, outer, *self._update_state(state.values, statistics))
+        new = self._placed(SpmdState(
+            values, stage_slots, outer_slots, self._moved_averages(state, values), state.step + 1))
         is_finite = tf.math.is_finite(metrics['loss']) & tf.math.is_finite(norm)
         return (tf.nest.map_structure(lambda after, before: tf.where(is_finite, after, before), new, state),
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Returns metric sums and gradients of the mean loss over all replicas, each with its own random numbers."""
+        """Returns metric sums, each replica's statistics of batch norm, and gradients of the mean loss.
+
+        Sums and gradients are those over all replicas, each with its own random numbers.
+        """
         seed = tf.cast(self._seed + self._replicas.replica_index() * 2**32, tf.int64)
+        weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([state.stages, state.outer])
-            sums = self._pipeline.metrics(
-                self._loss, state.stages, state.outer, x, targets, tf.stack([seed, state.step]))
-        gradients = tape.gradient(
-            sums['loss'][0], [state.stages, state.outer], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            tape.watch(weights)
+            sums, statistics = self._pipeline.metrics(
+                self._loss, state.values, x, targets, tf.stack([seed, state.step]))
+        gradients = tape.gradient(sums['loss'][0], weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         sums, gradients = self._replicas.sum_over_replicas((sums, self._placed_gradients(gradients)))
         weight = sums['loss'][1]
         stages, outer = self._placed_gradients(tf.nest.map_structure(
             lambda gradient: tf.math.divide_no_nan(gradient, tf.cast(weight, gradient.dtype)), gradients))
-        return sums, stages, outer
+        return sums, statistics, stages, outer
 
-    def _regularized(self, state, stage_gradients, outer_gradients):
+    def _regularized(self, values, stage_gradients, outer_gradients):
         """Adds the gradients of weight regularizers, and returns the sum of their penalties besides."""
         place, firsts = self._pipeline.place_stages, [row[0][0] for row in self._pipeline.stage_variables]
-        of_stages = [_stage_penalties(variable.regularizer, value) for variable, value in zip(firsts, state.stages)]
+        of_stages = [_stage_penalties(variable.regularizer, value) for variable, value in zip(firsts, values.stages)]
         of_outer = [_penalty(variable.regularizer, value)
-                    for variable, value in zip(self._pipeline.outer_variables, state.outer)]
+                    for variable, value in zip(self._pipeline.outer_variables, values.outer)]
         stages = [place(one + other) for one, (_, other) in zip(stage_gradients, of_stages)]
         outer = [one + other for one, (_, other) in zip(outer_gradients, of_outer)]
         return stages, outer, sum((penalty for penalty, _ in [*of_stages, *of_outer]), tf.zeros([]))
@@ -150,7 +169,30 @@ class SpmdStep:
             return tf.nest.map_structure(lambda *each: tf.stack(each), *updated)
 
         return tf.vectorized_map(
-            update_rounds, (state.stages, gradients, state.stage_slots), fallback_to_while_loop=False)
+            update_rounds, (state.values.stages, gradients, state.stage_slots), fallback_to_while_loop=False)
+
+    def _update_state(self, values, statistics):
+        """Returns the new `stage_state` and `outer_state`: moving averages take one step, from all replicas' rows."""
+        pipeline = self._pipeline
+        firsts = [row[0][0] for row in pipeline.stage_state]
+        parts = [(pipeline.stage_statistics, statistics.stages, firsts, values.stage_state),
+                 (pipeline.outer_statistics, statistics.outer, pipeline.outer_state, values.outer_state)]
+        return [self._move_statistics(*part) for part in parts]
+
+    def _move_statistics(self, norms, statistics, variables, values):
+        value_of = dict(zip(map(id, variables), values))
+        averages = [variable for variable in variables if id(variable) in norms.averages]
+        for of_replica in statistics:
+            whole = batch_statistics.of_all_replicas(of_replica, self._replicas.sum_over_replicas)
+            before = [value_of[id(variable)] for variable in averages]
+            value_of.update(zip(map(id, averages), norms.step(averages, before, whole)))
+        return [value_of[id(variable)] for variable in variables]
+
+    def _moved_averages(self, state, values):
+        if not self._moved:
+            return NO_AVERAGES
+        return tf.nest.map_structure(
+            lambda average, value: self._moved(average, value, state.step), state.averages, values)
 
     def _update_all(self, variables, values, gradients, slots, step, learning_rate):
         rows = zip(variables, values, gradients, slots)
@@ -160,9 +202,9 @@ class SpmdStep:
     def _placed(self, state):
         place_stages, place_outer = self._pipeline.place_stages, self._pipeline.place_outer
         return SpmdState(
-            list(map(place_stages, state.stages)), list(map(place_outer, state.outer)),
-            [list(map(place_stages, slots)) for slots in state.stage_slots],
-            [list(map(place_outer, slots)) for slots in state.outer_slots], state.step)
+            self._pipeline.place(state.values), [list(map(place_stages, slots)) for slots in state.stage_slots],
+            [list(map(place_outer, slots)) for slots in state.outer_slots],
+            state.averages.map(place_stages, place_outer), state.step)
 
 
 def _penalty(regularizer, value):

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe.devices import variable_placement
 from lingpipe.spmd.spmd_step import SpmdState
 
 
@@ -60,7 +61,7 @@ class SpmdVariables:
         cores      slices, the same on every replica:    what a step reads and assigns
 
     Args:
-        variables: `SpmdState` of Keras variables, as `SpmdStep.variables` returns it.
+        variables: `SpmdState` of variables of the host, as `SpmdStep.variables` returns it.
         outer_dimension: function from the shape of an outer variable to the dimension that is cut over cores, or None.
         cores: `SpmdCores`.
     """
@@ -75,9 +76,8 @@ class SpmdVariables:
             return _Whole(variable, outer_dimension(variable.shape), cores)
 
         self._state = SpmdState(
-            list(map(of_row, variables.stages)), list(map(of_one, variables.outer)),
-            [list(map(of_row, rows)) for rows in variables.stage_slots],
-            [list(map(of_one, slots)) for slots in variables.outer_slots], [])
+            variables.values.map(of_row, of_one), [list(map(of_row, rows)) for rows in variables.stage_slots],
+            [list(map(of_one, slots)) for slots in variables.outer_slots], variables.averages.map(of_row, of_one), [])
 
     def to_cores(self) -> None:
         """Copies the values of the host to the cores of every replica."""
@@ -142,7 +142,8 @@ class _Row(_Entry):
         super().__init__(cores, 0)
 
     def _parts(self):
-        return [tf.stack([variable.value.read_value() for variable in row])[tf.newaxis] for row in self._variables]
+        return [tf.stack([variable_placement.native(variable).read_value() for variable in row])[tf.newaxis]
+                for row in self._variables]
 
     def _assign(self, parts):
         for row, part in zip(self._variables, parts):
@@ -158,7 +159,7 @@ class _Whole(_Entry):
         super().__init__(cores, dimension)
 
     def _parts(self):
-        value = self._variable.value.read_value()
+        value = variable_placement.native(self._variable).read_value()
         if self._dimension is None:
             return [value] * self._num_cores
         return tf.split(value, self._num_cores, self._dimension)

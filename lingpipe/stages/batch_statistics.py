@@ -1,5 +1,6 @@
 """Statistics of batch norm over micro-batches, from which moving averages take one step a mini-batch."""
 
+import functools
 from collections.abc import Callable, Iterable
 
 import keras
@@ -34,6 +35,12 @@ class BatchStatistics:
         return tf.TensorSpec([3, sum(self._sizes)], self._dtype)
 
     @property
+    def averages(self) -> dict[int, keras.Variable]:
+        """Dictionary from id to Keras variable, of all moving averages."""
+        return {id(variable): variable for norm in self.norms
+                for variable in (norm.moving_mean, norm.moving_variance)}
+
+    @property
     def _dtype(self):
         return self.norms[0].moving_mean.dtype if self.norms else 'float32'
 
@@ -52,12 +59,12 @@ class BatchStatistics:
         """Joins the statistics of the rows so far with those of more rows (Chan, Golub, LeVeque 1979, section 2).
 
         Args:
-            before: statistics so far `[3, channels]`.
-            new: statistics of the other rows `[3, channels]`.
+            before: statistics so far `[3, ..., channels]`.
+            new: statistics of the other rows `[3, ..., channels]`.
             can_be_empty: whether there may be no other rows; their mean is then not a number.
 
         Returns:
-            Statistics `[3, channels]` of all rows.
+            Statistics `[3, ..., channels]` of all rows.
         """
         if not self.norms:
             return before
@@ -80,23 +87,33 @@ class BatchStatistics:
         """
         if not self.norms:
             return []
-        variables = list({id(variable): variable for norm in self.norms
-                          for variable in (norm.moving_mean, norm.moving_variance)}.values())
+        variables = list(self.averages.values())
         with tf.device(device):
             averages = [read(variable) for variable in variables]
         new = device_kinds.call(
-            device, lambda averages, statistics: self._steps(variables, averages, statistics), averages,
-            _of_all_replicas(statistics, device))
+            device, lambda averages, statistics: self.step(variables, averages, statistics), averages,
+            _of_group(statistics, device))
         return list(zip(variables, new))
 
-    def _steps(self, variables, averages, statistics):
+    def step(self, variables: list[keras.Variable], averages: list[tf.Tensor],
+             statistics: tf.Tensor) -> list[tf.Tensor]:
+        """Computes one step of every moving average for every call, of one or of several stages that are alike.
+
+        Args:
+            variables: list of Keras variables, the moving averages of `norms`, in any order.
+            averages: list of tensors `[..., channels of the norm]`, their values.
+            statistics: statistics of the whole mini-batch `[3, ..., channels]`.
+
+        Returns:
+            List of tensors like `averages`.
+        """
         values = {id(variable): average for variable, average in zip(variables, averages)}
         for places in self._rounds():
             norms = [self.norms[place] for place in places]
             sizes = [self._sizes[place] for place in places]
             momentum = tf.constant(np.repeat([norm.momentum for norm in norms], sizes), self._dtype)
             new = momentum * self._averages(norms, values) + (1.0 - momentum) * self._columns(statistics, places)
-            for norm, pair in zip(norms, tf.split(new, sizes, axis=1)):
+            for norm, pair in zip(norms, tf.split(new, sizes, axis=-1)):
                 for variable, value in zip((norm.moving_mean, norm.moving_variance), tf.unstack(pair)):
                     values[id(variable)] = tf.cast(value, variable.dtype)
         return [values[id(variable)] for variable in variables]
@@ -112,26 +129,36 @@ class BatchStatistics:
 
     def _averages(self, norms, values):
         return tf.stack([
-            tf.concat([tf.cast(values[id(getattr(norm, name))], self._dtype) for norm in norms], 0)
+            tf.concat([tf.cast(values[id(getattr(norm, name))], self._dtype) for norm in norms], -1)
             for name in ('moving_mean', 'moving_variance')])
 
     def _columns(self, statistics, places):
         if len(places) == len(self.norms):
             return statistics[:2]
-        parts = tf.split(statistics[:2], self._sizes, axis=1)
-        return tf.concat([parts[place] for place in places], 1)
+        parts = tf.split(statistics[:2], self._sizes, axis=-1)
+        return tf.concat([parts[place] for place in places], -1)
 
 
-def _of_all_replicas(statistics, device):
+def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    """Returns the statistics `[3, ..., channels]` of the rows of all replicas.
+
+    Args:
+        statistics: statistics of the rows of one replica `[3, ..., channels]`.
+        total: function that adds up a tensor over all replicas.
+    """
+    mean, variance, count = tf.unstack(statistics)
+    whole = total(count)
+    center = tf.math.divide_no_nan(total(count * mean), whole)
+    squares = total(count * (variance + tf.square(mean - center)))
+    return tf.stack([center, tf.math.divide_no_nan(squares, whole), whole])
+
+
+def _of_group(statistics, device):
     group = collectives.current()
     if group.count == 1:
         return statistics
     with tf.device(device):
-        mean, variance, count = tf.unstack(statistics)
-        total = group.sum(device, count)
-        center = tf.math.divide_no_nan(group.sum(device, count * mean), total)
-        squares = group.sum(device, count * (variance + tf.square(mean - center)))
-        return tf.stack([center, tf.math.divide_no_nan(squares, total), total])
+        return of_all_replicas(statistics, functools.partial(group.sum, device))
 
 
 def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:

@@ -1,5 +1,6 @@
 """One Keras optimizer over all partitions, its slots beside each weight, and the moving average for evaluation."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -100,18 +101,37 @@ class MovingAverage:
 
     def update(self, step: Any) -> None:
         """Lays out one update; `step` is the number of the step, counted from 0."""
-        step = tf.cast(step, tf.float32)
-        decay = tf.minimum(self._decay, (1.0 + step) / (10.0 + step))
-        self._update(self._variables, shared=(decay,))
+        self._update(self._variables, shared=(_decay_of(self._decay, step),))
 
     def _move(self, variables, decay):
         for variable in variables:
             average, value = self._average_of[id(variable)], variable.value.read_value()
-            average.assign(_moved(average.read_value(), value, decay) if _has_fractions(value.dtype) else value)
+            average.assign(_moved(average.read_value(), value, decay))
+
+    def average_of(self, variable: Any) -> tf.Variable:
+        """Returns the `tf.Variable` with the average of a Keras variable."""
+        return self._average_of[id(variable)]
 
     def read(self, variable: Any) -> Any:
         """Returns the average of a Keras variable, or its value where it is not averaged."""
         return self._average_of.get(id(variable), variable.value).read_value()
+
+
+def average_step(decay: float | None) -> Callable[[tf.Tensor, tf.Tensor, Any], tf.Tensor] | None:
+    """Returns one update of `MovingAverage` as a function of tensors; None where there is no decay.
+
+    Args:
+        decay: decay late in training.
+
+    Returns:
+        Function of an average, what is averaged, and the number of the step, counted from 0, to the new average.
+    """
+    return (lambda average, value, step: _moved(average, value, _decay_of(decay, step))) if decay else None
+
+
+def _decay_of(decay, step):
+    step = tf.cast(step, tf.float32)
+    return tf.minimum(decay, (1.0 + step) / (10.0 + step))
 
 
 def _has_fractions(dtype):
@@ -119,6 +139,8 @@ def _has_fractions(dtype):
 
 
 def _moved(average, value, decay):
+    if not _has_fractions(value.dtype):
+        return value
     precise = value.dtype
     if precise.is_floating:
         precise = tf.as_dtype(keras.backend.result_type(precise.name, 'float32'))

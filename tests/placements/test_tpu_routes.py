@@ -30,14 +30,30 @@ def odd_layers(body):
     body.layers = transformer.transformer_lm_layers(3, 256, 8, 8, 2)
 
 
-def with_batch_norm(body):
-    body.layers = [KerasParams(keras.layers.Embedding, input_dim=256,
-                               output_dim=8)] + [KerasParams(keras.layers.BatchNormalization)] * 2
+def with_two_alike(body, params):
+    body.layers = [KerasParams(keras.layers.Embedding, input_dim=256, output_dim=8)] + [params] * 2
+
+
+class Counting(keras.layers.Dense):
+    """Counts its calls."""
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.count = self.add_weight(shape=(), name='count', trainable=False)
+
+    def call(self, inputs, training=False):
+        self.count.assign_add(1.0)
+        return super().call(inputs, training=training)
+
+
+class NormedTwice(keras.layers.BatchNormalization):
+    def call(self, inputs, training=False):
+        return super().call(super().call(inputs, training=training), training=training)
 
 
 def with_losses(body):
-    body.layers = [KerasParams(keras.layers.Embedding, input_dim=256, output_dim=8)] + [
-        KerasParams(keras.layers.Dense, units=8, activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
+    with_two_alike(body, KerasParams(
+        keras.layers.Dense, units=8, activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1)))
 
 
 class Spare(keras.layers.Dense):
@@ -46,21 +62,23 @@ class Spare(keras.layers.Dense):
         self.spare = self.add_weight(shape=(3, 2), name='spare')
 
 
-def with_spare_weights(body):
-    body.layers = [KerasParams(keras.layers.Embedding, input_dim=256, output_dim=8)] + [KerasParams(Spare, units=8)] * 2
-
-
 REFUSED = {
-    'weights that are not used': (lambda p: with_spare_weights(p.task.body), r'do not use .*/spare.*trainable=False'),
+    'weights that are not used': (lambda p: with_two_alike(p.task.body, KerasParams(Spare, units=8)), r'do not use .*/spare.*trainable=False'),
     'no two layers that are alike': (lambda p: p.task.body.Set(layers=p.task.body.layers[:3]),
         'needs at least num_partitions=2'),
-    'state': (lambda p: with_batch_norm(p.task.body), 'takes layers without state other than weights'),
+    'a counter': (lambda p: with_two_alike(p.task.body, KerasParams(Counting, units=8)),
+                  'assigns.*/count.*moving averages of batch norm only'),
+    'spectral norm': (lambda p: with_two_alike(p.task.body, KerasParams(
+        keras.layers.SpectralNormalization, layer=KerasParams(keras.layers.Dense, units=8))), 'assigns.*vector_u'),
+    'renormalisation': (lambda p: with_two_alike(p.task.body, KerasParams(
+        keras.layers.BatchNormalization, renorm=True)), 'assigns.*/moving_mean'),
+    'a batch norm that is called twice': (
+        lambda p: with_two_alike(p.task.body, KerasParams(NormedTwice)), 'are not called once each in training'),
     'added losses': (lambda p: with_losses(p.task.body), r'adds a loss .*leaves out'),
     'nothing recomputed': (lambda p: p.task.body.Set(recompute='none'),
         "recompute='none' does not go with tpu_route='spmd'"),
     'a schedule': (lambda p: p.task.body.Set(schedule='1f1b'), "schedule='1f1b' with .* does not go with "
                                                                "tpu_route='spmd'"),
-    'a moving average': (lambda p: p.train.Set(ema_decay=0.9), 'train.ema_decay=0.9 does not go with'),
     'an optimizer': (lambda p: p.train.Set(optimizer=KerasParams(keras.optimizers.Nadam)),
         'Nadam keeps .* beside slots'),
 }
@@ -98,6 +116,12 @@ def test_what_does_not_go_with_the_system_is_refused_once_it_is_known(name, para
     tpu_system.validate_route(params)
     with pytest.raises(ValueError, match=message):
         tpu_system.resolved(params, 'train', MESH)
+
+
+def test_batch_norm_and_moving_averages_go_with_one_program(params):
+    with_two_alike(params.task.body, KerasParams(keras.layers.BatchNormalization))
+    params.train.ema_decay = 0.9
+    assert tpu_system.resolved(params, 'train', MESH).task.body.tpu_route == 'spmd'
 
 
 def test_auto_leaves_no_layers_that_are_alike_to_all_cores(params):

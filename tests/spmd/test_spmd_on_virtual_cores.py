@@ -57,9 +57,7 @@ def hand_on_activations_only(collectives):
 def test_four_devices_compute_what_one_does(num_rounds, tmp_path, assert_close):
     pipe = make_pipe(num_rounds, input_dropout_prob=0.1, relu_dropout_prob=0.1)
     pipeline, step = make_step(pipe, False, num_rounds)
-    state = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), step.state_specs())._replace(
-        stages=list(map(spmd_values.stacked, pipeline.stage_variables)),
-        outer=[variable.value.read_value() for variable in pipeline.outer_variables])
+    state = spmd_values.initial_state(step, pipeline)
     random = np.random.default_rng(0)
     x, y = (random.integers(VOCAB_SIZE, size=SPEC.shape).astype(np.int32) for _ in range(2))
     expected = tf.function(step, jit_compile=True, autograph=False)(state, x, (y,))

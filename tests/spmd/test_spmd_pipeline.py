@@ -9,6 +9,7 @@ from lingpipe.layers import transformer
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, stage_map
+from lingpipe.spmd.spmd_values import SpmdValues
 from lingpipe.stages import losses
 from tests import needs, spmd_values
 
@@ -43,20 +44,17 @@ def gradients_of(pipeline, loss_fn, x, y):
     metrics_of = losses.as_metrics(loss_fn)
 
     @tf.function(jit_compile=True, autograph=False)
-    def function(stages, outer):
+    def function(values):
         with tf.GradientTape() as tape:
-            tape.watch([stages, outer])
-            metrics = pipeline.metrics(lambda targets, outputs: metrics_of(*targets, outputs), stages, outer, x, (y,),
-                                       tf.constant([SEED, STEP], tf.int64))
+            tape.watch([values.stages, values.outer])
+            metrics, _ = pipeline.metrics(lambda targets, outputs: metrics_of(*targets, outputs), values, x, (y,),
+                                          tf.constant([SEED, STEP], tf.int64))
         total, weight = metrics['loss']
-        return total / weight, [[each / weight for each in group] for group in tape.gradient(total, [stages, outer])]
+        stages, outer = tape.gradient(total, [values.stages, values.outer])
+        return total / weight, [each / weight for each in stages], [each / weight for each in outer]
 
-    loss, (stages, outer) = function(list(map(spmd_values.stacked, pipeline.stage_variables)),
-                                     [variable.value.read_value() for variable in pipeline.outer_variables])
-    found = {id(variable): gradient for variable, gradient in zip(pipeline.outer_variables, outer)}
-    for row, gradient in zip(pipeline.stage_variables, stages):
-        found.update((id(variable), each) for variable, each in spmd_values.of_each(row, gradient))
-    return loss, found
+    loss, stages, outer = function(spmd_values.values_of(pipeline))
+    return loss, spmd_values.found_values(pipeline, SpmdValues(stages, outer, [], []))
 
 
 def check_equal(pipe, pipeline, loss_fn, x, y, assert_gradients_close):
@@ -131,12 +129,17 @@ def test_what_cannot_run_so_is_refused_in_words():
         make(*small_transformer(6), num_cores=3, num_rounds=2)
     with pytest.raises(ValueError, match="recompute='none' does not go with tpu_route='spmd'"):
         make(*small_transformer(), recompute='none')
-    with pytest.raises(ValueError, match='without state other than weights.*moving_mean'):
-        make([KerasParams(keras.layers.BatchNormalization)] * 2, tf.TensorSpec([8, 4], tf.float32))
     constrained = [KerasParams(keras.layers.Dense, units=4,
                                kernel_constraint=KerasParams(keras.constraints.NonNeg))] * 2
     with pytest.raises(ValueError, match='weights without constraint.*kernel.*have one'):
         make(constrained, tf.TensorSpec([8, 4], tf.float32))
+    frozen, run = build([KerasParams(keras.layers.Dense, units=4)] * 2, tf.TensorSpec([8, 4], tf.float32))
+    frozen.stack[0].trainable = False
+    with pytest.raises(ValueError, match='some of these layers are set trainable=False'):
+        spmd_pipeline.SpmdPipeline(frozen.stack, run, 2, 2, is_partitioned=False)
+    frozen.stack[0] = frozen.stack[1]
+    with pytest.raises(ValueError, match="gives every stage variables of its own, but 'dense_1/kernel' belongs to"):
+        spmd_pipeline.SpmdPipeline(frozen.stack, run, 2, 2, is_partitioned=False)
     regularized = [KerasParams(keras.layers.Dense, units=4,
                                activity_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))] * 2
     pipeline = make(regularized, tf.TensorSpec([8, 4], tf.float32))

@@ -5,32 +5,18 @@ TPU."""
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step
 from lingpipe.stages import losses
 from lingpipe.tools.tpu_compile import tpu_compiler
-from tests import compiled_replicas, needs, spmd_values
+from tests import compiled_replicas, needs, spmd_values, xla_replicas
 
 pytestmark = needs.tpu_compiler
 
 NUM_REPLICAS, NUM_STAGES, NUM_MICRO_BATCHES, BATCH_SIZE, UNITS = 2, 2, 2, 8, 128
 SPEC = tf.TensorSpec([BATCH_SIZE // NUM_REPLICAS, UNITS], tf.float32)
-
-
-class XlaReplicas:
-    """What `SpmdCores` is inside of a program, in operations that TensorFlow has for CPUs too."""
-
-    def sum_over_replicas(self, tensors):
-        return tf.nest.map_structure(
-            lambda tensor: gen_xla_ops.xla_all_reduce(tensor, [list(range(NUM_REPLICAS))], 'Add', 'CrossReplica'),
-            tensors)
-
-    def replica_index(self):
-        return tf.cast(gen_xla_ops.xla_replica_id(), tf.int64)
 
 
 def make_pipe(**fields):
@@ -47,28 +33,16 @@ def make_step(pipe):
     metrics = losses.as_metrics(keras.losses.MeanSquaredError())
     return pipeline, spmd_step.SpmdStep(
         pipeline, lambda targets, outputs: metrics(*targets, outputs), keras.optimizers.SGD(0.1, momentum=0.9),
-        clip_gradient_norm_to_value=0.01, replicas=XlaReplicas())
-
-
-def on_all_cores(function):
-    """Returns a function whose arguments and results every core has whole, since jaxlib knows no others for
-    replicas."""
-    def whole(*tensors):
-        return tf.nest.map_structure(lambda tensor: xla_sharding.replicate(tensor, use_sharding_op=True), tensors)
-
-    return lambda *arguments: whole(*function(*whole(*arguments)))
+        clip_gradient_norm_to_value=0.01, replicas=xla_replicas.XlaReplicas(NUM_REPLICAS))
 
 
 def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, assert_close):
     pipe = make_pipe(num_partitions=NUM_STAGES, num_micro_batches=NUM_MICRO_BATCHES, devices=['CPU:0'] * NUM_STAGES)
     pipeline, step = make_step(pipe)
-    specs = step.state_specs()
-    state = tf.nest.map_structure(lambda spec: np.zeros(spec.shape, spec.dtype.as_numpy_dtype), specs)._replace(
-        stages=[spmd_values.stacked(row).numpy() for row in pipeline.stage_variables],
-        outer=[variable.numpy() for variable in pipeline.outer_variables])
+    specs, state = step.state_specs(), spmd_values.initial_state(step, pipeline)
     x, y = np.random.default_rng(0).normal(size=(2, BATCH_SIZE, UNITS)).astype(np.float32)
     rows = [each.reshape(NUM_REPLICAS, -1, UNITS) for each in (x, y)]
-    program = tpu_compiler.lower(on_all_cores(step), specs, SPEC, (SPEC,))
+    program = tpu_compiler.lower(xla_replicas.on_all_cores(step), specs, SPEC, (SPEC,))
     arguments = [*(np.stack([each] * NUM_REPLICAS) for each in tf.nest.flatten(state)), *rows]
     results = compiled_replicas.run(program, arguments, NUM_REPLICAS, NUM_STAGES, tmp_path)
     for result in results:
@@ -80,11 +54,10 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
     expected = {id(variable): variable.numpy() - 0.1 * gradient for variable, gradient in zip(
         pipe.trainable_variables, gradients)}
     assert_close((metrics['loss'], metrics['gradient_norm']), (out.loss, norm))
-    for row, value in zip(pipeline.stage_variables, new.stages):
-        pairs = spmd_values.of_each(row, value)
-        assert_close([each for _, each in pairs], [np.asarray(expected[id(variable)]) for variable, _ in pairs])
-    for variable, value in zip(pipeline.outer_variables, new.outer):
-        assert_close(value, np.asarray(expected[id(variable)]))
+    found = spmd_values.found_values(pipeline, new.values)
+    assert set(found) == set(expected)
+    for key, value in found.items():
+        assert_close(value, np.asarray(expected[key]))
 
 
 def test_cores_of_a_tpu_add_up_their_own_slices_over_the_replicas(tmp_path):

@@ -31,19 +31,8 @@ def batch():
                                UNITS)).astype(np.float32), random.normal(size=(BATCH_SIZE, 2)).astype(np.float32)
 
 
-def state_of(step, pipeline):
-    specs = step.state_specs()
-    return spmd_step.SpmdState(
-        list(map(spmd_values.stacked, pipeline.stage_variables)),
-        [variable.value.read_value() for variable in pipeline.outer_variables],
-        *tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), (specs.stage_slots, specs.outer_slots)),
-        tf.constant(0, tf.int64))
-
-
 def values_of(state, pipeline, variables):
-    found = dict(zip(map(id, pipeline.outer_variables), state.outer))
-    for row, value in zip(pipeline.stage_variables, state.stages):
-        found.update((id(variable), each) for variable, each in spmd_values.of_each(row, value))
+    found = spmd_values.found_values(pipeline, state.values)
     return [found[id(variable)] for variable in variables]
 
 
@@ -60,7 +49,7 @@ def test_steps_equal_those_of_the_plain_optimizer(name, assert_close):
     x, y = batch()
     step = make_step(pipeline, OPTIMIZERS[name]())
     function = tf.function(step, jit_compile=True, autograph=False)
-    state, optimizer = state_of(step, pipeline), OPTIMIZERS[name]()
+    state, optimizer = spmd_values.initial_state(step, pipeline), OPTIMIZERS[name]()
     for _ in range(3):
         state, metrics = function(state, x, (y,))
         out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
@@ -84,7 +73,7 @@ def test_weight_regularizers_count_as_on_one_device(regularizer, assert_close):
         variable.regularizer = regularizer if len(variable.shape) == 2 else None
     x, y = batch()
     step = make_step(pipeline, keras.optimizers.SGD(1.0))
-    state, metrics = tf.function(step, jit_compile=True, autograph=False)(state_of(step, pipeline), x, (y,))
+    state, metrics = tf.function(step, jit_compile=True, autograph=False)(spmd_values.initial_state(step, pipeline), x, (y,))
     out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
     assert_close((metrics['loss'], metrics['gradient_norm']), (out.loss, tf.sqrt(out.squared_norm)))
     expected = [variable.value - gradient for variable, gradient in zip(pipe.trainable_variables, out.gradients)]
@@ -95,7 +84,7 @@ def test_gradients_are_clipped_by_their_global_norm(assert_close):
     pipe, pipeline = build()
     x, y = batch()
     step = make_step(pipeline, keras.optimizers.SGD(1.0), clip_gradient_norm_to_value=0.1)
-    state, metrics = tf.function(step, jit_compile=True, autograph=False)(state_of(step, pipeline), x, (y,))
+    state, metrics = tf.function(step, jit_compile=True, autograph=False)(spmd_values.initial_state(step, pipeline), x, (y,))
     out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
     clipped, norm = tf.clip_by_global_norm(out.gradients, 0.1)
     assert norm > 0.1
@@ -108,7 +97,7 @@ def test_a_step_that_is_not_finite_changes_nothing():
     pipe, pipeline = build()
     x, y = batch()
     step = make_step(pipeline, keras.optimizers.Adam())
-    before = state_of(step, pipeline)
+    before = spmd_values.initial_state(step, pipeline)
     after, metrics = tf.function(step, jit_compile=True, autograph=False)(before, x * np.inf, (y,))
     assert not np.isfinite(metrics['loss'])
     for old, new in zip(tf.nest.flatten(before), tf.nest.flatten(after)):

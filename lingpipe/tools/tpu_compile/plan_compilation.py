@@ -198,7 +198,7 @@ def _function_name(call):
 
 
 def lower_spmd(body_params: Any, input_specs: Any, target_specs: Any, loss: Callable, optimizer: Any,
-               clip_gradient_norm_to_value: Any = 0.0) -> Any:
+               clip_gradient_norm_to_value: Any = 0.0, ema_decay: Any = 0.0) -> Any:
     """Translates the step for all cores of one pipeline.
 
     Args:
@@ -208,6 +208,7 @@ def lower_spmd(body_params: Any, input_specs: Any, target_specs: Any, loss: Call
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks have it.
         optimizer: `keras.optimizers.Optimizer` without slots.
         clip_gradient_norm_to_value: see `spmd_step.SpmdStep`.
+        ema_decay: decay of moving averages of the weights; 0 keeps none.
 
     Returns:
         The program, see `tpu_compiler.lower`; with one partition it is for one device.
@@ -225,7 +226,8 @@ def lower_spmd(body_params: Any, input_specs: Any, target_specs: Any, loss: Call
         p.num_partitions > 1, p.num_virtual_stages)
     with base_layer.unallocated_variables():
         step = spmd_step.SpmdStep(
-            pipeline, losses.as_metrics(loss), optimizer, p.random_seed or 0, clip_gradient_norm_to_value)
+            pipeline, losses.as_metrics(loss), optimizer, p.random_seed or 0, clip_gradient_norm_to_value,
+            moved=optimization.average_step(ema_decay))
         state_specs = step.state_specs()
     return tpu_compiler.lower(step, state_specs, input_specs, target_specs)
 
@@ -310,7 +312,8 @@ def compile_program(params: Any, compiler: tpu_compiler.TpuCompiler, topology: A
     task, specs, target_specs = _task_and_specs(params)
     body, train = experiment.body_params(params), params.train
     program = lower_spmd(
-        body, specs, target_specs, task.loss, optimization.make_optimizer(train), train.clip_gradient_norm_to_value)
+        body, specs, target_specs, task.loss, optimization.make_optimizer(train), train.clip_gradient_norm_to_value,
+        train.ema_decay)
     return compiler.compile(program, topology, body.num_partitions, spmd=body.num_partitions > 1)
 
 

@@ -1,0 +1,38 @@
+"""What the layers of an SPMD pipeline read, and what they tell about a mini-batch."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class SpmdValues(NamedTuple):
+    """All variables of a pipeline that layers read, or a value for each.
+
+    Attributes:
+        stages: list of tensors `[K, V, ...]`, each with one weight of every stage, core by core and round by round.
+        outer: list of tensors, the other weights.
+        stage_state: list of tensors `[K, V, ...]`, each with what is not trained, such as a moving average, of every
+            stage.
+        outer_state: list of tensors, the other variables that are not trained.
+    """
+
+    stages: list
+    outer: list
+    stage_state: list
+    outer_state: list
+
+    def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdValues':
+        """Returns the same lists with one function applied to what belongs to stages, and another to the rest."""
+        return SpmdValues(list(map(of_stages, self.stages)), list(map(of_outer, self.outer)),
+                          list(map(of_stages, self.stage_state)), list(map(of_outer, self.outer_state)))
+
+
+class SpmdStatistics(NamedTuple):
+    """Statistics of batch norm over a mini-batch; the lists are empty where there is none.
+
+    Attributes:
+        stages: list of one tensor `[3, K, V, channels]`.
+        outer: list of one tensor `[3, channels]`, of the layers before and after the stages.
+    """
+
+    stages: list
+    outer: list

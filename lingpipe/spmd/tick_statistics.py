@@ -1,0 +1,48 @@
+"""Statistics of batch norm from tick to tick of a shift register."""
+
+import tensorflow as tf
+
+from lingpipe.spmd import stage_map
+from lingpipe.stages import batch_statistics
+
+
+class TickStatistics:
+    """Joins what the ticks tell about a mini-batch, for every stage on its core.
+
+    Only the forward loop joins: what the backward loop computes again comes to nothing. The lists are empty where there
+    is no batch norm.
+
+    Args:
+        statistics: the `BatchStatistics` of a stage.
+        stages: the `StageMap`.
+        num_rounds: V.
+    """
+
+    def __init__(self, statistics: batch_statistics.BatchStatistics, stages: stage_map.StageMap,
+                 num_rounds: int) -> None:
+        self._statistics, self._map, self._num_rounds = statistics, stages, num_rounds
+
+    def before_first(self) -> list[tf.Tensor]:
+        """Returns the list of one tensor `[3, K, V, channels]` that `joined` begins with."""
+        spec = self._statistics.spec
+        shape = [3, self._map.num_stages, self._num_rounds, spec.shape[1]]
+        return [self._map.shard(tf.zeros(shape, spec.dtype), 1)] if self._statistics.norms else []
+
+    def joined(self, before: list[tf.Tensor], new: list[tf.Tensor], rounds: tf.Tensor) -> list[tf.Tensor]:
+        """Joins the statistics of a tick with those of the ticks before it, each in the round that it belongs to.
+
+        Args:
+            before: list of one tensor `[3, K, V, channels]`.
+            new: list of one tensor `[K, 3, channels]`.
+            rounds: int32 tensor `[K]`, the round of each core; -1: it has no micro-batch.
+
+        Returns:
+            List like `before`.
+        """
+        is_round = (tf.range(self._num_rounds) == rounds[:, tf.newaxis])[..., tf.newaxis]
+        return [self._joined(*pair, is_round) for pair in zip(before, new)]
+
+    def _joined(self, before, new, is_round):
+        rows = tf.transpose(tf.stop_gradient(new), [1, 0, 2])[:, :, tf.newaxis]
+        rows = tf.where(is_round, rows, tf.zeros([], rows.dtype))
+        return self._map.shard(self._statistics.merge(tf.stop_gradient(before), rows), 1)
