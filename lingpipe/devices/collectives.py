@@ -83,7 +83,8 @@ class Group:
         """
         raise ValueError(
             f'group_size={group_size} shares statistics between replicas, which does not go into functions that XLA '
-            "compiles one by one. Set jit_compile=False, on TPUs tpu_route='logical_cores', or group_size=1.")
+            "compiles one by one. Set jit_compile=False, on TPUs tpu_route='logical_cores' or 'spmd', or "
+            'group_size=1.')
 
     def index_on(self, device: str) -> int | tf.Tensor:
         """Returns the number of the pipeline that runs, an int64 scalar; some programs know it only on its device."""
