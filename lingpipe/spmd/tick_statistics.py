@@ -43,6 +43,7 @@ class TickStatistics:
         return [self._joined(*pair, is_round) for pair in zip(before, new)]
 
     def _joined(self, before, new, is_round):
-        rows = tf.transpose(tf.stop_gradient(new), [1, 0, 2])[:, :, tf.newaxis]
+        rows = tf.transpose(new, [1, 0, 2])[:, :, tf.newaxis]
         rows = tf.where(is_round, rows, tf.zeros([], rows.dtype))
-        return self._map.shard(self._statistics.merge(tf.stop_gradient(before), rows), 1)
+        joined = self._map.shard(self._statistics.merge(before, rows), 1)
+        return tf.stop_gradient(joined)  # on the inputs, the loop would still keep every tick's for its gradient
