@@ -25,7 +25,8 @@ def make_program(group_size=GROUP_SIZE):
 def traced(program):
     """Returns the graph of a call of several steps."""
     x, y = spmd_conv_norm.make_batch(ROWS)
-    iterator = program.iterate(tf.data.Dataset.from_tensors((x, y, np.ones(ROWS, np.float32))).repeat())
+    iterator = program.iterate(
+        lambda share: tf.data.Dataset.from_tensors((x, y, np.ones(ROWS, np.float32))).repeat())
     return program._function.get_concrete_function(iterator, tf.constant(2, tf.int64)).graph.as_graph_def()
 
 
