@@ -1,7 +1,6 @@
 """Memory that the layers of a model keep and need for one micro-batch, found by tracing without allocating."""
 
 import collections
-import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -9,7 +8,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
 from lingpipe.layers import base_layer
-from lingpipe.partition import layer_analysis
+from lingpipe.partition import layer_analysis, tensor_sizes
 from lingpipe.schedules import actions
 from lingpipe.stages import control_flow, graph_pieces
 
@@ -59,23 +58,25 @@ def what(operation: tf.Operation) -> tuple:
         (name, attributes[name].SerializeToString()) for name in attributes if not name.startswith('_')))
 
 
-def size(tensors: Iterable[Any]) -> int:
+def size(tensors: Iterable[Any], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
     """Returns the bytes of tensors, specs or variables; those of unknown shape, such as lists of loops, count as 0."""
-    return sum(math.prod(tensor.shape) * tf.as_dtype(tensor.dtype).size for tensor in tensors
+    return sum(tensor_size(tf.TensorShape(tensor.shape), tf.as_dtype(tensor.dtype)) for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())
 
 
-def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor]) -> int:
+def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
+                   tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
     """Simulates a run in which operations start as soon as their inputs are ready, as in TensorFlow's executor.
 
     Args:
         operations: list of the operations that run.
         results: tensors that stay to the end.
+        tensor_size: function from shape and dtype to bytes.
 
     Returns:
         The most bytes that tensors made by these operations take at once.
     """
-    run = _Run(operations, results)
+    run = _Run(operations, results, tensor_size)
     while run.ready:
         run.step(run.ready.popleft())
     return run.peak
@@ -87,9 +88,11 @@ class _Run:
     Args:
         operations: list of the operations that run, each after those that it reads.
         results: tensors that stay to the end.
+        tensor_size: function from shape and dtype to bytes.
     """
 
-    def __init__(self, operations, results):
+    def __init__(self, operations, results, tensor_size):
+        self._tensor_size = tensor_size
         self._buffers = Buffers(operations)
         operations = [operation for operation in operations if self._buffers.is_first(operation)]
         self._inside, self._readers = set(operations), collections.Counter()
@@ -108,16 +111,20 @@ class _Run:
         """Runs one operation whose inputs are ready."""
         done = [ref.deref() for ref in self._read(operation)
                 if self._readers[ref] == 1 and ref.deref().op in self._inside]
-        needed, freed = size(operation.outputs), size(done)
-        reused = needed if operation.type in _IN_PLACE and any(size([tensor]) == needed for tensor in done) else 0
+        needed, freed = self._size(operation.outputs), self._size(done)
+        reused = needed if operation.type in _IN_PLACE and any(self._size([tensor]) == needed for tensor in done) else 0
         self._live += needed - reused
         self.peak = max(self.peak, self._live)
-        self._live -= freed - reused + size(tensor for tensor in operation.outputs if not self._readers[tensor.ref()])
+        unread = [tensor for tensor in operation.outputs if not self._readers[tensor.ref()]]
+        self._live -= freed - reused + self._size(unread)
         self._readers.subtract(self._read(operation))
         for follower in self._followers[operation]:
             self._missing[follower] -= 1
             if not self._missing[follower]:
                 self.ready.append(follower)
+
+    def _size(self, tensors):
+        return size(tensors, self._tensor_size)
 
     def _read(self, operation):
         return {self._buffers[tensor] for tensor in operation.inputs}
@@ -192,12 +199,14 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
     return most
 
 
-def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerMemory]:
+def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
+                   tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[LayerMemory]:
     """Measures the tensors of a stack of layers without allocating any.
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
+        tensor_size: function from shape and dtype to the bytes that a device stores a tensor in.
 
     Returns:
         List of `LayerMemory`. Layers with equal params and inputs are traced once.
@@ -209,7 +218,7 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
             with base_layer.unallocated_variables():
                 layer = params.Instantiate()
                 layer_analysis.build_layer(layer, specs)
-                known[key] = measure(layer, specs)
+                known[key] = measure(layer, specs, tensor_size)
         memory, passage, specs = known[key]
         memories.append(memory)
         passages.append(passage)
@@ -267,12 +276,14 @@ def _told_apart(memories, sizes, made, first_kept, walks):
     return results[::-1]
 
 
-def measure(layer: Any, specs: Any) -> tuple[LayerMemory, Passage, Any]:
+def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size,
+            ) -> tuple[LayerMemory, Passage, Any]:
     """Traces a layer forward and backward.
 
     Args:
         layer: built layer; its variables need not be allocated.
         specs: nest of `tf.TensorSpec` of its inputs.
+        tensor_size: function from shape and dtype to bytes.
 
     Returns:
         `LayerMemory` of the layer as if it were alone, its `Passage`, and the nest of the specs of its outputs.
@@ -293,10 +304,10 @@ def measure(layer: Any, specs: Any) -> tuple[LayerMemory, Passage, Any]:
         tf.function(trace, autograph=False).get_concrete_function,
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
     outputs = tf.nest.flatten(results['outputs'])
-    traced = _Traced(graph, len(tf.nest.flatten(specs)), outputs, given, results['gradients'])
+    traced = _Traced(graph, len(tf.nest.flatten(specs)), outputs, given, results['gradients'], tensor_size)
     memory = traced.memory()._replace(
-        weights=size(variable for variable in variables if id(variable) in trainable),
-        state=size(variable for variable in layer.weights if id(variable) not in trainable))
+        weights=size((variable for variable in variables if id(variable) in trainable), tensor_size),
+        state=size((variable for variable in layer.weights if id(variable) not in trainable), tensor_size))
     return memory, traced.passage(), tf.nest.map_structure(
         lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results['outputs'])
 
@@ -310,11 +321,12 @@ class _Traced:
         outputs: list of the layer's outputs.
         given: list of placeholders for their gradients.
         gradients: list of the gradients of inputs and weights.
+        tensor_size: function from shape and dtype to bytes.
     """
 
-    def __init__(self, graph, num_inputs, outputs, given, gradients):
-        self._graph, self._given, self._gradients = graph, given, gradients
-        self._inputs, self._output_bytes = graph.inputs[:num_inputs], size(outputs)
+    def __init__(self, graph, num_inputs, outputs, given, gradients, tensor_size):
+        self._graph, self._given, self._gradients, self._tensor_size = graph, given, gradients, tensor_size
+        self._inputs, self._output_bytes = graph.inputs[:num_inputs], size(outputs, tensor_size)
         self._backward = graph_pieces.descendants(graph, given)
         self._needed = graph_pieces.ancestors(gradients)
         self._forward = [operation for operation in graph.get_operations() if operation not in self._backward]
@@ -326,10 +338,10 @@ class _Traced:
     def memory(self):
         """Returns the `LayerMemory`, without weights and state."""
         return LayerMemory(
-            weights=0, state=0, inputs=size(self._inputs), outputs=self._output_bytes,
-            internals=_size(self._read - self._own_outputs() - {ref for ref, *_ in self._read_of_inputs()}),
+            weights=0, state=0, inputs=size(self._inputs, self._tensor_size), outputs=self._output_bytes,
+            internals=self._size(self._read - self._own_outputs() - {ref for ref, *_ in self._read_of_inputs()}),
             read_inputs=sum(num_bytes for *_, num_bytes in self._read_of_inputs()),
-            read_outputs=_size(self._own_outputs() & self._read),
+            read_outputs=self._size(self._own_outputs() & self._read),
             backward=self._fullest_moment(self._needed & self._backward),
             recomputed=self._fullest_moment(self._needed))
 
@@ -338,7 +350,7 @@ class _Traced:
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         own = self._own_outputs() & self._read
         return Passage(
-            [size([tensor]) for tensor in self._inputs], [row[1:] for row in self._read_of_inputs()],
+            [size([tensor], self._tensor_size) for tensor in self._inputs], [row[1:] for row in self._read_of_inputs()],
             [place for place, ref in enumerate(self._sources) if ref in own],
             [places.get(ref) for ref in self._sources])
 
@@ -348,21 +360,22 @@ class _Traced:
     def _read_of_inputs(self):
         """Returns tuples (reference, position of the input, what one operation made of it or None, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
-        rows = [(ref, places[ref], None, _size([ref])) for ref in self._read & set(places)]
+        rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():
             operation = ref.deref().op
             if len(operation.inputs) != 1 or operation.op_def.is_stateful:
                 continue
             source = self._buffers[operation.inputs[0]]
             if source in places:
-                rows.append((ref, places[source], what(operation), _size([ref])))
+                rows.append((ref, places[source], what(operation), self._size([ref])))
         return rows
 
     def _fullest_moment(self, operations):
         """Returns the largest number of bytes in use; gradients of the outputs are arguments, which stay to the end."""
         stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
         ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
-        return size(self._given) + fullest_moment(ordered, self._gradients)
+        gradients = size(self._given, self._tensor_size)
+        return gradients + fullest_moment(ordered, self._gradients, self._tensor_size)
 
     def _read_by_backward(self):
         """Returns the references of all that the backward pass reads from the forward pass, except weights."""
@@ -371,6 +384,5 @@ class _Traced:
                 if tensor.op in forward}
         return read - {tensor.ref() for tensor in self._graph.inputs[len(self._inputs):]}
 
-
-def _size(references):
-    return size(reference.deref() for reference in references)
+    def _size(self, references):
+        return size((reference.deref() for reference in references), self._tensor_size)

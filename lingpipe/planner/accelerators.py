@@ -8,6 +8,7 @@ other.
 from typing import Any, NamedTuple
 
 from lingpipe import spelling
+from lingpipe.partition import tensor_sizes
 
 _GB, _GIB = 10**9, 2**30
 
@@ -17,11 +18,12 @@ class Accelerator(NamedTuple):
 
     Attributes:
         name: as users write it.
-        memory: bytes of its memory.
+        memory: bytes of its memory that programs may use.
         flops: floating-point operations a second where the largest products take bfloat16 or float16.
         float32_flops: the same where they take float32.
         memory_bandwidth: bytes a second between memory and arithmetic.
         link_bandwidth: bytes a second to the next device, one way.
+        tensor_size: function from shape and dtype to the bytes that it stores a tensor in.
     """
 
     name: str
@@ -30,15 +32,17 @@ class Accelerator(NamedTuple):
     float32_flops: float
     memory_bandwidth: float
     link_bandwidth: float
+    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size
 
     def peak_flops(self, dtype: Any) -> Any:
         """Returns floating-point operations a second for products of a dtype, such as 'bfloat16'."""
         return self.float32_flops if dtype == 'float32' else self.flops
 
 
-def _tpu(name, memory, teraflops, gigabytes, link_gigabytes):
+def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
     """By default a TPU rounds what it multiplies to bfloat16 in JAX and TensorFlow, whatever the dtype is."""
-    return Accelerator(name, memory, teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9, link_gigabytes * 1e9)
+    return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
+                       link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
 
 def _gpu(name, gigabytes_of_memory, teraflops, float32_teraflops, gigabytes, link_gigabytes):
@@ -46,18 +50,18 @@ def _gpu(name, gigabytes_of_memory, teraflops, float32_teraflops, gigabytes, lin
                        link_gigabytes * 1e9)
 
 
-# TPU memory, peak and bandwidth: Google Cloud TPU documentation, pages 'TPU v3' to 'TPU v6e'. Links, one way: 'How to
-# Scale Your Model', chapter 'TPUs'; v2: Jouppi et al., CACM 63(7), 2020, table 3. Memory of a v2 core: GPipe, arXiv
-# 1811.06965, section 3. v2 and v3: half a chip.
+# TPU peak and bandwidth: Google Cloud TPU documentation, pages 'TPU v3' to 'TPU v6e'. Links, one way: 'How to Scale Your
+# Model', chapter 'TPUs'; v2: Jouppi et al., CACM 63(7), 2020, table 3. v2 and v3: half a chip. Memory: what the TPU
+# compiler lets a program use (libtpu 0.0.51), which is less than the 8 GiB of a v2 core, say; v4: twice that of a core.
 # GPUs: NVIDIA's data sheets; half precision without sparsity; float32 as TensorFlow multiplies it by default, which is
 # TF32 from A100 on; links: half of NVLink's total, which counts both ways.
 ACCELERATORS = {accelerator.name: accelerator for accelerator in [
-    _tpu('v2', 8 * _GIB, 22.5, 350, 62),
-    _tpu('v3', 16 * _GIB, 61.5, 450, 100),
-    _tpu('v4', 32 * _GIB, 275, 1200, 45),
-    _tpu('v5e', 16 * _GIB, 197, 819, 45),
-    _tpu('v5p', 95 * _GIB, 459, 2765, 90),
-    _tpu('v6e', 32 * _GIB, 918, 1638, 90),
+    _tpu('v2', 7.48, 22.5, 350, 62),
+    _tpu('v3', 15.48, 61.5, 450, 100),
+    _tpu('v4', 30.5, 275, 1200, 45),
+    _tpu('v5e', 15.75, 197, 819, 45),
+    _tpu('v5p', 95.73, 459, 2765, 90),
+    _tpu('v6e', 31.24, 918, 1638, 90),
     _gpu('p100', 16, 21.2, 10.6, 732, 80),
     _gpu('v100', 16, 125, 15.7, 900, 150),
     _gpu('v100-32gb', 32, 125, 15.7, 900, 150),

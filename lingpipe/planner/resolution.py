@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import schedules
-from lingpipe.partition import layer_analysis, layer_memory, layer_profile
+from lingpipe.partition import layer_analysis, layer_memory, layer_profile, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import validation
 from lingpipe.planner import accelerators, plans
@@ -133,6 +133,7 @@ class LayerStack:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, every dimension known.
         micro_batch_sizes: the sizes of micro-batches, in examples, that will be asked for.
         dtype_policy: name of the policy of layers that name none, or None.
+        tensor_size: function from shape and dtype to the bytes that a device stores a tensor in.
 
     Attributes:
         analyses: list of `LayerAnalysis`.
@@ -140,7 +141,9 @@ class LayerStack:
     """
 
     def __init__(self, layer_params: list, input_specs: Any, micro_batch_sizes: Any,
-                 dtype_policy: str | None = None) -> None:
+                 dtype_policy: str | None = None,
+                 tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> None:
+        self._tensor_size = tensor_size
         self._layer_params = layer_analysis.named_layer_params(layer_params, dtype_policy)
         self._input_specs = input_specs
         self._known_sizes = min(micro_batch_sizes), max(micro_batch_sizes)
@@ -187,7 +190,8 @@ class LayerStack:
     def _find_memories(self, micro_batch_size):
         small, large = self._known_sizes
         if micro_batch_size in (small, large):
-            *others, last = layer_memory.layer_memories(self._layer_params, self.micro_batch_specs(micro_batch_size))
+            *others, last = layer_memory.layer_memories(
+                self._layer_params, self.micro_batch_specs(micro_batch_size), self._tensor_size)
             with_loss = {field: getattr(last, field) + last.outputs for field in ('internals', 'recomputed')}
             return [*others, last._replace(**with_loss)]
         low, high = np.array(self.memories(small)), np.array(self.memories(large))
@@ -235,12 +239,13 @@ def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator
     input_specs = micro_batches.specs_of(input_specs, batch_size)
     counts = choices(p, len(p.layers), batch_size, 1).num_micro_batches
     sizes = [micro_batches.most_rows(batch_size, count) for count in counts]
-    stack = LayerStack(p.layers, input_specs, sizes, p.dtype_policy)
-    limit = memory_limit or p.memory_limit or (accelerator and accelerator.memory) or None
+    accelerator = accelerator or accelerators.CPU
+    stack = LayerStack(p.layers, input_specs, sizes, p.dtype_policy, accelerator.tensor_size)
+    limit = memory_limit or p.memory_limit or accelerator.memory or None
     times = functools.partial(_measured_times, p, stack,
                               profile_device) if p.partition_by == 'time' and profile_device else None
     policy = keras.DTypePolicy(p.dtype_policy) if p.dtype_policy else keras.config.dtype_policy()
-    return plans.Setting(stack, accelerator or accelerators.CPU, limit, num_slots / p.num_replicas,
+    return plans.Setting(stack, accelerator, limit, num_slots / p.num_replicas,
                          policy.compute_dtype, times,
                          p.num_replicas)
 

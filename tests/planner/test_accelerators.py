@@ -5,7 +5,7 @@ from lingpipe.planner import accelerators
 
 def test_a_core_of_v3_is_half_of_its_chip():
     v3 = accelerators.find('v3')
-    assert (v3.memory, v3.flops, v3.memory_bandwidth) == (2**34, 123e12 / 2, 900e9 / 2)
+    assert (v3.flops, v3.memory_bandwidth) == (123e12 / 2, 900e9 / 2)
 
 
 def test_gpus_multiply_float32_more_slowly_and_tpus_do_not():

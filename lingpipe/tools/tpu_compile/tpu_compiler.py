@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import spelling
+from lingpipe.planner import accelerators
 
 COLLECTIVES = ('all-gather', 'all-reduce', 'all-to-all', 'collective-permute', 'reduce-scatter')
 _COLLECTIVE = re.compile(rf'= (\(.*?\)|\S+) ({"|".join(COLLECTIVES)})(?:-start)?\(')
@@ -122,9 +123,8 @@ def _unpacked(match):
                          bitorder='little').tobytes().hex().upper()
 
 
-# Bytes that the compiler of libtpu 0.0.51 has to give, by its own error messages: less than the maker's figures, and on
-# v4 a core's, not a chip's.
-_HBM_GIB = {'v2': 7.48, 'v3': 15.48, 'v4': 15.25, 'v5e': 15.75, 'v5p': 95.73, 'v6e': 31.24}
+# To the compiler a chip of v4 is two devices, to TensorFlow and the planner one.
+_DEVICES_OF_AN_ACCELERATOR = {'v4': 2}
 _DEVICES = {
     'v2:1x1': 2, 'v2:2x2': 8, 'v2:4x4': 32, 'v3:1x1': 2, 'v3:2x2': 8, 'v3:4x4': 32, 'v3:4x8': 64,
     'v3:16x16': 512, 'v3:16x32': 1024, 'v3:32x32': 2048,
@@ -141,7 +141,8 @@ _UNITS = {unit: 1024**power for power, unit in enumerate(('', 'K', 'M', 'G', 'T'
 
 def topology_memory(topology: Any) -> Any:
     """Returns the bytes that the compiler lets a program use on one device of a topology."""
-    return int(_HBM_GIB[topology.split(':')[0]] * 2**30)
+    kind = topology.split(':')[0]
+    return accelerators.find(kind).memory // _DEVICES_OF_AN_ACCELERATOR.get(kind, 1)
 
 
 def topology_mesh(topology: Any) -> Any:
