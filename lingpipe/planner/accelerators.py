@@ -50,9 +50,10 @@ def _gpu(name, gigabytes_of_memory, teraflops, float32_teraflops, gigabytes, lin
                        link_gigabytes * 1e9)
 
 
-# TPU peak and bandwidth: Google Cloud TPU documentation, pages 'TPU v3' to 'TPU v6e'. Links, one way: 'How to Scale Your
-# Model', chapter 'TPUs'; v2: Jouppi et al., CACM 63(7), 2020, table 3. v2 and v3: half a chip. Memory: what the TPU
-# compiler lets a program use (libtpu 0.0.51), which is less than the 8 GiB of a v2 core, say; v4: twice that of a core.
+# TPU peak and bandwidth: Google Cloud TPU documentation, pages 'TPU v3' to 'TPU v6e'. Links, one way: 'How to Scale
+# Your Model', chapter 'TPUs'; v2: Jouppi et al., CACM 63(7), 2020, table 3. v2 and v3: half a chip. Memory: what the
+# TPU compiler lets a program use (libtpu 0.0.51), which is less than the 8 GiB of a v2 core, say; v4: twice that of a
+# core.
 # GPUs: NVIDIA's data sheets; half precision without sparsity; float32 as TensorFlow multiplies it by default, which is
 # TF32 from A100 on; links: half of NVLink's total, which counts both ways.
 ACCELERATORS = {accelerator.name: accelerator for accelerator in [
