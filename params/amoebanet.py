@@ -61,6 +61,7 @@ class _Published(base_model_params.SingleTaskModelParams):
     EPOCHS = 100
     NUM_PARTITIONS = 1
     NUM_MICRO_BATCHES = 32
+    RECOMPUTE = 'stage'
     LEARNING_RATE_OF_BATCH_256 = 0.015
     DATASET = 'imagenet2012'
     TEST_SPLIT = 'validation'
@@ -87,7 +88,7 @@ class _Published(base_model_params.SingleTaskModelParams):
         p = image_classifier.ImageClassifier.Params().Set(
             name=f'amoebanet_{self.GENOTYPE.lower()}', label_smoothing=0.1, auxiliary_loss_weight=0.4)
         p.body.Set(
-            num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES,
+            num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute=self.RECOMPUTE,
             layers=amoebanet.amoebanet_layers(
                 self.GENOTYPE, self.NUM_CELLS, self.REDUCTION_SIZE, num_classes=self.NUM_CLASSES,
                 drop_path_num_steps=max_steps))
@@ -123,6 +124,7 @@ class AmoebaNetD18x416(_Published):
     """AmoebaNet-D(18, 416), 318M parameters: GPipe's Table 1, one device with recomputation."""
 
     REDUCTION_SIZE = 416
+    RECOMPUTE = 'layer'
 
 
 @model_registry.RegisterSingleTaskModel
@@ -131,6 +133,7 @@ class AmoebaNetD18x544(_Published):
 
     REDUCTION_SIZE = 544
     NUM_PARTITIONS = 2
+    RECOMPUTE = 'layer'
 
 
 @model_registry.RegisterSingleTaskModel
@@ -140,6 +143,7 @@ class AmoebaNetD36x544(_Published):
     NUM_CELLS = 36
     REDUCTION_SIZE = 544
     NUM_PARTITIONS = 4
+    RECOMPUTE = 'layer'
 
 
 @model_registry.RegisterSingleTaskModel
@@ -149,6 +153,7 @@ class AmoebaNetD72x512(_Published):
     NUM_CELLS = 72
     REDUCTION_SIZE = 512
     NUM_PARTITIONS = 8
+    RECOMPUTE = 'layer'
 
 
 @model_registry.RegisterSingleTaskModel

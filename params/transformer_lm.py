@@ -63,6 +63,7 @@ class _Published(base_model_params.SingleTaskModelParams):
     NUM_LAYERS = 3
     NUM_PARTITIONS = 1
     NUM_MICRO_BATCHES = 32
+    RECOMPUTE = 'layer'
     MODEL_DIM = 2048
     HIDDEN_DIM = 8192
     NUM_HEADS = 32
@@ -84,7 +85,7 @@ class _Published(base_model_params.SingleTaskModelParams):
     def Task(self):
         p = language_model.LanguageModel.Params().Set(name=f'transformer_{self.NUM_LAYERS}', label_smoothing=0.1)
         p.body.Set(
-            num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES,
+            num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute=self.RECOMPUTE,
             layers=transformer.transformer_lm_layers(
                 self.NUM_LAYERS, self.VOCAB_SIZE, self.MODEL_DIM, self.HIDDEN_DIM, self.NUM_HEADS,
                 input_dropout_prob=0.1, residual_dropout_prob=0.1, relu_dropout_prob=0.1))
@@ -102,6 +103,8 @@ class _Published(base_model_params.SingleTaskModelParams):
 class Transformer3(_Published):
     """Transformer-3, 282.2M parameters: GPipe's table 1, the largest for one device without GPipe."""
 
+    RECOMPUTE = 'stage'
+
 
 @model_registry.RegisterSingleTaskModel
 class Transformer13(_Published):
@@ -116,6 +119,14 @@ class Transformer103(_Published):
 
     NUM_LAYERS = 103
     NUM_PARTITIONS = 8
+
+
+@model_registry.RegisterSingleTaskModel
+class Transformer157(_Published):
+    """Transformer-157, 8.0B parameters: the size that GPipe's announcement names for 16 cores of a TPU v3."""
+
+    NUM_LAYERS = 157
+    NUM_PARTITIONS = 16
 
 
 @model_registry.RegisterSingleTaskModel

@@ -6,15 +6,13 @@ models.
     python -m benchmarks.tpu.tpu_compiled_memory --models=params.amoebanet.AmoebaNetD18x208 --topologies=v2:2x2 \\
         --recompute=stage,layer
 
-No TPU is needed, but much time. What was compiled is kept in --cache_dir, so that a run which was stopped goes on.
+No TPU is needed, but much time. What was compiled is kept in --cache_dir, so that a run which was stopped resumes.
+The models of GPipe's Table 1 have a table of their own: `benchmarks.tpu.gpipe_table_1`.
 """
 
 from absl import app, flags
 
-import lingpipe
-from benchmarks.support import common
-from lingpipe import hyperparams, model_registry
-from lingpipe.placements import tpu_system
+from benchmarks.support import common, tpu_plans
 from lingpipe.planner import plans
 from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
 
@@ -29,39 +27,14 @@ _OVERRIDE = flags.DEFINE_string('model_params_override', '', 'Changes of all mod
 _FAST = flags.DEFINE_bool('fast', False, 'Whether the compiler optimises less; it then asks for more temporaries.')
 _TIMEOUT_SECONDS = flags.DEFINE_integer('timeout_seconds', 600, 'How long one program may take.')
 _CACHE_DIR = flags.DEFINE_string('cache_dir', None, 'Folder that keeps what was compiled.')
-# GB (AmoebaNet) or GiB (Transformer) of parameters with optimizer + activations. The table has the two of Transformer-3
-# in each
-# other's place.
-_PUBLISHED = {
-    'params.amoebanet.AmoebaNetD18x208': '1.05 + 6.26', 'params.amoebanet.AmoebaNetD18x416': '3.8 + 3.46',
-    'params.amoebanet.AmoebaNetD18x544': '6.45 + 8.11', 'params.amoebanet.AmoebaNetD36x544': '12.53 + 15.21',
-    'params.amoebanet.AmoebaNetD72x512': '24.62 + 26.24', 'params.transformer_lm.Transformer3': '3.15 + 11.7',
-    'params.transformer_lm.Transformer13': '8.8 + 6.4', 'params.transformer_lm.Transformer103': '59.5 + 50.9'}
 _HEADER = ['model', 'K', 'M', 'recompute', 'topology', 'weights', 'slots', 'gradients', 'activations', 'total',
            'temporaries', 'limit',
            'fits', 'fullest in', 'programs', 'seconds']
 _MIB = 2**20
 
 
-def plan(model, recompute, topology):
-    """Returns the `Planned` of a model for devices of a topology.
-
-    Args:
-        model: name of a model, as for run.py.
-        recompute: mode of recomputation; '': the model's own.
-        topology: name of the topology.
-    """
-    params = model_registry.GetParams(model, 'Train')
-    hyperparams.ApplyOverrides(params, _OVERRIDE.value)
-    params.task.body.recompute = recompute or params.task.body.recompute
-    params.task.dtype_policy = _DTYPE_POLICY.value or params.task.dtype_policy
-    if params.input.Get('dataset').startswith('imagenet'):
-        params.input.num_channels = 3  # else the dataset would be asked
-    return lingpipe.plan(tpu_system.with_defaults(params), topology.split(':')[0])
-
-
 def _row(compiler, model, recompute, topology):
-    planned = plan(model, recompute, topology)
+    planned = tpu_plans.plan(model, topology, _OVERRIDE.value, recompute, _DTYPE_POLICY.value)
     schedule = planned.plan.schedule
     start = [model.removeprefix('params.'), schedule.num_devices, schedule.num_micro_batches, planned.plan.recompute,
              topology]
@@ -106,10 +79,8 @@ def main(unused_argv):
                     rows.append(row)
                     reasons += [reason] if reason else []
                     print(*row, reason or '', flush=True)
-    published = [f'{model}: published {_PUBLISHED[model]} over all devices (GPipe, arXiv 1811.06965, Table 1).'
-                 for model in _MODELS.value if model in _PUBLISHED]
     common.report('MiB of the fullest device, planned / compiled; the temporaries of its program are activations.',
-                  common.markdown_table(_HEADER, rows), *reasons, *published)
+                  common.markdown_table(_HEADER, rows), *reasons)
 
 
 if __name__ == '__main__':

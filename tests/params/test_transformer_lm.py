@@ -7,10 +7,10 @@ from lingpipe.partition import layer_analysis
 from lingpipe.training import optimization
 from params import transformer_lm as experiments
 
-# Layers, partitions and parameters in millions: table 1 of GPipe (arXiv 1811.06965).
+# Layers, partitions and parameters: table 1 of GPipe (arXiv 1811.06965), and the size that its announcement names.
 PUBLISHED = {
     'Transformer3': (3, 1, '282.2M'), 'Transformer13': (13, 1, '785.8M'), 'Transformer103': (103, 8, '5.3B'),
-    'Transformer415': (415, 32, '21.0B'), 'Transformer1663': (1663, 128, '83.9B')}
+    'Transformer157': (157, 16, '8.0B'), 'Transformer415': (415, 32, '21.0B'), 'Transformer1663': (1663, 128, '83.9B')}
 NAMES = sorted([*PUBLISHED, 'PydocBytes'])
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from lingpipe.tools.tpu_compile import tpu_compiler
 from lingpipe.training import experiment, optimization
 
 _MIB = 2**20
+_STAGE = re.compile(r'^\d+')
 _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
 
 
@@ -290,12 +292,47 @@ def compile_plan(planned: Any, compiler: tpu_compiler.TpuCompiler, topology: Any
     Returns:
         List of `CompiledDevice`.
     """
-    params, plan = planned.params, planned.plan
-    task, specs, target_specs = _task_and_specs(params)
-    body = experiment.body_params(params).Set(partition_by=plan.ends)
+    plan, twins = planned.plan, _twins(planned.plan)
+    kept = sorted(set(twins))
+    task, specs, target_specs = _task_and_specs(planned.params)
+    body = _only(kept, plan.ends, experiment.body_params(planned.params))
     pipe = stage_calls.unallocated_pipeline(body, specs)
     step = stage_calls.step_calls(pipe, specs, target_specs, task.loss)
-    return compile_stages(step, plan.setting.num_slots, compiler, topology, fast)
+    devices = compile_stages(step, plan.setting.num_slots, compiler, topology, fast)
+    if len(kept) == len(twins):
+        return devices
+    return [_of_stage(stage, devices[kept.index(twin)]) for stage, twin in enumerate(twins)]
+
+
+def _twins(plan):
+    """Returns for each stage the first one whose device does the same; with 128 stages to trace, that saves an hour.
+
+    Only with gpipe does a device do the same wherever it is. The first stage needs no gradient of its inputs, and the
+    last one has the loss.
+    """
+    starts, layers = [0, *plan.ends[:-1]], plan.setting.stack.layer_params
+    stages = range(len(plan.ends))
+    if plan.schedule.name != 'gpipe':
+        return list(stages)
+    memories = plan.setting.stack.memories(plan.micro_batch_size)
+    parts = [[(layer_analysis.identity(params), memory) for params, memory in zip(layers[start:end], memories[start:])]
+             for start, end in zip(starts, plan.ends)]
+    return [next(other for other in stages if other == stage or 0 < other < stage < stages[-1]
+                 and parts[other] == parts[stage]) for stage in stages]
+
+
+def _only(kept, ends, body):
+    """Returns the body's params with the layers of some stages alone."""
+    runs = [body.layers[start:end] for start, end in zip([0, *ends], ends)]
+    return body.Set(
+        layers=[layer for stage in kept for layer in runs[stage]], num_partitions=len(kept),
+        partition_by=list(itertools.accumulate(len(runs[stage]) for stage in kept)))
+
+
+def _of_stage(stage, device):
+    """The names of calls begin with the number of their stage."""
+    programs = [(_STAGE.sub(str(stage), name), program) for name, program in device.programs]
+    return device._replace(moment=_STAGE.sub(str(stage), device.moment), programs=programs)
 
 
 def compile_program(params: Any, compiler: tpu_compiler.TpuCompiler, topology: Any) -> tpu_compiler.CompiledProgram:

@@ -17,7 +17,7 @@ def benchmark(load_benchmark, monkeypatch):
     parts = [
         plans.PartitionPlan([], 0, 0, *(size * MIB * (stage + 1) for size in (1, 2, 3, 4, 5))) for stage in range(2)]
     plan = types.SimpleNamespace(schedule=schedules.gpipe(2, 4), recompute='stage', partitions=parts)
-    monkeypatch.setattr(benchmark, 'plan', lambda *unused: types.SimpleNamespace(plan=plan))
+    monkeypatch.setattr(benchmark.tpu_plans, 'plan', lambda *unused: types.SimpleNamespace(plan=plan))
     return benchmark
 
 
