@@ -73,7 +73,7 @@ def _all_calls(params, monkeypatch):
 
 @pytest.mark.parametrize('schedule, num_traced, weights_of_stages', [
     ('gpipe', 3, [0, 1, 1, 1, 2]), ('1f1b', 5, [0, 1, 2, 3, 4])])
-def test_stages_that_are_alike_are_traced_once_where_position_does_not_matter(
+def test_stages_that_are_alike_are_traced_once_where_places_do_not_matter(
         schedule, num_traced, weights_of_stages, params, monkeypatch):
     params.task.body.Set(num_partitions=5, tpu_route='stage_programs', schedule=schedule, partition_by=[3, 4, 5, 6, 9],
                          layers=transformer.transformer_lm_layers(6, 256, 128, 128, 2))
