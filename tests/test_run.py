@@ -68,7 +68,7 @@ ERRORS = {
         '--cluster_spec=none.json cannot be read (No such file or directory).'),
     'a training that one program cannot do': (
         [TINY, '--logdir=x', '--device=tpu', "--model_params_override=task.body.tpu_route='spmd'"],
-        "train.ema_decay=0.9 does not go with tpu_route='spmd'"),
+        "tpu_route='spmd' needs at least num_partitions=2 layers in a row that are alike"),
 }
 USAGE_ERRORS = {
     'a mode that is not there': (

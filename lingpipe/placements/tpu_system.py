@@ -243,15 +243,17 @@ def _with_spmd(params, mesh):
         raise ValueError('there is one partition only.')
     params = _with_all_replicas(params, mesh)
     _check_replicas(params, mesh)
-    pipeline = _check(params)
-    if is_choosing and pipeline.num_left_out:
-        raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
+    pipeline = _check(params, is_choosing)
     params.task.body.Set(tpu_route=SPMD, partition_by=pipeline.ends)
     return params
 
 
-def _check(params):
+def _check(params, is_choosing=False):
     """Builds what would run, with nothing allocated.
+
+    Args:
+        params: the experiment's Params.
+        is_choosing: whether to refuse what can run so, but had better not.
 
     Returns:
         The `SpmdPipeline`.
@@ -261,10 +263,30 @@ def _check(params):
     body = experiment.body_params(params).Set(partition_by='flops')
     pipe = stage_calls.unallocated_pipeline(body, specs)
     pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=body.num_partitions > 1)
+    if is_choosing:
+        _refuse_repeated_work(pipe, pipeline)
     with tf.device('CPU:0'):  # a TPU that has not been started yet takes no variables
         pure_optimizer.PureOptimizer(optimization.make_optimizer(params.train), [keras.Variable(np.zeros([2, 3]))])
     _trace_forward(pipeline, specs, body.num_micro_batches)
     return pipeline
+
+
+def _refuse_repeated_work(pipe, pipeline):
+    """Layers around the stages run on all cores: each does all of their work, but for layers whose weights are cut."""
+    if pipeline.num_left_out:
+        raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
+
+    def is_divided(position):
+        dimensions = [pipeline.outer_dimension(each.shape) for each in pipe.stack[position].trainable_variables]
+        return position in staged or any(dimension is not None for dimension in dimensions)
+
+    staged, flops = range(len(pipe.stack))[pipeline.staged], [analysis.flops.total for analysis in pipe.analyses]
+    work = [each / pipeline.num_cores if is_divided(position) else each for position, each in enumerate(flops)]
+    of_stages = sum(work[pipeline.staged])
+    repeated = sum(work) - of_stages
+    if repeated > of_stages:
+        raise ValueError(f'{repeated / (repeated + of_stages):.0%} of the work of each core would be that of layers '
+                         'outside of the stages, which all cores repeat.')
 
 
 def _trace_forward(pipeline, input_specs, num_rows):

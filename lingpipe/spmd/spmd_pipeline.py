@@ -54,6 +54,7 @@ class SpmdPipeline:
         outer_statistics: the `BatchStatistics` of all other batch norms.
         trainable_variables: list of all of them, in the order of the stack.
         num_left_out: number of layers that are alike but run before the stages.
+        staged: slice of the stack with the layers of all stages.
         ends: list of the V K indices at which the stages end, with the layers before and after them.
 
     Raises:
@@ -76,6 +77,7 @@ class SpmdPipeline:
         num_stages = num_cores * num_rounds
         size, self.num_left_out = divmod(run[1] - run[0], num_stages)
         first = run[1] - size * num_stages
+        self.staged = slice(first, run[1])
         self.ends = [*range(first + size, run[1], size), len(stack)]
         self._before, self._after = part(stack[:first]), part(stack[run[1]:])
         self._stages = [part(stack[start:start + size]) for start in range(first, run[1], size)]

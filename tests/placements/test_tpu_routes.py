@@ -14,7 +14,7 @@ def params():
     p = model_registry.GetParams('params.transformer_lm', 'Train')
     p.input.Set(batch_size=8, sequence_length=4)
     p.task.body.Set(num_partitions=2, num_micro_batches=2, recompute='stage',
-                    layers=transformer.transformer_lm_layers(2, 256, 8, 8, 2))
+                    layers=transformer.transformer_lm_layers(2, 256, 32, 128, 2))
     return p
 
 
@@ -129,6 +129,16 @@ def test_auto_leaves_no_layers_that_are_alike_to_all_cores(params):
     assert tpu_system.resolved(params, 'train', MESH).task.body.tpu_route == 'stage_programs'
     params.task.body.tpu_route = 'spmd'
     assert tpu_system.resolved(params, 'train', MESH).task.body.partition_by[0] == 4
+
+
+def test_auto_leaves_less_work_to_all_cores_than_a_core_has_in_stages(params, capsys):
+    dense = [KerasParams(keras.layers.Dense, units=units) for units in (90, 90, 8)]  # too few weights to be cut
+    with_two_alike(params.task.body, KerasParams(keras.layers.Dense, units=8))
+    params.task.body.layers[1:1] = dense
+    assert tpu_system.resolved(params, 'train', MESH).task.body.tpu_route == 'stage_programs'
+    assert '99% of the work of each core would be that of layers outside of the stages' in capsys.readouterr().out
+    params.task.body.tpu_route = 'spmd'
+    assert tpu_system.resolved(params, 'train', MESH).task.body.partition_by == [5, 6]
 
 
 def test_other_modes_and_routes_are_left_alone(params):
