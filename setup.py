@@ -8,6 +8,7 @@ _FOLDER = pathlib.Path(__file__).parent
 # What compiles for TPUs that are not there; there are no wheels for other machines.
 _TPU_COMPILER = [f"{package}; sys_platform == 'linux' and platform_machine == 'x86_64'"
                  for package in ('jaxlib==0.10.2', 'libtpu==0.0.51')]
+_KERAS_HUB = ['keras-hub>=0.32,<0.33', 'safetensors', 'tokenizers']
 
 setuptools.setup(
     name='lingpipe',
@@ -34,7 +35,8 @@ setuptools.setup(
     ],
     extras_require={
         'gpu': ['tensorflow[and-cuda]'],
+        'hub': _KERAS_HUB,
         'tpu-compile': _TPU_COMPILER,
-        'test': (_FOLDER / 'requirements/test.txt').read_text(encoding='utf-8').split(),
+        'test': _KERAS_HUB + (_FOLDER / 'requirements/test.txt').read_text(encoding='utf-8').split(),
     },
 )

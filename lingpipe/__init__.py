@@ -13,11 +13,12 @@ __version__ = '0.1.0'
 
 _HOMES = {
     'GPipeLayer': 'lingpipe.pipeline.gpipe_layer',
+    'KerasModelParams': 'lingpipe.keras_graph.model_source',
     'PipelineModel': 'lingpipe.models.pipeline_model',
     'plan': 'lingpipe.training.planning',
     'use_virtual_devices': 'lingpipe.devices.device_kinds',
 }
-__all__ = ['GPipeLayer', 'PipelineModel', 'plan', 'use_virtual_devices']
+__all__ = ['GPipeLayer', 'KerasModelParams', 'PipelineModel', 'plan', 'use_virtual_devices']
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,9 @@
 installed versions.
 """
 
+import importlib
+from typing import Any
+
 # keras_backend: casting as a layer does (AutocastScope), and running a loss on symbols only (compute_output_spec).
 from keras.src import backend as keras_backend
 
@@ -54,5 +57,13 @@ from tensorflow.python.saved_model import save_context
 
 __all__ = [
     'Functional', 'ag_ctx', 'base_optimizer', 'custom_gradient', 'distributed_values', 'global_state', 'keras_backend',
-    'keras_losses', 'masking', 'pywrap_tfe', 'record', 'save_context', 'seed_generator', 'stateless_scope',
-    'tensorflow_optimizer', 'tracking', 'xla', 'xla_sharding']
+    'keras_hub_presets', 'keras_losses', 'masking', 'pywrap_tfe', 'record', 'save_context', 'seed_generator',
+    'stateless_scope', 'tensorflow_optimizer', 'tracking', 'xla', 'xla_sharding']
+
+
+def keras_hub_presets() -> Any:
+    """Returns KerasHub's module of presets: reading weights into a model that is there, with its variables placed.
+
+    It is imported only where a KerasHub model is used, and KerasHub need not be installed.
+    """
+    return importlib.import_module('keras_hub.src.utils.preset_utils')

@@ -24,3 +24,4 @@ stablehlo = tensorflow('2.20', 'programs cannot be translated to StableHLO')
 xla_on_cpus = pytest.mark.skipif(_is_installed('tensorflow-tpu'), reason='tensorflow-tpu has no XLA for CPUs')
 tpu_compiler = pytest.mark.skipif(
     importlib.util.find_spec('jaxlib') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
+keras_hub = pytest.mark.skipif(importlib.util.find_spec('keras_hub') is None, reason="pip install 'lingpipe[hub]'")

@@ -24,6 +24,7 @@ from benchmarks.memory import isolated_partition
 from benchmarks.support import common, models
 from lingpipe import schedules
 from lingpipe.devices import device_kinds
+from lingpipe.pipeline import layer_sources
 from lingpipe.planner import accelerators, picture, plans, resolution
 
 _CAP_MIB = flags.DEFINE_integer('cap_mib', 512, 'Memory of a device.', lower_bound=1)
@@ -152,7 +153,7 @@ def planned(num_blocks, configuration):
     flags.FLAGS.num_blocks = num_blocks
     problem = models.problem()
     stack = resolution.LayerStack(
-        problem.layers, models.input_specs(problem), [-(-problem.x.shape[0] // problem.num_micro_batches)])
+        layer_sources.LayersOfParams(problem.layers), models.input_specs(problem), [-(-problem.x.shape[0] // problem.num_micro_batches)])
     return plans.make_plan(plans.Setting(stack, accelerators.CPU, _CAP_MIB.value * _MIB, _NUM_SLOTS),
                           schedules.gpipe(configuration.num_partitions, problem.num_micro_batches),
                           configuration.recompute)

@@ -17,6 +17,7 @@ from benchmarks.support import common, models
 from lingpipe import schedules
 from lingpipe.devices import device_kinds
 from lingpipe.partition import layer_profile
+from lingpipe.pipeline import layer_sources
 from lingpipe.planner import accelerators, plans, resolution
 
 
@@ -70,13 +71,13 @@ def predicted_times(configurations, core):
     device_kinds.use_virtual_devices(1)
     problem = models.problem()
     sizes = sorted({-(-problem.x.shape[0] // num_micro_batches) for _, _, num_micro_batches, _ in configurations})
-    stack = resolution.LayerStack(problem.layers, models.input_specs(problem), sizes)
+    stack = resolution.LayerStack(layer_sources.LayersOfParams(problem.layers), models.input_specs(problem), sizes)
     fastest = {}
     setting = plans.Setting(stack, accelerators.CPU, None, 0, 'float32', fastest.get)
     while True:
         for size in sizes:
             times = layer_profile.profile_layers(
-                stack.layer_params, stack.micro_batch_specs(size), '/device:CPU:0', None, stack.analyses)
+                stack.source.params, stack.micro_batch_specs(size), '/device:CPU:0', None, stack.analyses)
             fastest[size] = faster_layers(fastest.get(size, times), times)
         yield [plans.make_plan(setting, schedules.make_schedule(name, num_partitions, num_micro_batches),
                                recompute).step_time

@@ -16,6 +16,7 @@ from absl import app, flags
 from benchmarks.memory import isolated_partition, planned_times
 from benchmarks.support import common, models
 from lingpipe import schedules
+from lingpipe.pipeline import layer_sources
 from lingpipe.planner import accelerators, plans, resolution
 
 _WHAT = flags.DEFINE_enum('what', 'memory', ['memory', 'time'], 'What to compare.')
@@ -35,7 +36,7 @@ def planned(name, num_partitions, num_micro_batches, recompute):
     problem = models.problem()
     batch_size = problem.x.shape[0]
     stack = resolution.LayerStack(
-        problem.layers, models.input_specs(problem), [-(-batch_size // num_micro_batches)])
+        layer_sources.LayersOfParams(problem.layers), models.input_specs(problem), [-(-batch_size // num_micro_batches)])
     return plans.make_plan(plans.Setting(stack, accelerators.CPU, None, 0),
                           schedules.make_schedule(name, num_partitions, num_micro_batches), recompute)
 

@@ -12,6 +12,7 @@ from absl import app, flags
 from benchmarks.support import common
 from lingpipe import schedules
 from lingpipe.layers import amoebanet, transformer
+from lingpipe.pipeline import layer_sources
 from lingpipe.planner import accelerators, plans, resolution
 
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 128, 'Examples in a step; the paper tunes them for every cell.')
@@ -56,7 +57,7 @@ def throughputs(model, accelerator):
         Dictionary from (K, M) to examples a second.
     """
     spec = tf.TensorSpec([_BATCH_SIZE.value, *model.spec.shape[1:]], model.spec.dtype)
-    stack = resolution.LayerStack(model.layers, spec, [_BATCH_SIZE.value // count for count in _COUNTS])
+    stack = resolution.LayerStack(layer_sources.LayersOfParams(model.layers), spec, [_BATCH_SIZE.value // count for count in _COUNTS])
     setting = plans.Setting(stack, accelerator, None, 1)
     return {(k, m): plans.make_plan(setting, schedules.gpipe(k, m), 'stage').throughput for k in _PARTITIONS
             for m in _COUNTS}

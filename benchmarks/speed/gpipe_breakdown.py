@@ -15,6 +15,7 @@ from benchmarks.support import common, models
 from lingpipe import schedules
 from lingpipe.devices import device_kinds
 from lingpipe.layers import amoebanet
+from lingpipe.pipeline import layer_sources
 from lingpipe.planner import accelerators, plans, resolution
 from lingpipe.schedules import timeline as timelines
 from lingpipe.tools.trace import action_times, trace_breakdown
@@ -76,8 +77,8 @@ def _measured():
 
 def _planned_columns():
     spec, counts = tf.TensorSpec([_PLANNED_BATCH_SIZE.value, 224, 224, 3]), list(map(int, _COUNTS.value))
-    stack = resolution.LayerStack(amoebanet.amoebanet_layers('D', 18, 256, num_classes=1000), spec,
-                                   [-(-spec.shape[0] // count) for count in counts])
+    source = layer_sources.LayersOfParams(amoebanet.amoebanet_layers('D', 18, 256, num_classes=1000))
+    stack = resolution.LayerStack(source, spec, [-(-spec.shape[0] // count) for count in counts])
     accelerator = accelerators.find(_ACCELERATOR.value)
     return {f'cut by {partition_by}, M={count} %': _shares(
         planned(stack, _NUM_PARTITIONS.value, count, accelerator, partition_by))

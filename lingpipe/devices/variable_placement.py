@@ -22,6 +22,11 @@ def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
+def is_allocated(variable: keras.Variable) -> bool:
+    """Whether a Keras variable has a value, and so takes memory."""
+    return variable._value is not None  # pylint: disable=protected-access
+
+
 def move(variable: keras.Variable, device: str) -> None:
     """Moves a Keras variable to another device, in place.
 

@@ -93,6 +93,8 @@ class TextInput(base_input.BaseInput):
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
         p.Define('tokenizer', tokenization.ByteTokenizer.Params(), 'What makes tokens of a text.')
         p.Define('sequence_length', 256, 'Number of tokens in a sequence.')
+        p.Define('has_padding_mask', False, "Whether inputs are a dictionary of 'token_ids' and a 'padding_mask' that "
+                                            'hides none, as models of KerasHub take them.')
         p.Define('evaluation_context', 0,
                  'In evaluation, tokens of each sequence that are shown but were counted before; '
                  'more cost time, and spare tokens a prediction from next to nothing.')
@@ -104,12 +106,15 @@ class TextInput(base_input.BaseInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Returns the `tf.TensorSpec` of a batch of tokens, without preparing any data.
+        """Returns the `tf.TensorSpec` of a batch of tokens, or the dictionary with that of its mask; prepares no data.
 
         Args:
             params: `TextInput.Params()`.
         """
-        return tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
+        tokens = tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
+        if not params.has_padding_mask:
+            return tokens
+        return {'token_ids': tokens, 'padding_mask': tf.TensorSpec(tokens.shape, tf.bool)}
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
@@ -173,7 +178,10 @@ class TextInput(base_input.BaseInput):
     def _examples(self, rows, weights):
         shape, labels = weights.shape, rows[:, 1:]
         parts = rows[:, :-1], labels, weights, self.tokenizer.num_bytes(labels)
-        return tuple(tf.ensure_shape(part, shape) for part in parts)
+        tokens, *targets = [tf.ensure_shape(part, shape) for part in parts]
+        if not self.params.has_padding_mask:
+            return tokens, *targets
+        return {'token_ids': tokens, 'padding_mask': tf.ones(shape, tf.bool)}, *targets
 
     def _documents(self, shuffle_seed=None):
         end = tf.constant([self.tokenizer.end_id], tf.int32)

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import batch_dimension, model_segments, model_units
 from lingpipe.optimizers import optimizer_parts
 from lingpipe.partition import exact_cut, layer_analysis
@@ -79,6 +80,9 @@ class ModelGraph:
         model: built `keras.Sequential` or Functional `keras.Model`; models nested in it are flattened too, subclassed
             ones stay whole.
 
+    Attributes:
+        output_specs: list of `tf.TensorSpec` of the outputs for one example, once analysed.
+
     Raises:
         ValueError: when the model cannot be cut; the message names the layer that forbids it.
     """
@@ -86,6 +90,7 @@ class ModelGraph:
     def __init__(self, model: keras.Model) -> None:
         self.model = model
         self._functional, self.units, self._outputs = model_units.flatten_model(model)
+        self.output_specs: list[tf.TensorSpec] = []
         self._logits: dict[int, int] = {}  # from the place of an output of the model to the number of its logits
         self._first_units: dict[int, int] = {}
         for index, unit in enumerate(self.units):
@@ -166,6 +171,9 @@ class ModelGraph:
             devices: list of device names, one per stage.
         """
         move_variables(stage_parts, devices)
+        for variable in self.model.variables:
+            if not variable_placement.is_allocated(variable):  # no unit reads it, or it is the state of a generator
+                model_segments.place_variable(variable, 'CPU:0')
         for layer in self.model._flatten_layers():  # pylint: disable=protected-access
             if isinstance(layer, keras.Model):
                 layer.train_function = layer.test_function = layer.predict_function = None
@@ -185,6 +193,7 @@ class ModelGraph:
         """
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
         flops, values = self._trace_one_example(specs)
+        self.output_specs = [values[number][0] for number in self._outputs]
         self._leave_out({number for number, (spec, _) in values.items() if spec is None})
         if not self._logits:
             self.units, self._logits = hand_out_logits(self.units, self._outputs, values)

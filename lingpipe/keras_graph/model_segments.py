@@ -6,6 +6,8 @@ import keras
 
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import model_units
+from lingpipe.layers import base_layer
+from lingpipe.private_api import stateless_scope
 from lingpipe.stages import random_seeds
 
 
@@ -126,7 +128,22 @@ def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
             if id(variable) not in stay:
                 places.setdefault(id(variable), (variable, device))
     for variable, device in places.values():
+        place_variable(variable, device)
+
+
+def place_variable(variable: keras.Variable, device: str) -> None:
+    """Moves a variable to a device, in place; one that has no value yet is allocated there.
+
+    Args:
+        variable: Keras variable.
+        device: name of the device.
+    """
+    if variable_placement.is_allocated(variable):
         variable_placement.move(variable, device)
+        return
+    with base_layer.allocated_variables(), variable_placement.creating_on(device):
+        if not stateless_scope.in_stateless_scope():  # else it is only planned
+            variable._deferred_initialize()  # pylint: disable=protected-access
 
 
 def _segments(run, before, after):

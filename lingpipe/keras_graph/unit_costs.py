@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from lingpipe.keras_graph import keras_model
-from lingpipe.partition import layer_memory, layer_profile
+from lingpipe.partition import layer_memory, layer_profile, tensor_sizes
 from lingpipe.stages import boundary
 
 
@@ -48,12 +48,14 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
     return layer_profile.measure(keys, jobs, device, cache_dir)
 
 
-def memories(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_memory.LayerMemory]:
+def memories(graph: keras_model.ModelGraph, input_specs: Any,
+             tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
     """Measures the tensors of every unit of a model without allocating any.
 
     Args:
         graph: `keras_model.ModelGraph`.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
+        tensor_size: function from shape and dtype to the bytes that a device stores a tensor in.
 
     Returns:
         List of `layer_memory.LayerMemory`, one per unit, in which a shared layer's weights count at its first unit.
@@ -63,9 +65,10 @@ def memories(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_memo
         inputs = _inputs(unit, values)
         key = (graph.describe_unit(unit) or id(unit), str(inputs))
         if key not in known:
-            known[key] = layer_memory.measure(_UnitAsLayer(unit), inputs)[:2]
+            known[key] = layer_memory.measure(_UnitAsLayer(unit), inputs, tensor_size)[:2]
         trainable, others = graph.own_weights(index)
-        sizes.append(known[key][0]._replace(weights=layer_memory.size(trainable), state=layer_memory.size(others)))
+        sizes.append(known[key][0]._replace(
+            weights=layer_memory.size(trainable, tensor_size), state=layer_memory.size(others, tensor_size)))
         passages.append(known[key][1])
     names = [_names_with_masks(unit, values) for unit in graph.units]
     return layer_memory.count_once(sizes, passages, names, [unit.outputs for unit in graph.units])

@@ -10,6 +10,7 @@ import ast
 import functools
 import inspect
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -36,7 +37,7 @@ class _Argument:
         self.is_own = is_own
 
 
-def KerasParams(cls: type, **arguments: Any) -> hyperparams.InstantiableParams:
+def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiableParams:
     """Returns InstantiableParams of a Keras layer, one field for each argument that its constructor takes.
 
     Where the constructor takes a layer, an initializer or the like, give the Params of one: each Instantiate then makes
@@ -44,7 +45,7 @@ def KerasParams(cls: type, **arguments: Any) -> hyperparams.InstantiableParams:
     given an initializer, a regularizer or the like itself holds its Params.
 
     Args:
-        cls: subclass of keras.layers.Layer, or another class of Keras objects, such as initializers.
+        cls: subclass of keras.layers.Layer, another class of Keras objects, such as initializers, or a function.
         **arguments: arguments of the constructor.
 
     Raises:
@@ -92,7 +93,7 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
 
     def _dtype_policy(self, kwargs):
         """Returns the policy of the layer, which also applies to the layers inside it; None: the default one."""
-        if 'dtype' not in self or not issubclass(self.cls, keras.layers.Layer):
+        if 'dtype' not in self or not _is_layer_class(self.cls):
             return None
         return kwargs.get('dtype', _instantiated(self.dtype))
 
@@ -109,6 +110,10 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
             if not missing:
                 raise
             raise _missing_error(self.cls, missing) from error
+
+
+def _is_layer_class(cls):
+    return inspect.isclass(cls) and issubclass(cls, keras.layers.Layer)
 
 
 def _missing_error(cls, missing):
@@ -176,14 +181,16 @@ def _constructor_arguments(cls):
 
     A base class's argument counts if every class before it passes its **kwargs on and does not give it itself.
     """
+    if not inspect.isclass(cls):
+        return {parameter.name: _Argument(_default_of(parameter), is_own=True)
+                for parameter in inspect.signature(cls).parameters.values() if _takes_keyword(parameter)}
     arguments, given = {}, {'self'}
     constructors = [vars(base)['__init__'] for base in cls.__mro__ if '__init__' in vars(base) and base is not object]
     for constructor, next_constructor in zip(constructors, [*constructors[1:], None]):
         parameters = inspect.signature(constructor).parameters.values()
         for parameter in parameters:
             if parameter.name not in given and parameter.name not in arguments and _takes_keyword(parameter):
-                default = REQUIRED if parameter.default is parameter.empty else parameter.default
-                arguments[parameter.name] = _Argument(default, constructor is constructors[0])
+                arguments[parameter.name] = _Argument(_default_of(parameter), constructor is constructors[0])
         if constructor is keras.layers.Layer.__init__ or all(p.kind != p.VAR_KEYWORD for p in parameters):
             break
         passed_on = _given_to_base(constructor, next_constructor)
@@ -191,6 +198,10 @@ def _constructor_arguments(cls):
             break
         given |= passed_on
     return arguments
+
+
+def _default_of(parameter):
+    return REQUIRED if parameter.default is parameter.empty else parameter.default
 
 
 def _takes_keyword(parameter):

@@ -107,7 +107,7 @@ class BaseTask:
         """
         p, batch_size = self.params.body, tf.nest.flatten(targets)[0].shape[0]
         num_rows = micro_batches.most_rows(batch_size, p.num_replicas * p.num_micro_batches)
-        specs = micro_batches.specs_of((targets, self.body.analyses[-1].outputs), num_rows)
+        specs = micro_batches.specs_of((targets, self.body.output_of_one_example), num_rows)
         return set(
             tf.function(losses.as_metrics(self.loss), autograph=False).get_concrete_function(*specs).structured_outputs)
 

@@ -35,7 +35,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     Args:
         params: `GPipeLayer.Params()`.
-        source: `layer_sources.LayersOfModel`; None: the layers are those of `params`.
+        source: `layer_sources.LayersOfModel`; None: the layers or the model of `params`.
 
     Attributes:
         model: the Keras model that the pipeline was made from, or None.
@@ -49,6 +49,9 @@ class GPipeLayer(base_layer.BaseLayer):
     def Params(cls) -> hyperparams.InstantiableParams:
         p = super().Params()
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
+        p.Define(
+            'model', None, 'Params of a Keras model that is cut in place of layers, such as '
+            'lingpipe.KerasModelParams(function).')
         p.Define('num_partitions', 1, 'K: number of contiguous partitions, each on its own device.')
         p.Define(
             'num_micro_batches', 1, 'M: number of micro-batches that a batch, or the share of a replica, is cut into.')
@@ -94,7 +97,7 @@ class GPipeLayer(base_layer.BaseLayer):
     def __init__(self, params: hyperparams.InstantiableParams,
                  source: layer_sources.LayersOfModel | layer_sources.LayersOfParams | None = None,
                  **kwargs: Any) -> None:
-        source = source or layer_sources.LayersOfParams(params.layers, params.dtype_policy)
+        source = source or layer_sources.of_params(params)
         validation.validate_gpipe_params(params, len(source))
         # Otherwise Keras would pass it weights that are cast already.
         super().__init__(params, autocast=False, dtype='float32', **kwargs)
@@ -138,7 +141,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return pipe
 
     def get_config(self) -> dict[str, Any]:
-        if self.model is None:
+        if self.model is None or self.params.model is not None:
             return super().get_config()
         return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}
 
@@ -195,6 +198,11 @@ class GPipeLayer(base_layer.BaseLayer):
         return self.cut.describe(self.analyses, devices)
 
     @property
+    def output_of_one_example(self) -> Any:
+        """Nest of `tf.TensorSpec` of the outputs for a batch of one, once built."""
+        return self._source.output_of_one_example(self.analyses)
+
+    @property
     def schedule(self) -> schedules.Schedule:
         """The `Schedule` of a full training batch."""
         return self._schedule
@@ -237,11 +245,13 @@ class GPipeLayer(base_layer.BaseLayer):
         self.forget_programs()
 
     @tf.autograph.experimental.do_not_convert
-    def build_from_specs(self, input_specs: Any) -> None:
+    def build_from_specs(self, input_specs: Any, load_weights: bool = True) -> None:
         """Cuts the stack and creates every weight on its partition's device.
 
         Args:
             input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
+            load_weights: whether to load those that the model of `params` comes with; else
+                `load_initial_weights` does it, or a checkpoint has others.
         """
         p = self.params
         random_seeds.make_global_generator()
@@ -257,6 +267,12 @@ class GPipeLayer(base_layer.BaseLayer):
         seeds = random_seeds.StepSeeds(self._seed_generator, self._num_inferences)
         object.__setattr__(self, '_grid', stage_grid.StageGrid(rows, self._schedule, seeds, p))
         self.built = True
+        if load_weights:
+            self.load_initial_weights()
+
+    def load_initial_weights(self) -> None:
+        """Loads the weights that the model of `params` comes with, such as those of a preset, each to its device."""
+        self._source.load_weights()
 
     @property
     def _built_grid(self):

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
-from lingpipe.keras_graph import keras_model, unit_costs
+from lingpipe.keras_graph import keras_model, model_source, unit_costs
 from lingpipe.layers import base_layer
-from lingpipe.partition import layer_analysis, layer_memory, layer_profile
+from lingpipe.partition import layer_analysis, layer_memory, layer_profile, tensor_sizes
 from lingpipe.stages import control_flow, random_seeds, stage_layers
 
 
@@ -54,9 +54,10 @@ class LayersOfParams:
         """Measures layers on a device; see `layer_profile.profile_layers`."""
         return layer_profile.profile_layers(self.params, input_specs, device, cache_dir, analyses)
 
-    def memories(self, input_specs: Any) -> list[layer_memory.LayerMemory]:
-        """Returns the list of `LayerMemory` for a micro-batch."""
-        return layer_memory.layer_memories(self.params, input_specs)
+    def memories(self, input_specs: Any,
+                 tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
+        """Returns the list of `LayerMemory` for a micro-batch, on a device that stores tensors in such sizes."""
+        return layer_memory.layer_memories(self.params, input_specs, tensor_size)
 
     def runs(self, ends: list[int], columns: list[list[str]],
              specs: list) -> list[tuple[stage_layers.StageLayers, None]]:
@@ -80,6 +81,9 @@ class LayersOfParams:
         return [(stage_layers.StageLayers(index, segments[start:end], generators), None)
                 for index, (start, end) in enumerate(zip(starts, ends))]
 
+    def load_weights(self) -> None:
+        """Loads nothing: layers make the weights that training starts from."""
+
     def enter(self, inputs: Any) -> Any:
         """Converts the user's inputs to the nest that the first stage takes."""
         return inputs
@@ -87,6 +91,10 @@ class LayersOfParams:
     def pack_outputs(self, outputs: Any) -> Any:
         """Converts the outputs of the last stage to the nest that the user gets."""
         return outputs
+
+    def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
+        """Returns the nest of `tf.TensorSpec` of what the stack returns, by what `analyses` returned."""
+        return analyses[-1].outputs
 
     def output_spec(self, inputs: Any) -> Any:
         """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
@@ -105,7 +113,8 @@ class LayersOfModel:
         CPU:2                     └────────────┴─> add ──> head
 
     Args:
-        model: built `keras.Model`.
+        model: built `keras.Model`; variables without a value are allocated on the devices of their stages.
+        origin: the `KerasModelSource` that made it, whose weights training starts from, or None.
 
     Attributes:
         model: as given.
@@ -115,10 +124,10 @@ class LayersOfModel:
         ValueError: the model cannot be cut.
     """
 
-    def __init__(self, model: keras.Model) -> None:
+    def __init__(self, model: keras.Model, origin: model_source.KerasModelSource | None = None) -> None:
         _refuse_sparse_inputs(model)
         self._graph = keras_model.ModelGraph(model)
-        self.model, self.layers = model, [model]
+        self.model, self.layers, self._origin = model, [model], origin
 
     def __len__(self) -> int:
         return len(self._graph.units)
@@ -128,11 +137,16 @@ class LayersOfModel:
         """Nest of `tf.TensorSpec` of what the model takes."""
         return self._graph.input_structure
 
+    def load_weights(self) -> None:
+        """Loads the weights that the model comes with, each to its device."""
+        if self._origin is not None:
+            self._origin.load_weights(self.model)
+
     def validate(self, p: hyperparams.Params) -> None:
         """Raises ValueError where a field of `GPipeLayer.Params()` does not go with the model."""
         if p.layers:
             raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
-        if p.dtype_policy is not None:
+        if p.dtype_policy is not None and self._origin is None:
             raise ValueError(
                 f'dtype_policy={p.dtype_policy!r} was given to a pipeline that is made from a Keras model, whose '
                 'layers have policies of their own. Leave it out, and call keras.config.set_dtype_policy before the '
@@ -160,9 +174,10 @@ class LayersOfModel:
         """Measures the units of the model on a device, with copies of their weights there."""
         return unit_costs.times(self._graph, input_specs, device, cache_dir)
 
-    def memories(self, input_specs: Any) -> list[layer_memory.LayerMemory]:
-        """Returns the list of `LayerMemory` for a micro-batch."""
-        return unit_costs.memories(self._graph, input_specs)
+    def memories(self, input_specs: Any,
+                 tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
+        """Returns the list of `LayerMemory` for a micro-batch; see `LayersOfParams.memories`."""
+        return unit_costs.memories(self._graph, input_specs, tensor_size)
 
     def runs(self, ends: list[int], columns: list[list[str]],
              specs: Any) -> list[tuple[stage_layers.StageLayers, list[tuple[int, int]]]]:
@@ -182,10 +197,32 @@ class LayersOfModel:
         """Converts the list of outputs of the last stage to the nest that the model returns."""
         return self._graph.pack_outputs(outputs)
 
+    def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
+        """Returns the nest of `tf.TensorSpec` of what the model returns, once it is analysed."""
+        del analyses
+        return self.pack_outputs(list(self._graph.output_specs))
+
     def output_spec(self, inputs: Any) -> Any:
         """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
         outputs = control_flow.past_moved_variables(functools.partial(self.model.compute_output_spec, inputs))
         return self.pack_outputs(keras.tree.flatten(outputs))
+
+
+def of_params(p: hyperparams.Params) -> LayersOfParams | LayersOfModel:
+    """Finds the layers that `GPipeLayer.Params()` describe, `layers` or `model`.
+
+    Args:
+        p: `GPipeLayer.Params()`.
+
+    Raises:
+        ValueError: the model cannot be made or cut, or does not go with other fields.
+    """
+    if p.model is None:
+        return LayersOfParams(p.layers, p.dtype_policy)
+    origin = p.model.Instantiate()
+    source = LayersOfModel(model_source.make_model(origin, p.dtype_policy), origin)
+    source.validate(p)
+    return source
 
 
 def plain_copy(model: keras.Model, device: str) -> keras.Model:

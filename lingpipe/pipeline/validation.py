@@ -20,15 +20,16 @@ _CHOICES = {
 }
 
 
-def validate_gpipe_params(p: hyperparams.Params, num_layers: int) -> None:
+def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None:
     """Raises ValueError, in a sentence that says what to do, when a field of GPipeLayer's params cannot work.
 
     Args:
         p: `GPipeLayer.Params()`.
-        num_layers: number of layers to cut.
+        num_layers: number of layers to cut; None where it is not known yet.
     """
-    if not num_layers:
-        raise ValueError('layers=[] gives GPipeLayer nothing to run: set it to a list of layer params.')
+    if num_layers == 0:
+        raise ValueError('layers=[] gives GPipeLayer nothing to run: set it to a list of layer params, or model to the '
+                         'params of a Keras model.')
     for field in ('num_partitions', 'num_micro_batches', 'num_virtual_stages', 'num_replicas'):
         value = getattr(p, field)
         if value == 'auto':
@@ -48,12 +49,12 @@ def validate_gpipe_params(p: hyperparams.Params, num_layers: int) -> None:
         _check_choice('dtype_policy', p.dtype_policy, base_layer.DTYPE_POLICIES)
     _check_memory_fields(p)
     num_stages = p.num_partitions * p.num_virtual_stages
-    if num_stages > num_layers:
+    if num_layers is not None and num_stages > num_layers:
         times = f' times num_virtual_stages={p.num_virtual_stages}' if p.num_virtual_stages > 1 else ''
         raise ValueError(
             f'num_partitions={p.num_partitions}{times} is more than the {num_layers} layers: each partition needs a '
             f'layer. Set num_partitions to {max(1, num_layers // p.num_virtual_stages)} or less.')
-    if not isinstance(p.partition_by, str):
+    if num_layers is not None and not isinstance(p.partition_by, str):
         exact_cut.validate_partition_ends(p.partition_by, num_layers, num_stages)
     schedule = make_schedule(p)
     if schedule.splits_backward and p.recompute == 'layer':

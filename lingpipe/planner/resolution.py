@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import schedules
-from lingpipe.partition import layer_analysis, layer_memory, layer_profile, tensor_sizes
+from lingpipe.partition import layer_memory, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
-from lingpipe.pipeline import validation
+from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import accelerators, plans
 from lingpipe.stages import micro_batches
 
@@ -129,25 +129,24 @@ class LayerStack:
     """The layers of a model with their sizes; nothing is allocated. Equal layers are looked at once.
 
     Args:
-        layer_params: list of InstantiableParams of Keras layers.
+        source: where the layers come from, such as `layer_sources.LayersOfParams`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, every dimension known.
         micro_batch_sizes: the sizes of micro-batches, in examples, that will be asked for.
-        dtype_policy: name of the policy of layers that name none, or None.
         tensor_size: function from shape and dtype to the bytes that a device stores a tensor in.
 
     Attributes:
+        source: as given.
         analyses: list of `LayerAnalysis`.
         batch_size: examples in a mini-batch.
     """
 
-    def __init__(self, layer_params: list, input_specs: Any, micro_batch_sizes: Any,
-                 dtype_policy: str | None = None,
-                 tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> None:
+    def __init__(self, source: layer_sources.LayersOfParams | layer_sources.LayersOfModel, input_specs: Any,
+                 micro_batch_sizes: Any, tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> None:
         self._tensor_size = tensor_size
-        self._layer_params = layer_analysis.named_layer_params(layer_params, dtype_policy)
+        self.source = source
         self._input_specs = input_specs
         self._known_sizes = min(micro_batch_sizes), max(micro_batch_sizes)
-        self.analyses = layer_analysis.analyse_layers(self._layer_params, input_specs)
+        self.analyses = source.analyses(input_specs)
         self.batch_size = tf.nest.flatten(input_specs)[0].shape[0]
         self._memories = {}
 
@@ -182,16 +181,10 @@ class LayerStack:
         """Returns the nest of `tf.TensorSpec` of the input of a micro-batch."""
         return micro_batches.specs_of(self._input_specs, micro_batch_size)
 
-    @property
-    def layer_params(self) -> list:
-        """List of the layers' params, in which every layer has a name."""
-        return self._layer_params
-
     def _find_memories(self, micro_batch_size):
         small, large = self._known_sizes
         if micro_batch_size in (small, large):
-            *others, last = layer_memory.layer_memories(
-                self._layer_params, self.micro_batch_specs(micro_batch_size), self._tensor_size)
+            *others, last = self.source.memories(self.micro_batch_specs(micro_batch_size), self._tensor_size)
             with_loss = {field: getattr(last, field) + last.outputs for field in ('internals', 'recomputed')}
             return [*others, last._replace(**with_loss)]
         low, high = np.array(self.memories(small)), np.array(self.memories(large))
@@ -237,10 +230,11 @@ def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator
     """
     batch_size = micro_batches.most_rows(_batch_size(input_specs), p.num_replicas)
     input_specs = micro_batches.specs_of(input_specs, batch_size)
-    counts = choices(p, len(p.layers), batch_size, 1).num_micro_batches
+    source = layer_sources.of_params(p)
+    counts = choices(p, len(source), batch_size, 1).num_micro_batches
     sizes = [micro_batches.most_rows(batch_size, count) for count in counts]
     accelerator = accelerator or accelerators.CPU
-    stack = LayerStack(p.layers, input_specs, sizes, p.dtype_policy, accelerator.tensor_size)
+    stack = LayerStack(source, input_specs, sizes, accelerator.tensor_size)
     limit = memory_limit or p.memory_limit or accelerator.memory or None
     times = functools.partial(_measured_times, p, stack,
                               profile_device) if p.partition_by == 'time' and profile_device else None
@@ -282,12 +276,12 @@ def validate(p: Any) -> None:
     """Raises ValueError as `GPipeLayer` would, but for fields that are 'auto'."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}
-    validation.validate_gpipe_params(p.Copy().Set(devices=None, **open_fields), len(p.layers))
+    num_layers = len(p.layers) if p.model is None else None
+    validation.validate_gpipe_params(p.Copy().Set(devices=None, **open_fields), num_layers)
 
 
 def _measured_times(p, stack, device, micro_batch_size):
-    return layer_profile.profile_layers(
-        stack.layer_params, stack.micro_batch_specs(micro_batch_size), device, p.profile_dir, stack.analyses)
+    return stack.source.times(stack.micro_batch_specs(micro_batch_size), device, p.profile_dir, stack.analyses)
 
 
 def _batch_size(input_specs):

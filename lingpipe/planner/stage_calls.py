@@ -55,7 +55,7 @@ def unallocated_pipeline(p: Any, input_specs: Any) -> Any:
                      num_replicas=1)
     with base_layer.unallocated_variables():
         pipe = gpipe_layer.GPipeLayer(p)
-        pipe.build_from_specs(input_specs)
+        pipe.build_from_specs(input_specs, load_weights=False)
     return pipe
 
 

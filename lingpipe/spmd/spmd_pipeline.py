@@ -306,7 +306,13 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
         pipe: built `GPipeLayer`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of its input.
         is_partitioned: see `SpmdPipeline`.
+
+    Raises:
+        ValueError: the pipeline is made of a Keras model.
     """
+    if pipe.model is not None:
+        raise ValueError("tpu_route='spmd' takes a list of layers that are alike, but model is set. Set "
+                         "tpu_route='stage_programs'.")
     p, layer_params = pipe.params, layer_analysis.named_layer_params(pipe.params.layers, pipe.params.dtype_policy)
     run = stage_map.longest_run(layer_params, [input_specs, *[each.outputs for each in pipe.analyses]])
     return SpmdPipeline(pipe.stack, run, p.num_partitions, p.num_micro_batches, p.recompute, is_partitioned,

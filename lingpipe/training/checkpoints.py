@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from lingpipe.keras_graph import model_source
 from lingpipe.optimizers import loss_scaling
 from lingpipe.training import errors, logdir
 
@@ -133,8 +134,10 @@ def model_variables(body: Any) -> dict:
 
     Returns:
         Dictionary from '<layer>/<position in the layer>_<variable>' to Keras variable, in model order; what layers
-        share goes by the first of them.
+        share goes by the first of them. Those of a Keras model go by the paths of its layers.
     """
+    if body.model is not None:
+        return model_source.names_by_path(body.model)
     named = {}
     for layer in body.stack:
         for position, variable in enumerate(layer.weights):

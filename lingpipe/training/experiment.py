@@ -74,14 +74,14 @@ def build_task(params: Any, input_spec: Any, devices: list[str] | None = None, l
         logdir: folder that keeps measured times of layers, for params that name none; None: none are kept.
 
     Returns:
-        A `BaseTask` whose body is built.
+        A `BaseTask` whose body is built; weights that a model comes with, such as those of a preset, are not loaded.
     """
     p = params.task.Copy().Set(body=body_params(params))
     p.body.devices = p.body.devices or devices
     p.body.profile_dir = p.body.profile_dir or logdir
     keras.utils.set_random_seed(params.train.random_seed)
     task = p.Instantiate()
-    task.body.build_from_specs(input_spec)
+    task.body.build_from_specs(input_spec, load_weights=False)
     return task
 
 

@@ -36,10 +36,8 @@ class Exporter:
         self._logdir.require()
         self._input_spec = params.input.cls.InputSpec(params.input)
         body = experiment.body_params(params)
-        self._body = types.SimpleNamespace(
-            stack=[p.Instantiate() for p in layer_analysis.named_layer_params(body.layers, body.dtype_policy)])
-        base_layer.tie_layers(self._body.stack)
-        self._model = self._build(params.task.name or 'model')
+        self._body = self._stack_of(body) if body.model is None else self._one_partition_of(body)
+        self._model = self._body.model or self._build(params.task.name or 'model')
 
     def run(self, path: str | None = None) -> tuple:
         """Writes the model of one checkpoint, with moving averages in place of weights where the checkpoint holds them.
@@ -61,6 +59,18 @@ class Exporter:
         self._model.export(saved_model_path, verbose=False)
         print(f'step {step}: {keras_path} ({self._needed()}), {saved_model_path}', flush=True)
         return keras_path, saved_model_path
+
+    def _stack_of(self, body):
+        stack = [p.Instantiate() for p in layer_analysis.named_layer_params(body.layers, body.dtype_policy)]
+        base_layer.tie_layers(stack)
+        return types.SimpleNamespace(stack=stack, model=None)
+
+    def _one_partition_of(self, body):
+        """Returns a pipeline on one device, whose model is as plain as any."""
+        one = {'num_partitions': 1, 'num_virtual_stages': 1, 'num_replicas': 1, 'num_micro_batches': 1}
+        pipe = body.Set(**one, schedule='gpipe', partition_by='flops', devices=['CPU:0']).Instantiate()
+        pipe.build_from_specs(self._input_spec, load_weights=False)
+        return pipe
 
     def _build(self, name):
         inputs = outputs = _keras_inputs(self._input_spec)

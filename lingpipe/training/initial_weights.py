@@ -1,4 +1,4 @@
-"""The weights that a new training starts from: those of checkpoints, by rules that map their names, as in Lingvo.
+"""The weights that a new training run starts from: a preset's, or those of checkpoints, by rules as in Lingvo.
 
     train.init_from_checkpoint_rules = {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}
 
@@ -59,13 +59,8 @@ def _validate_rule(pattern, name):
         raise ValueError(f"{_FIELD}: {name!r} must have a '%s' for each group of {pattern!r}. Change one of them.")
 
 
-def are_given(train: Any) -> bool:
-    """Whether the Params of training name checkpoints to start from."""
-    return bool(train.init_from_checkpoint or train.init_from_checkpoint_rules)
-
-
 def load(train: Any, body: Any) -> None:
-    """Puts weights of checkpoints into a model, and says which variables start afresh.
+    """Puts weights that a model comes with, then those of checkpoints, into it, and says which variables start afresh.
 
     Args:
         train: the Params of training.
@@ -75,6 +70,9 @@ def load(train: Any, body: Any) -> None:
         TrainingError: a checkpoint is missing, damaged, or has not what a rule wants of it.
         ValueError: an expression matches no variable of the model.
     """
+    body.load_initial_weights()
+    if not (train.init_from_checkpoint or train.init_from_checkpoint_rules):
+        return
     named = checkpoints.model_variables(body)
     if train.init_from_checkpoint:
         sources = {train.init_from_checkpoint: _equal_names(train.init_from_checkpoint, named)}

@@ -31,7 +31,7 @@ def model_analysis(body_params: Any, input_spec: Any, devices: list[str]) -> str
     by_time = body_params.partition_by == 'time'
     p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
     schedule = validation.make_schedule(p)
-    source = layer_sources.LayersOfParams(p.layers)
+    source = layer_sources.of_params(p)
     layers = source.analyses(input_spec)
     cut = balancing.cut(p, schedule, source, layers, input_spec, devices[0])
     devices = [devices[schedule.device_of(stage)] for stage in range(schedule.num_stages)]

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.pipeline import gpipe_layer
+from lingpipe.pipeline import gpipe_layer, layer_sources
 from lingpipe.planner import accelerators, plans, resolution
 
 WIDTH, BATCH = 64, 32
@@ -26,4 +26,4 @@ def specs():
 
 def setting(num_layers=8, memory_limit=None, num_slots=2, sizes=(1, BATCH), accelerator=accelerators.CPU):
     return plans.Setting(
-        resolution.LayerStack(dense(num_layers), specs(), list(sizes)), accelerator, memory_limit, num_slots)
+        resolution.LayerStack(layer_sources.LayersOfParams(dense(num_layers)), specs(), list(sizes)), accelerator, memory_limit, num_slots)

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from lingpipe import layers
 from lingpipe.partition import layer_memory
+from lingpipe.pipeline import layer_sources
 from lingpipe.planner import accelerators, resolution
 from tests.planner import stacks
 
@@ -13,7 +14,7 @@ def test_sizes_between_those_that_were_traced_are_what_a_trace_gives():
     params = [layers.KerasParams(keras.layers.Dense, units=8, activation='gelu'), layers.KerasParams(
         keras.layers.BatchNormalization)]
     specs = tf.TensorSpec([12, 5, 6])
-    stack = resolution.LayerStack(params, specs, [1, 12])
+    stack = resolution.LayerStack(layer_sources.LayersOfParams(params), specs, [1, 12])
     for size in (1, 3, 4, 12):
         first, last = layer_memory.layer_memories(params, tf.TensorSpec([size, 5, 6]))
         expected = [

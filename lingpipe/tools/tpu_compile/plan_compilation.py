@@ -310,10 +310,10 @@ def _twins(plan):
     Only with gpipe does a device do the same wherever it is. The first stage needs no gradient of its inputs, and the
     last one has the loss.
     """
-    starts, layers = [0, *plan.ends[:-1]], plan.setting.stack.layer_params
-    stages = range(len(plan.ends))
-    if plan.schedule.name != 'gpipe':
+    source, stages = plan.setting.stack.source, range(len(plan.ends))
+    if plan.schedule.name != 'gpipe' or source.model is not None:
         return list(stages)
+    starts, layers = [0, *plan.ends[:-1]], source.params
     memories = plan.setting.stack.memories(plan.micro_batch_size)
     parts = [[(layer_analysis.identity(params), memory) for params, memory in zip(layers[start:end], memories[start:])]
              for start, end in zip(starts, plan.ends)]

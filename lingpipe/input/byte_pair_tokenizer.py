@@ -1,0 +1,101 @@
+"""A byte-pair tokenizer whose vocabulary is learnt from the text that a model is trained on."""
+
+import functools
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe import hyperparams
+from lingpipe.input import text_input
+
+_END = '<|endoftext|>'
+
+
+class BytePairTokenizer:
+    """Tokens are the byte sequences that byte-pair encoding merges most often (arXiv 1508.07909, section 3.2).
+
+    The `tokenizers` library learns the vocabulary from a split of a TFDS dataset, which takes about a second a megabyte
+    and always gives the same one. It is GPT-2's kind of vocabulary, so that KerasHub reads it.
+
+    Attributes:
+        vocab_size: number of different tokens.
+        end_id: the token that ends a document.
+    """
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        """Returns the InstantiableParams of this tokenizer."""
+        hyperparams.RegisterType(cls)
+        p = hyperparams.InstantiableParams(cls)
+        p.Define('dataset', 'pydoc_topics', 'TFDS name of the dataset whose text gives the vocabulary.')
+        p.Define('split', 'train', 'TFDS split of it.')
+        p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
+        p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
+        p.Define('vocab_size', 2048, 'Largest number of tokens; 256 are the bytes, and one ends a document.')
+        return p
+
+    def __init__(self, params: hyperparams.Params) -> None:
+        if not isinstance(params.vocab_size, int) or params.vocab_size < 257:
+            raise ValueError(f'vocab_size={params.vocab_size!r} is too small: 256 bytes and the end of a document are '
+                             'tokens. Set it to 512, for instance.')
+        self.params = params
+        self.vocab_size = params.vocab_size
+        self.end_id = 0  # special tokens come first
+
+    def encode(self, text: tf.Tensor) -> tf.Tensor:
+        """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
+        return tf.ensure_shape(tf.numpy_function(self._encode, [text], tf.int32, stateful=False), [None])
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Returns the text, a Python string, of a sequence of integers; bytes that are no UTF-8 show as '\\ufffd'."""
+        pieces = [self._pieces[token] for token in map(int, tokens) if token != self.end_id]
+        return b''.join(pieces).decode('utf-8', errors='replace')
+
+    def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
+        """Returns how many bytes of text each token stands for, float32; the end of a document counts as one."""
+        sizes = np.array([len(piece) for piece in self._pieces], np.float32)
+        sizes[self.end_id] = 1
+        return tf.gather(tf.constant(sizes), tokens)
+
+    def keras_hub_tokenizer(self) -> Any:
+        """Returns the `keras_hub.models.GPT2Tokenizer` that makes the same tokens."""
+        import keras_hub
+        model = json.loads(self._tokenizer.to_str())['model']
+        merges = [merge if isinstance(merge, str) else ' '.join(merge) for merge in model['merges']]
+        return keras_hub.models.GPT2Tokenizer(vocabulary=model['vocab'], merges=merges)
+
+    def _encode(self, text):
+        return np.array(self._tokenizer.encode(np.asarray(text).item().decode('utf-8', errors='replace')).ids, np.int32)
+
+    @functools.cached_property
+    def _tokenizer(self):
+        try:
+            import tokenizers
+        except ImportError as error:
+            raise ValueError("A BytePairTokenizer needs the package tokenizers. Install it by pip install "
+                             "'lingpipe[hub]'.") from error
+        p = self.params
+        texts = text_input.TfdsText(p.dataset, p.split, p.data_dir, p.text_feature).texts().as_numpy_iterator()
+        tokenizer = tokenizers.ByteLevelBPETokenizer()
+        tokenizer.train_from_iterator((text.decode('utf-8', errors='replace') for text in texts), p.vocab_size,
+                                      special_tokens=[_END], show_progress=False)
+        return tokenizer
+
+    @functools.cached_property
+    def _pieces(self):
+        """The bytes of each token; those that no text needed are empty."""
+        letters = _bytes_of_letters()
+        pieces = [b''] * self.vocab_size
+        for token, number in self._tokenizer.get_vocab().items():
+            pieces[number] = b'' if token == _END else bytes(letters[letter] for letter in token)
+        return pieces
+
+
+def _bytes_of_letters():
+    """Returns {letter: byte}: GPT-2 writes bytes that are no visible letter as letters from 256 on."""
+    visible = [*range(ord('!'), ord('~') + 1), *range(ord('¡'), ord('¬') + 1), *range(ord('®'), ord('ÿ') + 1)]
+    others = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(others)}

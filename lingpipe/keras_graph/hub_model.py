@@ -1,0 +1,175 @@
+"""Models of KerasHub as bodies: from a preset, or from a backbone's class and arguments, with a head."""
+
+import inspect
+from typing import Any
+
+import keras
+
+from lingpipe import hyperparams, spelling
+from lingpipe.keras_graph import model_source
+from lingpipe.layers import base_layer
+from lingpipe.private_api import keras_hub_presets
+
+_TASKS = {
+    'causal_lm': 'CausalLM', 'masked_lm': 'MaskedLM', 'seq_2_seq_lm': 'Seq2SeqLM', 'text_classifier': 'TextClassifier',
+    'image_classifier': 'ImageClassifier'}
+_TOKEN_CLASSIFIER, _BACKBONE = 'token_classifier', 'backbone'
+HEADS = [*_TASKS, _TOKEN_CLASSIFIER, _BACKBONE]
+_TASK_WEIGHTS, _TASK_CONFIG = 'task.weights.h5', 'task.json'
+
+
+class KerasHubModel(model_source.KerasModelSource):
+    """A backbone of KerasHub with a head, whose preset's weights go tensor by tensor to their partitions."""
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        p = super().Params()
+        p.Define('preset', None, "KerasHub preset: a folder, a name such as 'gpt2_base_en', or 'hf://USER/MODEL'; "
+                                 'None: a backbone of its own.')
+        p.Define('backbone', None, "Name of a backbone class of keras_hub.models, such as 'GPT2Backbone', where there "
+                                   'is no preset.')
+        p.Define('backbone_arguments', {}, 'Arguments of the backbone; with a preset, those that replace its own.')
+        p.Define('head', 'causal_lm', f'What the model is for: one of {HEADS}.')
+        p.Define('head_arguments', {}, 'Arguments of the head, such as num_classes.')
+        p.Define('load_weights', True, "Whether a new training run starts from the preset's weights.")
+        return p
+
+    def make(self) -> keras.Model:
+        p = self.params
+        _check(p)
+        hub = import_keras_hub()
+        with base_layer.unallocated_variables():
+            backbone = self._preset_backbone(hub) if p.preset else self._new_backbone(hub)
+            return _with_head(hub, backbone, p)
+
+    def load_weights(self, model: keras.Model) -> None:
+        p = self.params
+        if not (p.preset and p.load_weights):
+            return
+        presets = keras_hub_presets()
+        loader = _in_words(p.preset, presets.get_preset_loader)
+        _load_backbone_weights(loader, getattr(model, 'backbone', model))
+        if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, p.preset, model):
+            model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
+
+    def _preset_backbone(self, hub):
+        p = self.params
+        return _in_words(p.preset, lambda preset: hub.models.Backbone.from_preset(
+            preset, load_weights=False, **p.backbone_arguments))
+
+    def _new_backbone(self, hub):
+        p = self.params
+        cls = getattr(hub.models, p.backbone, None)
+        if not (inspect.isclass(cls) and issubclass(cls, hub.models.Backbone)):
+            known = [name for name in dir(hub.models) if name.endswith('Backbone') and name != 'Backbone']
+            raise ValueError(f'backbone={p.backbone!r} is no backbone of keras_hub.models'
+                             f'{spelling.did_you_mean(p.backbone, known, see_all="dir(keras_hub.models)")}')
+        try:
+            return cls(**p.backbone_arguments)
+        except TypeError as error:
+            raise ValueError(f'backbone_arguments={dict(p.backbone_arguments)} are not those of {p.backbone} '
+                             f'({error}). See help(keras_hub.models.{p.backbone}).') from error
+
+
+def import_keras_hub() -> Any:
+    """Returns the module `keras_hub`, which is imported where a model needs it only, since that takes a second.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    try:
+        import keras_hub
+    except ImportError as error:
+        raise ValueError(f'A KerasHub model needs KerasHub ({error}). Install it by pip install '
+                         "'lingpipe[hub]'.") from error
+    return keras_hub
+
+
+def _check(p):
+    if p.head not in HEADS:
+        raise ValueError(f'head={p.head!r} is unknown{spelling.did_you_mean(str(p.head), HEADS)}')
+    if bool(p.preset) == bool(p.backbone):
+        given = 'both were given' if p.preset else 'neither was given'
+        raise ValueError(f'preset or backbone says which KerasHub model to use, and {given}. Set one of them.')
+    if p.head == _TOKEN_CLASSIFIER and 'num_classes' not in p.head_arguments:
+        raise ValueError("head='token_classifier' needs the number of classes. Set "
+                         "head_arguments={'num_classes': 2}, for instance.")
+
+
+def _in_words(preset, function):
+    """Calls a function of a preset; whatever KerasHub and its downloaders raise names the preset."""
+    try:
+        return function(preset)
+    except (ValueError, OSError, ImportError, KeyError, TypeError) as error:
+        names = keras_hub_presets().BUILTIN_PRESETS
+        reason = ' '.join(str(error).split())
+        nearest = spelling.did_you_mean(str(preset), names)
+        raise ValueError(f'preset={preset!r} cannot be loaded ({reason}){nearest} Give the folder of a preset, or a '
+                         'name that KerasHub knows.') from error
+
+
+def _with_head(hub, backbone, p):
+    if p.head == _BACKBONE:
+        return backbone
+    if p.head == _TOKEN_CLASSIFIER:
+        return _token_classifier(backbone, p.head_arguments)
+    cls = _task_class(hub, p.head, type(backbone))
+    arguments = {**(_stored_arguments(p.preset, cls) if p.preset else {}), **p.head_arguments}
+    try:
+        return cls(backbone=backbone, preprocessor=None, compile=False, **arguments)
+    except TypeError as error:
+        raise ValueError(f'head_arguments={arguments} are not those of {cls.__name__} ({error}). See '
+                         f'help(keras_hub.models.{cls.__name__}).') from error
+
+
+def _stored_arguments(preset, task_class):
+    """Returns the arguments of the head that a preset was saved with, where it is of the same class."""
+    presets = keras_hub_presets()
+    if not presets.check_file_exists(preset, _TASK_CONFIG):
+        return {}
+    stored = presets.load_json(preset, _TASK_CONFIG)
+    if presets.check_config_class(stored) is not task_class:
+        return {}
+    return {name: value for name, value in stored['config'].items() if name in inspect.signature(task_class).parameters
+            and name not in ('backbone', 'preprocessor')}
+
+
+def _task_class(hub, head, backbone_class):
+    """Returns the class of tasks for a backbone: its own, or one that it inherits."""
+    base = getattr(hub.models, _TASKS[head])
+    tasks = [cls for cls in vars(hub.models).values() if inspect.isclass(cls) and issubclass(cls, hub.models.Task)]
+    found = [cls for cls in tasks if cls.backbone_cls is backbone_class]
+    chosen = [cls for cls in found if issubclass(cls, base)]
+    if chosen:
+        return chosen[0]
+    heads = [name for name, task in _TASKS.items()
+             if any(issubclass(cls, getattr(hub.models, task)) for cls in found)] + [_BACKBONE]
+    raise ValueError(f'head={head!r} does not go with {backbone_class.__name__}, which has {heads} in KerasHub. '
+                     'Choose one of these.')
+
+
+def _token_classifier(backbone, arguments):
+    """Puts one linear layer on every position, after drop-out (BERT, arXiv 1810.04805, section 5.3)."""
+    outputs = backbone.output['sequence_output'] if isinstance(backbone.output, dict) else backbone.output
+    dropped = keras.layers.Dropout(arguments.get('dropout', 0.1), name='classifier_dropout')(outputs)
+    logits = keras.layers.Dense(arguments['num_classes'], name='logits', dtype=backbone.dtype_policy)(dropped)
+    return keras.Model(backbone.input, logits, name='token_classifier')
+
+
+def _load_backbone_weights(loader, backbone):
+    """Reads weights into a backbone that is there already, whose variables lie on the devices of their partitions."""
+    if hasattr(loader, '_load_backbone_weights'):
+        loader._load_backbone_weights(backbone)
+        return
+
+    class Existing(type(backbone)):
+        def __new__(cls, *unused_arguments, **unused_fields):
+            return backbone
+
+    loader.load_backbone(Existing, load_weights=True)
+
+
+def _has_weights_of(presets, preset, model):
+    if not presets.check_file_exists(preset, _TASK_WEIGHTS):
+        return False
+    return presets.check_config_class(presets.load_json(preset, _TASK_CONFIG)) is type(model)

@@ -1,0 +1,185 @@
+"""Params of a whole Keras model, which a pipeline cuts where other bodies have a list of layers."""
+
+import contextlib
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingpipe import hyperparams, spelling
+from lingpipe.layers import base_layer, keras_params
+from lingpipe.private_api import global_state
+
+_NAME_COUNTERS = 'object_name_uids'
+_CONFIG_FILE = 'config.json'
+
+
+class KerasModelSource:
+    """Where a Keras model comes from: its layers first, its weights once they have a place.
+
+    ::
+
+        make          ──> keras.Model, most of whose variables need no memory yet
+        (GPipeLayer cuts it, and allocates each variable on the device of its partition)
+        load_weights  ──> one tensor after the other, each to its device
+
+    A subclass defines both, and `Params()` with its own fields.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        hyperparams.RegisterType(cls)
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        """Returns the InstantiableParams of this source."""
+        p = hyperparams.InstantiableParams(cls)
+        p.Define('dtype_policy', None, f'Precision of the model: one of {base_layer.DTYPE_POLICIES}; None: the global '
+                                       'policy.')
+        return p
+
+    def __init__(self, params: hyperparams.Params) -> None:
+        self.params = params.Copy()
+        self.params.Freeze()
+
+    def make(self) -> keras.Model:
+        """Makes the model.
+
+        Returns:
+            A built Sequential or Functional model; variables without a value are allocated later.
+        """
+        raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
+
+    def load_weights(self, model: keras.Model) -> None:
+        """Loads the weights that training starts from, where `make` has not made them.
+
+        Args:
+            model: what `make` returned, with all variables allocated.
+        """
+        del model
+
+
+class ModelOfFunction(KerasModelSource):
+    """A model that a function returns, with its weights: it is whole on the host before it is cut."""
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        p = super().Params()
+        p.Define('function', None, 'KerasParams of a function that returns a built keras.Model.')
+        return p
+
+    def make(self) -> keras.Model:
+        function = self.params.function
+        if function is None:
+            raise ValueError('function=None: a ModelOfFunction needs KerasParams of a function that returns a '
+                             'keras.Model. Use KerasModelParams(function).')
+        model = function.Instantiate()
+        if not isinstance(model, keras.Model):
+            raise ValueError(f'function: {function.cls.__name__} returned a {type(model).__name__}, not a keras.Model. '
+                             'Let it return a built model.')
+        return model
+
+
+class ModelOfFile(KerasModelSource):
+    """A model that `model.save` wrote; its weights are read one by one, each to its device."""
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        p = super().Params()
+        p.Define('model_file', None, "Path of a '.keras' file.")
+        return p
+
+    def make(self) -> keras.Model:
+        path = _require_file(self.params.model_file)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                config = json.loads(archive.read(_CONFIG_FILE))
+            config.pop('compile_config', None)
+            with base_layer.unallocated_variables():
+                return keras.saving.deserialize_keras_object(config)
+        except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
+            reason = ' '.join(str(error).split())
+            raise ValueError(f'model_file={path!r} holds no Keras model that can be read here ({reason}). Write it by '
+                             'model.save, and import the module of its own layers first.') from error
+
+    def load_weights(self, model: keras.Model) -> None:
+        model.load_weights(self.params.model_file)
+
+
+def _require_file(path):
+    if not path or not str(path).endswith('.keras'):
+        raise ValueError(f"model_file={path!r} is no '.keras' file. Give the path of one that model.save wrote.")
+    if not tf.io.gfile.exists(path):
+        folder = os.path.dirname(path) or '.'
+        found = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        raise ValueError(f'model_file={path!r} does not exist{spelling.did_you_mean(os.path.basename(path), found)} '
+                         'Give the path of a file that model.save wrote.')
+    return path
+
+
+def KerasModelParams(function: Callable | None = None, model_file: str | None = None,
+                     **arguments: Any) -> hyperparams.InstantiableParams:
+    """Returns Params of a Keras model, for `GPipeLayer.Params().model`.
+
+        p.body.model = KerasModelParams(keras.applications.ResNet50, weights=None, classes=10)
+        p.body.model = KerasModelParams(model_file='trained.keras')
+
+    Args:
+        function: function or class that returns a built `keras.Model`; each of its arguments is a field.
+        model_file: path of a '.keras' file, in place of a function.
+        **arguments: arguments of the function.
+
+    Raises:
+        ValueError: not exactly one of the two was given.
+    """
+    if (function is None) == (model_file is None):
+        raise ValueError('KerasModelParams takes either a function that returns a keras.Model, or model_file=PATH. '
+                         'Give one of them.')
+    if function is None:
+        return ModelOfFile.Params().Set(model_file=model_file)
+    return ModelOfFunction.Params().Set(function=keras_params.KerasParams(function, **arguments))
+
+
+@contextlib.contextmanager
+def fresh_names() -> Iterator[None]:
+    """Names layers in the `with` block as in a new program, so that a model has the same names whenever it is made."""
+    outer = global_state.get_global_attribute(_NAME_COUNTERS)
+    global_state.set_global_attribute(_NAME_COUNTERS, None)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(_NAME_COUNTERS, outer)
+
+
+def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> keras.Model:
+    """Makes the model of a source, in a precision, with the names that it always has.
+
+    Args:
+        source: where it comes from.
+        dtype_policy: name of the policy where the source names none, or None.
+    """
+    with fresh_names(), base_layer.default_policy(source.params.dtype_policy or dtype_policy):
+        return source.make()
+
+
+def names_by_path(model: keras.Model) -> dict[str, keras.Variable]:
+    """Names the weights of a model by their layers.
+
+    Args:
+        model: built `keras.Model`.
+
+    Returns:
+        Dictionary from a name such as 'backbone/layer_0/attention/query/kernel' to Keras variable, in model order;
+        equal names are numbered.
+    """
+    named: dict[str, keras.Variable] = {}
+    for variable in model.weights:
+        path = re.sub(f'^{re.escape(model.name)}/', '', variable.path)
+        number = sum(1 for known in named if known == path or re.fullmatch(rf'{re.escape(path)}_\d+', known))
+        named[f'{path}_{number}' if path in named else path] = variable
+    return named

@@ -1,0 +1,60 @@
+"""Models of KerasHub: a small GPT-2 that needs no network, and what its presets are fine-tuned by."""
+
+import keras
+
+from lingpipe import base_model_params, model_registry
+from lingpipe.input import byte_pair_tokenizer, text_input
+from lingpipe.keras_graph import hub_model
+from lingpipe.layers import keras_params
+from lingpipe.models import language_model
+
+
+@model_registry.RegisterSingleTaskModel
+class PydocGPT2(base_model_params.SingleTaskModelParams):
+    """A small GPT-2 of KerasHub on the Python interpreter's help texts, with byte pairs learnt from them."""
+
+    NUM_PARTITIONS = 2
+    NUM_MICRO_BATCHES = 4
+    BATCH_SIZE = 16
+    SEQUENCE_LENGTH = 128
+    VOCAB_SIZE = 2048
+    MAX_STEPS = 800
+    WARMUP_STEPS = 100
+
+    def _Input(self, split):
+        tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(vocab_size=self.VOCAB_SIZE)
+        return text_input.TextInput.Params().Set(
+            name=f'pydoc_topics_{split}', dataset='pydoc_topics', split=split, batch_size=self.BATCH_SIZE,
+            sequence_length=self.SEQUENCE_LENGTH, tokenizer=tokenizer, has_padding_mask=True)
+
+    def Train(self):
+        return self._Input('train')
+
+    def _HeldOut(self, split):
+        return self._Input(split).Set(evaluation_context=self.SEQUENCE_LENGTH // 2)
+
+    def Dev(self):
+        return self._HeldOut('dev')
+
+    def Test(self):
+        return self._HeldOut('test')
+
+    def Task(self):
+        p = language_model.LanguageModel.Params().Set(name='pydoc_gpt2', sample_length=0)
+        p.body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
+        p.body.model = hub_model.KerasHubModel.Params().Set(
+            backbone='GPT2Backbone', head='causal_lm', backbone_arguments={
+                'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 4, 'num_heads': 4, 'hidden_dim': 128,
+                'intermediate_dim': 512, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
+        p.train.Set(
+            max_steps=self.MAX_STEPS, clip_gradient_norm_to_value=1.0,
+            optimizer=keras_params.KerasParams(keras.optimizers.AdamW, weight_decay=0.1, beta_2=0.98),
+            lr_schedule=keras_params.KerasParams(
+                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-3,
+                warmup_steps=self.WARMUP_STEPS, decay_steps=self.MAX_STEPS - self.WARMUP_STEPS),
+            save_interval_seconds=60.0, summary_interval_steps=20)
+        p.eval.Set(interval_steps=200)
+        return p
+
+
+DEFAULT = PydocGPT2
