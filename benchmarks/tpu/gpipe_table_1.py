@@ -21,6 +21,7 @@ from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
 from lingpipe.training import experiment
 
 _FAMILIES = flags.DEFINE_list('families', ['amoebanet', 'transformer_lm'], 'Which halves of the table to make.')
+_MODELS = flags.DEFINE_list('models', [], 'Models of the table to compile; none: all.')
 _LEAVE_OUT = flags.DEFINE_multi_enum(
     'leave_out', [], ['moving_average', 'gradient_sums'],
     'What the paper does not count: the moving average of the weights, which then is not kept, and the sums of the '
@@ -108,7 +109,7 @@ def _compiled_whole(planned, compiler, topology):
 
 
 def _row(compiler, published, name, family):
-    override = 'train.ema_decay=None' if 'moving_average' in _LEAVE_OUT.value else ''
+    override = 'train.ema_decay=0.0' if 'moving_average' in _LEAVE_OUT.value else ''
     planned = tpu_plans.plan(f'params.{name}.{published.model}', family.topology, override)
     if published.is_whole:
         devices = [_compiled_whole(planned, compiler, family.topology)]
@@ -148,6 +149,8 @@ def main(unused_argv):
         for name in _FAMILIES.value:
             family, rows = _TABLE[name], []
             for published in family.rows:
+                if _MODELS.value and published.model not in _MODELS.value:
+                    continue
                 rows.append(_row(compiler, published, name, family))
                 print(*rows[-1], flush=True)
             unit = 'GB' if family.unit == 10**9 else 'GiB'
