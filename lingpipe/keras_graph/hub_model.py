@@ -1,6 +1,7 @@
 """Models of KerasHub as bodies: from a preset, or from a backbone's class and arguments, with a head."""
 
 import inspect
+import os
 from typing import Any
 
 import keras
@@ -15,7 +16,7 @@ _TASKS = {
     'image_classifier': 'ImageClassifier'}
 _TOKEN_CLASSIFIER, _BACKBONE = 'token_classifier', 'backbone'
 HEADS = [*_TASKS, _TOKEN_CLASSIFIER, _BACKBONE]
-_TASK_WEIGHTS, _TASK_CONFIG = 'task.weights.h5', 'task.json'
+_TASK_WEIGHTS, _TASK_CONFIG, _TOKENIZER_CONFIG = 'task.weights.h5', 'task.json', 'tokenizer.json'
 
 
 class KerasHubModel(model_source.KerasModelSource):
@@ -51,6 +52,26 @@ class KerasHubModel(model_source.KerasModelSource):
         _load_backbone_weights(loader, getattr(model, 'backbone', model))
         if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, p.preset, model):
             model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
+
+    def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
+        """Writes a preset, with the tokenizer that the model was trained with, which plain KerasHub loads."""
+        if not hasattr(model, 'save_to_preset'):
+            return []
+        path = os.path.join(folder, 'preset')
+        if self.params.head in _TASKS:
+            model.preprocessor = self._preprocessor(type(model).preprocessor_cls, tokenizer)
+        model.save_to_preset(path)
+        return [path]
+
+    def _preprocessor(self, preprocessor_class, tokenizer):
+        if preprocessor_class is None:
+            return None
+        if hasattr(tokenizer, 'keras_hub_tokenizer'):
+            return preprocessor_class(tokenizer.keras_hub_tokenizer())
+        preset = self.params.preset
+        if preset is None or not keras_hub_presets().check_file_exists(preset, _TOKENIZER_CONFIG):
+            return None
+        return _in_words(preset, preprocessor_class.from_preset)
 
     def _preset_backbone(self, hub):
         p = self.params

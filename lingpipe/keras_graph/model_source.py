@@ -63,6 +63,20 @@ class KerasModelSource:
         """
         del model
 
+    def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
+        """Writes a trained model in forms of its own, beside the '.keras' file and the SavedModel.
+
+        Args:
+            model: what `make` returned, trained.
+            folder: folder that is there.
+            tokenizer: that of the input, or None.
+
+        Returns:
+            List of the paths that were written.
+        """
+        del model, folder, tokenizer
+        return []
+
 
 class ModelOfFunction(KerasModelSource):
     """A model that a function returns, with its weights: it is whole on the host before it is cut."""

@@ -45,6 +45,14 @@ class BaseTask:
         """
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
+    def check_input(self, training_input: Any) -> None:
+        """Raises ValueError where what an input makes does not go with the body, which shapes do not show.
+
+        Args:
+            training_input: input that the model is trained or evaluated on.
+        """
+        del training_input
+
     def baselines(self, train_input_params: Any, evaluation_input: Any) -> dict[str, Any]:
         """Computes what a simple method reaches, to be shown beside the metrics of the trained model.
 

@@ -157,6 +157,15 @@ class LanguageModel(base_task.BaseTask):
             'bits_per_byte': (mean(nats / math.log(2), weights, total_bytes), total_bytes),
             'accuracy': (mean(correct, weights, total), total)}
 
+    def check_input(self, training_input: Any) -> None:
+        """Raises ValueError where the tokenizer makes tokens that the model has no logit for."""
+        vocab_size, num_logits = training_input.tokenizer.vocab_size, self.body.output_of_one_example.shape[-1]
+        if vocab_size > num_logits:
+            raise ValueError(
+                f'input.tokenizer has vocab_size={vocab_size}, but the body ends in {num_logits} logits, so that '
+                'larger tokens would be lost. Use the tokenizer that the model was made for, or a body of '
+                f'{vocab_size} logits.')
+
     def sample(self, training_input: Any, read: Any) -> str | None:
         """Returns a text that the model wrote; always with the same random numbers, so that texts compare."""
         p = self.params

@@ -82,6 +82,8 @@ class CheckpointEvaluation:
                 'This model defines neither Dev() nor Test(), so there is nothing to evaluate on. Add one of them.')
         self._task = experiment.build_task(
             experiment.evaluation_params(params), next(iter(self._inputs.values())).input_spec, devices)
+        for each in self._inputs.values():
+            self._task.check_input(each)
         self._reader = checkpoints.WeightReader(self._task.body)
         self._evaluator = Evaluator(self._task)
         self._curves = {}

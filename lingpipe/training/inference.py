@@ -21,7 +21,9 @@ class Exporter:
         logdir/train/ckpt-* ─> keras.Model(layers of the body) ─┬─> logdir/export/model.keras    for Keras; needs no
                                                                 │                                LingPipe if all layers
                                                                 │                                are Keras's own
-                                                                └─> logdir/export/saved_model/   for TensorFlow Serving
+                                                                ├─> logdir/export/saved_model/   for TensorFlow Serving
+                                                                └─> logdir/export/preset/        for KerasHub, if the
+                                                                                                 model is one of its
 
     Args:
         params: the experiment's Params with `task` and `input`.
@@ -34,19 +36,19 @@ class Exporter:
     def __init__(self, params: Any, logdir: str) -> None:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
-        self._input_spec = params.input.cls.InputSpec(params.input)
+        self._params, self._input_spec = params, params.input.cls.InputSpec(params.input)
         body = experiment.body_params(params)
         self._body = self._stack_of(body) if body.model is None else self._one_partition_of(body)
         self._model = self._body.model or self._build(params.task.name or 'model')
 
-    def run(self, path: str | None = None) -> tuple:
+    def run(self, path: str | None = None) -> list[str]:
         """Writes the model of one checkpoint, with moving averages in place of weights where the checkpoint holds them.
 
         Args:
             path: path of a checkpoint; None takes the newest of the run that is whole.
 
         Returns:
-            Pair of the paths of the Keras file and of the SavedModel.
+            List of the paths of the Keras file, of the SavedModel, and of a preset where the model is KerasHub's.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
@@ -57,8 +59,17 @@ class Exporter:
         keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))
         self._model.save(keras_path)
         self._model.export(saved_model_path, verbose=False)
-        print(f'step {step}: {keras_path} ({self._needed()}), {saved_model_path}', flush=True)
-        return keras_path, saved_model_path
+        others = self._export_source(folder)
+        print(f'step {step}: ' + ', '.join([f'{keras_path} ({self._needed()})', saved_model_path, *others]), flush=True)
+        return [keras_path, saved_model_path, *others]
+
+    def _export_source(self, folder):
+        """Writes what the source of a model adds, with the tokenizer of the input, if it has one."""
+        source = self._params.task.body.model
+        if source is None:
+            return []
+        tokenizer = self._params.input.tokenizer if 'tokenizer' in self._params.input else None
+        return source.Instantiate().export(self._model, folder, tokenizer and tokenizer.Instantiate())
 
     def _stack_of(self, body):
         stack = [p.Instantiate() for p in layer_analysis.named_layer_params(body.layers, body.dtype_policy)]

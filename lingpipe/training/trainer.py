@@ -70,6 +70,7 @@ class Trainer:
         """A new training run loads its initial weights before an optimizer or an average copies them."""
         with placement.creating():
             task = experiment.build_task(self._params, self._input.input_spec, placement.devices, self._logdir.path)
+        task.check_input(self._input)
         if not checkpoints.complete(self._logdir.train):
             initial_weights.load(self._params.train, task.body)
         return task

@@ -1,4 +1,5 @@
 import math
+import types
 
 import keras
 import numpy as np
@@ -75,3 +76,11 @@ def test_an_n_gram_model_of_the_training_text_is_the_baseline():
     assert name == '3-gram model bits_per_byte'
     expected = language_model.NGramModel(training.tokens, 3, 256).bits(np.array([0, 65, 66, 67, 0]))[1:].mean()
     assert bits == pytest.approx(expected) and bits < 1
+
+
+def test_tokens_without_a_logit_are_refused():
+    task = make_task()
+    task.body.build_from_specs(tf.TensorSpec([3, 4, 2]))
+    with pytest.raises(ValueError, match='vocab_size=6, but the body ends in 5 logits'):
+        task.check_input(types.SimpleNamespace(tokenizer=types.SimpleNamespace(vocab_size=6)))
+    task.check_input(types.SimpleNamespace(tokenizer=types.SimpleNamespace(vocab_size=5)))
