@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from lingpipe import hyperparams, spelling
-from lingpipe.keras_graph import model_source
+from lingpipe.keras_graph import model_source, weight_loading
 from lingpipe.layers import base_layer
 from lingpipe.private_api import keras_hub_presets
 
@@ -41,7 +41,10 @@ class KerasHubModel(model_source.KerasModelSource):
         hub = import_keras_hub()
         with base_layer.unallocated_variables():
             backbone = self._preset_backbone(hub) if p.preset else self._new_backbone(hub)
-            return _with_head(hub, backbone, p)
+            model = _with_head(hub, backbone, p)
+        if p.preset and p.load_weights:
+            self._awaited = weight_loading.AwaitedWeights(model.weights)
+        return model
 
     def load_weights(self, model: keras.Model) -> None:
         p = self.params
@@ -49,9 +52,10 @@ class KerasHubModel(model_source.KerasModelSource):
             return
         presets = keras_hub_presets()
         loader = _in_words(p.preset, presets.get_preset_loader)
-        _load_backbone_weights(loader, getattr(model, 'backbone', model))
-        if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, p.preset, model):
-            model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
+        with self._awaited.loading():
+            _load_backbone_weights(loader, getattr(model, 'backbone', model))
+            if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, p.preset, model):
+                model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
     def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
         """Writes a preset, with the tokenizer that the model was trained with, which plain KerasHub loads."""

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
+from lingpipe.keras_graph import weight_loading
 from lingpipe.layers import base_layer, keras_params
 from lingpipe.private_api import global_state
 
@@ -115,14 +116,17 @@ class ModelOfFile(KerasModelSource):
                 config = json.loads(archive.read(_CONFIG_FILE))
             config.pop('compile_config', None)
             with base_layer.unallocated_variables():
-                return keras.saving.deserialize_keras_object(config)
+                model = keras.saving.deserialize_keras_object(config)
         except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
             reason = ' '.join(str(error).split())
             raise ValueError(f'model_file={path!r} holds no Keras model that can be read here ({reason}). Write it by '
                              'model.save, and import the module of its own layers first.') from error
+        self._awaited = weight_loading.AwaitedWeights(model.weights)
+        return model
 
     def load_weights(self, model: keras.Model) -> None:
-        model.load_weights(self.params.model_file)
+        with self._awaited.loading():
+            model.load_weights(self.params.model_file)
 
 
 def _require_file(path):

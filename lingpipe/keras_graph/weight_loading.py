@@ -1,0 +1,80 @@
+"""Loading weights into a model whose variables lie on several devices, with little memory beside theirs."""
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterable, Iterator
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.devices import device_kinds
+
+_PART_BYTES = 2**20
+
+
+class AwaitedWeights:
+    """Variables that begin as zeros, because others will be loaded.
+
+    Random numbers would take several times the memory of a variable while they are drawn. What turns out not to be
+    loaded, such as a new head, gets its own initial value afterwards.
+
+    Args:
+        variables: list of Keras variables that have no value yet.
+    """
+
+    def __init__(self, variables: Iterable[keras.Variable]) -> None:
+        self._initializers = [(variable, variable._initializer) for variable in variables]
+        for variable, _ in self._initializers:
+            variable._initializer = keras.initializers.Zeros()
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """In the `with` block variables are assigned part by part; at its end the others are initialised."""
+        assigned: set[int] = set()
+        for variable, _ in self._initializers:
+            variable.assign = functools.partial(_assign, assigned, variable)
+        try:
+            yield
+        finally:
+            for variable, _ in self._initializers:
+                del variable.assign
+        for variable, initializer in self._initializers:
+            if id(variable) not in assigned:
+                with tf.device(variable.value.device):
+                    variable.assign(initializer(variable.shape, dtype=variable.dtype))
+
+
+def _assign(assigned, variable, value):
+    """Assigns rows of a few MiB at a time, each of which is copied on its way to another device or host.
+
+    Args:
+        assigned: set to which the variable's id is added.
+        variable: Keras variable.
+        value: array, or a dataset of a file, which is read part by part.
+    """
+    value = value if hasattr(value, 'shape') else np.asarray(value)
+    if tuple(value.shape) != tuple(variable.shape):
+        raise ValueError(f'{variable.path} has shape {tuple(variable.shape)}, but the weights to load have '
+                         f'{tuple(value.shape)}. Load those of the same model.')
+    assigned.add(id(variable))
+    if _num_bytes(variable) <= _PART_BYTES or device_kinds.must_compile(variable.value.device):
+        variable.value.assign(tf.cast(np.asarray(value), variable.dtype))
+        return
+    step = max(1, _PART_BYTES * variable.shape[0] // _num_bytes(variable))
+    for start in range(0, variable.shape[0], step):
+        part = tf.cast(np.asarray(value[start:start + step]), variable.dtype)
+        _assign_rows(variable.value, start, part)
+
+
+def _assign_rows(variable, start, rows):
+    """Assigns rows in place; a slice of the variable would read it first, and so copy it whole."""
+    with tf.device(variable.device):
+        tf.raw_ops.ResourceStridedSliceAssign(
+            ref=variable.handle, begin=[start], end=[start + rows.shape[0]], strides=[1], value=rows)
+        variable.sparse_read([start]).numpy()  # waits, or another host would be sent more than it can take
+
+
+def _num_bytes(variable):
+    return tf.as_dtype(variable.dtype).size * math.prod(variable.shape)
