@@ -19,6 +19,8 @@ _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_me
           'get_metrics_result', 'reset_metrics',
           'fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', 'make_train_function',
           'make_test_function', 'make_predict_function')
+# What tasks of KerasHub override, and `HubPipelineModel` in their place.
+_PREPROCESSING = ('fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch')
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
@@ -38,6 +40,13 @@ class PipelineModel(model_surface.ModelSurface):
         pipe: a `GPipeLayer`, made from Params or by `GPipeLayer.from_keras`.
         **kwargs: `name` and other arguments of `keras.Model`; the name is that of the source model, if not given.
     """
+
+    def __new__(cls, pipe: Any = None, **unused: Any) -> 'PipelineModel':
+        """Makes a `HubPipelineModel` of a KerasHub task, so that raw texts and images are preprocessed."""
+        if cls is PipelineModel and _preprocesses(getattr(pipe, 'model', None)):
+            from lingpipe.models import hub_pipeline_model
+            cls = hub_pipeline_model.HubPipelineModel
+        return super().__new__(cls)
 
     def __init__(self, pipe: Any, **kwargs: Any) -> None:
         super().__init__(pipe, **kwargs)
@@ -286,8 +295,10 @@ class PipelineModel(model_surface.ModelSurface):
             return function(*arguments)
 
     def _refuse_overridden_steps(self):
+        replaced = _PREPROCESSING if _preprocesses(self.source) else ()
         own = [] if self.source is None else [
-            name for name in _STEPS if getattr(type(self.source), name) is not getattr(keras.Model, name)]
+            name for name in _STEPS
+            if getattr(type(self.source), name) is not getattr(keras.Model, name) and name not in replaced]
         if own:
             raise ValueError(
                 f'Model {self.source.name!r} of class {type(self.source).__name__} overrides {own}, which a '
@@ -298,6 +309,11 @@ class PipelineModel(model_surface.ModelSurface):
         if auto_scale_loss and self.pipe.computes_in_float16 and not loss_scaling.is_scaling(optimizer):
             return keras.optimizers.LossScaleOptimizer(optimizer)
         return optimizer
+
+
+def _preprocesses(source):
+    """Whether a model is a task of KerasHub, whose `fit` takes what its preprocessor takes."""
+    return hasattr(source, 'preprocess_samples') and hasattr(source, 'preprocessor')
 
 
 def _traced(function):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
+from lingpipe.keras_graph import hub_model
 from lingpipe.layers import base_layer
 from lingpipe.partition import balancing
 from lingpipe.pipeline import layer_sources, loss_pass, stage_grid, tape_pass, validation
@@ -132,6 +133,30 @@ class GPipeLayer(base_layer.BaseLayer):
         return cls._of_model(model, cls.Params().Set(**fields))
 
     @classmethod
+    def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
+                    **fields: Any) -> 'GPipeLayer':
+        """Makes a pipeline of a KerasHub model, whose weights go tensor by tensor to their partitions.
+
+        Args:
+            preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
+            head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
+            head_arguments: arguments of the head, such as `{'num_classes': 2}`.
+            **fields: fields of `Params()`, as for `from_keras`.
+
+        Returns:
+            A built `GPipeLayer`.
+
+        Raises:
+            ValueError: the preset cannot be loaded, or the model cannot be cut.
+        """
+        model = hub_model.KerasHubModel.Params().Set(preset=preset, head=head, head_arguments=head_arguments or {})
+        params = cls.Params().Set(model=model, **fields)
+        source = layer_sources.of_model_params(params)
+        pipe = cls(params.Set(name=params.name or f'{source.model.name}_pipeline'), source)
+        pipe.build_from_specs(source.input_specs)
+        return pipe
+
+    @classmethod
     def _of_model(cls, model: keras.Model, params: hyperparams.InstantiableParams) -> 'GPipeLayer':
         _refuse_pipelines(model)
         source = layer_sources.LayersOfModel(model)
@@ -141,7 +166,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return pipe
 
     def get_config(self) -> dict[str, Any]:
-        if self.model is None or self.params.model is not None:
+        if self.model is None:
             return super().get_config()
         return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}
 

@@ -219,6 +219,11 @@ def of_params(p: hyperparams.Params) -> LayersOfParams | LayersOfModel:
     """
     if p.model is None:
         return LayersOfParams(p.layers, p.dtype_policy)
+    return of_model_params(p)
+
+
+def of_model_params(p: hyperparams.Params) -> LayersOfModel:
+    """Makes the model of `GPipeLayer.Params()` that have one; see `of_params`."""
     origin = p.model.Instantiate()
     source = LayersOfModel(model_source.make_model(origin, p.dtype_policy), origin)
     source.validate(p)

@@ -1,5 +1,6 @@
 """Models of KerasHub as bodies, compared with plain KerasHub."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -121,3 +122,13 @@ def test_masked_tokens_are_predicted(hub):
 def test_what_is_no_model_is_refused(hub, fields, words):
     with pytest.raises(ValueError, match=words):
         hub_model.KerasHubModel.Params().Set(**fields).Instantiate().make()
+
+
+def test_a_preset_is_a_pipeline_in_one_call(hub, preset, tmp_path):
+    pipe = lingpipe.GPipeLayer.from_preset(preset[0], num_partitions=2, num_micro_batches=2, devices=['CPU:1', 'CPU:2'])
+    plain = hub.models.CausalLM.from_preset(preset[0], preprocessor=None)
+    model = lingpipe.PipelineModel(pipe)
+    np.testing.assert_allclose(model.predict(tokens(), verbose=0), plain(tokens()), rtol=1e-4, atol=1e-5)
+    model.save(tmp_path / 'model.keras')
+    loaded = keras.saving.load_model(tmp_path / 'model.keras')
+    np.testing.assert_allclose(loaded.predict(tokens(), verbose=0), plain(tokens()), rtol=1e-4, atol=1e-5)

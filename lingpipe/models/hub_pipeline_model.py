@@ -1,0 +1,110 @@
+"""PipelineModel of a KerasHub task: `fit`, `evaluate` and `predict` take raw texts and images, as the task does."""
+
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingpipe.models import pipeline_model
+
+_DEFAULT_BATCH_SIZE = 32  # Keras's
+
+
+@keras.saving.register_keras_serializable(package='lingpipe')
+class HubPipelineModel(pipeline_model.PipelineModel):
+    """Trains a pipeline of a KerasHub task, whose preprocessor makes tensors of what it is given::
+
+        strings ─> batches ─> preprocessor of the task, by tf.data ─> tensors ─> Keras's fit ─> pipeline
+
+    `PipelineModel(pipe)` makes one of these where the pipeline is made of such a task. As in KerasHub, arrays are not
+    shuffled: give a shuffled `tf.data.Dataset`.
+    """
+
+    @property
+    def preprocessor(self) -> Any:
+        """The task's preprocessor; None where it takes tensors."""
+        return self.source.preprocessor
+
+    def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1, verbose: Any = 'auto',
+            callbacks: Any = None, validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True,
+            class_weight: Any = None, sample_weight: Any = None, initial_epoch: int = 0,
+            steps_per_epoch: int | None = None, validation_steps: int | None = None,
+            validation_batch_size: int | None = None, validation_freq: int = 1) -> Any:
+        """Trains on raw examples; see `keras.Model.fit` and KerasHub's tasks."""
+        if self.preprocessor is not None:
+            (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split, validation_data)
+            x, y, sample_weight = self._batches(x, y, sample_weight, batch_size), None, None
+            if validation_data is not None:
+                parts = _unpacked(validation_data)
+                validation_data = self._batches(*parts, validation_batch_size or batch_size)
+            batch_size = validation_batch_size = None
+            validation_split = 0.0
+        return super().fit(
+            x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight,
+            sample_weight, initial_epoch, steps_per_epoch, validation_steps, validation_batch_size, validation_freq)
+
+    def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: Any = 'auto',
+                 sample_weight: Any = None, steps: int | None = None, callbacks: Any = None, return_dict: bool = False,
+                 **cache: Any) -> Any:
+        """Evaluates raw examples; see `keras.Model.evaluate`. What `fit` calls it with for validation is ready."""
+        if self.preprocessor is not None and not cache:
+            x, y, sample_weight, batch_size = self._batches(x, y, sample_weight, batch_size), None, None, None
+        return super().evaluate(x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict, **cache)
+
+    def predict(self, x: Any, batch_size: int | None = None, verbose: Any = 'auto', steps: int | None = None,
+                callbacks: Any = None) -> Any:
+        """Computes the outputs for raw examples; see `keras.Model.predict`."""
+        if self.preprocessor is not None:
+            x, batch_size = self._batches(x, None, None, batch_size), None
+        return super().predict(x, batch_size, verbose, steps, callbacks)
+
+    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None,
+                       return_dict: bool = False) -> Any:
+        """Trains on a batch of raw examples; see `keras.Model.train_on_batch`."""
+        x, y, sample_weight = self._preprocessed(x, y, sample_weight)
+        return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
+        """Evaluates a batch of raw examples; see `keras.Model.test_on_batch`."""
+        return super().test_on_batch(*self._preprocessed(x, y, sample_weight), return_dict)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Computes the outputs for a batch of raw examples; see `keras.Model.predict_on_batch`."""
+        return super().predict_on_batch(self._preprocessed(x, None, None)[0])
+
+    def _preprocessed(self, x, y, sample_weight):
+        if self.preprocessor is None:
+            return x, y, sample_weight
+        return keras.utils.unpack_x_y_sample_weight(self.source.preprocess_samples(x, y, sample_weight))
+
+    def _batches(self, x, y, sample_weight, batch_size):
+        """Returns the `tf.data.Dataset` of preprocessed batches; one that is given has batches already."""
+        if not isinstance(x, tf.data.Dataset):
+            parts = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+            x = tf.data.Dataset.from_tensor_slices(_map_arrays(tf.convert_to_tensor, parts))
+            x = x.batch(batch_size or _DEFAULT_BATCH_SIZE)
+        return x.map(self.source.preprocess_samples, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def _map_arrays(function, nest):
+    """Maps over the arrays of examples; a list is one array and not a nest, and None stays."""
+    if isinstance(nest, tuple):
+        return tuple(_map_arrays(function, part) for part in nest)
+    if isinstance(nest, dict):
+        return {key: _map_arrays(function, part) for key, part in nest.items()}
+    return None if nest is None else function(nest)
+
+
+def _unpacked(data):
+    return (data, None, None) if isinstance(data, tf.data.Dataset) else keras.utils.unpack_x_y_sample_weight(data)
+
+
+def _split(examples, fraction, validation_data):
+    """Puts the last part of arrays aside for validation, as Keras does where no other data are given for it."""
+    if not fraction or validation_data is not None:
+        return examples, validation_data
+    sizes = []
+    _map_arrays(lambda part: sizes.append(len(part)), examples)
+    end = math.floor(sizes[0] * (1 - fraction))
+    return (_map_arrays(lambda part: part[:end], examples), _map_arrays(lambda part: part[end:], examples))
