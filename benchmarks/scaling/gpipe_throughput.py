@@ -57,7 +57,8 @@ def throughputs(model, accelerator):
         Dictionary from (K, M) to examples a second.
     """
     spec = tf.TensorSpec([_BATCH_SIZE.value, *model.spec.shape[1:]], model.spec.dtype)
-    stack = resolution.LayerStack(layer_sources.LayersOfParams(model.layers), spec, [_BATCH_SIZE.value // count for count in _COUNTS])
+    stack = resolution.LayerStack(
+        layer_sources.LayersOfParams(model.layers), spec, [_BATCH_SIZE.value // count for count in _COUNTS])
     setting = plans.Setting(stack, accelerator, None, 1)
     return {(k, m): plans.make_plan(setting, schedules.gpipe(k, m), 'stage').throughput for k in _PARTITIONS
             for m in _COUNTS}

@@ -26,4 +26,5 @@ def specs():
 
 def setting(num_layers=8, memory_limit=None, num_slots=2, sizes=(1, BATCH), accelerator=accelerators.CPU):
     return plans.Setting(
-        resolution.LayerStack(layer_sources.LayersOfParams(dense(num_layers)), specs(), list(sizes)), accelerator, memory_limit, num_slots)
+        resolution.LayerStack(layer_sources.LayersOfParams(dense(num_layers)), specs(), list(sizes)), accelerator,
+        memory_limit, num_slots)

@@ -67,7 +67,7 @@ def test_table_shows_recovery_after_faults_with_unchanged_weights(results):
     struck, soaked = results
     assert [struck[name] for name in ('--cluster', 'fault', 'what the training does')] == [
         'pipeline', 'chief killed', 'goes on']
-    assert 0 < float(struck['noticed after s']) < float(struck['steps go on after s'])
+    assert 0 <= float(struck['noticed after s']) < float(struck['steps go on after s'])
     assert [soaked[name] for name in ('--cluster', 'minutes', 'kills', 'processes left')] == ['pipeline', '0', '0', '0']
     assert int(soaked['restarts']) >= 1
     assert int(soaked['steps lost']) >= int(struck['steps lost'])

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers import keras_params
+from lingpipe.pipeline import layer_sources
 from lingpipe.planner import accelerators, resolution
 
 _TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4', '--batch_size=2',
@@ -17,7 +18,7 @@ _TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4'
 
 def _equal_layers():
     layers = [keras_params.KerasParams(keras.layers.Dense, units=16)] * 4
-    return resolution.LayerStack(layers, tf.TensorSpec([4, 16]), [1])
+    return resolution.LayerStack(layer_sources.LayersOfParams(layers), tf.TensorSpec([4, 16]), [1])
 
 
 def test_published_shares_make_a_whole_step(load_benchmark):
