@@ -50,7 +50,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     def __init__(self, pipe: Any, **kwargs: Any) -> None:
         super().__init__(pipe, **kwargs)
-        self._kept = types.SimpleNamespace(losses={})
+        self._kept = types.SimpleNamespace(losses={}, generation=None)
 
     def compile(self, optimizer: Any = 'rmsprop', loss: Any = None, loss_weights: list | None = None,
                 metrics: list | None = None, weighted_metrics: list | None = None,

@@ -262,6 +262,11 @@ class GPipeLayer(base_layer.BaseLayer):
         for each in self._grid.stages if self._grid else []:
             each.forget_programs()
 
+    @property
+    def jit_compile(self) -> bool:
+        """Whether XLA compiles the functions of each partition."""
+        return self._jit_compile
+
     def set_jit_compile(self, jit_compile: bool) -> None:
         """Sets whether XLA compiles the functions of each partition, and drops all traces."""
         self._jit_compile = jit_compile

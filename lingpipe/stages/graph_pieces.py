@@ -92,11 +92,14 @@ class GraphPiece:
         inline: whether calls are laid out as the operations of the piece, which then take the device of the caller.
         repeats: whether the piece recomputes what another one computed. Where XLA compiles both into one program it
             would compute that once and keep it; an optimization barrier before the piece prevents this.
+        in_one_thread: whether one thread runs the piece, operation by operation. What has many small operations is
+            faster so, and a device of the CPU then is one core.
     """
 
     def __init__(self, graph: tf.Graph, feeds: Iterable[tf.Tensor], outputs: list[tf.Tensor],
                  side_effects: Iterable[tf.Operation] = (), name: str = 'piece', jit_compile: bool = False,
-                 repeats: bool = False, inline: bool = False) -> None:
+                 repeats: bool = False, inline: bool = False, in_one_thread: bool = False) -> None:
+        self._executor = 'SINGLE_THREADED_EXECUTOR' if in_one_thread else ''
         captures = [internal for _, internal in graph.captures]
         wanted = {tensor.ref() for tensor in outputs}
         shapes = [tensor for tensor in _known_shapes(graph) if tensor.ref() not in wanted]
@@ -155,7 +158,7 @@ class GraphPiece:
         with overrides, record.stop_recording():
             results = tf.raw_ops.PartitionedCall(
                 args=arguments + list(self._function.captured_inputs), Tout=[tensor.dtype for tensor in self.outputs],
-                f=self._function, config_proto=_optimizer_config())
+                f=self._function, config_proto=_optimizer_config(), executor_type=self._executor)
         if record.could_possibly_record():  # tapes ignore the overrides of graphs
             record.record_operation(_NO_GRADIENT, results, arguments, lambda *gradients: _refuse(arguments, gradients))
         return results

@@ -1,0 +1,353 @@
+"""Methods of a model that keep caches, cut over the stages of a pipeline: a layer's cache stays where the layer is."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lingpipe.stages import graph_pieces
+
+_MIXED = ('The model uses its cache now by layers and now as a whole, which a pipeline does not support. Generate with '
+          'the plain model.')
+
+
+class Weights(NamedTuple):
+    """The weights of a model, and the stages that they belong to.
+
+    Attributes:
+        variables: list of Keras variables.
+        stages: list of the number of the stage of each.
+        devices: list of the device name of each stage.
+    """
+
+    variables: list[keras.Variable]
+    stages: list[int]
+    devices: list[str]
+
+    def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
+        """Returns the values of all variables on the device of each stage, `[stages][variables]`.
+
+        What a stage does not use is never copied, for nothing reads the copy.
+
+        Args:
+            read: function that gives the value to use for a Keras variable.
+        """
+        values = []
+        for variable, stage in zip(self.variables, self.stages):
+            with tf.device(self.devices[stage]):
+                values.append(read(variable))
+        return [self._on(stage, values) for stage in range(len(self.devices))]
+
+    def _on(self, stage, values):
+        with tf.device(self.devices[stage]):
+            return [value if own == stage else tf.identity(value) for own, value in zip(self.stages, values)]
+
+
+class Split(NamedTuple):
+    """How a cache is kept in parts.
+
+    Attributes:
+        axis: the axis along which the model stacks the caches of its layers; None: the cache is one part.
+        devices: list with the name of the device of each part.
+    """
+
+    axis: int | None
+    devices: list[str]
+
+    def cut(self, tensor: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the parts of a whole cache, each on its device.
+
+        A model starts with zeros, which are made where they are needed, so that no device holds those of all layers.
+        """
+        return self._on_devices(lambda index: self._part(tensor, index))
+
+    def whole_spec(self, parts: list[tf.Tensor]) -> tf.TensorSpec:
+        """Returns the `tf.TensorSpec` of the whole cache."""
+        shape = parts[0].shape.as_list()
+        if self.axis is not None:
+            shape.insert(self.axis, len(parts))
+        return tf.TensorSpec(shape, parts[0].dtype)
+
+    def gather(self, parts: list[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
+        """Returns chosen rows of every part, each on its device."""
+        return self._on_devices(lambda index: tf.gather(parts[index], rows))
+
+    def _on_devices(self, make):
+        parts = []
+        for index, device in enumerate(self.devices):
+            with tf.device(device):
+                parts.append(make(index))
+        return parts
+
+    def _part(self, tensor, index):
+        if self.axis is None:
+            return tf.identity(tensor)
+        if tensor.op.type == 'Fill':
+            shape = tensor.shape.as_list()
+            return tf.fill(shape[:self.axis] + shape[self.axis + 1:], tensor.op.inputs[1])
+        return tf.gather(tensor, index, axis=self.axis)
+
+
+class CachedCall:
+    """A method of a model, cut by what its operations depend on.
+
+    ::
+
+        token ids ─> operations that need weights of stage 0 ─> ... of stage 1 ─> logits, hidden states
+                          ^                   │                  ^     │
+                          │                   v                  │     v
+                      cache[:, 0]     stack([cache 0,        cache[:, 1] , cache 1])
+
+    An operation belongs to the last stage whose weights it depends on, so that all data flow from stage to stage. What
+    depends on no weights is computed in every stage that needs it. A model stacks the caches of its layers to one
+    tensor, and takes slices of it. Here neither is ever computed: the parts of the stack become the slices of the next
+    call.
+
+    Args:
+        method: bound method of the model. Its parameters whose names end in 'cache' are caches, and the last of its
+            results are their new values.
+        weights: `Weights` of the model.
+        jit_compile: whether XLA compiles what each stage computes.
+
+    Attributes:
+        caches: list of the names of the parameters that are caches.
+        splits: dictionary from the name of a cache to a list with the `Split` of each of its tensors, once called.
+    """
+
+    def __init__(self, method: Callable, weights: Weights, jit_compile: bool = False) -> None:
+        self._method, self._weights, self._jit_compile = method, weights, jit_compile
+        self._signature = inspect.signature(method)
+        self.caches = [name for name in self._signature.parameters if name.endswith('cache')]
+        self.splits: dict[str, list[Split]] = {}
+        self._structures: dict[str, Any] = {}
+        self._programs: dict[str, _Program] = {}
+
+    def bind(self, *arguments: Any, **named: Any) -> dict[str, Any]:
+        """Returns the dictionary from parameter to what a call gives for it."""
+        bound = self._signature.bind(*arguments, **named)
+        bound.apply_defaults()
+        return bound.arguments
+
+    def __call__(self, values: list[list[tf.Tensor]], arguments: dict[str, Any],
+                 parts: dict[str, list[list[tf.Tensor]]]) -> tuple[list[Any], dict[str, list[list[tf.Tensor]]]]:
+        """Runs the method in the current graph.
+
+        Args:
+            values: what `Weights.read` returned.
+            arguments: dictionary from parameter to nest of tensors `[batch, ...]` and of other objects.
+            parts: dictionary from the name of a cache to a list with the parts of each of its tensors, in place of its
+                argument. The first call has the whole caches in `arguments`.
+
+        Returns:
+            List of the results that are no caches, and the dictionary with the new parts of all caches.
+        """
+        specs = {name: self._specs(name, value, parts) for name, value in arguments.items()}
+        key = str(specs)
+        if key not in self._programs:
+            self._programs[key] = self._trace(specs)
+        program = self._programs[key]
+        whole = {name: value for name, value in arguments.items() if name not in parts}
+        for name in set(self.splits) & set(whole):
+            tensors = _tensors(whole.pop(name))
+            parts = {**parts, name: [split.cut(tensor) for split, tensor in zip(self.splits[name], tensors)]}
+        return program.run(values, whole, parts)
+
+    def _specs(self, name, value, parts):
+        if name not in parts:
+            return keras.tree.map_structure(_spec_of, value)
+        wholes = iter([split.whole_spec(each) for split, each in zip(self.splits[name], parts[name])])
+        return keras.tree.map_structure(
+            lambda spec: next(wholes) if isinstance(spec, tf.TensorSpec) else spec, self._structures[name])
+
+    def _trace(self, specs):
+        trace = _Trace(self._method, self._weights, specs, self.caches)
+        if not self.splits:
+            self.splits = {name: trace.splits(name) for name in self.caches}
+            self._structures = {name: specs[name] for name in self.caches}
+        return _Program(trace, self._weights, self.splits, self._jit_compile)
+
+
+class _Trace:
+    """The graph of a method.
+
+    Attributes:
+        graph: the `FuncGraph`.
+        values: list of the placeholders of the weights.
+        arguments: dictionary from parameter to list of the placeholders of its tensors.
+        results: list of the results that are no caches.
+        caches: dictionary from the name of a cache to list of its new tensors.
+    """
+
+    def __init__(self, method, weights, specs, caches):
+        self._weights, self._caches = weights, caches
+        self._stages: dict[tf.Operation, int] = {}
+
+        def run(values, arguments):
+            self.values = values
+            self.arguments = {name: _tensors(value) for name, value in arguments.items()}
+            mapping = list(zip(weights.variables, values))
+            with keras.StatelessScope(state_mapping=mapping, initialize_variables=False):
+                results = method(**arguments, **constants)
+            results = list(results) if isinstance(results, (tuple, list)) else [results]
+            num_others = len(results) - len(caches)
+            self.results = results[:num_others]
+            self.caches = {name: _tensors(value) for name, value in zip(caches, results[num_others:])}
+
+        constants = {name: value for name, value in specs.items() if not _tensors(value)}
+        tensors = {name: value for name, value in specs.items() if name not in constants}
+        variables = [tf.TensorSpec(variable.shape, variable.dtype) for variable in weights.variables]
+        function = tf.function(run, autograph=False)
+        self._concrete = function.get_concrete_function(variables, tensors)
+        self.graph = self._concrete.graph
+        self._find_stages()
+
+    def _find_stages(self):
+        for placeholder, stage in zip(self.values, self._weights.stages):
+            self._stages[placeholder.op] = stage
+        for operation in self.graph.get_operations():
+            found = [self._stages[tensor.op] for tensor in operation.inputs if tensor.op in self._stages]
+            if found:
+                self._stages[operation] = max(found)
+
+    def stage(self, tensor):
+        """Returns the stage that computes a tensor; the last for what depends on no weights."""
+        return self._stages.get(tensor.op, len(self._weights.devices) - 1)
+
+    def is_of(self, operation, stage):
+        return self._stages.get(operation) == stage
+
+    def operations_of(self, stage):
+        placeholders = {placeholder.op for placeholder in self.values}
+        return [operation for operation, other in self._stages.items()
+                if other == stage and operation not in placeholders]
+
+    def splits(self, name):
+        """Returns the list with the `Split` of each tensor of a cache."""
+        return [self._split(old, new) for old, new in zip(self.arguments[name], self.caches[name], strict=True)]
+
+    def _split(self, old, new):
+        axes = {axis for axis, _ in self.slices(old).values()}
+        if len(axes) == 1 and new.op.type == 'Pack' and axes == {new.op.get_attr('axis')}:
+            return Split(axes.pop(), [self._device(part) for part in new.op.inputs])
+        return Split(None, [self._device(new)])
+
+    def _device(self, tensor):
+        return self._weights.devices[self.stage(tensor)]
+
+    def slices(self, cache):
+        """Returns the dictionary from slice to pair (axis, index) of a cache of which only slices are used."""
+        found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
+        return {} if None in found.values() else found
+
+    def feeds(self, name, splits):
+        """Returns the list with the dictionary from tensor to the number of its part, for each tensor of a cache."""
+        return [self._feeds(*each) for each in zip(self.arguments[name], splits)]
+
+    def _feeds(self, old, split):
+        if split.axis is None:
+            return {old.ref(): 0}
+        found = self.slices(old)
+        if not found and _readers(old) or any(axis != split.axis for axis, _ in found.values()):
+            raise NotImplementedError(_MIXED)
+        return {ref: index for ref, (_, index) in found.items()}
+
+    def new_parts(self, name, splits):
+        """Returns the list with the new parts of each tensor of a cache, empty for one that does not change."""
+        return [self._parts(*each) for each in zip(self.arguments[name], self.caches[name], splits)]
+
+    def _parts(self, old, new, split):
+        if new is old:
+            return []
+        if split.axis is None:
+            return [new]
+        if new.op.type != 'Pack' or new.op.get_attr('axis') != split.axis:
+            raise NotImplementedError(_MIXED)
+        return list(new.op.inputs)
+
+
+def _readers(tensor):
+    return [operation for operation in tensor.consumers() if not _gives_known_shape(operation)]
+
+
+def _gives_known_shape(operation):
+    return operation.type == 'Shape' and operation.inputs[0].shape.is_fully_defined()
+
+
+def _slice_of(operation):
+    """Returns the pair (axis, index) of an operation that takes all at an index of an axis; None for other ones."""
+    if operation.type != 'StridedSlice':
+        return None
+    whole, begin, _, strides = [tensor if place == 0 else tf.get_static_value(tensor)
+                                for place, tensor in enumerate(operation.inputs)]
+    shrunk, size = operation.get_attr('shrink_axis_mask'), whole.shape.as_list()
+    axis = shrunk.bit_length() - 1
+    has_axes_before = not (operation.get_attr('ellipsis_mask') | operation.get_attr('new_axis_mask')) & (shrunk - 1)
+    if axis < 0 or shrunk != 1 << axis or not has_axes_before or (strides != 1).any():
+        return None
+    takes_all_else = operation.outputs[0].shape.as_list() == size[:axis] + size[axis + 1:]
+    return (axis, int(begin[axis]) % size[axis]) if takes_all_else else None
+
+
+class _Program:
+    """A traced method as one piece for each stage.
+
+    Args:
+        trace: `_Trace`.
+        weights: `Weights`.
+        splits: dictionary from cache to list of `Split`s.
+        jit_compile: whether XLA compiles the pieces.
+    """
+
+    def __init__(self, trace, weights, splits, jit_compile):
+        self._trace, self._devices, self._splits = trace, weights.devices, splits
+        self._cache_feeds = {name: trace.feeds(name, splits[name]) for name in splits}
+        self._new_parts = {name: trace.new_parts(name, splits[name]) for name in splits}
+        self._pieces = list(self._make_pieces(jit_compile))
+
+    def _make_pieces(self, jit_compile):
+        trace = self._trace
+        results = [*_tensors(trace.results), *_flatten(_flatten(self._new_parts.values()))]
+        others = [trace.arguments[name] for name in trace.arguments if name not in self._splits]
+        feeds = [*trace.values, *_flatten(others),
+                 *[ref.deref() for numbers in _flatten(self._cache_feeds.values()) for ref in numbers]]
+        for stage, device in enumerate(self._devices):
+            outputs = [tensor for operation in trace.operations_of(stage) for tensor in operation.outputs
+                       if any(not trace.is_of(reader, stage) for reader in tensor.consumers())]
+            outputs += [tensor for tensor in results if trace.stage(tensor) == stage]
+            yield graph_pieces.GraphPiece(
+                trace.graph, feeds, outputs, name=f'decode_{stage}', jit_compile=jit_compile,
+                in_one_thread=tf.DeviceSpec.from_string(device).device_type == 'CPU' and not jit_compile)
+            feeds += outputs
+
+    def run(self, weights, arguments, parts):
+        """Returns what `CachedCall.__call__` does."""
+        trace = self._trace
+        values = {placeholder.ref(): tensor for name, value in arguments.items() if name in trace.arguments
+                  for placeholder, tensor in zip(trace.arguments[name], _tensors(value))}
+        for name, tensors in self._cache_feeds.items():
+            for numbers, given in zip(tensors, parts[name]):
+                values.update({ref: given[number] for ref, number in numbers.items()})
+        for device, piece, brought in zip(self._devices, self._pieces, weights):
+            values.update({placeholder.ref(): value for placeholder, value in zip(trace.values, brought)})
+            with tf.device(device):
+                values, _ = piece(values)
+        results = keras.tree.map_structure(
+            lambda leaf: values[leaf.ref()] if isinstance(leaf, tf.Tensor) else leaf, trace.results)
+        new = {name: [[values[tensor.ref()] for tensor in changed] or given
+                      for changed, given in zip(tensors, parts[name])] for name, tensors in self._new_parts.items()}
+        return results, new
+
+
+def _flatten(nests: Iterable) -> list:
+    return [leaf for nest in nests for leaf in nest]
+
+
+def _tensors(nest):
+    """Returns the tensors, or their specs, of a nest that may hold other objects too."""
+    return [leaf for leaf in keras.tree.flatten(nest) if isinstance(leaf, (tf.Tensor, tf.TensorSpec))]
+
+
+def _spec_of(leaf):
+    return tf.TensorSpec(leaf.shape, leaf.dtype) if isinstance(leaf, tf.Tensor) else leaf
