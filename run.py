@@ -96,14 +96,17 @@ def _export(params, unused_datasets, unused_placement):
 
 
 def _generate(params, unused_datasets, placement):
-    from lingpipe.models import generation, translation_model
+    from lingpipe.models import sampling, translation_model
     from lingpipe.training import inference
     if issubclass(params.task.cls, translation_model.TranslationModel):
-        inference.CheckpointTranslation(params, FLAGS.logdir, placement.devices).run(FLAGS.prompt, FLAGS.checkpoint)
+        translation = inference.CheckpointTranslation(params, FLAGS.logdir, placement.devices)
+        for prompt in run_flags.prompts(FLAGS):
+            translation.run(prompt, FLAGS.checkpoint)
         return
     writer = inference.CheckpointGeneration(
-        params, FLAGS.logdir, generation.Sampling(FLAGS.temperature, FLAGS.top_k, FLAGS.seed), placement.devices)
-    writer.run(FLAGS.prompt, FLAGS.num_tokens, FLAGS.checkpoint)
+        params, FLAGS.logdir, sampling.Sampling(
+            FLAGS.temperature, FLAGS.top_k, FLAGS.seed, FLAGS.top_p, FLAGS.num_beams), placement.devices)
+    writer.run(run_flags.prompts(FLAGS), FLAGS.num_tokens, FLAGS.checkpoint)
 
 
 def _inspect_params(params, unused_datasets, unused_placement):

@@ -8,7 +8,7 @@ from lingpipe.cluster import tpu_slice
 
 _FLAGS_OF_ONE_MODE = {
     'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
-    'generate': ('prompt', 'num_tokens', 'temperature', 'top_k', 'seed')}
+    'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
 _FLAGS_OF_CLUSTERS = ('cluster_spec', 'task', 'step_timeout_seconds')
 _FLAGS_OF_SLICES = ('task', 'step_timeout_seconds')
@@ -47,6 +47,9 @@ flags.DEFINE_bool(
 flags.DEFINE_string('tpu_topology', 'v5e:2x2', "With --mode=plan --compile: the TPUs to compile for, such as 'v3:2x2'.")
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
 flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text.')
+flags.DEFINE_string(
+    'prompt_file', None, 'With --mode=generate: file of prompts, one a line, in place of --prompt; all partitions work '
+    'at once.')
 flags.DEFINE_integer(
     'num_tokens', 200, 'With --mode=generate, language models: largest number of tokens to go on for.', lower_bound=1)
 flags.DEFINE_float(
@@ -54,6 +57,12 @@ flags.DEFINE_float(
     'likeliest.')
 flags.DEFINE_integer(
     'top_k', 40, 'With --mode=generate, language models: choose among so many of the likeliest tokens; 0: all.')
+flags.DEFINE_float(
+    'top_p', 1., 'With --mode=generate, language models: choose among the likeliest tokens whose probabilities reach '
+    'this sum; 1: all.')
+flags.DEFINE_integer(
+    'num_beams', 1, 'With --mode=generate, language models of KerasHub: beams of a beam search; 1: tokens are drawn.',
+    lower_bound=1)
 flags.DEFINE_integer('seed', 0, 'With --mode=generate, language models: another seed, another text.')
 flags.DEFINE_enum(
     'cluster', 'none', ['none', 'pipeline', 'multi_worker', 'parameter_server'],
@@ -80,6 +89,28 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     'fail_when_stopped', False, 'With --mode=train: exit code 75, not 0, where a signal stopped training before its '
     'last step, so that Kubernetes, which watches exit codes, starts it again. All processes must see --logdir.')
+
+
+def prompts(given: flags.FlagValues) -> list[str]:
+    """Returns what --prompt or --prompt_file gives.
+
+    Args:
+        given: the parsed `flags.FLAGS`.
+
+    Raises:
+        UsageError: both were given, or there is nothing in the file.
+    """
+    if given.prompt_file is None:
+        return [given.prompt]
+    if given['prompt'].present:
+        raise app.UsageError('--prompt and --prompt_file were both given. Give one of them.')
+    if not os.path.isfile(given.prompt_file):
+        raise app.UsageError(f'--prompt_file={given.prompt_file} is no file. Give the path of a text, a prompt a line.')
+    with open(given.prompt_file, encoding='utf-8') as file:
+        lines = file.read().splitlines()
+    if not lines:
+        raise app.UsageError(f'--prompt_file={given.prompt_file} is empty. Write a prompt in each of its lines.')
+    return lines
 
 
 def check(given: flags.FlagValues) -> None:

@@ -1,63 +1,14 @@
-"""Text that a language model writes, a token at a time, and beam search."""
+"""Text that a language model writes, a token at a time."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-
-_IMPOSSIBLE = -1e9
-
-
-class Sampling(NamedTuple):
-    """How the next token is chosen.
-
-    Attributes:
-        temperature: what logits are divided by: below 1 the likely gets likelier; 0 takes the likeliest token always.
-        top_k: only so many of the likeliest tokens have a chance (arXiv 1805.04833, section 5.1); 0: all have.
-        seed: integer that all draws depend on.
-    """
-
-    temperature: float = 0.8
-    top_k: int = 40
-    seed: int = 0
-
-    def validate(self) -> Any:
-        """Returns itself.
-
-        Raises:
-            ValueError: a field cannot work.
-        """
-        if not 0 <= self.temperature < float('inf'):
-            raise ValueError(f'temperature={self.temperature} is not possible: it must be 0 or a positive number. Set '
-                             'it to 0.8, for instance, or to 0 for the likeliest tokens.')
-        for field, value in (('top_k', self.top_k), ('seed', self.seed)):
-            if value < 0:
-                raise ValueError(f'{field}={value} is not possible: it must be an integer of 0 or more. Set it to 0 at '
-                                 'least.')
-        return self
-
-    def choose(self, logits: Any, draw: tf.Tensor) -> Any:
-        """Chooses tokens.
-
-        Args:
-            logits: `[batch, vocab_size]`.
-            draw: int32 scalar tensor, the number of the draw, which with the seed determines it.
-
-        Returns:
-            int32 `[batch]`.
-        """
-        if not self.temperature:
-            return tf.argmax(logits, -1, tf.int32)
-        logits = tf.cast(logits, tf.float32) / self.temperature
-        if 0 < self.top_k < logits.shape[-1]:
-            smallest = tf.math.top_k(logits, self.top_k).values[:, -1:]
-            logits = tf.where(logits < smallest, logits.dtype.min, logits)
-        seed = tf.stack([tf.constant(self.seed, tf.int32), draw])
-        return tf.random.stateless_categorical(logits, 1, seed, tf.int32)[:, 0]
+from lingpipe.models.sampling import Sampling
 
 
 class IncrementalDecoder:
@@ -129,9 +80,6 @@ def _decode_layers(layers, x, caches, start):
     return x
 
 
-from lingpipe.devices import variable_placement
-
-
 class Generator:
     """Continues token sequences through a pipeline, with a key-value cache on the device of every partition.
 
@@ -192,7 +140,7 @@ class Generator:
 
     def _choose(self, logits, place, draw):
         with tf.device(self._last_device):
-            return self._sampling.choose(logits[:, place], draw)
+            return self._sampling.choose(logits[:, place], tf.stack([tf.constant(self._sampling.seed, tf.int32), draw]))
 
 
 def text_pieces(generator: Generator, tokenizer: Any, prompt: str, num_tokens: int) -> Iterator[Any]:
@@ -219,109 +167,3 @@ def text_pieces(generator: Generator, tokenizer: Any, prompt: str, num_tokens: i
             shown = len(text)
     if rest := tokenizer.decode(written)[shown:]:
         yield rest
-
-
-class _Beams(NamedTuple):
-    """Where the search stands; beams of an example are sorted, the best first.
-
-    Attributes:
-        log_probs: log probability of the beginnings `[batch, beam_size]`.
-        tokens: their tokens `[batch, beam_size, max_length]`, `end_id` after what is known.
-        scores: scores of the sequences that have ended `[batch, beam_size]`.
-        ended: their tokens `[batch, beam_size, max_length]`.
-    """
-
-    log_probs: tf.Tensor
-    tokens: tf.Tensor
-    scores: tf.Tensor
-    ended: tf.Tensor
-
-    @property
-    def have_ended(self):
-        """Whether some sequence has, `[batch]`."""
-        return self.scores[:, 0] > _IMPOSSIBLE / 2
-
-    @property
-    def are_greedy(self):
-        return self.log_probs.shape[1] == 1
-
-
-def beam_search(next_log_probs: Callable, batch_size: int, max_length: int, end_id: Any, beam_size: int = 4,
-                length_penalty: Any = 0.6) -> Any:
-    """Searches the sequence with the best length-normalised log probability.
-
-    The score of a sequence Y, its end counted, is log P(Y) / ((5 + |Y|) / 6)^length_penalty (GNMT, arXiv 1609.08144,
-    equation 14, without the coverage of attention). In every step the `beam_size` best continuations of all beginnings
-    are looked at: those that end here are put aside, and of the others the best go on. An example is done when no
-    beginning can beat the best sequence that has ended. A beam of 1 is greedy: it is done with its first end. All
-    shapes are static, so that it compiles for any accelerator.
-
-    Args:
-        next_log_probs: function from (tokens `[batch_size, beam_size, max_length]`, position scalar) to the log
-            probabilities `[batch_size, beam_size, vocab_size]` of the token at that position, given those before it.
-        batch_size: number of examples.
-        max_length: number of tokens of the longest sequence, with its end.
-        end_id: token that ends a sequence.
-        beam_size: number of beginnings that go on.
-        length_penalty: exponent; 0 prefers short sequences, 1 is nearly the mean log probability of a token.
-
-    Returns:
-        Tokens int32 `[batch_size, max_length]`, `end_id` after the end, and scores `[batch_size]`. A sequence that has
-        no end comes out only where none has ended.
-    """
-    def going_on(position, beams):
-        return (position < max_length) & ~tf.reduce_all(_is_done(beams, max_length, length_penalty))
-
-    def step(position, beams):
-        log_probs = tf.cast(next_log_probs(beams.tokens, position), tf.float32)
-        return position + 1, _advance(beams, log_probs, position, end_id, length_penalty)
-
-    start = _start(batch_size, beam_size, max_length, end_id)
-    _, beams = tf.while_loop(going_on, step, (tf.constant(0), start))
-    unfinished = beams.log_probs[:, 0] / _penalty(max_length, length_penalty)
-    tokens = tf.where(beams.have_ended[:, tf.newaxis], beams.ended[:, 0], beams.tokens[:, 0])
-    return tokens, tf.where(beams.have_ended, beams.scores[:, 0], unfinished)
-
-
-def _penalty(length, exponent):
-    return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** exponent
-
-
-def _start(batch_size, beam_size, max_length, end_id):
-    """One empty beginning an example; the other beams are there for the shape only."""
-    log_probs = tf.tile([[0.0] + [_IMPOSSIBLE] * (beam_size - 1)], [batch_size, 1])
-    tokens = tf.fill([batch_size, beam_size, max_length], tf.constant(end_id, tf.int32))
-    return _Beams(log_probs, tokens, tf.fill([batch_size, beam_size], _IMPOSSIBLE), tokens)
-
-
-def _is_done(beams, max_length, length_penalty):
-    """Log probabilities only fall, so a beginning scores best if it ends with nothing lost at the greatest length."""
-    if beams.are_greedy:
-        return beams.have_ended
-    attainable = beams.log_probs[:, 0] / _penalty(max_length, length_penalty)
-    return beams.have_ended & (beams.scores[:, 0] >= attainable)
-
-
-def _advance(beams, log_probs, position, end_id, length_penalty):
-    beam_size, vocab_size = log_probs.shape[1:]
-    totals = tf.reshape(beams.log_probs[:, :, tf.newaxis] + log_probs, [-1, beam_size * vocab_size])
-    totals, places = tf.math.top_k(totals, 2 * beam_size)  # at most half of them end: one for each beginning
-    chosen = places % vocab_size
-    tokens = _with_token(tf.gather(beams.tokens, places // vocab_size, batch_dims=1), chosen, position)
-    is_end = chosen == end_id
-    ends_now = is_end & (totals > _IMPOSSIBLE / 2) & (tf.range(2 * beam_size) < beam_size)
-    if beams.are_greedy:
-        ends_now &= ~beams.have_ended[:, tf.newaxis]
-    scores = tf.where(ends_now, totals / _penalty(position + 1, length_penalty), _IMPOSSIBLE)
-    scores, ended = _best(tf.concat([beams.scores, scores], 1), tf.concat([beams.ended, tokens], 1), beam_size)
-    return _Beams(*_best(tf.where(is_end, _IMPOSSIBLE, totals), tokens, beam_size), scores, ended)
-
-
-def _with_token(tokens, chosen, position):
-    is_here = tf.range(tokens.shape[2]) == position
-    return tf.where(is_here, chosen[:, :, tf.newaxis], tokens)
-
-
-def _best(values, tokens, count):
-    values, places = tf.math.top_k(values, count)
-    return values, tf.gather(tokens, places, batch_dims=1)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe.models import hub_generation, pipeline_model
+from lingpipe.models import pipeline_model, pipelined_generation
 
 _DEFAULT_BATCH_SIZE = 32  # Keras's
 
@@ -63,7 +63,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
                  strip_prompt: bool = False, sampler: Any = None) -> Any:
         """Generates text as the task does, with a group of prompts in flight for each partition.
 
-        See KerasHub's `CausalLM.generate` and `Seq2SeqLM.generate`, and `hub_generation.PipelinedGeneration`.
+        See KerasHub's `CausalLM.generate` and `Seq2SeqLM.generate`, and `pipelined_generation.PipelinedGeneration`.
 
         Args:
             inputs: texts for the task's preprocessor, or dictionary of arrays `[batch, length]` for a task without one.
@@ -82,15 +82,15 @@ class HubPipelineModel(pipeline_model.PipelineModel):
         if not hasattr(self.source, 'generate_step'):
             raise AttributeError(f'{type(self.source).__name__} does not generate text. Use a task such as a CausalLM.')
         if sampler is not None:
-            self.source.sampler = hub_generation.find_sampler(sampler)
-        with hub_generation.replaced(self.source, {'generate_function': self._generate_tokens}):
+            self.source.sampler = pipelined_generation.find_sampler(sampler)
+        with pipelined_generation.replaced(self.source, {'generate_function': self._generate_tokens}):
             return self.source.generate(inputs, max_length, stop_token_ids, strip_prompt)
 
     def _generate_tokens(self, inputs, stop_token_ids=None):
         self._build_for({name: inputs[name] for name in self.source.input})
         key = id(self.source.sampler), self.pipe.jit_compile
         if self._kept.generation is None or self._kept.generation[0] != key:
-            generation = hub_generation.PipelinedGeneration(
+            generation = pipelined_generation.PipelinedGeneration(
                 self.source, self.pipe.stages, self.pipe.params.num_partitions, self.pipe.jit_compile)
             self._kept.generation = key, generation
         return self._kept.generation[1](inputs, stop_token_ids)

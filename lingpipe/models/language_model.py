@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.models import base_task, generation
+from lingpipe.models import base_task, generation, prompted_texts
+from lingpipe.models.sampling import Sampling
 
 
 def smoothed_cross_entropy(nats: Any, logits: Any, label_smoothing: float) -> Any:
@@ -116,6 +117,11 @@ def _look_up(codes, values, wanted):
     return np.where(codes[places] == wanted, values[places], 0)
 
 
+def length_of(input_spec: Any) -> int:
+    """Returns the number of tokens of a row of `tf.TensorSpec` `[batch, length]`, or of a dictionary of them."""
+    return tf.nest.flatten(input_spec)[0].shape[1]
+
+
 class LanguageModel(base_task.BaseTask):
     """Predicts each token of a sequence by a body that ends in logits `[batch, length, vocab_size]`."""
 
@@ -171,11 +177,14 @@ class LanguageModel(base_task.BaseTask):
         p = self.params
         if not p.sample_length:
             return None
-        if self._sampler is None:
-            self._sampler = generation.Generator(
-                self.body, training_input.input_spec.shape[1], generation.Sampling(), read)
-        pieces = generation.text_pieces(self._sampler, training_input.tokenizer, p.sample_prompt, p.sample_length)
-        return p.sample_prompt + ''.join(pieces)
+        tokenizer, context_length = training_input.tokenizer, length_of(training_input.input_spec)
+        if self.body.model is not None:
+            self._sampler = self._sampler or prompted_texts.PromptedTexts(
+                self.body, tokenizer, context_length, Sampling(), read)
+            return p.sample_prompt + self._sampler.texts([p.sample_prompt], p.sample_length)[0]
+        self._sampler = self._sampler or generation.Generator(self.body, context_length, Sampling(), read)
+        return p.sample_prompt + ''.join(
+            generation.text_pieces(self._sampler, tokenizer, p.sample_prompt, p.sample_length))
 
     def baselines(self, train_input_params: Any, evaluation_input: Any) -> Any:
         """Returns the bits per byte of an n-gram model of the same training text, where `n_gram_order` asks for one."""

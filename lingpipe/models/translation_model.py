@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lingpipe.devices import variable_placement
 from lingpipe.layers import translation
-from lingpipe.models import base_task, generation, language_model
+from lingpipe.models import base_task, beam_search, language_model
 
 
 class Translator:
@@ -133,7 +133,7 @@ class TranslationModel(base_task.BaseTask):
             logits = values.run(self.body.stack[begin:], {**encoded, 'target': target})[:, position]
             return tf.reshape(tf.nn.log_softmax(logits), [batch_size, beam_size, logits.shape[-1]])
 
-        return generation.beam_search(
+        return beam_search.beam_search(
             next_log_probs, batch_size, max_length, self.params.end_id, beam_size, self.params.length_penalty)
 
 

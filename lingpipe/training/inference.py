@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import base_layer
-from lingpipe.models import generation, language_model, translation_model
+from lingpipe.models import generation, language_model, prompted_texts, translation_model
+from lingpipe.models.sampling import Sampling
 from lingpipe.partition import layer_analysis
 from lingpipe.training import checkpoints, errors, experiment
 from lingpipe.training import logdir as logdirs
@@ -115,37 +116,49 @@ class CheckpointGeneration:
         TrainingError: the task is no language model, or there is no such folder.
     """
 
-    def __init__(self, params: Any, logdir: str, sampling: generation.Sampling,
-                 devices: list[str] | None = None) -> None:
+    def __init__(self, params: Any, logdir: str, sampling: Sampling, devices: list[str] | None = None) -> None:
         _require_language_model(params.task.cls)
-        sampling.validate()
+        self._sampling = sampling.validate()
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
         spec = params.input.cls.InputSpec(params.input)
+        self._context_length = language_model.length_of(spec)
         self._tokenizer = params.input.tokenizer.Instantiate()
-        body = experiment.build_task(experiment.evaluation_params(params), spec, devices).body
-        self._reader = checkpoints.WeightReader(body)
-        self._generator = generation.Generator(body, spec.shape[1], sampling)
+        self._body = experiment.build_task(experiment.evaluation_params(params), spec, devices).body
+        self._reader = checkpoints.WeightReader(self._body)
 
-    def run(self, prompt: str, num_tokens: int, path: str | None = None) -> Any:
-        """Prints the prompt and, as it comes, its continuation.
+    def run(self, prompts: list[str], num_tokens: int, path: str | None = None) -> list[str]:
+        """Prints prompts and their continuations; that of a single prompt as it comes, where layers decode.
 
         Args:
-            prompt: text that stands at the start of a document.
-            num_tokens: largest number of tokens to generate; less where the model ends the document.
+            prompts: texts that stand at the starts of documents. Several are continued at once, a group for each
+                partition.
+            num_tokens: largest number of tokens to generate for each; less where the model ends the document.
             path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where
                 it holds them.
 
         Returns:
-            The continuation.
+            List of the continuations.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
+            ValueError: a prompt or the sampling does not fit the model.
         """
         self._reader.restore_chosen(path, self._logdir.train)
+        if len(prompts) == 1 and self._body.model is None:
+            return [self._stream(prompts[0], num_tokens)]
+        writer = prompted_texts.PromptedTexts(self._body, self._tokenizer, self._context_length, self._sampling)
+        found = writer.texts(prompts, num_tokens)
+        for number, (prompt, text) in enumerate(zip(prompts, found), 1):
+            heading = f'--- {number} of {len(prompts)}\n' if len(prompts) > 1 else ''
+            print(heading + prompt + text, flush=True)
+        return found
+
+    def _stream(self, prompt, num_tokens):
         print(prompt, end='', flush=True)
+        generator = generation.Generator(self._body, self._context_length, self._sampling)
         pieces = []
-        for piece in generation.text_pieces(self._generator, self._tokenizer, prompt, num_tokens):
+        for piece in generation.text_pieces(generator, self._tokenizer, prompt, num_tokens):
             print(piece, end='', flush=True)
             pieces.append(piece)
         print()

@@ -8,7 +8,7 @@ import tensorflow as tf
 from lingpipe.input import tokenization
 from lingpipe.layers import attention, transformer
 from lingpipe.models import generation
-from lingpipe.models.generation import Sampling
+from lingpipe.models.sampling import Sampling
 from lingpipe.pipeline import gpipe_layer
 
 CONTEXT = 12

@@ -10,7 +10,7 @@ import tensorflow as tf
 from lingpipe import base_model_params, layers
 from lingpipe.input import text_input
 from lingpipe.layers import transformer
-from lingpipe.models import generation, language_model
+from lingpipe.models import language_model, sampling
 from lingpipe.training import errors, evaluation, inference, trainer
 
 
@@ -87,15 +87,15 @@ def test_a_checkpoint_generates_as_at_the_end_of_training(trained, capsys):
     at_the_end = b''.join(values_of(f'{logdir}/train', 'sample')[6].flat).decode()
     for num_partitions in (1, 3):
         params, _ = make_params(data_dir, num_partitions)
-        text = inference.CheckpointGeneration(params, logdir, generation.Sampling()).run('', 100)
+        text = inference.CheckpointGeneration(params, logdir, sampling.Sampling()).run([''], 100)[0]
         assert capsys.readouterr().out == text + '\n'
         assert '\n'.join('    ' + line for line in text.splitlines()) == at_the_end
-    greedy = inference.CheckpointGeneration(params, logdir, generation.Sampling(temperature=0.0))
-    assert greedy.run('def', 5) == greedy.run('def', 5)
+    greedy = inference.CheckpointGeneration(params, logdir, sampling.Sampling(temperature=0.0))
+    assert greedy.run(['def'], 5) == greedy.run(['def'], 5)
     assert capsys.readouterr().out.startswith('def')
 
 
 def test_only_language_models_write(tiny, tmp_path):
     with pytest.raises(errors.TrainingError, match='needs a LanguageModel, but the task of this model is '
                                                    'ImageClassifier'):
-        inference.CheckpointGeneration(tiny.params(), str(tmp_path), generation.Sampling())
+        inference.CheckpointGeneration(tiny.params(), str(tmp_path), sampling.Sampling())

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.models import generation
+from lingpipe.models import sampling
 
 LOGITS = tf.constant([[0.0, 2.0, 1.0, -1.0]])
 
 
 def frequencies(**fields):
-    chosen = generation.Sampling(**fields).choose(tf.tile(LOGITS, [20_000, 1]), tf.constant(0))
+    chosen = sampling.Sampling(**fields).choose(tf.tile(LOGITS, [20_000, 1]), tf.constant([0, 0]))
     return np.bincount(chosen, minlength=4) / 20_000
 
 
@@ -24,19 +24,27 @@ def test_only_the_likeliest_have_a_chance():
     np.testing.assert_array_equal(frequencies(temperature=5.0, top_k=1), [0, 1, 0, 0])
 
 
+def test_a_nucleus_ends_with_the_token_that_reaches_the_sum():
+    """The probabilities are 0.64, 0.24, 0.09 and 0.03."""
+    two = np.exp([-np.inf, 2.0, 1.0, -np.inf])
+    np.testing.assert_allclose(frequencies(temperature=1.0, top_k=0, top_p=0.8), two / two.sum(), atol=0.02)
+    np.testing.assert_array_equal(frequencies(temperature=1.0, top_k=0, top_p=0.6), [0, 1, 0, 0])
+
+
 def test_no_temperature_takes_the_likeliest():
     np.testing.assert_array_equal(frequencies(temperature=0.0), [0, 1, 0, 0])
 
 
 def test_draws_differ_and_repeat():
     logits = tf.zeros([1, 1000])
-    draws = [int(generation.Sampling(1.0, 0, seed).choose(logits, tf.constant(draw))[0])
-             for seed, draw in ((0, 0), (0, 1), (1, 0), (0, 0))]
+    draws = [int(sampling.Sampling(1.0, 0).choose(logits, tf.constant(seed))[0])
+             for seed in ((0, 0), (0, 1), (1, 0), (0, 0))]
     assert draws[0] == draws[3] and len(set(draws)) == 3
 
 
-@pytest.mark.parametrize('fields', [{'temperature': -0.1}, {'temperature': float('nan')}, {'top_k': -1}, {'seed': -1}])
+@pytest.mark.parametrize('fields', [{'temperature': -0.1}, {'temperature': float('nan')}, {'top_k': -1},
+                                    {'top_p': 0.0}, {'num_beams': 0}, {'seed': -1}])
 def test_what_cannot_work_is_named(fields):
     (name, _), = fields.items()
     with pytest.raises(ValueError, match=f'{name}=.*Set it to'):
-        generation.Sampling(**fields).validate()
+        sampling.Sampling(**fields).validate()

@@ -1,4 +1,4 @@
-"""Text that a KerasHub task generates on the devices of a pipeline, several groups of prompts at once."""
+"""Text that is generated on the devices of a pipeline, several groups of prompts at once."""
 
 import contextlib
 import copy
@@ -11,12 +11,13 @@ import tensorflow as tf
 
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import cached_calls
+from lingpipe.models.sampling import LoopSampler
 
 _METHODS = ('call_encoder', 'call_with_cache', 'call_decoder_with_cache')
 
 
 class PipelinedGeneration:
-    """The `generate_function` of a KerasHub task, by a pipeline.
+    """The `generate_function` of a KerasHub task, or of what generates like one, by a pipeline.
 
     Every group of prompts has its own loop over tokens, in which nothing waits for another group, so that each device
     computes for one group while the other devices compute for others::
@@ -30,7 +31,7 @@ class PipelinedGeneration:
     one group.
 
     Args:
-        task: KerasHub task that generates: its stages are in place.
+        task: KerasHub task, or `prompted_texts.StackTask`; its weights are where the stages have them.
         stages: list of the `Stage`s of the pipeline.
         num_groups: number of groups of prompts; less where there are fewer prompts.
         jit_compile: whether XLA compiles what each stage computes.
@@ -87,9 +88,7 @@ def _groups_of(num_rows, num_groups):
 
 
 def _searches_beams(sampler):
-    from keras_hub import samplers  # pylint: disable=import-outside-toplevel
-
-    return isinstance(sampler, samplers.BeamSampler)
+    return getattr(sampler, 'num_beams', 1) > 1
 
 
 def _weights_of(task, stages):
@@ -273,7 +272,7 @@ class _Sampler:
     def __init__(self, group, sampler):
         self._group, self._sampler = group, copy.copy(sampler)
 
-    def __call__(self, cache=None, index=0, model=None, **arguments):
+    def __call__(self, cache, index, **arguments):
         places = self._group.places(cache)
         if _searches_beams(self._sampler):  # which already counts in what follows the shortest prompt
             index = self._group.first_index()
@@ -283,7 +282,7 @@ class _Sampler:
             return self._group.loop(places, cond, body, loop_vars, maximum_iterations)
 
         with replaced(self._sampler, {'run_loop': run_loop, 'get_next_token': self._group.draw}):
-            return self._sampler(cache=cache, index=index, model=model, **arguments)
+            return self._sampler(cache=cache, index=index, **arguments)
 
 
 def find_sampler(sampler: Any) -> Any:
@@ -294,6 +293,8 @@ def find_sampler(sampler: Any) -> Any:
 
 
 def _require_known(sampler):
+    if isinstance(sampler, LoopSampler):
+        return
     from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
     if type(sampler).__call__ not in (samplers.Sampler.__call__, samplers.BeamSampler.__call__):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.models import generation
+from lingpipe.models import beam_search
 from tests import needs
 
 V, T, BATCH, END = 3, 4, 5, 0
@@ -34,7 +34,7 @@ def next_log_probs(table):
 
 def search(table, **fields):
     function = tf.function(
-        lambda: generation.beam_search(next_log_probs(table), BATCH, T, END, **fields), autograph=False)
+        lambda: beam_search.beam_search(next_log_probs(table), BATCH, T, END, **fields), autograph=False)
     return [part.numpy() for part in function()]
 
 
@@ -95,6 +95,6 @@ def test_a_sequence_without_end_comes_out_where_none_ends():
 def test_all_of_it_compiles_for_xla():
     table = tables(3)
     compiled = tf.function(
-        lambda: generation.beam_search(next_log_probs(table), BATCH, T, END, 2), autograph=False, jit_compile=True)
+        lambda: beam_search.beam_search(next_log_probs(table), BATCH, T, END, 2), autograph=False, jit_compile=True)
     for part, other in zip(compiled(), search(table, beam_size=2)):
         np.testing.assert_allclose(part, other, rtol=1e-5)

@@ -1,0 +1,151 @@
+"""Texts that a pipeline writes after many prompts at once."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.devices import variable_placement
+from lingpipe.models import pipelined_generation
+from lingpipe.models.sampling import LoopSampler, Sampling
+
+
+class StackTask:
+    """A stack of layers as a task that generates, as those of KerasHub do.
+
+    A layer that looks at other positions has methods `decode` and `initial_cache`; see `generation.IncrementalDecoder`.
+
+    Args:
+        body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
+        sampler: `LoopSampler`.
+    """
+
+    def __init__(self, body: Any, sampler: LoopSampler) -> None:
+        self._layers = body.stack
+        self.variables, self.sampler = body.variables, sampler
+
+    def call_with_cache(self, token_ids: tf.Tensor, cache: Any, cache_update_index: Any) -> tuple:
+        """Computes the next positions.
+
+        Args:
+            token_ids: int32 `[batch, n]`, at positions from `cache_update_index` on.
+            cache: tuple with a nest of tensors for each layer.
+            cache_update_index: integer.
+
+        Returns:
+            Logits `[batch, n, vocab_size]`, and the new cache.
+        """
+        x, found = token_ids, []
+        for layer, old in zip(self._layers, cache):
+            if hasattr(layer, 'decode'):
+                x, old = layer.decode(x, old, cache_update_index)
+            else:
+                x = layer(x, training=False)
+            found.append(old)
+        return x, tuple(found)
+
+    def generate_step(self, inputs: dict[str, tf.Tensor], stop_token_ids: tuple[int, ...] | None = None) -> dict:
+        """Writes after a batch of prompts.
+
+        Args:
+            inputs: dictionary with 'token_ids' int32 `[batch, length]` and 'padding_mask', 1 where the prompts are.
+            stop_token_ids: tokens that end a text; None: none.
+
+        Returns:
+            The same dictionary, with the texts.
+        """
+        tokens, mask = inputs['token_ids'], tf.cast(inputs['padding_mask'], tf.bool)
+        empty = tuple(layer.initial_cache(*tokens.shape) if hasattr(layer, 'initial_cache') else ()
+                      for layer in self._layers)
+        _, cache = self.call_with_cache(tokens, empty, 0)
+
+        def next_logits(prompt, cache, index):
+            logits, cache = self.call_with_cache(prompt[:, index - 1, tf.newaxis], cache, index - 1)
+            return logits[:, 0], None, cache
+
+        index = tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), 1))
+        tokens = self.sampler(next=next_logits, prompt=tokens, cache=cache, index=index, mask=mask,
+                              stop_token_ids=stop_token_ids)
+        return {'token_ids': tokens, 'padding_mask': _before_end(tokens, mask, stop_token_ids)}
+
+
+def _before_end(tokens, mask, stop_token_ids):
+    """Returns where a text has tokens, its end included."""
+    is_stop = tf.reduce_any(tokens[..., tf.newaxis] == tf.constant(stop_token_ids or [-1], tokens.dtype), -1)
+    return tf.cumsum(tf.cast(is_stop & ~mask, tf.int32), 1, exclusive=True) == 0
+
+
+class PromptedTexts:
+    """Continues texts by the body of a language model, with a group of prompts in flight for each partition.
+
+    Args:
+        body: built `GPipeLayer` of layers that decode, or of a KerasHub task.
+        tokenizer: tokenizer of the model's input.
+        context_length: number of tokens of the longest text, with its prompt.
+        sampling: `Sampling`.
+        read: function that gives the value to use for a Keras variable, such as its moving average.
+
+    Raises:
+        ValueError: the body, or the sampling, cannot do it.
+    """
+
+    def __init__(self, body: Any, tokenizer: Any, context_length: int, sampling: Sampling,
+                 read: Callable = variable_placement.read_variable) -> None:
+        self._tokenizer, self._context_length = tokenizer, context_length
+        self._task, self._sampler = _task_of(body, sampling)
+        num_groups = len({stage.device for stage in body.stages})
+        self._generate = pipelined_generation.PipelinedGeneration(
+            self._task, body.stages, num_groups, body.jit_compile, read)
+
+    def texts(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
+        """Returns the continuations of texts that stand at the start of documents.
+
+        Args:
+            prompts: the texts.
+            num_tokens: largest number of tokens of a continuation; less where the model ends the document, or its
+                context does.
+
+        Raises:
+            ValueError: a prompt fills the context.
+        """
+        tokens = [[self._tokenizer.end_id, *self._tokenizer.encode(tf.constant(prompt)).numpy().tolist()]
+                  for prompt in prompts]
+        self._require_room(tokens)
+        inputs = self._rows(tokens, min(self._context_length, max(map(len, tokens)) + num_tokens))
+        with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
+            found = self._generate(inputs, (self._tokenizer.end_id,))
+        return [self._text(written, mask, len(known), num_tokens) for written, mask, known in zip(
+            found['token_ids'].numpy(), found['padding_mask'].numpy(), tokens)]
+
+    def _rows(self, tokens, length):
+        """Fills rows up with a token that does not end a text, for samplers look for ends in all that is no prompt."""
+        filler = 1 if self._tokenizer.end_id == 0 else 0
+        rows = np.full([len(tokens), length], filler, np.int32)
+        mask = np.zeros([len(tokens), length], np.int32)
+        for row, known in enumerate(tokens):
+            rows[row, :len(known)], mask[row, :len(known)] = known, 1
+        return {'token_ids': rows, 'padding_mask': mask}
+
+    def _require_room(self, tokens):
+        for number, known in enumerate(tokens, 1):
+            if len(known) >= self._context_length:
+                raise ValueError(
+                    f'Prompt {number} has {len(known) - 1} tokens, which leaves no room among the '
+                    f'{self._context_length} that the model was trained on. Give a shorter prompt.')
+
+    def _text(self, tokens, mask, start, num_tokens):
+        continuation = tokens[start:start + num_tokens][mask[start:start + num_tokens].astype(bool)]
+        return self._tokenizer.decode(token for token in continuation if token != self._tokenizer.end_id)
+
+
+def _task_of(body, sampling):
+    if body.model is None:
+        if sampling.num_beams > 1:
+            raise ValueError(f'num_beams={sampling.num_beams} is for tasks of KerasHub only. Leave num_beams out.')
+        sampler = LoopSampler(sampling)
+        return StackTask(body, sampler), sampler
+    if not hasattr(body.model, 'generate_step'):
+        raise ValueError(f'{type(body.model).__name__} {body.model.name!r} does not generate text. Use a body whose '
+                         "model is a task of KerasHub, such as KerasHubModel with head='causal_lm'.")
+    return body.model, sampling.keras_hub_sampler()

@@ -1,0 +1,143 @@
+"""How the next token of a text is chosen."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+
+class Sampling(NamedTuple):
+    """How the next token is chosen.
+
+    Attributes:
+        temperature: what logits are divided by: below 1 the likely gets likelier; 0 takes the likeliest token always.
+        top_k: only so many of the likeliest tokens have a chance (arXiv 1805.04833, section 5.1); 0: all have.
+        seed: integer that all draws depend on.
+        top_p: only the likeliest tokens have a chance whose probabilities reach this sum (arXiv 1904.09751, section
+            3.1); 1: all have.
+        num_beams: number of beginnings that beam search goes on with, for tasks of KerasHub; 1: tokens are drawn.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    seed: int = 0
+    top_p: float = 1.0
+    num_beams: int = 1
+
+    def validate(self) -> 'Sampling':
+        """Returns itself.
+
+        Raises:
+            ValueError: a field cannot work.
+        """
+        if not 0 <= self.temperature < float('inf'):
+            raise ValueError(f'temperature={self.temperature} is not possible: it must be 0 or a positive number. Set '
+                             'it to 0.8, for instance, or to 0 for the likeliest tokens.')
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f'top_p={self.top_p} is not possible: it must be above 0, and 1 at most. Set it to 0.9, '
+                             'for instance, or to 1 for all tokens.')
+        for field, value, least in (('top_k', self.top_k, 0), ('seed', self.seed, 0), ('num_beams', self.num_beams, 1)):
+            if value < least:
+                raise ValueError(f'{field}={value} is not possible: it must be an integer of {least} or more. Set it '
+                                 f'to {least} at least.')
+        return self
+
+    def choose(self, logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Chooses tokens.
+
+        Args:
+            logits: `[batch, vocab_size]`.
+            seed: int32 `[2]`, which determines the draw.
+
+        Returns:
+            int32 `[batch]`.
+        """
+        if not self.temperature:
+            return tf.argmax(logits, -1, tf.int32)
+        logits = tf.cast(logits, tf.float32) / self.temperature
+        if 0 < self.top_k < logits.shape[-1]:
+            logits = _at_least(logits, tf.math.top_k(logits, self.top_k).values[:, -1:])
+        if self.top_p < 1:
+            logits = _at_least(logits, self._smallest_of_nucleus(logits))
+        return tf.random.stateless_categorical(logits, 1, seed, tf.int32)[:, 0]
+
+    def _smallest_of_nucleus(self, logits):
+        falling = tf.sort(logits, direction='DESCENDING')
+        before = tf.cumsum(tf.nn.softmax(falling), exclusive=True, axis=-1)
+        return tf.reduce_min(tf.where(before < self.top_p, falling, falling.dtype.max), -1, keepdims=True)
+
+    def keras_hub_sampler(self) -> Any:
+        """Returns the sampler of KerasHub that chooses so."""
+        from keras_hub import samplers  # pylint: disable=import-outside-toplevel
+
+        self.validate()
+        if self.num_beams > 1:
+            return samplers.BeamSampler(num_beams=self.num_beams)
+        if not self.temperature:
+            return samplers.GreedySampler()
+        if self.top_p < 1:
+            return samplers.TopPSampler(self.top_p, self.top_k or None, self.seed, temperature=self.temperature)
+        if self.top_k:
+            return samplers.TopKSampler(self.top_k, self.seed, temperature=self.temperature)
+        return samplers.RandomSampler(self.seed, temperature=self.temperature)
+
+
+def _at_least(logits, smallest):
+    return tf.where(logits < smallest, logits.dtype.min, logits)
+
+
+class LoopSampler:
+    """Writes tokens into a batch of prompts of different lengths; it is called as KerasHub's samplers are.
+
+    Args:
+        sampling: `Sampling`.
+
+    Attributes:
+        variables: list of the Keras variables that determine the next draw.
+    """
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling = sampling.validate()
+        self._seed_generator = keras.random.SeedGenerator(sampling.seed)
+        self.variables = [self._seed_generator.state]
+
+    def __call__(self, next: Callable, prompt: tf.Tensor, cache: Any, index: tf.Tensor,  # pylint: disable=redefined-builtin
+                 mask: tf.Tensor, stop_token_ids: tuple | None = None) -> tf.Tensor:
+        """Writes until every text has ended or the rows are full.
+
+        Args:
+            next: function `(prompt, cache, index) -> logits [batch, vocab_size], hidden states, cache`.
+            prompt: int32 `[batch, length]`.
+            cache: nest of tensors.
+            index: int32 scalar, the first place at which a prompt has no token.
+            mask: boolean `[batch, length]`, where prompts have tokens.
+            stop_token_ids: tokens that end a text; None: none.
+
+        Returns:
+            The tokens `[batch, length]`.
+        """
+        def has_more(prompt, cache, index, mask):
+            del cache, index
+            if not stop_token_ids:
+                return tf.constant(True)
+            is_stop = tf.reduce_any(prompt[..., tf.newaxis] == tf.constant(stop_token_ids, prompt.dtype), -1)
+            return ~tf.reduce_all(tf.reduce_any(is_stop & ~mask, 1))
+
+        def step(prompt, cache, index, mask):
+            logits, _, cache = next(prompt, cache, index)
+            token = tf.where(mask[:, index], prompt[:, index], self.get_next_token(logits))
+            is_here = tf.range(prompt.shape[1]) == index
+            return tf.where(is_here, token[:, tf.newaxis], prompt), cache, index + 1, mask
+
+        return self.run_loop(
+            has_more, step, loop_vars=(prompt, cache, index, mask), maximum_iterations=prompt.shape[1] - index)[0]
+
+    def run_loop(self, cond: Callable, body: Callable, loop_vars: Any, maximum_iterations: Any) -> Any:
+        """Runs the loop over tokens; see `tf.while_loop`."""
+        return tf.while_loop(cond, body, loop_vars, maximum_iterations=maximum_iterations)
+
+    def get_next_token(self, logits: tf.Tensor) -> tf.Tensor:
+        """Chooses the next tokens, int32 `[batch]`, by logits `[batch, vocab_size]`."""
+        seed = tf.convert_to_tensor(self._seed_generator.next())
+        return self._sampling.choose(logits, tf.cast(seed, tf.int32))
