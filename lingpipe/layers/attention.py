@@ -215,8 +215,16 @@ class CrossAttention(MultiHeadAttention):
         Returns:
             `[batch, length, model_dim]`.
         """
-        queries = self._heads(self.query_projection(inputs))
-        keys, values = map(self._heads, keras.ops.split(self.key_value_projection(source), 2, axis=-1))
+        return self.attend_to(inputs, self.project_source(source), source_mask, training)
+
+    def project_source(self, source: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns keys and values `[batch, source_length, num_heads, h]`, which are the same for every target."""
+        return tuple(map(self._heads, keras.ops.split(self.key_value_projection(source), 2, axis=-1)))
+
+    def attend_to(self, inputs: tf.Tensor, keys_and_values: tuple[tf.Tensor, ...],
+                  source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
+        """Attends to what `project_source` returned; see `call`."""
+        queries, (keys, values) = self._heads(self.query_projection(inputs)), keys_and_values
         allowed = None if source_mask is None else source_mask[:, None, None, :]
         return self.combine(self.attend(queries, keys, values, allowed, training=training))
 

@@ -114,6 +114,10 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
         tokens = keras.ops.cast(inputs['target'], 'int32')
         return {**inputs, 'source': self.source_norm(inputs['source']), 'target': self._embedded(tokens, training)}
 
+    def decode(self, tokens: tf.Tensor, start: int | tf.Tensor) -> tf.Tensor:
+        """Returns vectors `[batch, n, model_dim]` of tokens `[batch, n]` at positions from `start` on."""
+        return self.positions(embeddings.TokenEmbedding.call(self, tokens), start=start)
+
     def compute_output_shape(self, input_shape: Any) -> Any:
         return {**input_shape, 'target': (*input_shape['target'], self.params.model_dim)}
 
@@ -148,6 +152,26 @@ class DecoderBlock(transformer.TransformerBlock):
             self.cross_attention_norm(x), source=inputs['source'], source_mask=inputs['source_mask'], training=training)
         x += self.cross_attention_dropout(attended, training=training)
         return {**inputs, 'target': self._transform(x, training)}
+
+    def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],  # type: ignore[override]  # other arguments
+               source: tuple[tf.Tensor, ...], start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+        """Maps the next vectors of a target; see `MultiHeadAttention.decode`.
+
+        Args:
+            inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
+            cache: keys and values of the target's positions before `start`.
+            source: keys and values of the source, as `cross_attention.project_source` returns them, and its mask
+                `[batch, source_length]`.
+            start: integer scalar tensor.
+
+        Returns:
+            Outputs `[batch, n, model_dim]`, and the cache with the new keys and values.
+        """
+        *keys_and_values, source_mask = source
+        attended, cache = self.attention.decode(self.attention_norm(inputs), cache, start)
+        x = inputs + attended
+        x += self.cross_attention.attend_to(self.cross_attention_norm(x), tuple(keys_and_values), source_mask)
+        return self._transform(x, training=False), cache
 
 
 class TranslationHead(embeddings.SoftmaxHead):

@@ -16,12 +16,14 @@ class _Beams(NamedTuple):
         tokens: their tokens `[batch, beam_size, max_length]`, `end_id` after what is known.
         scores: scores of the sequences that have ended `[batch, beam_size]`.
         ended: their tokens `[batch, beam_size, max_length]`.
+        rows: rows that the beginnings had in the step before, of all examples, `[batch * beam_size]`.
     """
 
     log_probs: tf.Tensor
     tokens: tf.Tensor
     scores: tf.Tensor
     ended: tf.Tensor
+    rows: tf.Tensor
 
     @property
     def have_ended(self):
@@ -33,8 +35,8 @@ class _Beams(NamedTuple):
         return self.log_probs.shape[1] == 1
 
 
-def beam_search(next_log_probs: Callable, batch_size: int, max_length: int, end_id: Any, beam_size: int = 4,
-                length_penalty: Any = 0.6) -> Any:
+def beam_search(next_log_probs: Callable, state: Any, batch_size: int, max_length: int, end_id: Any,
+                beam_size: int = 4, length_penalty: Any = 0.6) -> Any:
     """Searches the sequence with the best length-normalised log probability.
 
     The score of a sequence Y, its end counted, is log P(Y) / ((5 + |Y|) / 6)^length_penalty (GNMT, arXiv 1609.08144,
@@ -44,8 +46,11 @@ def beam_search(next_log_probs: Callable, batch_size: int, max_length: int, end_
     shapes are static, so that it compiles for any accelerator.
 
     Args:
-        next_log_probs: function from (tokens `[batch_size, beam_size, max_length]`, position scalar) to the log
-            probabilities `[batch_size, beam_size, vocab_size]` of the token at that position, given those before it.
+        next_log_probs: function from (tokens `[batch_size, beam_size, max_length]`, position scalar, rows
+            `[batch_size * beam_size]`, state) to the log probabilities `[batch_size, beam_size, vocab_size]` of the
+            token at that position, given those before it, and the next state. In a state that has rows for the
+            beginnings, `rows` are those that they had in the call before.
+        state: nest of tensors that the first call gets, such as empty caches.
         batch_size: number of examples.
         max_length: number of tokens of the longest sequence, with its end.
         end_id: token that ends a sequence.
@@ -56,15 +61,16 @@ def beam_search(next_log_probs: Callable, batch_size: int, max_length: int, end_
         Tokens int32 `[batch_size, max_length]`, `end_id` after the end, and scores `[batch_size]`. A sequence that has
         no end comes out only where none has ended.
     """
-    def going_on(position, beams):
+    def going_on(position, beams, state):
+        del state
         return (position < max_length) & ~tf.reduce_all(_is_done(beams, max_length, length_penalty))
 
-    def step(position, beams):
-        log_probs = tf.cast(next_log_probs(beams.tokens, position), tf.float32)
-        return position + 1, _advance(beams, log_probs, position, end_id, length_penalty)
+    def step(position, beams, state):
+        log_probs, state = next_log_probs(beams.tokens, position, beams.rows, state)
+        return position + 1, _advance(beams, tf.cast(log_probs, tf.float32), position, end_id, length_penalty), state
 
     start = _start(batch_size, beam_size, max_length, end_id)
-    _, beams = tf.while_loop(going_on, step, (tf.constant(0), start))
+    _, beams, _ = tf.while_loop(going_on, step, (tf.constant(0), start, state))
     unfinished = beams.log_probs[:, 0] / _penalty(max_length, length_penalty)
     tokens = tf.where(beams.have_ended[:, tf.newaxis], beams.ended[:, 0], beams.tokens[:, 0])
     return tokens, tf.where(beams.have_ended, beams.scores[:, 0], unfinished)
@@ -78,7 +84,8 @@ def _start(batch_size, beam_size, max_length, end_id):
     """One empty beginning an example; the other beams are there for the shape only."""
     log_probs = tf.tile([[0.0] + [_IMPOSSIBLE] * (beam_size - 1)], [batch_size, 1])
     tokens = tf.fill([batch_size, beam_size, max_length], tf.constant(end_id, tf.int32))
-    return _Beams(log_probs, tokens, tf.fill([batch_size, beam_size], _IMPOSSIBLE), tokens)
+    scores = tf.fill([batch_size, beam_size], _IMPOSSIBLE)
+    return _Beams(log_probs, tokens, scores, tokens, tf.range(batch_size * beam_size))
 
 
 def _is_done(beams, max_length, length_penalty):
@@ -100,8 +107,11 @@ def _advance(beams, log_probs, position, end_id, length_penalty):
     if beams.are_greedy:
         ends_now &= ~beams.have_ended[:, tf.newaxis]
     scores = tf.where(ends_now, totals / _penalty(position + 1, length_penalty), _IMPOSSIBLE)
-    scores, ended = _best(tf.concat([beams.scores, scores], 1), tf.concat([beams.ended, tokens], 1), beam_size)
-    return _Beams(*_best(tf.where(is_end, _IMPOSSIBLE, totals), tokens, beam_size), scores, ended)
+    scores, ended = _best(beam_size, tf.concat([beams.scores, scores], 1), tf.concat([beams.ended, tokens], 1))
+    first_rows = beam_size * tf.range(log_probs.shape[0])[:, tf.newaxis]
+    log_probs, tokens, rows = _best(
+        beam_size, tf.where(is_end, _IMPOSSIBLE, totals), tokens, first_rows + places // vocab_size)
+    return _Beams(log_probs, tokens, scores, ended, tf.reshape(rows, [-1]))
 
 
 def _with_token(tokens, chosen, position):
@@ -109,6 +119,6 @@ def _with_token(tokens, chosen, position):
     return tf.where(is_here, chosen[:, :, tf.newaxis], tokens)
 
 
-def _best(values, tokens, count):
+def _best(count, values, *others):
     values, places = tf.math.top_k(values, count)
-    return values, tf.gather(tokens, places, batch_dims=1)
+    return values, *[tf.gather(other, places, batch_dims=1) for other in others]

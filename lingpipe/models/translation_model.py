@@ -1,5 +1,6 @@
 """Translation models: predicting every token of a target from its source and the tokens before it."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -107,7 +108,7 @@ class TranslationModel(base_task.BaseTask):
 
     def translate(self, source: Any, max_length: int, beam_size: int | None = None,
                   read: Callable = variable_placement.read_variable) -> Any:
-        """Translates; the encoder runs once, the decoder over what is there of the target for each further token.
+        """Translates; the encoder runs once, the decoder once for each token, with a cache on each of its devices.
 
         Args:
             source: tokens `[batch, source_length]`, padded.
@@ -119,38 +120,76 @@ class TranslationModel(base_task.BaseTask):
             Tokens int32 `[batch, max_length]`, `end_id` after the end, and scores `[batch]`.
         """
         beam_size = beam_size or self.params.beam_size
+        decoder = _Decoder(self.body, read, source, beam_size)
         batch_size = source.shape[0]
-        values = _Values(self.body, read)
-        begin = next(index for index, layer in enumerate(self.body.stack)
-                     if isinstance(layer, translation.TargetEmbedding))
-        target = tf.zeros([batch_size, max_length], tf.int32)  # the encoder hands it on
-        encoded = values.run(self.body.stack[:begin], {'source': source, 'target': target})
-        encoded = {name: tf.repeat(part, beam_size, axis=0) for name, part in encoded.items()}
 
-        def next_log_probs(tokens, position):
-            before = tf.pad(tokens[:, :, :-1], [[0, 0], [0, 0], [1, 0]], constant_values=self.params.end_id)
-            target = tf.reshape(before, [batch_size * beam_size, max_length])
-            logits = values.run(self.body.stack[begin:], {**encoded, 'target': target})[:, position]
-            return tf.reshape(tf.nn.log_softmax(logits), [batch_size, beam_size, logits.shape[-1]])
+        def next_log_probs(tokens, position, rows, caches):
+            before = tf.where(position > 0, tokens[:, :, position - 1], self.params.end_id)
+            logits, caches = decoder.step(tf.reshape(before, [-1, 1]), position, rows, caches)
+            return tf.reshape(tf.nn.log_softmax(logits), [batch_size, beam_size, logits.shape[-1]]), caches
 
         return beam_search.beam_search(
-            next_log_probs, batch_size, max_length, self.params.end_id, beam_size, self.params.length_penalty)
+            next_log_probs, decoder.empty_caches(max_length), batch_size, max_length, self.params.end_id, beam_size,
+            self.params.length_penalty)
 
 
-class _Values:
-    """The layers of a built pipeline as plain functions, each on the device of its partition."""
+class _Decoder:
+    """The layers of a built pipeline as they translate, each on the device of its partition::
 
-    def __init__(self, body, read):
+        source ─> encoder ─> norm ─> keys and values of every decoder block, once
+        token  ─> embedding ─> decoder blocks (and their caches) ─> logits, for every token
+
+    Args:
+        body: built `GPipeLayer`.
+        read: function that gives the value to use for a Keras variable.
+        source: tokens `[batch, source_length]`.
+        beam_size: number of beginnings of each example.
+    """
+
+    def __init__(self, body, read, source, beam_size):
         self._device_of = {id(layer): stage.device for stage in body.stages for layer in stage.layers}
         self._mapping = []
         for variable in body.variables:
             with tf.device(variable.value.device):
                 self._mapping.append((variable, read(variable)))
+        begin = next(place for place, layer in enumerate(body.stack) if isinstance(layer, translation.TargetEmbedding))
+        self._embedding, *self._blocks, self._head = body.stack[begin:]
+        self._num_rows, self._is_greedy = source.shape[0] * beam_size, beam_size == 1
+        self._sources = self._read_source(body.stack[:begin], source, beam_size)
 
-    def run(self, stack, inputs):
-        """Calls layers one after the other in evaluation mode."""
-        with keras.StatelessScope(state_mapping=self._mapping, initialize_variables=False):
-            for layer in stack:
-                with tf.device(self._device_of[id(layer)]):
-                    inputs = layer(inputs, training=False)
-        return inputs
+    def _read_source(self, encoder, source, beam_size):
+        inputs = {'source': source, 'target': tf.zeros([source.shape[0], 1], tf.int32)}  # the encoder hands it on
+        for layer in encoder:
+            inputs = self._on_device(layer, functools.partial(layer, inputs, training=False))
+        source = self._on_device(self._embedding, lambda: self._embedding.source_norm(inputs['source']))
+        return [self._on_device(block, lambda block=block: [
+            tf.repeat(part, beam_size, axis=0)
+            for part in (*block.cross_attention.project_source(source), inputs['source_mask'])])
+            for block in self._blocks]
+
+    def empty_caches(self, length):
+        """Returns the list of the caches of the decoder blocks, for so many tokens."""
+        return [self._on_device(block, lambda block=block: block.initial_cache(self._num_rows, length))
+                for block in self._blocks]
+
+    def step(self, tokens, position, rows, caches):
+        """Returns logits `[rows, vocab_size]` after tokens `[rows, 1]`, and the new caches.
+
+        The caches are those of the call before, in which the rows were in another order.
+        """
+        x = self._on_device(self._embedding, lambda: self._embedding.decode(tokens, position))
+        found = []
+        for block, source, cache in zip(self._blocks, self._sources, caches):
+            x, cache = self._on_device(block, functools.partial(self._decode, block, x, cache, source, position, rows))
+            found.append(cache)
+        return self._on_device(self._head, lambda: self._head({'target': x}))[:, 0], found
+
+    def _decode(self, block, x, cache, source, position, rows):
+        if not self._is_greedy:
+            cache = tuple(tf.gather(part, rows) for part in cache)
+        return block.decode(x, cache, source, position)
+
+    def _on_device(self, layer, function):
+        with tf.device(self._device_of[id(layer)]), keras.StatelessScope(
+                state_mapping=self._mapping, initialize_variables=False):
+            return function()

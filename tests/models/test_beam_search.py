@@ -24,17 +24,23 @@ def number_of(prefix):
 def next_log_probs(table):
     powers = tf.constant(V ** np.arange(T - 1), tf.int32)
 
-    def of_prefix(tokens, position):
-        prefix = tf.where(tf.range(T - 1) < position, tokens[:, :, :T - 1], 0)
-        places = tf.reduce_sum(prefix * powers, -1)
-        return tf.gather(tf.constant(table)[:, :, position], places, batch_dims=1)
+    def of_prefix(tokens, position, rows, numbers):
+        """The state has the numbers of all prefixes but for their last tokens, in the order of the call before."""
+        last = tf.where(position > 0, tokens[:, :, position - 1] * powers[position - 1], 0)
+        numbers = tf.gather(numbers, rows) + tf.reshape(last, [-1])
+        places = tf.reshape(numbers, [BATCH, -1])
+        return tf.gather(tf.constant(table)[:, :, position], places, batch_dims=1), numbers
 
     return of_prefix
 
 
+def of(table, beam_size=4, **fields):
+    state = tf.zeros([BATCH * beam_size], tf.int32)
+    return beam_search.beam_search(next_log_probs(table), state, BATCH, T, END, beam_size, **fields)
+
+
 def search(table, **fields):
-    function = tf.function(
-        lambda: beam_search.beam_search(next_log_probs(table), BATCH, T, END, **fields), autograph=False)
+    function = tf.function(lambda: of(table, **fields), autograph=False)
     return [part.numpy() for part in function()]
 
 
@@ -94,7 +100,6 @@ def test_a_sequence_without_end_comes_out_where_none_ends():
 @needs.xla_on_cpus
 def test_all_of_it_compiles_for_xla():
     table = tables(3)
-    compiled = tf.function(
-        lambda: beam_search.beam_search(next_log_probs(table), BATCH, T, END, 2), autograph=False, jit_compile=True)
+    compiled = tf.function(lambda: of(table, beam_size=2), autograph=False, jit_compile=True)
     for part, other in zip(compiled(), search(table, beam_size=2)):
         np.testing.assert_allclose(part, other, rtol=1e-5)
