@@ -95,6 +95,12 @@ USAGE_ERRORS = {
     'a slice that evaluates': (
         [TINY, '--logdir=x', '--mode=eval', '--device=tpu', '--tpu=slice'], '--tpu=slice is for --mode=train only.'),
     'a prompt in a training': ([TINY, '--logdir=x', '--prompt=Once'], '--prompt is for --mode=generate only.'),
+    'two sources of prompts': (
+        [TINY, '--logdir=x', '--mode=generate', '--prompt=Once', '--prompt_file=x'],
+        '--prompt and --prompt_file were both given. Give one of them.'),
+    'prompts that are not there': (
+        [TINY, '--logdir=x', '--mode=generate', '--prompt_file=missing.txt'],
+        '--prompt_file=missing.txt is no file. Give the path of a text, a prompt a line.'),
     'steps in a training': (
         [TINY, '--logdir=x', '--steps=5'],
         '--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '),

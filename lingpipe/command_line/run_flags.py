@@ -146,6 +146,8 @@ def _check_mode(given):
     if given['steps'].present and given.mode != 'trace':
         raise app.UsageError('--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '
                              "--model_params_override='train.max_steps=100'.")
+    if given.mode == 'generate':
+        prompts(given)
     if given.mode in ('train', 'eval', 'trace', 'export', 'generate') and not given.logdir:
         raise app.UsageError(f'--logdir is missing: --mode={given.mode} needs a folder, such as --logdir=logs/my_run.')
 
