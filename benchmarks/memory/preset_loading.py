@@ -24,6 +24,7 @@ import lingpipe
 from benchmarks.support import common
 from lingpipe.cluster import cluster_config
 from lingpipe.devices import variable_placement
+from lingpipe.input import hub_tokenizer
 from lingpipe.keras_graph import hub_model
 
 _NUM_LAYERS = flags.DEFINE_integer('num_layers', 34, 'Decoder layers of the model.', lower_bound=2)
@@ -80,7 +81,7 @@ def load(addresses, folder):
         None when the workers answer; then, for each partition, the bytes of its weights, and of its largest layer.
     """
     tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(addresses), job_name='chief', task_index=0)
-    hub_model.import_keras_hub()
+    hub_tokenizer.import_keras_hub()
     tf.zeros([]).numpy()
     yield
     model = hub_model.KerasHubModel.Params().Set(preset=folder, head='causal_lm')

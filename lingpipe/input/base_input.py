@@ -66,10 +66,12 @@ class BaseInput:
         params: the frozen Params, in which the seed is a number.
         bad_records: dictionary from the name of each record that was skipped so far to what is wrong with it; None
             where records are not checked.
+        bad_records_rule: words that name the data and say how many bad records may be skipped.
     """
 
     example_name = 'examples'
     bad_records: Any = None  # a dictionary in subclasses, which may make it a property
+    bad_records_rule = ''
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:

@@ -8,21 +8,25 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingpipe import hyperparams
-from lingpipe.input import text_input
+from lingpipe import hyperparams, spelling
+from lingpipe.input import hub_tokenizer, text_input
 
-_END = '<|endoftext|>'
+# Special tokens of KerasHub's classes, in the order of their numbers; those that begin, end and fill up a text.
+_SPECIAL_TOKENS = {'GPT2Tokenizer': ['<|endoftext|>'], 'RobertaTokenizer': ['<s>', '<pad>', '</s>', '<mask>']}
+_START_PAD_END = {'GPT2Tokenizer': (0, 0, 0), 'RobertaTokenizer': (0, 1, 2)}
 
 
 class BytePairTokenizer:
     """Tokens are the byte sequences that byte-pair encoding merges most often (arXiv 1508.07909, section 3.2).
 
     The `tokenizers` library learns the vocabulary from a split of a TFDS dataset, which takes about a second a megabyte
-    and always gives the same one. It is GPT-2's kind of vocabulary, so that KerasHub reads it.
+    and always gives the same one. It is GPT-2's and RoBERTa's kind of vocabulary, so that KerasHub reads it.
 
     Attributes:
         vocab_size: number of different tokens.
+        start_ids: the tokens that a text begins with.
         end_id: the token that ends a document.
+        pad_id: the token that rows are filled up with.
     """
 
     @classmethod
@@ -35,15 +39,32 @@ class BytePairTokenizer:
         p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
         p.Define('vocab_size', 2048, 'Largest number of tokens; 256 are the bytes, and one ends a document.')
+        p.Define('keras_hub_class', 'GPT2Tokenizer', f'Class of keras_hub.models that the vocabulary is for: one of '
+                                                     f'{sorted(_SPECIAL_TOKENS)}.')
         return p
+
+    @staticmethod
+    def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
+        """Returns the names of the tensors that classifiers with this tokenizer take; learns no vocabulary.
+
+        Args:
+            params: `BytePairTokenizer.Params()`.
+        """
+        _require_classifier(params.keras_hub_class)
+        return ['padding_mask', 'token_ids']
 
     def __init__(self, params: hyperparams.Params) -> None:
         if not isinstance(params.vocab_size, int) or params.vocab_size < 257:
             raise ValueError(f'vocab_size={params.vocab_size!r} is too small: 256 bytes and the end of a document are '
                              'tokens. Set it to 512, for instance.')
+        if params.keras_hub_class not in _SPECIAL_TOKENS:
+            raise ValueError(f'keras_hub_class={params.keras_hub_class!r} is unknown'
+                             f'{spelling.did_you_mean(str(params.keras_hub_class), _SPECIAL_TOKENS)}')
         self.params = params
         self.vocab_size = params.vocab_size
-        self.end_id = 0  # special tokens come first
+        self._special_tokens = _SPECIAL_TOKENS[params.keras_hub_class]  # they come first
+        start_id, self.pad_id, self.end_id = _START_PAD_END[params.keras_hub_class]
+        self.start_ids = (start_id,)
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
         """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
@@ -51,7 +72,7 @@ class BytePairTokenizer:
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Returns the text, a Python string, of a sequence of integers; bytes that are no UTF-8 show as '\\ufffd'."""
-        pieces = [self._pieces[token] for token in map(int, tokens) if token != self.end_id]
+        pieces = [self._pieces[token] for token in map(int, tokens)]
         return b''.join(pieces).decode('utf-8', errors='replace')
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
@@ -61,11 +82,21 @@ class BytePairTokenizer:
         return tf.gather(tf.constant(sizes), tokens)
 
     def keras_hub_tokenizer(self) -> Any:
-        """Returns the `keras_hub.models.GPT2Tokenizer` that makes the same tokens."""
-        import keras_hub
+        """Returns the tokenizer of `keras_hub.models` that makes the same tokens."""
+        hub = hub_tokenizer.import_keras_hub()
         model = json.loads(self._tokenizer.to_str())['model']
         merges = [merge if isinstance(merge, str) else ' '.join(merge) for merge in model['merges']]
-        return keras_hub.models.GPT2Tokenizer(vocabulary=model['vocab'], merges=merges)
+        return getattr(hub.models, self.params.keras_hub_class)(vocabulary=model['vocab'], merges=merges)
+
+    def classifier_preprocessor(self, sequence_length: int) -> Any:
+        """Returns the `keras_hub.models.TextClassifierPreprocessor` for this tokenizer.
+
+        Args:
+            sequence_length: number of tokens in a row.
+        """
+        _require_classifier(self.params.keras_hub_class)
+        models = hub_tokenizer.import_keras_hub().models
+        return models.RobertaTextClassifierPreprocessor(self.keras_hub_tokenizer(), sequence_length=sequence_length)
 
     def _encode(self, text):
         return np.array(self._tokenizer.encode(np.asarray(text).item().decode('utf-8', errors='replace')).ids, np.int32)
@@ -81,7 +112,7 @@ class BytePairTokenizer:
         texts = text_input.TfdsText(p.dataset, p.split, p.data_dir, p.text_feature).texts().as_numpy_iterator()
         tokenizer = tokenizers.ByteLevelBPETokenizer()
         tokenizer.train_from_iterator((text.decode('utf-8', errors='replace') for text in texts), p.vocab_size,
-                                      special_tokens=[_END], show_progress=False)
+                                      special_tokens=self._special_tokens, show_progress=False)
         return tokenizer
 
     @functools.cached_property
@@ -90,8 +121,14 @@ class BytePairTokenizer:
         letters = _bytes_of_letters()
         pieces = [b''] * self.vocab_size
         for token, number in self._tokenizer.get_vocab().items():
-            pieces[number] = b'' if token == _END else bytes(letters[letter] for letter in token)
+            pieces[number] = b'' if token in self._special_tokens else bytes(letters[letter] for letter in token)
         return pieces
+
+
+def _require_classifier(keras_hub_class):
+    if keras_hub_class != 'RobertaTokenizer':
+        raise ValueError(f'keras_hub_class={keras_hub_class!r} belongs to no text classifier of KerasHub. Set it to '
+                         "'RobertaTokenizer'.")
 
 
 def _bytes_of_letters():

@@ -112,6 +112,10 @@ class ImageInput(base_input.BaseInput):
     def bad_records(self) -> dict[str, str] | None:
         return None if self.params.max_bad_records is None else dict(self._bad_records.reasons)
 
+    @property
+    def bad_records_rule(self) -> str:
+        return f'{self.params.dataset!r}; {self.params.max_bad_records} may be skipped'
+
     @base_input.without_autograph
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Returns endless batches from example number `position` on.

@@ -5,10 +5,9 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.input import base_input, batch_share
+from lingpipe.input import base_input, batch_share, row_order
 
 _SPLITS = ('train', 'test')
-_LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 class LinearInput(base_input.BaseInput):
@@ -76,30 +75,16 @@ class LinearInput(base_input.BaseInput):
             ValueError: the position is negative, or the shares do not divide the batch.
         """
         self._check_position(position)
-        first_epoch, first_index = divmod(position, self.num_examples)
-
-        def indices_of_epoch(epoch):
-            skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
-            return tf.data.Dataset.from_tensor_slices(self._order_of(epoch)[skipped:])
-
-        indices = tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(indices_of_epoch)
-        size = self.params.batch_size
-        batches = share.of(indices, size).batch(share.size(size), drop_remainder=True)
+        p = self.params
+        indices = row_order.endless(self.num_examples, position, p.seed, p.shuffle)
+        batches = share.of(indices, p.batch_size).batch(share.size(p.batch_size), drop_remainder=True)
         return self._finish(batches.map(self._rows))
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
         """Returns every example once; the last batch is padded with examples of weight 0."""
-        size = self.params.batch_size
-        indices = tf.data.Dataset.range(-(-self.num_examples // size) * size).batch(size, drop_remainder=True)
+        indices = row_order.padded(self.num_examples, self.params.batch_size)
         return self._finish(indices.map(self._rows))
-
-    def _order_of(self, epoch):
-        indices = tf.range(self.num_examples, dtype=tf.int64)
-        if not self.params.shuffle:
-            return indices
-        return tf.random.experimental.stateless_shuffle(
-            indices, tf.stack([tf.constant(self.params.seed, tf.int64), epoch]))
 
     def _rows(self, indices):
         """Returns the rows of a batch; indices beyond the last example are padding of weight 0."""

@@ -31,10 +31,14 @@ class ByteTokenizer:
     Attributes:
         vocab_size: number of different tokens.
         end_id: the token that ends a document; the first token of a text is predicted from it, and it is the padding.
+        start_ids: the tokens that a row of `InstructionInput` begins with.
+        pad_id: the token that such a row is filled up with.
     """
 
     vocab_size = 256
     end_id = 0
+    start_ids = (0,)
+    pad_id = 0
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:

@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, batch_share, tfds_builders, tokenization
+from lingpipe.input import base_input, batch_share, row_order, tfds_builders, tokenization
 
 _MEMORY_LIMIT_BYTES = 64 * 2**20
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
@@ -189,18 +189,11 @@ class TranslationInput(base_input.BaseInput):
 
     def _rows_from_memory(self, position, share):
         count = len(self._memory[0])
-        first_epoch, first_index = divmod(position, count)
         with tf.device('CPU:0'):
             memory = tuple(map(tf.constant, self._memory))
 
-        def indices(epoch):
-            order = tf.range(count)
-            if self.params.shuffle:
-                order = tf.random.experimental.stateless_shuffle(order, tf.stack([self.params.seed, epoch]))
-            num_skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
-            return tf.data.Dataset.from_tensor_slices(order).skip(num_skipped)
-
-        numbers = share.of(tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(indices), self.params.batch_size)
+        p = self.params
+        numbers = share.of(row_order.endless(count, position, p.seed, p.shuffle), p.batch_size)
         return numbers.map(lambda index: tuple(tf.gather(part, index) for part in memory))
 
     def _rows_from_files(self, position, share):

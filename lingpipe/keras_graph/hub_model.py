@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from lingpipe import hyperparams, spelling
+from lingpipe.input import hub_tokenizer
 from lingpipe.keras_graph import model_source, weight_loading
 from lingpipe.layers import base_layer
 from lingpipe.private_api import keras_hub_presets
@@ -38,7 +39,7 @@ class KerasHubModel(model_source.KerasModelSource):
     def make(self) -> keras.Model:
         p = self.params
         _check(p)
-        hub = import_keras_hub()
+        hub = hub_tokenizer.import_keras_hub()
         with base_layer.unallocated_variables():
             backbone = self._preset_backbone(hub) if p.preset else self._new_backbone(hub)
             model = _with_head(hub, backbone, p)
@@ -94,20 +95,6 @@ class KerasHubModel(model_source.KerasModelSource):
         except TypeError as error:
             raise ValueError(f'backbone_arguments={dict(p.backbone_arguments)} are not those of {p.backbone} '
                              f'({error}). See help(keras_hub.models.{p.backbone}).') from error
-
-
-def import_keras_hub() -> Any:
-    """Returns the module `keras_hub`, which is imported where a model needs it only, since that takes a second.
-
-    Raises:
-        ValueError: it is not installed.
-    """
-    try:
-        import keras_hub
-    except ImportError as error:
-        raise ValueError(f'A KerasHub model needs KerasHub ({error}). Install it by pip install '
-                         "'lingpipe[hub]'.") from error
-    return keras_hub
 
 
 def _check(p):

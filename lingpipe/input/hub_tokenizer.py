@@ -1,0 +1,100 @@
+"""The tokenizer of a KerasHub preset, and KerasHub's preprocessors for it."""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe import hyperparams
+
+
+class KerasHubTokenizer:
+    """Makes the tokens that the model of a preset was trained with.
+
+    Attributes:
+        vocab_size: number of different tokens.
+        start_ids: tokens that a text begins with: one, or none where KerasHub gives the model none.
+        end_id: the token that ends a text.
+        pad_id: the token that rows are filled up with.
+    """
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        """Returns the InstantiableParams of this tokenizer."""
+        hyperparams.RegisterType(cls)
+        p = hyperparams.InstantiableParams(cls)
+        p.Define('preset', None, "KerasHub preset: a folder, a name such as 'gpt2_base_en', or 'hf://USER/MODEL'.")
+        return p
+
+    def __init__(self, params: hyperparams.Params) -> None:
+        if not params.preset:
+            raise ValueError('tokenizer.preset=None: no preset was given, whose tokenizer makes the tokens. Set it to '
+                             "that of the model, such as 'gpt2_base_en' or a folder.")
+        self.params = params
+        self.vocab_size = self._tokenizer.vocabulary_size()
+        self.end_id, self.pad_id = self._tokenizer.end_token_id, self._tokenizer.pad_token_id
+
+    @staticmethod
+    def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
+        """Returns the names of the tensors that classifiers of the preset take.
+
+        Args:
+            params: `KerasHubTokenizer.Params()`.
+        """
+        return sorted(KerasHubTokenizer(params).classifier_preprocessor(8)(tf.constant(['a'])))
+
+    @functools.cached_property
+    def start_ids(self) -> tuple[int, ...]:
+        preprocessor = self._load(import_keras_hub().models.CausalLMPreprocessor.from_preset)
+        return (preprocessor.tokenizer.start_token_id,) if preprocessor.add_start_token else ()
+
+    def encode(self, text: tf.Tensor) -> tf.Tensor:
+        """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without start and end."""
+        return tf.cast(self._tokenizer(text), tf.int32)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Returns the text, a Python string, of a sequence of integers; start, end and padding are left out."""
+        special = {self.end_id, self.pad_id, *self.start_ids}
+        return self._tokenizer.detokenize(np.array([token for token in map(int, tokens) if token not in special]))
+
+    def keras_hub_tokenizer(self) -> Any:
+        """Returns the tokenizer of `keras_hub.tokenizers`."""
+        return self._tokenizer
+
+    def classifier_preprocessor(self, sequence_length: int) -> Any:
+        """Returns the `keras_hub.models.TextClassifierPreprocessor` of the preset.
+
+        Args:
+            sequence_length: number of tokens in a row.
+        """
+        cls = import_keras_hub().models.TextClassifierPreprocessor
+        return self._load(functools.partial(cls.from_preset, sequence_length=sequence_length))
+
+    @functools.cached_property
+    def _tokenizer(self):
+        return self._load(import_keras_hub().tokenizers.Tokenizer.from_preset)
+
+    def _load(self, load: Callable[[str], Any]) -> Any:
+        preset = self.params.preset
+        try:
+            return load(preset)
+        except (ValueError, OSError, ImportError, KeyError, TypeError) as error:
+            reason = ' '.join(str(error).split())
+            raise ValueError(f'tokenizer.preset={preset!r} cannot be used ({reason}). Give the folder of a preset with '
+                             'a tokenizer for this kind of model, or a name that KerasHub knows.') from error
+
+
+def import_keras_hub() -> Any:
+    """Returns the module `keras_hub`, which is imported where a tokenizer needs it only, since that takes a second.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    try:
+        import keras_hub
+    except ImportError as error:
+        raise ValueError(f'Models and tokenizers of KerasHub need KerasHub ({error}). Install it by pip install '
+                         "'lingpipe[hub]'.") from error
+    return keras_hub

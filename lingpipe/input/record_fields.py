@@ -1,0 +1,88 @@
+"""The values of a record's fields, checked: what is wrong with one is said in words that name the field."""
+
+import json
+import math
+
+from lingpipe import spelling
+from lingpipe.input import text_records
+
+
+class BadRecord(ValueError):
+    """Says what is wrong with a record; whoever reads it adds the place."""
+
+
+def text(record: text_records.Record, field: str) -> str:
+    """Returns a text that is not empty.
+
+    Args:
+        record: the record.
+        field: name of the field.
+
+    Raises:
+        BadRecord: it is missing, no text, empty, or was not stored as UTF-8.
+    """
+    value = _value(record, field)
+    if not isinstance(value, str):
+        raise BadRecord(f'field {field!r}: {_shown(value)} is no text.')
+    if not value.strip():
+        raise BadRecord(f'field {field!r}: {value!r} is empty.')
+    return _unicode(field, value)
+
+
+def label(record: text_records.Record, field: str) -> str:
+    """Returns the name of a class: a text as it is, an integer or a boolean as JSON writes it.
+
+    Args:
+        record: the record.
+        field: name of the field.
+
+    Raises:
+        BadRecord: it is missing, or something else.
+    """
+    value = _value(record, field)
+    if isinstance(value, int):  # a bool too
+        return json.dumps(value)
+    if not isinstance(value, str) or not value:
+        raise BadRecord(f'field {field!r}: {_shown(value)} is no label, which is a text or an integer.')
+    return _unicode(field, value)
+
+
+def weight(record: text_records.Record, field: str | None) -> float:
+    """Returns a sample weight; 1 where there is no field for it.
+
+    Args:
+        record: the record.
+        field: name of the field, or None.
+
+    Raises:
+        BadRecord: it is missing, or no number from 0.
+    """
+    if field is None:
+        return 1.0
+    value = _value(record, field)
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise BadRecord(f'field {field!r}: {_shown(value)} is no weight, which is a number from 0.')
+    return number
+
+
+def _value(record, field):
+    if field not in record.fields:
+        raise BadRecord(f'field {field!r} is missing{spelling.did_you_mean(field, list(record.fields))}')
+    return record.fields[field]
+
+
+def _unicode(field, value):
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BadRecord(f'field {field!r}: the text is not UTF-8 from character {error.start} on.') from error
+    return value
+
+
+def _shown(value):
+    words = repr(value)
+    return words if len(words) <= 60 else f'{words[:60]}...'

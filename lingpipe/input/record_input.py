@@ -1,0 +1,153 @@
+"""What inputs of text records share: where records are read, what happens to bad ones, how batches are made."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from lingpipe import hyperparams
+from lingpipe.input import base_input, batch_share, hub_tokenizer, record_fields, row_order, text_records
+
+_ON_BAD_RECORDS = ('raise', 'skip')
+_NUM_NAMED = 5
+
+
+class RecordInput(base_input.BaseInput):
+    """Records of texts from files or TFDS, which are read and checked when the input is made, and stay in memory.
+
+    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(columns, is_row)`, which makes a
+    batch of those of some rows. What training sees at a position is a pure function of (seed, position).
+
+    Attributes:
+        tokenizer: the tokenizer.
+        bad_records: as in `BaseInput`, where bad records are skipped.
+    """
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        """Returns the InstantiableParams of this input, of which either `files` or `dataset` is set."""
+        p = super().Params().Set(batch_size=16)
+        p.Define('files', None, "Path of a file ('.jsonl', '.csv', '.tsv', '.txt'), of a folder with a folder of text "
+                                'files for each class, a pattern such as "data/*.jsonl", or a list of them; None: the '
+                                'TFDS dataset.')
+        p.Define('format', None, f'Format of files: one of {text_records.FORMATS}; None: by their endings.')
+        p.Define('csv_columns', None, 'Names of the columns of CSV files without a header; None: the first row.')
+        p.Define('weight_field', None, 'Field of the sample weight, which multiplies the weights of the loss; None: 1.')
+        p.Define('bad_records', 'raise', "'raise' ends with the name of the first bad record; 'skip' leaves bad "
+                                         'records out, and warns how many.')
+        p.Define('tokenizer', hub_tokenizer.KerasHubTokenizer.Params(), 'What makes tokens of a text.')
+        p.Define('sequence_length', 256, 'Number of tokens in a row.')
+        return p
+
+    def __init__(self, params: hyperparams.Params) -> None:
+        super().__init__(params)
+        if params.bad_records == 'skip':
+            self.bad_records = {}
+        self.tokenizer = params.tokenizer.Instantiate()
+
+    @base_input.without_autograph
+    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
+        """Returns endless batches from row number `position` on, at once; they continue across the ends of epochs.
+
+        Args:
+            position: number of rows seen before, over all epochs.
+            share: which rows of each batch come out.
+
+        Returns:
+            `tf.data.Dataset` of (inputs, *targets) as `InputSpec` and `TargetSpec` have them.
+
+        Raises:
+            ValueError: the position is negative, or the shares do not divide the batch.
+        """
+        self._check_position(position)
+        p = self.params
+        numbers = share.of(row_order.endless(self._num_rows, position, p.seed, p.shuffle), p.batch_size)
+        return self._batches(numbers.batch(share.size(p.batch_size), drop_remainder=True))
+
+    @base_input.without_autograph
+    def evaluation_dataset(self) -> tf.data.Dataset:
+        """Returns every row once, in stored order; the last batch is filled up with rows of weight 0."""
+        return self._batches(row_order.padded(self._num_rows, self.params.batch_size))
+
+    @property
+    def bad_records_rule(self) -> str:
+        return f'{self.params.files or self.params.dataset!r}; any number may be skipped'
+
+    @property
+    def _num_rows(self):
+        return len(self._columns[0])
+
+    def _batches(self, numbers):
+        count = self._num_rows
+
+        def batch(numbers):
+            rows = tf.minimum(numbers, count - 1)
+            return self._batch([tf.gather(column, rows) for column in self._columns], numbers < count)
+
+        return self._finish(base_input.parallel_map(numbers, batch, None))
+
+    def _records(self, fields):
+        """Reads the records, of TFDS with these fields alone."""
+        p = self.params
+        if p.files is not None:
+            return text_records.from_files(p.files, p.format, p.csv_columns)
+        return text_records.from_tfds(p.dataset, p.split, p.data_dir, [name for name in fields if name])
+
+    def _good(self, rows: Iterator[Any], place_of: Callable[[Any], str], checked: Callable[[Any], Any]) -> list:
+        """Returns `checked(row)` of all rows but those that it refuses.
+
+        Args:
+            rows: what is checked, such as records.
+            place_of: function that gives the place of a row.
+            checked: function that returns what is kept of a row, or raises `BadRecord`.
+        """
+        kept = []
+        for row in rows:
+            try:
+                kept.append(checked(row))
+            except record_fields.BadRecord as error:
+                self._refuse(place_of(row), str(error))
+        if not kept:
+            raise ValueError(self._nothing_left())
+        return kept
+
+    def _read(self, fields: list[str | None], row_of: Callable[[text_records.Record], Any]) -> list:
+        """Returns pairs of the place of each good record and `row_of` of it."""
+
+        def checked(record):
+            if record.problem:
+                raise record_fields.BadRecord(record.problem)
+            return record.place, row_of(record)
+
+        return self._good(self._records(fields), lambda record: record.place, checked)
+
+    def _refuse(self, place, reason):
+        if self.params.bad_records == 'raise':
+            raise ValueError(f"{place}, {reason} Repair the record, or set bad_records='skip' to leave such records "
+                             'out.')
+        self.bad_records[place] = reason
+
+    def _warn_of_bad_records(self):
+        """Says how many records are left out; a subclass calls it when all are read."""
+        if self.bad_records:
+            first = [f'{place}, {reason}' for place, reason in list(self.bad_records.items())[:_NUM_NAMED]]
+            logging.warning('Left out %d bad records of %s; the first:\n%s', len(self.bad_records),
+                            self.params.files or self.params.dataset, '\n'.join(first))
+
+    def _nothing_left(self):
+        source = self.params.files or self.params.dataset
+        if not self.bad_records:
+            return f'files: {source!r} holds no record. Give files with records.'
+        place, reason = next(iter(self.bad_records.items()))
+        return f'files: {source!r} holds no good record; the first: {place}, {reason} Repair them.'
+
+    def _check_params(self):
+        super()._check_params()
+        self._check_at_least(sequence_length=1)
+        p = self.params
+        if (p.files is None) == (p.dataset is None):
+            given = 'neither was given' if p.files is None else 'both were given'
+            raise ValueError(f'files or dataset says which records to read, and {given}. Set one of them.')
+        if p.bad_records not in _ON_BAD_RECORDS:
+            raise ValueError(f'bad_records: {p.bad_records!r} is not allowed. Choose one of {_ON_BAD_RECORDS}.')

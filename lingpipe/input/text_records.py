@@ -1,0 +1,204 @@
+"""Records of texts from JSON lines, CSV, folders of text files and TFDS, each with the place that errors name."""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from lingpipe import spelling
+from lingpipe.input import tfds_builders
+
+_FORMATS = {'.jsonl': 'jsonl', '.ndjson': 'jsonl', '.json': 'jsonl', '.csv': 'csv', '.tsv': 'tsv', '.txt': 'text'}
+_DELIMITERS = {'csv': ',', 'tsv': '\t'}
+FORMATS = sorted(set(_FORMATS.values()))
+_NUM_SHOWN = 60
+_LARGEST_CSV_FIELD = 2**31 - 1  # what fits into C's long everywhere; Python's own limit is 128 KiB
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """One example as it is stored.
+
+    Attributes:
+        place: file and line, or what else a person finds it by.
+        fields: dictionary from a field's name to a str, number, bool, list, dictionary or None.
+        problem: what is wrong with the record as a whole; empty if it could be read.
+    """
+
+    place: str
+    fields: dict[str, Any]
+    problem: str = ''
+
+
+def from_files(files: str | Sequence[str], file_format: str | None = None,
+               csv_columns: Sequence[str] | None = None) -> Iterator[Record]:
+    """Reads files one after the other.
+
+    A folder has one folder of '.txt' files for each class, as for `keras.utils.text_dataset_from_directory`; these
+    become the fields 'text' and 'label'.
+
+    Args:
+        files: path of a file or a folder, glob pattern, or several of them.
+        file_format: one of `FORMATS`; None: by the ending of each file.
+        csv_columns: names of the columns of CSV files without a header; None: the first row has them.
+
+    Returns:
+        Records in the order of `files`, those of a pattern or a folder sorted by path.
+
+    Raises:
+        ValueError: there is no such file, or its format is unknown.
+    """
+    if file_format is not None and file_format not in FORMATS:
+        raise ValueError(f'format={file_format!r} is unknown{spelling.did_you_mean(str(file_format), FORMATS)}')
+    for pattern in [files] if isinstance(files, str) else files:
+        for path in _matches(pattern):
+            yield from _from_folder(path) if tf.io.gfile.isdir(path) else _from_file(path, file_format, csv_columns)
+
+
+def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[str]) -> Iterator[Record]:
+    """Reads a split of a TFDS dataset in stored order.
+
+    Args:
+        dataset: TFDS name.
+        split: TFDS split, such as 'train' or 'train[:90%]'.
+        data_dir: directory of prepared data; None: TFDS's own default.
+        wanted: names of the features to read.
+
+    Raises:
+        ValueError: dataset, split or a feature is unknown.
+        RuntimeError: the data are not there and cannot be prepared.
+    """
+    features = tfds_builders.find_builder(dataset, data_dir).info.features
+    for name in wanted:
+        if name not in features:
+            raise ValueError(f'dataset: {dataset!r} has no feature {name!r}'
+                             f'{spelling.did_you_mean(name, list(features))} Name the feature by the field for it, '
+                             'such as text_field.')
+    builder = tfds_builders.prepared_builder(dataset, data_dir)
+    tfds_builders.num_examples(builder, split)
+    examples = builder.as_dataset(split=split, decoders=tfds.decode.PartialDecoding(dict.fromkeys(wanted, True)))
+    for number, example in enumerate(examples.as_numpy_iterator()):
+        values = {name: _plain_value(features[name], example[name]) for name in wanted}
+        yield Record(f'record {number} of split {split!r} of {dataset!r}', values)
+
+
+def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
+    """Returns the names of a dataset's classes in their order, without preparing it; None where it names none."""
+    feature = dict(tfds_builders.find_builder(dataset, data_dir).info.features).get(label)
+    return feature.names if isinstance(feature, tfds.features.ClassLabel) else None
+
+
+def _matches(pattern):
+    paths = sorted(tf.io.gfile.glob(pattern)) if not tf.io.gfile.exists(pattern) else [pattern]
+    if not paths:
+        raise ValueError(f'files: {pattern!r} is not there. Give the path of a file or a folder, or a pattern such as '
+                         "'data/*.jsonl'.")
+    return paths
+
+
+def _from_file(path, file_format, csv_columns):
+    file_format = file_format or _FORMATS.get(os.path.splitext(path)[1].lower())
+    if file_format is None:
+        raise ValueError(f'files: the ending of {path!r} tells no format; known are {sorted(_FORMATS)}. Set format to '
+                         f'one of {FORMATS}.')
+    if file_format == 'jsonl':
+        return _from_json_lines(path)
+    if file_format == 'text':
+        return iter([Record(path, {'text': _text(path)})])
+    return _from_csv(path, _DELIMITERS[file_format], csv_columns)
+
+
+def _from_json_lines(path):
+    for number, line in enumerate(_lines(path), 1):
+        if line.strip():
+            yield _json_record(f'{path}, line {number}', line)
+
+
+def _json_record(place, line):
+    try:
+        fields = json.loads(line)
+    except json.JSONDecodeError as error:
+        return Record(place, {}, f'is no JSON ({error.msg} at column {error.colno}): {_shown(line)}.')
+    if not isinstance(fields, dict):
+        return Record(place, {}, f'is no JSON object: {_shown(line)}.')
+    return Record(place, fields)
+
+
+def _from_csv(path, delimiter, columns):
+    rows = csv.reader(_lines(path), delimiter=delimiter, strict=True)
+    number = 1
+    while True:
+        place = f'{path}, line {number}'
+        row, problem = _next_row(rows)
+        number = rows.line_num + 1
+        if problem:
+            yield Record(place, {}, problem)
+        elif row is None:
+            return
+        elif columns is None:
+            columns = row
+        elif row:  # an empty line is none
+            yield _csv_record(place, columns, row)
+
+
+def _next_row(rows):
+    """Returns the next row, None at the end, and what is wrong with it."""
+    limit = csv.field_size_limit(_LARGEST_CSV_FIELD)
+    try:
+        return next(rows, None), ''
+    except csv.Error as error:
+        return None, f'is no CSV ({error}).'
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _csv_record(place, columns, row):
+    if len(row) != len(columns):
+        return Record(place, {}, f'has {len(row)} columns, not the {len(columns)} of {list(columns)}: '
+                                 f'{_shown(repr(row))}.')
+    return Record(place, dict(zip(columns, row)))
+
+
+def _from_folder(path):
+    """Reads text files; what stands below a folder of the folder belongs to its class, however deep."""
+    for folder, folders, names in sorted(tf.io.gfile.walk(path)):
+        del folders
+        below = os.path.relpath(folder, path).split(os.sep)
+        if any(name.startswith('.') and name != '.' for name in below):
+            continue
+        for name in sorted(names):
+            if name.lower().endswith('.txt'):
+                file = os.path.join(folder, name)
+                yield Record(file, {'text': _text(file), **({} if below == ['.'] else {'label': below[0]})})
+
+
+def _lines(path):
+    """Yields lines with their ends; bytes that are no UTF-8 become lone surrogates, which no text may hold."""
+    with tf.io.gfile.GFile(path, 'rb') as file:
+        content = file.read()  # its own iteration would drop carriage returns
+    for number, line in enumerate(io.BytesIO(content)):
+        yield line.decode('utf-8-sig' if number == 0 else 'utf-8', errors='surrogateescape')
+
+
+def _text(path):
+    return ''.join(_lines(path))
+
+
+def _plain_value(feature, value):
+    if isinstance(feature, tfds.features.ClassLabel):
+        return feature.int2str(int(value)) if 0 <= value < feature.num_classes else int(value)
+    if isinstance(value, bytes):
+        return value.decode('utf-8', errors='surrogateescape')
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _shown(text):
+    text = text.strip()
+    return text if len(text) <= _NUM_SHOWN else f'{text[:_NUM_SHOWN]}...'

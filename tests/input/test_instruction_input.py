@@ -1,0 +1,121 @@
+import json
+
+import numpy as np
+import pytest
+
+from lingpipe.input import hub_tokenizer, instruction_input, tokenization
+from tests import needs
+from tests.input import hub_presets, shares
+
+PAIRS = [('ab', 'cde', 2.0), ('f', 'g', 1.0), ('hi', 'jklmnop', 0.5), ('q', 'rs', 0.0), ('tu', 'v', 1.0)]
+
+
+def write(path, rows):
+    path.write_text('\n'.join(json.dumps(row) for row in rows), encoding='utf-8')
+    return str(path)
+
+
+@pytest.fixture(name='pairs')
+def pairs_fixture(tmp_path):
+    return write(tmp_path / 'pairs.jsonl', [{'prompt': prompt, 'response': response, 'w': weight}
+                                            for prompt, response, weight in PAIRS])
+
+
+def make_input(files, **fields):
+    return instruction_input.InstructionInput.Params().Set(**{
+        'files': files, 'tokenizer': tokenization.ByteTokenizer.Params(), 'sequence_length': 8, 'batch_size': 2,
+        'shuffle': False, **fields}).Instantiate()
+
+
+def columns(batches):
+    """Concatenates token_ids, padding_mask, labels, weights and byte counts of some batches."""
+    rows = [(inputs['token_ids'], inputs['padding_mask'], *targets) for inputs, *targets in batches]
+    return [np.concatenate(column) for column in zip(*rows)]
+
+
+def test_only_responses_count_times_their_sample_weight(pairs):
+    tokens, mask, labels, weights, num_bytes = columns(make_input(pairs, weight_field='w').evaluation_dataset())
+    np.testing.assert_array_equal(tokens[0], [0, *b'abcde', 0, 0])
+    np.testing.assert_array_equal(labels[0], [*b'abcde', 0, 0, 0])
+    np.testing.assert_array_equal(mask[0], [1, 1, 1, 1, 1, 1, 1, 0])
+    np.testing.assert_array_equal(weights[0], [0, 0, 2, 2, 2, 2, 0, 0])
+    np.testing.assert_array_equal(num_bytes[0], [0, 0, 1, 1, 1, 1, 0, 0])
+    assert not weights[3].any() and mask[3].any()
+    assert len(tokens) == 6 and not weights[5].any()  # the last batch is filled up
+
+
+def test_a_long_response_is_cut_and_said_so(pairs, caplog):
+    _, _, labels, weights, _ = columns(make_input(pairs).evaluation_dataset())
+    assert bytes(labels[2].tolist()) == b'hijklmno' and weights[2].tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
+    assert '1 responses of' in caplog.text and 'sequence_length=8' in caplog.text
+
+
+def test_packed_rows_count_what_padded_ones_count(pairs):
+    padded = columns(make_input(pairs, sequence_length=12, weight_field='w').evaluation_dataset())
+    packed = columns(make_input(pairs, sequence_length=12, weight_field='w', packed=True).evaluation_dataset())
+    assert len(packed[0]) < len(padded[0])
+    counted = [sorted(zip(part[2][part[3] > 0], part[3][part[3] > 0], part[4][part[3] > 0])) for part in (padded, packed)]
+    assert counted[0] == counted[1]
+    assert bytes(packed[0][1].tolist()) == b'\0fg\0\0tuv\0\0\0\0'
+    np.testing.assert_array_equal(packed[3][1], [0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0])
+    np.testing.assert_array_equal(packed[1][1], [1] * 9 + [0] * 3)
+
+
+@pytest.mark.parametrize('packed', [False, True])
+def test_a_long_text_goes_on_in_further_rows(tmp_path, packed):
+    texts = ['abcdefghijklmnopqrst', 'uvw']
+    path = write(tmp_path / 'texts.jsonl', [{'body': text} for text in texts])
+    tokens, _, labels, weights, _ = columns(make_input(path, text_field='body', packed=packed).evaluation_dataset())
+    counted = [(before, after) for before, after, weight in zip(tokens.ravel(), labels.ravel(), weights.ravel()) if weight]
+    expected = [pair for text in texts for pair in zip(b'\0' + text.encode(), text.encode() + b'\0')]
+    assert sorted(counted) == sorted(expected)
+
+
+def test_the_prompt_is_shown_in_its_template(pairs):
+    tokens, *_ = columns(make_input(pairs, prompt_template='>{prompt}:').evaluation_dataset())
+    assert bytes(tokens[1].tolist()) == b'\0>f:g\0\0\0'
+
+
+@pytest.mark.parametrize('fields', [{}, {'packed': True}])
+def test_training_visits_all_rows_resumes_and_is_shared(pairs, fields):
+    data = make_input(pairs, shuffle=True, seed=3, sequence_length=12, **fields)
+    num_rows = len(data._columns[0])
+    first = [columns(data.training_dataset(position).take(2 * num_rows)) for position in (0, num_rows)]
+    epochs = first[0][0][:4 * num_rows].reshape(4, num_rows, -1).tolist()
+    assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs) and epochs[0] != epochs[1]
+    np.testing.assert_array_equal(first[1][0][:2 * num_rows], first[0][0][num_rows:3 * num_rows])
+    shares.assert_shares_are_the_batch(data.training_dataset, 5, position=3)
+
+
+def test_rows_are_described_without_reading_them(pairs):
+    data = make_input(pairs)
+    assert data.training_dataset().element_spec == (data.input_spec, *data.TargetSpec(data.params))
+    plain = make_input(pairs, has_padding_mask=False)
+    assert plain.evaluation_dataset().element_spec == (plain.input_spec, *plain.TargetSpec(plain.params))
+
+
+def test_a_prompt_that_leaves_no_room_is_a_bad_record(tmp_path):
+    path = write(tmp_path / 'a.jsonl', [{'prompt': 'a', 'response': 'b'}, {'prompt': 'abcdefgh', 'response': 'i'}])
+    with pytest.raises(ValueError, match="a.jsonl, line 2, field 'prompt': its 9 tokens leave no room .* Raise"):
+        make_input(path)
+    data = make_input(path, bad_records='skip')
+    assert list(data.bad_records) == [f'{path}, line 2'] and len(data._columns[0]) == 1
+
+
+def test_a_template_needs_a_place_for_the_prompt(pairs):
+    with pytest.raises(ValueError, match="prompt_template: 'Answer:' has no '{prompt}'"):
+        make_input(pairs, prompt_template='Answer:')
+
+
+@needs.keras_hub
+def test_a_plain_text_is_what_kerashub_makes_of_it(tmp_path):
+    preprocessor = hub_presets.gpt2(tmp_path / 'preset', 8).preprocessor
+    texts = ['a b a', 'abcab', 'c']
+    path = write(tmp_path / 'texts.jsonl', [{'text': text} for text in texts])
+    hub = hub_tokenizer.KerasHubTokenizer.Params().Set(preset=str(tmp_path / 'preset'))
+    data = make_input(path, text_field='text', batch_size=3, tokenizer=hub)
+    expected, labels, weights = preprocessor(texts)
+    found = columns(data.evaluation_dataset())
+    for part, other in zip(found, (expected['token_ids'], expected['padding_mask'], labels, weights)):
+        np.testing.assert_array_equal(part, other)
+    assert data.tokenizer.vocab_size == 7 and data.tokenizer.decode([0, 1, 6, 0]) == 'a a'
