@@ -64,16 +64,18 @@ class KerasHubModel(model_source.KerasModelSource):
             return []
         path = os.path.join(folder, 'preset')
         if self.params.head in _TASKS:
-            model.preprocessor = self._preprocessor(type(model).preprocessor_cls, tokenizer)
+            model.preprocessor = self._preprocessor(model, tokenizer)
         model.save_to_preset(path)
         return [path]
 
-    def _preprocessor(self, preprocessor_class, tokenizer):
+    def _preprocessor(self, model, tokenizer):
+        preprocessor_class, preset = type(model).preprocessor_cls, self.params.preset
         if preprocessor_class is None:
             return None
-        if hasattr(tokenizer, 'keras_hub_tokenizer'):
-            return preprocessor_class(tokenizer.keras_hub_tokenizer())
-        preset = self.params.preset
+        if preset is None and hasattr(tokenizer, 'keras_hub_tokenizer'):
+            longest = getattr(model.backbone, 'max_sequence_length', None)
+            arguments = {'sequence_length': longest} if longest else {}
+            return preprocessor_class(tokenizer.keras_hub_tokenizer(), **arguments)
         if preset is None or not keras_hub_presets().check_file_exists(preset, _TOKENIZER_CONFIG):
             return None
         return _in_words(preset, preprocessor_class.from_preset)

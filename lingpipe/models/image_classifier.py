@@ -21,6 +21,13 @@ class ImageClassifier(base_task.BaseTask):
         p.Define('auxiliary_loss_weight', 0.4, 'Weight of the loss of the auxiliary head, where there is one.')
         return p
 
+    def check_input(self, training_input: Any) -> None:
+        """Raises ValueError where the input has classes that the model has no logit for."""
+        num_logits = self.body.output_of_one_example.shape[-1]
+        if training_input.num_classes > num_logits:
+            raise ValueError(f'input has {training_input.num_classes} classes, but the body ends in {num_logits} '
+                             f'logits. Give the head num_classes={training_input.num_classes}.')
+
     def loss(self, targets: Any, outputs: Any) -> Any:
         """Returns the metrics 'loss' and 'accuracy'; see `BaseTask.loss`."""
         labels, weights = targets

@@ -1,4 +1,4 @@
-"""The default KerasHub model: trained, resumed and exported, and loaded by plain KerasHub in another process."""
+"""The KerasHub models: trained, resumed and exported, and loaded by plain KerasHub, the default in another process."""
 
 import subprocess
 import sys
@@ -66,3 +66,36 @@ def test_plain_kerashub_loads_what_was_exported(run, tmp_path):
     assert list(found['token_ids'][0][1:4]) == list(
         params.input.tokenizer.Instantiate().encode(tf.constant('The "for" statement')).numpy()[:3])
     np.testing.assert_allclose(logits, trained._task.body.model(found), rtol=1e-3, atol=1e-5)
+
+
+def tiny_classifier_params(name):
+    params = model_registry.GetParams('params.keras_hub.LibraryDocsRoberta', name)
+    params.input.Set(split='dev', batch_size=8, sequence_length=16)
+    params.input.tokenizer.Set(split='dev', vocab_size=300)
+    params.task.body.Set(num_micro_batches=2)
+    params.task.body.model.backbone_arguments = {**TINY, 'max_sequence_length': 16}
+    params.train.max_steps = 2
+    return params
+
+
+def test_a_classifier_is_trained_evaluated_and_exported(tmp_path):
+    import keras_hub
+    params = tiny_classifier_params('Train')
+    run = trainer.Trainer(params, {'Test': tiny_classifier_params('Test').input}, str(tmp_path))
+    results = run.run()['Test']
+    *_, preset = inference.Exporter(params, str(tmp_path)).run()
+    plain = keras_hub.models.TextClassifier.from_preset(preset)
+    assert plain.preprocessor.sequence_length == 16
+    data = params.input.Instantiate()
+    texts, labels, _ = (column.numpy() for column in data._columns)
+    logits = plain.predict(texts, verbose=0)
+    np.testing.assert_allclose(results['accuracy'], np.mean(logits.argmax(-1) == labels), atol=1e-6)
+    nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    np.testing.assert_allclose(results['loss'], np.mean(nats), rtol=1e-4)
+
+
+def test_a_head_with_too_few_classes_is_refused(tmp_path):
+    params = tiny_classifier_params('Train')
+    params.task.body.model.head_arguments = {'num_classes': 3}
+    with pytest.raises(ValueError, match='input has 4 classes, but the body ends in 3 logits'):
+        trainer.Trainer(params, {}, str(tmp_path))
