@@ -12,8 +12,10 @@ from lingpipe import hyperparams, spelling
 from lingpipe.input import hub_tokenizer, text_input
 
 # Special tokens of KerasHub's classes, in the order of their numbers; those that begin, end and fill up a text.
-_SPECIAL_TOKENS = {'GPT2Tokenizer': ['<|endoftext|>'], 'RobertaTokenizer': ['<s>', '<pad>', '</s>', '<mask>']}
-_START_PAD_END = {'GPT2Tokenizer': (0, 0, 0), 'RobertaTokenizer': (0, 1, 2)}
+# KerasHub fills up texts of GPT-2 with token 0, and ends generation where the filling is the end of a text.
+_SPECIAL_TOKENS = {'GPT2Tokenizer': ['<|padding|>', '<|endoftext|>'],
+                   'RobertaTokenizer': ['<s>', '<pad>', '</s>', '<mask>']}
+_START_PAD_END = {'GPT2Tokenizer': (1, 0, 1), 'RobertaTokenizer': (0, 1, 2)}
 
 
 class BytePairTokenizer:
@@ -38,7 +40,7 @@ class BytePairTokenizer:
         p.Define('split', 'train', 'TFDS split of it.')
         p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
-        p.Define('vocab_size', 2048, 'Largest number of tokens; 256 are the bytes, and one ends a document.')
+        p.Define('vocab_size', 2048, 'Largest number of tokens; 256 are the bytes, and some are special.')
         p.Define('keras_hub_class', 'GPT2Tokenizer', f'Class of keras_hub.models that the vocabulary is for: one of '
                                                      f'{sorted(_SPECIAL_TOKENS)}.')
         return p
@@ -54,8 +56,8 @@ class BytePairTokenizer:
         return ['padding_mask', 'token_ids']
 
     def __init__(self, params: hyperparams.Params) -> None:
-        if not isinstance(params.vocab_size, int) or params.vocab_size < 257:
-            raise ValueError(f'vocab_size={params.vocab_size!r} is too small: 256 bytes and the end of a document are '
+        if not isinstance(params.vocab_size, int) or params.vocab_size < 260:
+            raise ValueError(f'vocab_size={params.vocab_size!r} is too small: 256 bytes and up to 4 special tokens are '
                              'tokens. Set it to 512, for instance.')
         if params.keras_hub_class not in _SPECIAL_TOKENS:
             raise ValueError(f'keras_hub_class={params.keras_hub_class!r} is unknown'

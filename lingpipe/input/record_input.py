@@ -21,6 +21,7 @@ class RecordInput(base_input.BaseInput):
 
     Attributes:
         tokenizer: the tokenizer.
+        num_examples: number of rows in an epoch.
         bad_records: as in `BaseInput`, where bad records are skipped.
     """
 
@@ -62,24 +63,24 @@ class RecordInput(base_input.BaseInput):
         """
         self._check_position(position)
         p = self.params
-        numbers = share.of(row_order.endless(self._num_rows, position, p.seed, p.shuffle), p.batch_size)
+        numbers = share.of(row_order.endless(self.num_examples, position, p.seed, p.shuffle), p.batch_size)
         return self._batches(numbers.batch(share.size(p.batch_size), drop_remainder=True))
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
         """Returns every row once, in stored order; the last batch is filled up with rows of weight 0."""
-        return self._batches(row_order.padded(self._num_rows, self.params.batch_size))
+        return self._batches(row_order.padded(self.num_examples, self.params.batch_size))
 
     @property
     def bad_records_rule(self) -> str:
         return f'{self.params.files or self.params.dataset!r}; any number may be skipped'
 
     @property
-    def _num_rows(self):
+    def num_examples(self) -> int:
         return len(self._columns[0])
 
     def _batches(self, numbers):
-        count = self._num_rows
+        count = self.num_examples
 
         def batch(numbers):
             rows = tf.minimum(numbers, count - 1)

@@ -6,9 +6,10 @@ _SIZES = {'num_layers': 2, 'num_heads': 2, 'hidden_dim': 8, 'intermediate_dim': 
 def gpt2(folder, sequence_length=16):
     """Saves a causal language model of the letters a to d, and returns it."""
     import keras_hub as hub
-    vocabulary = {token: number for number, token in enumerate(['<|endoftext|>', 'a', 'b', 'c', 'd', 'Ġ', 'Ġa'])}
+    # As in GPT-2, token 0 is no end: KerasHub fills up texts with it.
+    vocabulary = {token: number for number, token in enumerate(['!', '<|endoftext|>', 'a', 'b', 'c', 'd', 'Ġ', 'Ġa'])}
     tokenizer = hub.models.GPT2Tokenizer(vocabulary=vocabulary, merges=['Ġ a'])
-    backbone = hub.models.GPT2Backbone(vocabulary_size=7, max_sequence_length=sequence_length, **_SIZES)
+    backbone = hub.models.GPT2Backbone(vocabulary_size=8, max_sequence_length=sequence_length, **_SIZES)
     return _saved(hub.models.GPT2CausalLM(backbone, hub.models.GPT2CausalLMPreprocessor(
         tokenizer, sequence_length=sequence_length)), folder)
 

@@ -43,6 +43,7 @@ def test_kerashub_makes_the_same_tokens(tokenizer):
     theirs = tokenizer.keras_hub_tokenizer()
     np.testing.assert_array_equal(theirs(TEXT), tokenizer.encode(tf.constant(TEXT)))
     assert theirs.end_token_id == tokenizer.end_id
+    assert theirs.pad_token_id == tokenizer.pad_id != tokenizer.end_id  # else KerasHub would not generate
 
 
 def test_too_few_tokens_for_all_bytes_are_refused():

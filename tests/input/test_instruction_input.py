@@ -79,7 +79,7 @@ def test_the_prompt_is_shown_in_its_template(pairs):
 @pytest.mark.parametrize('fields', [{}, {'packed': True}])
 def test_training_visits_all_rows_resumes_and_is_shared(pairs, fields):
     data = make_input(pairs, shuffle=True, seed=3, sequence_length=12, **fields)
-    num_rows = len(data._columns[0])
+    num_rows = data.num_examples
     first = [columns(data.training_dataset(position).take(2 * num_rows)) for position in (0, num_rows)]
     epochs = first[0][0][:4 * num_rows].reshape(4, num_rows, -1).tolist()
     assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs) and epochs[0] != epochs[1]
@@ -99,7 +99,7 @@ def test_a_prompt_that_leaves_no_room_is_a_bad_record(tmp_path):
     with pytest.raises(ValueError, match="a.jsonl, line 2, field 'prompt': its 9 tokens leave no room .* Raise"):
         make_input(path)
     data = make_input(path, bad_records='skip')
-    assert list(data.bad_records) == [f'{path}, line 2'] and len(data._columns[0]) == 1
+    assert list(data.bad_records) == [f'{path}, line 2'] and data.num_examples == 1
 
 
 def test_a_template_needs_a_place_for_the_prompt(pairs):
@@ -118,4 +118,4 @@ def test_a_plain_text_is_what_kerashub_makes_of_it(tmp_path):
     found = columns(data.evaluation_dataset())
     for part, other in zip(found, (expected['token_ids'], expected['padding_mask'], labels, weights)):
         np.testing.assert_array_equal(part, other)
-    assert data.tokenizer.vocab_size == 7 and data.tokenizer.decode([0, 1, 6, 0]) == 'a a'
+    assert data.tokenizer.vocab_size == 8 and data.tokenizer.decode([1, 2, 7, 1, 0]) == 'a a'
