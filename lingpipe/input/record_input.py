@@ -25,6 +25,8 @@ class RecordInput(base_input.BaseInput):
         bad_records: as in `BaseInput`, where bad records are skipped.
     """
 
+    _columns: tuple[tf.Tensor, ...] = ()
+
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
         """Returns the InstantiableParams of this input, of which either `files` or `dataset` is set."""

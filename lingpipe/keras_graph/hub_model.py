@@ -69,13 +69,15 @@ class KerasHubModel(model_source.KerasModelSource):
         return [path]
 
     def _preprocessor(self, model, tokenizer):
-        preprocessor_class, preset = type(model).preprocessor_cls, self.params.preset
+        preprocessor_class = type(model).preprocessor_cls
         if preprocessor_class is None:
             return None
+        preset = tokenizer.params.Get('preset') if 'preset' in getattr(tokenizer, 'params', {}) else None
         if preset is None and hasattr(tokenizer, 'keras_hub_tokenizer'):
             longest = getattr(model.backbone, 'max_sequence_length', None)
             arguments = {'sequence_length': longest} if longest else {}
             return preprocessor_class(tokenizer.keras_hub_tokenizer(), **arguments)
+        preset = preset or self.params.preset
         if preset is None or not keras_hub_presets().check_file_exists(preset, _TOKENIZER_CONFIG):
             return None
         return _in_words(preset, preprocessor_class.from_preset)

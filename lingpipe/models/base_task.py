@@ -51,7 +51,11 @@ class BaseTask:
         Args:
             training_input: input that the model is trained or evaluated on.
         """
-        del training_input
+        tokenizer = getattr(training_input, 'tokenizer', None)
+        known = getattr(getattr(self.body.model, 'backbone', None), 'vocabulary_size', None)
+        if tokenizer is not None and known is not None and tokenizer.vocab_size > known:
+            raise ValueError(f'input.tokenizer has vocab_size={tokenizer.vocab_size}, but the backbone has '
+                             f'vocabulary_size={known}. Use the tokenizer that the model was made for.')
 
     def baselines(self, train_input_params: Any, evaluation_input: Any) -> dict[str, Any]:
         """Computes what a simple method reaches, to be shown beside the metrics of the trained model.

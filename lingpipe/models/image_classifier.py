@@ -22,7 +22,8 @@ class ImageClassifier(base_task.BaseTask):
         return p
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError where the input has classes that the model has no logit for."""
+        """Raises ValueError where the model has no logit for a class of the input, or does not know its tokens."""
+        super().check_input(training_input)
         num_logits = self.body.output_of_one_example.shape[-1]
         if training_input.num_classes > num_logits:
             raise ValueError(f'input has {training_input.num_classes} classes, but the body ends in {num_logits} '

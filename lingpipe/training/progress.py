@@ -38,7 +38,7 @@ def _of_input(name, data):
     bad = list(data.bad_records.items())
     records = 'record' if len(bad) == 1 else 'records'
     lines = [f'{name}: {len(bad)} bad {records} of {data.bad_records_rule}']
-    lines += [f'  {record}, which {reason}' for record, reason in bad[:_NUM_NAMED]]
+    lines += [f'  {record}: {reason}' for record, reason in bad[:_NUM_NAMED]]
     if len(bad) > _NUM_NAMED:
         lines.append(f'  and {len(bad) - _NUM_NAMED} more, named in the log')
     return '\n'.join(lines)

@@ -94,8 +94,12 @@ def test_a_classifier_is_trained_evaluated_and_exported(tmp_path):
     np.testing.assert_allclose(results['loss'], np.mean(nats), rtol=1e-4)
 
 
-def test_a_head_with_too_few_classes_is_refused(tmp_path):
+@pytest.mark.parametrize(('field', 'name', 'value', 'words'), [
+    ('head_arguments', 'num_classes', 3, 'input has 4 classes, but the body ends in 3 logits'),
+    ('backbone_arguments', 'vocabulary_size', 299, 'vocab_size=300, but the backbone has vocabulary_size=299')])
+def test_a_head_or_a_vocabulary_too_small_is_refused(tmp_path, field, name, value, words):
     params = tiny_classifier_params('Train')
-    params.task.body.model.head_arguments = {'num_classes': 3}
-    with pytest.raises(ValueError, match='input has 4 classes, but the body ends in 3 logits'):
+    model = params.task.body.model
+    model.Set(**{field: {**model.Get(field), name: value}})
+    with pytest.raises(ValueError, match=words):
         trainer.Trainer(params, {}, str(tmp_path))

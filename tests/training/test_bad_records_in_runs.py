@@ -55,7 +55,7 @@ def test_training_names_bad_records_and_counts_them_in_a_curve(data_dir, tmp_pat
     first, *named, rest, test = printed.out[begin:].splitlines()[:8]
     data = photos(data_dir).Instantiate()
     list(data.training_dataset().take(5))
-    assert named == [f'  {record}, which {reason}' for record, reason in list(data.bad_records.items())[:5]]
+    assert named == [f'  {record}: {reason}' for record, reason in list(data.bad_records.items())[:5]]
     assert (rest, test) == ('  and 1 more, named in the log', "Test: 6 bad records of 'bad_photographs'; 100 may be "
                                                               "skipped")
     assert 'step 5, bad records so far: 6' in printed.err
@@ -87,4 +87,4 @@ def test_a_single_bad_record_is_reported_in_the_singular(data_dir):
     data = photos(data_dir).Instantiate()
     data._bad_records.reasons['record 3 of a'] = 'is empty'
     assert progress.bad_records_text({'Train': data}) == (
-        "Train: 1 bad record of 'bad_photographs'; 100 may be skipped\n  record 3 of a, which is empty")
+        "Train: 1 bad record of 'bad_photographs'; 100 may be skipped\n  record 3 of a: is empty")
