@@ -70,7 +70,7 @@ def test_plain_kerashub_loads_what_was_exported(run, tmp_path):
 
 def tiny_classifier_params(name):
     params = model_registry.GetParams('params.keras_hub.LibraryDocsRoberta', name)
-    params.input.Set(split='dev', batch_size=8, sequence_length=16)
+    params.input.Set(split='dev[:40]', batch_size=8, sequence_length=16)
     params.input.tokenizer.Set(split='dev', vocab_size=300)
     params.task.body.Set(num_micro_batches=2)
     params.task.body.model.backbone_arguments = {**TINY, 'max_sequence_length': 16}
