@@ -246,7 +246,7 @@ _NOT_FROM_TEXT = ('Lambda', 'TFSMLayer', 'TorchModuleWrapper', 'JaxLayer', 'Flax
 
 _MODULES = (
     keras.layers, keras.initializers, keras.regularizers, keras.constraints, keras.dtype_policies, keras.losses,
-    keras.optimizers, keras.optimizers.schedules)
+    keras.metrics, keras.optimizers, keras.optimizers.schedules)
 
 
 def _register_keras_objects():

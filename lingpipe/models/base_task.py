@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.layers import base_layer
+from lingpipe.models import keras_metrics
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.stages import losses, micro_batches
 
@@ -15,6 +16,11 @@ class BaseTask:
     """A pipelined body with a loss on its last partition.
 
     A subclass defines `loss`; everything else (placement, micro-batches, recomputation) is the body's.
+
+    Attributes:
+        params: the Params.
+        body: the `GPipeLayer`.
+        loss_and_metrics: `losses.LossAndStates` of `loss` and `params.metrics`, which trains and evaluates the body.
     """
 
     @classmethod
@@ -25,6 +31,8 @@ class BaseTask:
         p.Define('body', gpipe_layer.GPipeLayer.Params().Set(name='body'), 'The stack of layers, as GPipeLayer params.')
         p.Define('dtype_policy', None, 'Precision of the body where it names none: one of '
                                        f'{base_layer.DTYPE_POLICIES}.')
+        p.Define('metrics', [], 'List of KerasParams of Keras metrics beside those of `loss`: over the whole dataset '
+                                'in evaluation, over the batch of each step in training.')
         p.Define('train', train_params(), 'How the task is trained.')
         p.Define('eval', eval_params(), 'How the task is evaluated.')
         return p
@@ -32,6 +40,8 @@ class BaseTask:
     def __init__(self, params: Any) -> None:
         self.params = params
         self.body = params.body.Copy().Set(dtype_policy=params.body.dtype_policy or params.dtype_policy).Instantiate()
+        self.loss_and_metrics = losses.LossAndStates(
+            self.loss, keras_metrics.make_states(params.metrics, self.metric_arguments))
 
     def loss(self, targets: Any, outputs: Any) -> Any:
         """Computes the metrics of one micro-batch.
@@ -56,6 +66,16 @@ class BaseTask:
         if tokenizer is not None and known is not None and tokenizer.vocab_size > known:
             raise ValueError(f'input.tokenizer has vocab_size={tokenizer.vocab_size}, but the backbone has '
                              f'vocabulary_size={known}. Use the tokenizer that the model was made for.')
+
+    def metric_arguments(self, targets: Any, outputs: Any) -> tuple:
+        """Returns what the Keras metrics of `params.metrics` compare: (y_true, y_pred, sample_weight).
+
+        Args:
+            targets: as `loss` takes them; here labels come first, then weights.
+            outputs: what the last layer of the body returned.
+        """
+        labels, weights, *_ = targets
+        return labels, outputs, weights
 
     def baselines(self, train_input_params: Any, evaluation_input: Any) -> dict[str, Any]:
         """Computes what a simple method reaches, to be shown beside the metrics of the trained model.
@@ -109,19 +129,22 @@ class BaseTask:
         del training_input, read
 
     def metric_names(self, targets: Any) -> set:
-        """Finds out which metrics `loss` returns by tracing it alone, before the first step is built.
+        """Finds out which metrics there are by tracing them and `loss` alone, before the first step is built.
 
         Args:
             targets: nest of `tf.TensorSpec` `[batch, ...]`.
 
         Returns:
             Set of names.
+
+        Raises:
+            ValueError: one of `params.metrics` cannot be computed.
         """
         p, batch_size = self.params.body, tf.nest.flatten(targets)[0].shape[0]
         num_rows = micro_batches.most_rows(batch_size, p.num_replicas * p.num_micro_batches)
         specs = micro_batches.specs_of((targets, self.body.output_of_one_example), num_rows)
         return set(
-            tf.function(losses.as_metrics(self.loss), autograph=False).get_concrete_function(*specs).structured_outputs)
+            tf.function(self.loss_and_metrics, autograph=False).get_concrete_function(*specs).structured_outputs)
 
 
 def train_params() -> Any:

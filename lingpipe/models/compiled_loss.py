@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lingpipe.models import random_examples
 from lingpipe.private_api import keras_backend, keras_losses
-from lingpipe.stages import losses
+from lingpipe.stages import boundary, control_flow, graph_pieces, losses, stage_layers
 
-_ROWS = 5
 _CUTS = (0, 1, 3, 5)
 _MIXING = (keras_losses.circle, keras_losses.dice, keras_losses.tversky)
 
@@ -50,7 +50,7 @@ def kinds_of(compile_loss: Any, y_true: Any, outputs: Any, sample_weight: Any, v
     parts = compile_loss._flat_losses
     if all(_computes_each_example(part.loss) for part in parts):
         return [_kind_of_reduction(part.loss) for part in parts]
-    return [_kind(part.loss, *specs, variables) for part, specs in zip(
+    return [kind_of(part.loss, *specs, variables) for part, specs in zip(
         parts, _specs(compile_loss, y_true, outputs, sample_weight))]
 
 
@@ -65,7 +65,19 @@ def _kind_of_reduction(loss):
     return Kind.SUM if loss.reduction == 'sum' else Kind.MEAN
 
 
-def _kind(loss, y_true, outputs, is_weighted, variables):
+def kind_of(loss: Any, y_true: Any, outputs: Any, is_weighted: bool, variables: list) -> Kind:
+    """Finds the `Kind` of one loss; see `kinds_of`.
+
+    Args:
+        loss: a `keras.losses.Loss`.
+        y_true: nest of `tf.TensorSpec`, its targets.
+        outputs: nest of `tf.TensorSpec`, what it compares them with.
+        is_weighted: whether there are sample weights.
+        variables: list of the Keras variables of the model.
+
+    Raises:
+        NotAdditive: it cannot be computed in parts.
+    """
     if loss.reduction in (None, 'none'):
         raise NotAdditive(f'The loss {loss.name!r} has no reduction')
     if _computes_each_example(loss):
@@ -73,7 +85,7 @@ def _kind(loss, y_true, outputs, is_weighted, variables):
     function = loss.call if type(loss).__call__ is keras.losses.Loss.__call__ else loss
     try:
         _refuse_variables(loss.name, function, y_true, outputs, variables)
-        found = _compare(function, *_examples(y_true, outputs))
+        found = _compare(function, *random_examples.make(y_true, outputs))
     except NotAdditive:
         raise
     except Exception as error:
@@ -88,7 +100,7 @@ def _kind(loss, y_true, outputs, is_weighted, variables):
 
 
 def _refuse_variables(name, function, y_true, outputs, variables):
-    specs = [tf.nest.map_structure(_spec_of_rows, nest) for nest in (y_true, outputs)]
+    specs = random_examples.specs_of_rows((y_true, outputs))
     graph = tf.function(function, autograph=False).get_concrete_function(*specs).graph
     read = [variable.path for variable in variables if any(variable.value is other for other in graph.variables)]
     if read:
@@ -102,18 +114,15 @@ def _compare(function, y_true, outputs):
     def part(nest, start, end):
         return tf.nest.map_structure(lambda array: tf.constant(array[start:end]), nest)
 
-    whole = np.asarray(function(part(y_true, 0, _ROWS), part(outputs, 0, _ROWS)))
+    count, are_close = random_examples.NUM_ROWS, random_examples.are_close
+    whole = np.asarray(function(part(y_true, 0, count), part(outputs, 0, count)))
     bounds = list(zip(_CUTS[:-1], _CUTS[1:]))
     parts = [np.asarray(function(part(y_true, *bound), part(outputs, *bound))) for bound in bounds]
     if whole.ndim:
-        return 'rows' if len(whole) == _ROWS and _close(whole, np.concatenate(parts)) else None
-    if _close(whole, sum(value * (end - start) for value, (start, end) in zip(parts, bounds)) / _ROWS):
+        return 'rows' if len(whole) == count and are_close(whole, np.concatenate(parts)) else None
+    if are_close(whole, sum(value * (end - start) for value, (start, end) in zip(parts, bounds)) / count):
         return Kind.MEAN
-    return Kind.SUM if _close(whole, sum(parts)) else None
-
-
-def _close(one, other):
-    return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-5)
+    return Kind.SUM if are_close(whole, sum(parts)) else None
 
 
 def _specs(compile_loss, y_true, outputs, sample_weight):
@@ -130,30 +139,6 @@ def _specs(compile_loss, y_true, outputs, sample_weight):
     noting._metrics = [None] * len(noting._flat_losses)
     keras_backend.compute_output_spec(noting, y_true, outputs, sample_weight)
     return found[:len(noting._flat_losses)]
-
-
-def _spec_of_rows(spec):
-    return tf.TensorSpec(_shape(spec), spec.dtype)
-
-
-def _shape(spec):
-    return [_ROWS, *[size or 3 for size in spec.shape[1:]]]
-
-
-def _examples(y_true, outputs):
-    """Returns random arrays: numbers between 0 and 1, classes for integers, as many as the outputs have."""
-    random = np.random.default_rng(0)
-    num_classes = max(2, tf.nest.flatten(outputs)[0].shape[-1] or 2)
-
-    def make(spec):
-        if spec.dtype.is_floating:
-            return random.uniform(0.05, 0.95, _shape(spec)).astype(spec.dtype.as_numpy_dtype)
-        return random.integers(0, num_classes, _shape(spec)).astype(spec.dtype.as_numpy_dtype)
-
-    return [tf.nest.map_structure(make, nest) for nest in (y_true, outputs)]
-
-
-from lingpipe.stages import boundary, control_flow, graph_pieces, stage_layers
 
 
 class Targets(NamedTuple):

@@ -24,7 +24,7 @@ class ImageClassifier(base_task.BaseTask):
     def check_input(self, training_input: Any) -> None:
         """Raises ValueError where the model has no logit for a class of the input, or does not know its tokens."""
         super().check_input(training_input)
-        num_logits = self.body.output_of_one_example.shape[-1]
+        num_logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[-1]
         if training_input.num_classes > num_logits:
             raise ValueError(f'input has {training_input.num_classes} classes, but the body ends in {num_logits} '
                              f'logits. Give the head num_classes={training_input.num_classes}.')
@@ -41,6 +41,10 @@ class ImageClassifier(base_task.BaseTask):
         return {
             'loss': (tf.math.divide_no_nan(tf.reduce_sum(losses * weights), total), total),
             'accuracy': (tf.math.divide_no_nan(tf.reduce_sum(correct * weights), total), total)}
+
+    def metric_arguments(self, targets: Any, outputs: Any) -> Any:
+        """Returns labels, the main logits and weights; see `BaseTask.metric_arguments`."""
+        return super().metric_arguments(targets, tf.nest.flatten(outputs)[0])
 
     def _cross_entropy(self, labels, logits):
         logits = tf.cast(logits, tf.float32)

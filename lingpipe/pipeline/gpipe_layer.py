@@ -371,7 +371,7 @@ class GPipeLayer(base_layer.BaseLayer):
         Args:
             loss_fn: a Keras loss, or a function `(y_true, outputs)` that returns a scalar (the mean over the examples),
                 a tensor `[batch, ...]` (a loss for each), or, as in Lingvo, `{name: (mean, weight)}` with the entry
-                'loss'.
+                'loss'; or `losses.LossAndStates`.
             x: nest of tensors `[batch, ...]`, the input.
             y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
             sample_weight: tensor `[batch, ...]`, how much each example or token counts; None: all the same.
@@ -413,8 +413,8 @@ class GPipeLayer(base_layer.BaseLayer):
             read: function that gives the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to (sum, weight), ready to be added up over batches; 'loss' includes losses that
-            layers add.
+            Dictionary from name to (sum, weight), or to the sums of a `losses.State`, ready to be added up over
+            batches; 'loss' includes losses that layers add.
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
@@ -432,9 +432,7 @@ class GPipeLayer(base_layer.BaseLayer):
         """Returns the loss as the last stage calls it: one object for equal losses, by which programs are kept."""
         key = losses.identity(loss_fn)
         if key not in self._losses_of_targets:
-            metrics = losses.as_metrics(loss_fn)
-            self._losses_of_targets[key] = lambda targets, outputs: metrics(
-                targets[0], self.pack_outputs(outputs), *targets[1:])
+            self._losses_of_targets[key] = _LossOfTargets(loss_fn, self._source)
             if len(self._losses_of_targets) == _MANY_LOSSES:
                 warnings.warn(
                     f'{self.name!r} was given its {_MANY_LOSSES}th loss function. Each is traced and kept: make the '
@@ -453,6 +451,17 @@ class GPipeLayer(base_layer.BaseLayer):
         function = self._functions.setdefault(key, boundary.MaskedFunction(
             device_kinds.rest_on_host(self.stages[0].device, method)))
         return functools.partial(boundary.traced, function)
+
+
+class _LossOfTargets:
+    """A loss as the last stage calls it, with sample weights among the targets."""
+
+    def __init__(self, loss_fn, source):
+        self._metrics, self._source = losses.as_metrics(loss_fn), source
+        self.results = losses.results_of(loss_fn)
+
+    def __call__(self, targets, outputs):
+        return self._metrics(targets[0], self._source.pack_outputs(outputs), *targets[1:])
 
 
 def _targets(loss_fn, y_true, sample_weight):

@@ -1,5 +1,6 @@
 """Pass of a mini-batch with the loss inside the pipeline: mean loss, gradients and metrics."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ class ValueAndGrad(NamedTuple):
         loss: scalar, the mean over the mini-batch plus weight regularisers and the losses that layers add.
         gradients: list of tensors in the order of `trainable_variables`; None where the loss does not depend on one.
         metrics: dictionary from name to the mean over the mini-batch, for loss functions that return several.
+        sums: dictionary from name to what the mean was computed of, the loss included: (sum, weight), or the sums of a
+            `losses.State`.
         squared_norm: scalar, the sum of squares of all gradients.
         state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were.
         outputs: outputs of the stack `[batch, ...]`, or None.
@@ -26,18 +29,19 @@ class ValueAndGrad(NamedTuple):
     loss: tf.Tensor
     gradients: list
     metrics: dict
+    sums: dict
     squared_norm: tf.Tensor
     state_updates: list
     outputs: Any
 
 
-def value_and_grad(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any, step: tf.Tensor | None,
+def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, step: tf.Tensor | None,
                    return_outputs: bool, assign_state: bool, loss_scale: tf.Tensor | None) -> ValueAndGrad:
     """Lays out a training step up to the gradients.
 
     Args:
         grid: `stage_grid.StageGrid`.
-        loss: function `(targets, outputs) -> {name: (sum, weight)}`.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}` with `results`, as `losses.means` takes them.
         x: nest of tensors `[batch, ...]`.
         targets: nest of tensors `[batch, ...]`.
         step: int64 scalar, or None.
@@ -58,14 +62,14 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: 
     weight, scale = sums.metrics['loss'][1], execution.scale_of_sum
     finished = gradient_flow.finish(stages, execution.final_values(), sums, weight if scale is None else weight * scale)
     mean_loss, metrics, squared_norm = device_kinds.call(
-        last, _mean_of_batch, sums.metrics, sums.losses, [part.regularization for part in finished],
-        [part.squared_norm for part in finished])
+        last, functools.partial(_mean_of_batch, loss.results), sums.metrics, sums.losses,
+        [part.regularization for part in finished], [part.squared_norm for part in finished])
     outputs = stage_grid.join_outputs(execution, stages) if return_outputs else None
     updates = execution.state_updates()
     if assign_state:
         updates = variable_placement.assign(updates)
     gradients = _in_order(grid.trainable_variables, finished)
-    return ValueAndGrad(mean_loss, gradients, metrics, squared_norm, updates, outputs)
+    return ValueAndGrad(mean_loss, gradients, metrics, sums.metrics, squared_norm, updates, outputs)
 
 
 def _of_all_replicas(sums, device):
@@ -73,8 +77,8 @@ def _of_all_replicas(sums, device):
     return sums._replace(metrics=metrics, losses=added)
 
 
-def _mean_of_batch(metric_sums, added_sums, regularizations, squared_norms):
-    metrics = losses.means(metric_sums)
+def _mean_of_batch(results, metric_sums, added_sums, regularizations, squared_norms):
+    metrics = losses.means(metric_sums, results)
     mean_loss = tf.add_n([metrics.pop('loss'), *losses.means_of_added(added_sums), *regularizations])
     return mean_loss, metrics, tf.add_n([tf.zeros([]), *squared_norms])
 

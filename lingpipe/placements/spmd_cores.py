@@ -133,7 +133,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         with tf.device(_HOST):
             optimizer = optimization.make_optimizer(self._params)
             self._spmd_step = spmd_step.SpmdStep(
-                self._pipeline, losses.as_metrics(self._task.loss), optimizer, body.params.random_seed,
+                self._pipeline, losses.as_metrics(self._task.loss_and_metrics), optimizer, body.params.random_seed,
                 self._params.clip_gradient_norm_to_value, self._cores,
                 optimization.average_step(self._params.ema_decay))
         return optimizer

@@ -8,9 +8,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.optimizers import device_functions
 from lingpipe.pipeline import loss_pass
 from lingpipe.placements import server_program
-from lingpipe.stages import batch_statistics
-
-_WEIGHT = 'weight_of_share'
+from lingpipe.stages import batch_statistics, losses
 
 
 class ShareSlots:
@@ -115,10 +113,10 @@ class SynchronousProgram(server_program.ServerProgram):
         return tf.function(self._share, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32), *specs)
 
     def _share(self, share, *tensors):
-        """Lays out the work on a share: a row of its number, its weight, and the metrics."""
+        """Lays out the work on a share: a row of its number, its loss, and the sums of its metrics."""
         images, *targets = self._packed(tensors)
         out = self._task.body.value_and_grad(
-            self._weighted_loss, images, tuple(targets), step=self.global_step.read_value(), assign_state=False)
+            self._task.loss_and_metrics, images, tuple(targets), step=self.global_step.read_value(), assign_state=False)
         reached = [
             (variable, gradient) for variable, gradient in zip(self._trainable, out.gradients) if gradient is not None]
         self._reached = {id(variable) for variable, _ in reached}
@@ -128,25 +126,30 @@ class SynchronousProgram(server_program.ServerProgram):
         self._updated = [variable for variable, _ in out.state_updates]
         for variable, value in out.state_updates:
             self._slots.put(share, variable, value)
-        metrics = dict(out.metrics)
-        weight = metrics.pop(_WEIGHT)
-        self._metric_names = ['loss', *metrics]
-        return tf.stack([tf.cast(share, tf.float32), weight, out.loss, *metrics.values()])
-
-    def _weighted_loss(self, targets, outputs):
-        """The task's loss, and by how much this share counts (for equal numbers of micro-batches)."""
-        metrics = self._task.loss(targets, outputs)
-        return {**metrics, _WEIGHT: (metrics['loss'][1], 1.0)}
+        self._sum_shapes = tf.nest.map_structure(lambda part: part.shape, out.sums)
+        self._metric_names = ['loss', *out.metrics]
+        numbers = [tf.cast(share, tf.float32), out.loss, *tf.nest.flatten(out.sums)]
+        return tf.concat([tf.reshape(tf.cast(number, tf.float32), [-1]) for number in numbers], 0)
 
     def _apply_shares(self, rows):
-        """Lays out what happens when all shares are there; `rows` is `[shares, 1 + metrics]`, the weight first."""
-        weights = tf.math.divide_no_nan(rows[:, 0], tf.reduce_sum(rows[:, 0]))
-        metrics = tf.linalg.matvec(rows[:, 1:], weights, transpose_a=True)
+        """Lays out what happens when all shares are there; `rows` is `[shares, 1 + sums]`, the loss first."""
+        of_shares = self._sums_in(rows[:, 1:])
+        sums = tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, 0), of_shares)
+        weights = tf.math.divide_no_nan(of_shares['loss'][1], sums['loss'][1])
+        loss = tf.tensordot(weights, rows[:, 0], 1)
+        metrics = losses.means(sums, losses.results_of(self._task.loss_and_metrics)) | {'loss': loss}
         gradients, halves = self._mean_gradients(weights)
         out = loss_pass.ValueAndGrad(
-            tf.reduce_sum(metrics), gradients, {}, 2.0 * tf.add_n(halves), self._new_state(weights), outputs=None)
+            loss, gradients, metrics, sums, 2.0 * tf.add_n(halves), self._new_state(weights), outputs=None)
         norm = self._train_on(out, self.global_step.read_value())
-        return tf.concat([[norm], metrics], 0)
+        return tf.stack([norm, *[metrics[name] for name in self._metric_names]])
+
+    def _sums_in(self, rows):
+        """Returns the sums of the metrics, each with one row a share, from `[shares, sums]`."""
+        shapes = tf.nest.flatten(self._sum_shapes)
+        parts = tf.split(rows, [shape.num_elements() for shape in shapes], 1)
+        return tf.nest.pack_sequence_as(
+            self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
         """Returns the gradients, None for a weight that no loss reaches, and half the sums of squares of the others."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 from lingpipe.optimizers import pure_optimizer
 from lingpipe.spmd import spmd_pipeline
 from lingpipe.spmd.spmd_values import SpmdValues
-from lingpipe.stages import batch_statistics
+from lingpipe.stages import batch_statistics, losses
 
 
 class SpmdState(NamedTuple):
@@ -48,7 +48,7 @@ class SpmdStep:
 
     Args:
         pipeline: `spmd_pipeline.SpmdPipeline`.
-        loss: function `(targets, outputs) -> {name: (sum, weight)}`.
+        loss: function `(targets, outputs) -> {name: (sum, weight)}`, as `losses.as_metrics` returns it.
         optimizer: `keras.optimizers.Optimizer` without slots.
         seed: integer that random numbers depend on.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
@@ -61,6 +61,7 @@ class SpmdStep:
                  seed: int = 0, clip_gradient_norm_to_value: float = 0.0, replicas: Any = None,
                  moved: Callable | None = None) -> None:
         self._pipeline, self._loss, self._seed = pipeline, loss, seed
+        self._results = losses.results_of(loss)
         self._limit = clip_gradient_norm_to_value
         self._replicas, self._moved = replicas or OneReplica(), moved
         self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
@@ -107,7 +108,7 @@ class SpmdStep:
         """
         state = self._placed(state)
         sums, statistics, stage_gradients, outer_gradients = self._gradients(state, x, targets)
-        metrics = {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
+        metrics = losses.means(sums, self._results)
         stage_gradients, outer_gradients, penalty = self._regularized(state.values, stage_gradients, outer_gradients)
         metrics['loss'] += penalty
         norm = tf.sqrt(tf.add_n([2.0 * tf.nn.l2_loss(each) for each in [*stage_gradients, *outer_gradients]]))

@@ -1,14 +1,58 @@
 """Results of loss functions in one form: sums with their weights, which add up over micro-batches."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
 _PLAIN = (str, int, float, bool)
 _MEANS = ('sum_over_batch_size', 'mean', 'mean_with_sample_weight')
+
+
+class State(Protocol):
+    """A number that is computed from sums over the examples, such as a Keras metric."""
+
+    def share(self, y_true: Any, outputs: Any) -> tuple[tf.Tensor, ...]:
+        """Returns the sums over the examples of a micro-batch."""
+
+    def result(self, *sums: tf.Tensor) -> tf.Tensor:
+        """Returns the number that the sums over all examples give, a float32 scalar."""
+
+
+class LossAndStates:
+    """A loss function for the pipeline, with other numbers beside it that need more than a sum and its weight.
+
+    Args:
+        loss_fn: as `as_metrics` takes it, without sample weights.
+        states: dictionary from name to `State`.
+
+    Attributes:
+        results: dictionary from name to the function of a state's sums that returns its number.
+    """
+
+    def __init__(self, loss_fn: Callable, states: Mapping[str, State]) -> None:
+        self._metrics, self._states = as_metrics(loss_fn), states
+        self.results = {name: state.result for name, state in states.items()}
+
+    def __call__(self, y_true: Any, outputs: Any) -> dict[str, tuple[tf.Tensor, ...]]:
+        """Returns {name: (sum, weight)} of the loss function, and {name: sums} of the states.
+
+        Raises:
+            ValueError: the loss function returns a name that a state has too.
+        """
+        metrics = self._metrics(y_true, outputs)
+        taken = sorted(metrics.keys() & self._states.keys())
+        if taken:
+            raise ValueError(f'{taken[0]!r} is the name of two metrics, one of which the loss function itself returns. '
+                             'Give the other one another name, as by KerasParams(..., name=...).')
+        return {**metrics, **{name: state.share(y_true, outputs) for name, state in self._states.items()}}
+
+
+def results_of(loss_fn: Callable) -> dict[str, Callable]:
+    """Returns, by the names of those entries that are not (sum, weight), the functions of their sums, for `means`."""
+    return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
 class WeightUnknownError(ValueError):
@@ -22,12 +66,14 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
         loss_fn: a Keras loss, whose own reduction then holds for the mini-batch as a whole, or a function
             `(y_true, outputs)` that returns a scalar (the mean over the examples), a tensor `[batch, ...]` (a loss for
             each, whose mean counts, weighted by sample weights if given), or, as Lingvo's tasks do, a dictionary
-            from name to (mean, weight) with the entry 'loss'.
+            from name to (mean, weight) with the entry 'loss'; or `LossAndStates`.
 
     Returns:
         Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; where `is_sum`, it takes `fractions`
         before the weights.
     """
+    if isinstance(loss_fn, LossAndStates):
+        return loss_fn
     if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
         return _KerasMean(loss_fn)
     if is_sum(loss_fn):
@@ -35,7 +81,7 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
             'loss': (_sum(loss_fn(y_true, outputs, sample_weight=sample_weight)), _sum(fractions))}
 
     def metrics(y_true, outputs, sample_weight=None):
-        outputs = tf.nest.map_structure(_in_float32, outputs)
+        outputs = tf.nest.map_structure(in_float32, outputs)
         result = loss_fn(y_true, outputs)
         if isinstance(result, dict):
             return _named_means(result, sample_weight)
@@ -81,8 +127,8 @@ def _is_from_keras(loss_fn):
     return isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
 
 
-def _in_float32(output):
-    """Losses and metrics are computed in full precision; Keras's own do so themselves."""
+def in_float32(output: Any) -> Any:
+    """Returns a tensor of half precision in float32, and others as they are: losses and metrics need it."""
     if output is None or output.dtype not in (tf.bfloat16, tf.float16):
         return output
     cast = tf.cast(output, tf.float32)
@@ -122,16 +168,18 @@ def shallow_copy(keras_object: Any) -> Any:
     return copied
 
 
-def means(sums: dict[str, tuple[tf.Tensor, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    """Divides metric sums by their weights.
+def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] | None = None) -> dict[str, tf.Tensor]:
+    """Divides metric sums by their weights, or does with them what their metric does.
 
     Args:
-        sums: dictionary from name to (sum, weight).
+        sums: dictionary from name to (sum, weight), or to the sums of an entry of `results`.
+        results: what `results_of` returns for the loss function; None: it has none.
 
     Returns:
-        Dictionary from name to the mean; 0 where nothing was counted.
+        Dictionary from name to the mean, 0 where nothing was counted, or to the result.
     """
-    return {name: tf.math.divide_no_nan(total, weight) for name, (total, weight) in sums.items()}
+    results = results or {}
+    return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
 
 
 def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from lingpipe.devices import device_kinds, variable_placement
+from lingpipe.stages import losses
 from lingpipe.training import checkpoints, errors, experiment, progress
 from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
@@ -43,14 +45,16 @@ class Evaluator:
         Returns:
             Dictionary from name to mean, as floats; None where it was interrupted.
         """
-        sums = []
+        totals: Any = None
         for batch in dataset:
             if interrupted:
                 return None
-            sums.append(self._function(batch, decode and self._can_decode))
+            sums = tf.nest.map_structure(_as_doubles, self._function(batch, decode and self._can_decode))
+            totals = sums if totals is None else tf.nest.map_structure(np.add, totals, sums)
             on_batch()
-        totals = tf.nest.map_structure(lambda *parts: float(sum(float(part) for part in parts)), *sums)
-        return {name: total / weight if weight else 0.0 for name, (total, weight) in totals.items()}
+        with tf.device('CPU:0'):
+            means = losses.means(totals, losses.results_of(self._task.loss_and_metrics))
+        return {name: float(value) for name, value in means.items()}
 
     def _batch(self, batch, decode):
         images, *targets = batch
@@ -59,7 +63,12 @@ class Evaluator:
 
     def _metrics(self, batch):
         images, *targets = batch
-        return self._task.body.evaluate(self._task.loss, images, tuple(targets), read=self._read)
+        return self._task.body.evaluate(self._task.loss_and_metrics, images, tuple(targets), read=self._read)
+
+
+def _as_doubles(tensor):
+    """Counts of many examples leave the range in which float32 can count on."""
+    return np.asarray(tensor, np.float64)
 
 
 class CheckpointEvaluation:

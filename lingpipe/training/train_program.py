@@ -181,7 +181,7 @@ class TrainProgram:
         """Returns the `ValueAndGrad` of a batch, and its metrics, the loss first."""
         images, *targets = batch
         out = self._task.body.value_and_grad(
-            self._task.loss, images, tuple(targets), step=step, assign_state=False, loss_scale=loss_scale)
+            self._task.loss_and_metrics, images, tuple(targets), step=step, assign_state=False, loss_scale=loss_scale)
         return out, {'loss': out.loss, **out.metrics}
 
     def _row(self, norm, metrics):

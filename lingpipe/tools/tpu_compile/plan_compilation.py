@@ -297,7 +297,7 @@ def compile_plan(planned: Any, compiler: tpu_compiler.TpuCompiler, topology: Any
     task, specs, target_specs = _task_and_specs(planned.params)
     body = _only(kept, plan.ends, experiment.body_params(planned.params))
     pipe = stage_calls.unallocated_pipeline(body, specs)
-    step = stage_calls.step_calls(pipe, specs, target_specs, task.loss)
+    step = stage_calls.step_calls(pipe, specs, target_specs, task.loss_and_metrics)
     devices = compile_stages(step, plan.setting.num_slots, compiler, topology, fast)
     if len(kept) == len(twins):
         return devices
@@ -349,8 +349,8 @@ def compile_program(params: Any, compiler: tpu_compiler.TpuCompiler, topology: A
     task, specs, target_specs = _task_and_specs(params)
     body, train = experiment.body_params(params), params.train
     program = lower_spmd(
-        body, specs, target_specs, task.loss, optimization.make_optimizer(train), train.clip_gradient_norm_to_value,
-        train.ema_decay)
+        body, specs, target_specs, task.loss_and_metrics, optimization.make_optimizer(train),
+        train.clip_gradient_norm_to_value, train.ema_decay)
     return compiler.compile(program, topology, body.num_partitions, spmd=body.num_partitions > 1)
 
 

@@ -1,0 +1,234 @@
+"""Keras metrics of a task: computed in parts, and equal to what Keras computes of the whole batch or dataset."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lingpipe import hyperparams
+from lingpipe.models import random_examples
+from lingpipe.stages import losses
+
+_PARTS = ((0, 2), (2, 5))
+_NUM_COUNTED = 3
+
+
+def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
+    """Returns a dictionary from the name of a metric to its `MetricState`.
+
+    Args:
+        metrics: list of KerasParams of Keras metrics.
+        arguments: function `(targets, outputs) -> (y_true, y_pred, sample_weight)`, tensors `[batch, ...]` each.
+
+    Raises:
+        ValueError: an entry is no metric, or two have one name.
+    """
+    states: dict[str, MetricState] = {}
+    for index, params in enumerate(metrics):
+        _require_metric(params, f'metrics[{index}]')
+        name = _name(params)
+        if name in states:
+            raise ValueError(f'metrics[{index}] is called {name!r}, as a metric before it is. Give it another name, as '
+                             f'by KerasParams({params.cls.__name__}, name=...).')
+        states[name] = MetricState(params.Copy().Set(name=name), arguments)
+    return states
+
+
+def _require_metric(params, field):
+    cls = getattr(params, 'cls', None)
+    if not (isinstance(params, hyperparams.InstantiableParams) and issubclass(cls, keras.metrics.Metric)):
+        received = getattr(cls, '__name__', repr(params))
+        raise ValueError(f'{field} is {received}, but it must be the params of a Keras metric. Write it as '
+                         'KerasParams(keras.metrics.SparseTopKCategoricalAccuracy, k=5), for instance.')
+
+
+def _name(params):
+    """Keras would number the metrics of a process, such as 'auc_1'."""
+    if params.cls is OfClasses and not params.name:
+        return _name(params.metric)
+    return params.name or re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', params.cls.__name__).lower()
+
+
+class MetricState:
+    """A Keras metric as sums: what a micro-batch adds to its variables, and the number that their sums give.
+
+    The variables of most metrics count something, so that those of a batch are the sums of those of its parts::
+
+        micro-batch 0 ─> update_state from zeros ─> true positives, false positives ─┐
+        micro-batch 1 ─> update_state from zeros ─> true positives, false positives ─┴─> sums ─> result
+
+    Whether that is so is tried on random examples, as soon as their shapes are known.
+
+    Args:
+        params: KerasParams of the metric, with a name.
+        arguments: function `(targets, outputs) -> (y_true, y_pred, sample_weight)`.
+    """
+
+    def __init__(self, params: Any, arguments: Callable) -> None:
+        self._params, self._arguments = params, arguments
+        self._metric: Any = None
+
+    def share(self, targets: Any, outputs: Any) -> tuple[tf.Tensor, ...]:
+        """Returns what the examples of a micro-batch add to the metric's variables, float32 tensors of their shapes.
+
+        Args:
+            targets: nest of tensors `[micro_batch, ...]`.
+            outputs: nest of tensors `[micro_batch, ...]`.
+
+        Raises:
+            ValueError: the metric cannot be computed in parts, or not of such tensors.
+        """
+        y_true, y_pred, weights = map(losses.in_float32, self._arguments(targets, outputs))
+        if self._metric is None:
+            specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in (y_true, y_pred, weights)]
+            self._metric = random_examples.tried(_made, self._params, specs)
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self._metric.variables]
+        state = self._metric.stateless_update_state(zeros, y_true, y_pred, sample_weight=weights)
+        return tuple(_unless_empty(tf.cast(part, tf.float32), weights) for part in state)
+
+    def result(self, *sums: tf.Tensor) -> tf.Tensor:
+        """Returns the metric's number, a float32 scalar, from the sums of its variables."""
+        values = [tf.cast(total, variable.dtype) for total, variable in zip(sums, self._metric.variables)]
+        return tf.cast(self._metric.stateless_result(values), tf.float32)
+
+
+def _unless_empty(part, weights):
+    """Returns 0 for a micro-batch without rows, of which some metrics return NaN."""
+    if weights.shape[0] is not None:
+        return part
+    return tf.where(tf.shape(weights)[0] > 0, part, 0.0)
+
+
+def _made(params, specs):
+    name = f'{params.name!r} ({params.cls.__name__}) of task.metrics'
+    try:
+        metric = params.Instantiate()
+        found = _Trial(metric, [*random_examples.make(*specs[:2]), random_examples.weights(specs[2])])
+    except Exception as error:
+        reason = str(error).strip().split('\n')[0].rstrip('.')
+        raise ValueError(
+            f'The metric {name} cannot be computed of labels {_text(specs[0])}, outputs {_text(specs[1])} and weights '
+            f'{_text(specs[2])}: {reason}. Choose a metric that takes them. For one that wants one-hot labels and '
+            'probabilities, where labels are class numbers and outputs are logits, write '
+            'KerasParams(OfClasses, metric=...) of lingpipe.models.keras_metrics.') from error
+    found.check(name)
+    return metric
+
+
+def _text(spec):
+    return f'{spec.dtype.name} {list(spec.shape)}'
+
+
+class _Trial:
+    """What a metric returns for a few examples, as a whole and in parts.
+
+    Args:
+        metric: a new Keras metric.
+        examples: list of arrays: y_true, y_pred, sample_weight.
+    """
+
+    def __init__(self, metric, examples):
+        self._metric, self._examples = metric, [np.asarray(array) for array in examples]
+        metric.update_state(*self._rows(slice(None)))
+        self._whole, self._result = [variable.numpy() for variable in metric.variables], metric.result()
+        parts = [self._state(self._rows(slice(*part))) for part in _PARTS]
+        self._sums = [sum(each) for each in zip(*parts)]
+        counted = slice(_NUM_COUNTED)
+        self._counted = self._state(self._rows(counted))
+        self._others_weigh_nothing = self._state(self._with_weights_of(counted))
+        metric.reset_state()
+
+    def check(self, name):
+        """Raises ValueError where a number over several parts would be another than Keras's own."""
+        if isinstance(self._result, dict) or np.ndim(self._result):
+            raise ValueError(f'The metric {name} returns {self._result}, but a curve shows one number. Set its '
+                             "arguments so that it returns one, as by average='macro'.")
+        of_sums = self._metric.stateless_result([tf.constant(total) for total in self._sums])
+        if not _are_close([*self._whole, self._result], [*self._sums, of_sums]):
+            raise ValueError(
+                f'The metric {name} has variables that do not add up over the parts of a batch, so it cannot be '
+                'computed over micro-batches, replicas and workers. Choose another metric, or compute this one from '
+                'the predictions of the exported model.')
+        if not _are_close(self._counted, self._others_weigh_nothing):
+            raise ValueError(
+                f'The metric {name} counts examples of weight 0 too, with which the last batch of a dataset is filled. '
+                'Choose a metric that uses sample_weight.')
+
+    def _rows(self, rows):
+        return [tf.constant(array[rows]) for array in self._examples]
+
+    def _with_weights_of(self, rows):
+        y_true, y_pred, weights = self._examples
+        few = np.zeros_like(weights)
+        few[rows] = weights[rows]
+        return [tf.constant(array) for array in (y_true, y_pred, few)]
+
+    def _state(self, arguments):
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self._metric.variables]
+        y_true, y_pred, weights = arguments
+        return [np.asarray(part) for part in
+                self._metric.stateless_update_state(zeros, y_true, y_pred, sample_weight=weights)]
+
+
+def _are_close(some, others):
+    return all(random_examples.are_close(np.asarray(one), np.asarray(other)) for one, other in zip(some, others))
+
+
+@keras.saving.register_keras_serializable(package='lingpipe')
+class OfClasses(keras.metrics.Metric):
+    """A metric of one-hot labels and probabilities, for labels that are class numbers and outputs that are logits.
+
+    Classifiers have outputs `[..., classes]`, of which this takes the softmax, or `[..., 1]`, of which it takes the
+    sigmoid. Keras's AUC, Precision, Recall and F1Score want probabilities and labels of the same shape.
+
+    Args:
+        metric: the `keras.metrics.Metric`, or its params in KerasParams.
+        class_id: number of the class whose examples are the positive ones; None: each class against the others, as
+            the metric averages over them.
+        name: name of the metric; None: that of `metric`.
+        dtype: precision of the variables.
+    """
+
+    def __init__(self, metric: keras.metrics.Metric, class_id: int | None = None, name: str | None = None,
+                 dtype: Any = None) -> None:
+        super().__init__(name=name or metric.name, dtype=dtype)
+        self.metric, self.class_id = metric, class_id
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Adds a batch.
+
+        Args:
+            y_true: integer labels `[...]`, or `[..., 1]`.
+            y_pred: logits `[..., classes]`.
+            sample_weight: tensor `[...]`, or None.
+        """
+        num_classes = y_pred.shape[-1]
+        labels = keras.ops.cast(y_true, 'int32')
+        if len(labels.shape) == len(y_pred.shape):
+            labels = keras.ops.squeeze(labels, -1)
+        labels, probabilities = _one_hot(labels, y_pred, num_classes)
+        if self.class_id is not None:
+            wanted = slice(self.class_id, self.class_id + 1)
+            labels, probabilities = labels[..., wanted], probabilities[..., wanted]
+        self.metric.update_state(labels, probabilities, sample_weight=sample_weight)
+
+    def result(self) -> Any:
+        """Returns the number."""
+        return self.metric.result()
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), 'metric': keras.saving.serialize_keras_object(self.metric),
+                'class_id': self.class_id}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> 'OfClasses':
+        return cls(**{**config, 'metric': keras.saving.deserialize_keras_object(config['metric'])})
+
+
+def _one_hot(labels, logits, num_classes):
+    if num_classes == 1:
+        return labels[..., None], keras.ops.sigmoid(logits)
+    return keras.ops.one_hot(labels, num_classes), keras.ops.softmax(logits, -1)

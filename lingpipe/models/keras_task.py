@@ -1,0 +1,77 @@
+"""A task with any Keras loss, for bodies that no other task is made for."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingpipe import hyperparams
+from lingpipe.models import base_task, compiled_loss, random_examples
+from lingpipe.stages import losses
+
+_WEIGHTED_MEAN = 'mean_with_sample_weight'
+
+
+class KerasTask(base_task.BaseTask):
+    """Trains a body on a Keras loss, and measures it by Keras metrics.
+
+    The loss is the mean over the examples, or tokens, of the whole batch by their weights: the sum of weight times
+    loss, divided by the sum of weights. So do Keras's reduction 'mean_with_sample_weight' and Keras's metrics. The
+    default of Keras's `compile` divides by the number of examples, whatever they weigh: the two are equal where all
+    weights are 1. The mean by weights does not depend on how many examples of weight 0 fill a batch up.
+    """
+
+    @classmethod
+    def Params(cls) -> Any:
+        p = super().Params()
+        p.Define('loss', None, 'KerasParams of a Keras loss, as KerasParams(keras.losses.MeanSquaredError).')
+        return p
+
+    def __init__(self, params: Any) -> None:
+        _require_loss(params.loss)
+        self._keras_loss = params.loss.Instantiate()
+        if self._keras_loss.reduction not in ('sum_over_batch_size', 'mean', _WEIGHTED_MEAN):
+            raise ValueError(
+                f'loss.reduction={self._keras_loss.reduction!r} is not for training on parts of a batch, of which the '
+                'task takes the mean by weights. Leave reduction out.')
+        self._keras_loss.reduction = _WEIGHTED_MEAN
+        self._sum_and_weight = losses.as_metrics(self._keras_loss)
+        self._is_tried = False
+        super().__init__(params)
+
+    def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
+        """Returns the metric 'loss' of one micro-batch; see `BaseTask.loss`.
+
+        Args:
+            targets: tuple (labels, weights, ...): labels as the loss takes them, weights `[batch]` or
+                `[batch, length]`; a weight `[batch]` counts for all tokens of its row.
+            outputs: tensor `[batch, ...]`, as the loss takes it.
+
+        Raises:
+            ValueError: the loss of a batch is not the mean of the losses of its examples.
+        """
+        labels, outputs, weights = self.metric_arguments(targets, outputs)
+        outputs = losses.in_float32(outputs)
+        if not self._is_tried:
+            self._try(labels, outputs)
+        total, weight = self._sum_and_weight(labels, outputs, weights)['loss']
+        return {'loss': (tf.math.divide_no_nan(total, weight), weight)}
+
+    def _try(self, *tensors):
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+        variables = [variable for layer in self.body.stack for variable in layer.variables]
+        try:
+            random_examples.tried(compiled_loss.kind_of, self._keras_loss, *specs, True, variables)
+        except compiled_loss.NotAdditive as error:
+            raise ValueError(f'{error}, so that it cannot be computed over micro-batches. Choose a loss that computes '
+                             'each example by itself and returns one number for each.') from error
+        self._is_tried = True
+
+
+def _require_loss(params):
+    cls = getattr(params, 'cls', None)
+    if not (isinstance(params, hyperparams.InstantiableParams) and issubclass(cls, keras.losses.Loss)):
+        received = getattr(cls, '__name__', repr(params))
+        raise ValueError(
+            f'task.loss is {received}, but it must be the params of a Keras loss. Set it, as to '
+            'KerasParams(keras.losses.SparseCategoricalCrossentropy, from_logits=True).')
