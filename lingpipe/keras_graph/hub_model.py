@@ -10,7 +10,7 @@ from lingpipe import hyperparams, spelling
 from lingpipe.input import hub_tokenizer
 from lingpipe.keras_graph import model_source, weight_loading
 from lingpipe.layers import base_layer
-from lingpipe.private_api import keras_hub_presets
+from lingpipe.private_api import keras_hub_presets, tracking
 
 _TASKS = {
     'causal_lm': 'CausalLM', 'masked_lm': 'MaskedLM', 'seq_2_seq_lm': 'Seq2SeqLM', 'text_classifier': 'TextClassifier',
@@ -169,7 +169,10 @@ def _token_classifier(backbone, arguments):
     outputs = backbone.output['sequence_output'] if isinstance(backbone.output, dict) else backbone.output
     dropped = keras.layers.Dropout(arguments.get('dropout', 0.1), name='classifier_dropout')(outputs)
     logits = keras.layers.Dense(arguments['num_classes'], name='logits', dtype=backbone.dtype_policy)(dropped)
-    return keras.Model(backbone.input, logits, name='token_classifier')
+    model = keras.Model(backbone.input, logits, name='token_classifier')
+    with tracking.DotNotTrackScope():  # the model has its layers already
+        model.backbone = backbone
+    return model
 
 
 def _load_backbone_weights(loader, backbone):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import batch_dimension, model_segments, model_units
+from lingpipe.layers import base_layer
 from lingpipe.optimizers import optimizer_parts
 from lingpipe.partition import exact_cut, layer_analysis
 from lingpipe.partition.layer_analysis import LayerAnalysis
@@ -218,9 +219,8 @@ class ModelGraph:
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
         """Returns the trainable and the other weights that a unit is the first to use, not counting seeds."""
         layers = self.units[index].layers
-        trainable = {id(variable) for layer in layers for variable in layer.trainable_variables}
         own = [weight for layer in layers for weight in layer.weights if self._first_units[id(weight)] == index]
-        return tuple([weight for weight in own if (id(weight) in trainable) == wanted] for wanted in (True, False))
+        return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
 
     def describe_unit(self, unit: model_units.Unit) -> str | None:
         """Returns a text that is equal for units that differ in weights alone; None where it is unknown."""
@@ -278,7 +278,7 @@ def _trace_or_guess(unit, inputs):
     except (TypeError, control_flow.UntranslatableError):
         if all(spec is None or spec.shape.is_fully_defined() for spec, _ in inputs):
             raise
-        weights = [weight for layer in unit.layers for weight in layer.trainable_variables]
+        weights = base_layer.trained_variables(unit.layers)
         outputs = [(tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), None) for spec in unit.specs]
         return layer_analysis.Flops(2 * _num_values(weights), 0), outputs
 
@@ -293,8 +293,9 @@ def _describe(unit):
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
     except Exception:
         return None
-    shapes = [(variable.shape, variable.dtype) for layer in unit.layers for variable in layer.variables]
-    return str((type(unit.layer), config, shapes, unit.specs))
+    variables = [(variable.shape, variable.dtype, variable.trainable)
+                 for layer in unit.layers for variable in layer.variables]
+    return str((type(unit.layer), config, variables, unit.specs))
 
 
 def _trace(unit, inputs):

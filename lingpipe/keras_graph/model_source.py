@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.keras_graph import weight_loading
+from lingpipe.keras_graph import lora, weight_loading
 from lingpipe.layers import base_layer, keras_params
 from lingpipe.private_api import global_state
 
@@ -42,6 +42,7 @@ class KerasModelSource:
         p = hyperparams.InstantiableParams(cls)
         p.Define('dtype_policy', None, f'Precision of the model: one of {base_layer.DTYPE_POLICIES}; None: the global '
                                        'policy.')
+        lora.define(p)
         return p
 
     def __init__(self, params: hyperparams.Params) -> None:
@@ -175,14 +176,17 @@ def fresh_names() -> Iterator[None]:
 
 
 def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> keras.Model:
-    """Makes the model of a source, in a precision, with the names that it always has.
+    """Makes the model of a source in a precision, with the names that it always has and its LoRA, weights frozen.
 
     Args:
         source: where it comes from.
         dtype_policy: name of the policy where the source names none, or None.
     """
     with fresh_names(), base_layer.default_policy(source.params.dtype_policy or dtype_policy):
-        return source.make()
+        model = source.make()
+        with base_layer.unallocated_variables():
+            lora.apply(model, names_by_path(model), source.params)
+        return model
 
 
 def names_by_path(model: keras.Model) -> dict[str, keras.Variable]:

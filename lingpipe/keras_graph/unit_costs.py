@@ -19,7 +19,6 @@ class _UnitAsLayer:
         self._unit = unit
         self.variables = [variable for layer in unit.layers for variable in layer.variables]
         self.weights = [weight for layer in unit.layers for weight in layer.weights]
-        self.trainable_variables = [variable for layer in unit.layers for variable in layer.trainable_variables]
 
     def __call__(self, inputs, training):
         """Runs the unit on a `Boundary`, which holds its inputs and their Keras masks."""

@@ -3,7 +3,7 @@
 import contextlib
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import keras
@@ -122,6 +122,32 @@ def kernel_initializer(scale: float = 1.0) -> keras.initializers.Initializer:
         scale: factor of the standard deviation.
     """
     return keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
+
+
+def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
+    """Lists what training changes, by asking each variable, as Keras does for a whole model.
+
+    A layer that is frozen says that it has no trained variables, though layers inside of it may have some, as those of
+    LoRA do.
+
+    Args:
+        layers: Keras layers, built.
+
+    Returns:
+        List of Keras variables, each once.
+    """
+    found = (variable for layer in layers for variable in layer.variables if variable.trainable)
+    return list({id(variable): variable for variable in found}.values())
+
+
+def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
+    """Lists weights that training would change were they not frozen; not moving statistics, which change all the same.
+
+    Args:
+        layers: Keras layers, built.
+    """
+    parts = (part for layer in layers for part in layer._flatten_layers())
+    return [variable for part in parts for variable in part._trainable_variables if not variable.trainable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:

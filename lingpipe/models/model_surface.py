@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lingpipe.keras_graph import lora
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.private_api import tracking
 from lingpipe.stages import losses
@@ -136,8 +137,27 @@ class ModelSurface(keras.Model):
             trainable_variables, non_trainable_variables, *args, return_losses=return_losses, **kwargs)
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        """Exports the plain model, which serves on one device and without LingPipe; see `keras.Model.export`."""
-        return self._plain_model().export(filepath, *args, **kwargs)
+        """Exports the plain model, which serves on one device and without LingPipe; see `keras.Model.export`.
+
+        LoRA is merged into the kernels, here as in what `save` and `save_weights` write.
+        """
+        with lora.merged(self):
+            return self._plain_model().export(filepath, *args, **kwargs)
+
+    def save(self, filepath: Any, overwrite: bool = True, zipped: Any = None) -> None:
+        """Saves the pipeline with its model; see `keras.Model.save`."""
+        with lora.merged(self):
+            super().save(filepath, overwrite, zipped)
+
+    def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None) -> None:
+        """Saves the weights, which the plain model loads too; see `keras.Model.save_weights`."""
+        with lora.merged(self):
+            super().save_weights(filepath, overwrite, max_shard_size)
+
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
+        """Loads weights, after which LoRA starts anew; see `keras.Model.load_weights`."""
+        with lora.able_to_learn(self):
+            super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
 
     def get_config(self) -> Any:
         """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.
@@ -200,6 +220,7 @@ class ModelSurface(keras.Model):
             self._input_specs = keras.tree.map_structure(symbol_of_any_batch, inputs)
         if not self.pipe.built:
             self.pipe.build_from_specs(keras.tree.map_structure(_spec_of, self._input_specs))
+        self.pipe.place_new_weights()
         self.built = True
 
 

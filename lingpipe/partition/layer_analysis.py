@@ -46,8 +46,7 @@ def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
     Returns:
         Nest of outputs, and the list of gradients, of the inputs first, then of the trainable variables.
     """
-    trainable = {id(variable) for variable in layer.trainable_variables}
-    weights = [value for variable, value in zip(layer.variables, values) if id(variable) in trainable]
+    weights = [value for variable, value in zip(layer.variables, values) if variable.trainable]
     sources = floats(inputs) + weights
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
@@ -253,9 +252,8 @@ def _analyse(params, specs):
         concrete = control_flow.until_traced(
             tf.function(trace, autograph=False).get_concrete_function,
             specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
-    trainable = {id(variable) for variable in layer.trainable_variables}
     borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # these count at another layer
-    sizes = [(id(variable) in trainable, math.prod(variable.shape)) for variable in layer.weights
+    sizes = [(variable.trainable, math.prod(variable.shape)) for variable in layer.weights
              if id(variable) not in borrowed]
     outputs = tf.nest.map_structure(
         lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs)

@@ -289,7 +289,6 @@ def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tenso
         `LayerMemory` of the layer as if it were alone, its `Passage`, and the nest of the specs of its outputs.
     """
     variables = layer.variables
-    trainable = {id(variable) for variable in layer.trainable_variables}
     given, results = [], {}
 
     def output_gradients(outputs):
@@ -306,8 +305,8 @@ def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tenso
     outputs = tf.nest.flatten(results['outputs'])
     traced = _Traced(graph, len(tf.nest.flatten(specs)), outputs, given, results['gradients'], tensor_size)
     memory = traced.memory()._replace(
-        weights=size((variable for variable in variables if id(variable) in trainable), tensor_size),
-        state=size((variable for variable in layer.weights if id(variable) not in trainable), tensor_size))
+        weights=size((variable for variable in variables if variable.trainable), tensor_size),
+        state=size((variable for variable in layer.weights if not variable.trainable), tensor_size))
     return memory, traced.passage(), tf.nest.map_structure(
         lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results['outputs'])
 

@@ -221,7 +221,7 @@ def _profile(job, device):
     with tf.device(device), _python_random_state_kept():
         layer = job.make_layer()
         values = [tf.identity(variable.value.read_value()) for variable in layer.variables]
-        sums = [tf.zeros(variable.shape, variable.dtype) for variable in layer.trainable_variables]
+        sums = [tf.zeros(variable.shape, variable.dtype) for variable in layer.variables if variable.trainable]
         arguments = [tf.nest.map_structure(_example, job.inputs), values,
                      [_example(spec) for spec in layer_analysis.floats(job.outputs)], sums]
 

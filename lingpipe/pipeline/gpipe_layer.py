@@ -45,6 +45,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     _functions: Any = None  # dictionary of traced functions
     _losses_of_targets: Any = None  # dictionary of the losses that they call
+    _placed: Any = None  # dictionary from id to each variable that is where it belongs
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -109,7 +110,8 @@ class GPipeLayer(base_layer.BaseLayer):
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # here TensorFlow finds it when it saves functions
-        own: dict[str, Any] = {'_source': source, '_grid': None, '_functions': {}, '_losses_of_targets': {}}
+        own: dict[str, Any] = {
+            '_source': source, '_grid': None, '_functions': {}, '_losses_of_targets': {}, '_placed': {}}
         for name, value in own.items():  # past Keras and TensorFlow, which would search them for what to save
             object.__setattr__(self, name, value)
         self._jit_compile = params.jit_compile
@@ -134,13 +136,14 @@ class GPipeLayer(base_layer.BaseLayer):
 
     @classmethod
     def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
-                    **fields: Any) -> 'GPipeLayer':
+                    lora_rank: int | None = None, **fields: Any) -> 'GPipeLayer':
         """Makes a pipeline of a KerasHub model, whose weights go tensor by tensor to their partitions.
 
         Args:
             preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
             head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
             head_arguments: arguments of the head, such as `{'num_classes': 2}`.
+            lora_rank: rank of LoRA, with which the backbone itself is frozen; None: no LoRA.
             **fields: fields of `Params()`, as for `from_keras`.
 
         Returns:
@@ -149,7 +152,8 @@ class GPipeLayer(base_layer.BaseLayer):
         Raises:
             ValueError: the preset cannot be loaded, or the model cannot be cut.
         """
-        model = hub_model.KerasHubModel.Params().Set(preset=preset, head=head, head_arguments=head_arguments or {})
+        model = hub_model.KerasHubModel.Params().Set(
+            preset=preset, head=head, head_arguments=head_arguments or {}, lora_rank=lora_rank)
         params = cls.Params().Set(model=model, **fields)
         source = layer_sources.of_model_params(params)
         pipe = cls(params.Set(name=params.name or f'{source.model.name}_pipeline'), source)
@@ -179,6 +183,8 @@ class GPipeLayer(base_layer.BaseLayer):
 
     def to_keras(self) -> keras.Model:
         """Makes a plain Keras model with the present weights, all on the device of the first partition.
+
+        Low-rank parts (LoRA) are merged into the kernels that they are added to.
 
         Returns:
             `keras.Model`, which is independent of the pipeline.
@@ -296,9 +302,19 @@ class GPipeLayer(base_layer.BaseLayer):
         rows = [stages, *[[each.on(device) for each, device in zip(stages, row)] for row in list(zip(*columns))[1:]]]
         seeds = random_seeds.StepSeeds(self._seed_generator, self._num_inferences)
         object.__setattr__(self, '_grid', stage_grid.StageGrid(rows, self._schedule, seeds, p))
+        self.place_new_weights()
         self.built = True
         if load_weights:
             self.load_initial_weights()
+
+    def place_new_weights(self) -> None:
+        """Moves weights that layers got since the pipeline was built, as by `enable_lora`, to their partitions."""
+        is_first = not self._placed
+        for each in self.stages:
+            for variable in itertools.chain(*each.variables()):
+                if not is_first and id(variable) not in self._placed:
+                    variable_placement.move(variable, each.device)
+                self._placed[id(variable)] = variable
 
     def load_initial_weights(self) -> None:
         """Loads the weights that the model of `params` comes with, such as those of a preset, each to its device."""
@@ -445,6 +461,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     def _in_function(self, method):
         """Makes a layout one `tf.function` when run eagerly, or nothing would overlap."""
+        self.place_new_weights()
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])

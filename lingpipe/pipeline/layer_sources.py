@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
-from lingpipe.keras_graph import keras_model, model_source, unit_costs
+from lingpipe.keras_graph import keras_model, lora, model_source, unit_costs
 from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis, layer_memory, layer_profile, tensor_sizes
 from lingpipe.stages import control_flow, random_seeds, stage_layers
@@ -140,7 +140,8 @@ class LayersOfModel:
     def load_weights(self) -> None:
         """Loads the weights that the model comes with, each to its device."""
         if self._origin is not None:
-            self._origin.load_weights(self.model)
+            with lora.able_to_learn(self.model):
+                self._origin.load_weights(self.model)
 
     def validate(self, p: hyperparams.Params) -> None:
         """Raises ValueError where a field of `GPipeLayer.Params()` does not go with the model."""
@@ -234,7 +235,7 @@ def plain_copy(model: keras.Model, device: str) -> keras.Model:
     """Makes a Keras model that has nothing more to do with the pipeline.
 
     The model that the pipeline was made from has its weights on the devices of the partitions, where Keras does not
-    compile operations that use them, such as grouped convolutions, with XLA.
+    compile operations that use them, such as grouped convolutions, with XLA. LoRA is merged into the kernels.
 
     Args:
         model: `keras.Model`.
@@ -249,7 +250,7 @@ def plain_copy(model: keras.Model, device: str) -> keras.Model:
         pairs.append((layer, type(layer).from_config(layer.get_config())))
         return pairs[-1][1]
 
-    with tf.init_scope(), variable_placement.creating_on(device):
+    with tf.init_scope(), variable_placement.creating_on(device), lora.merged(model):
         copy = keras.models.clone_model(model, clone_function=clone)
         _require_own_weights(model)
         for layer, copied in pairs:
@@ -269,6 +270,7 @@ def _copy_state(layer, copy):
         copied.trainable = part.trainable
     for variable, copied in zip(layer.variables, copy.variables):
         copied.assign(variable.numpy())
+        copied.trainable = variable.trainable
 
 
 def _require_own_weights(model):

@@ -138,6 +138,10 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
                 optimization.average_step(self._params.ema_decay))
         return optimizer
 
+    def _averaged_variables(self):
+        """All: the state of the step has a place for the average of each."""
+        return self.named_variables
+
     @property
     def partitions(self) -> Any:
         """Layers before and after the stages count with the first and the last one, but run on all cores."""

@@ -91,7 +91,7 @@ class StageLayers:
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
-        return _without_doubles(variable for layer in self.layers for variable in layer.trainable_variables)
+        return base_layer.trained_variables(self.layers)
 
     def variables(self) -> Variables:
         """Returns the Keras variables of the layers as `Variables`."""

@@ -258,7 +258,7 @@ class Checkpointer:
 
 
 class WeightReader:
-    """Reads what evaluation needs from a checkpoint: weights, or their moving averages where it holds them.
+    """Reads what evaluation needs from a checkpoint: for each weight its moving average, or itself where it has none.
 
     Args:
         body: a built `GPipeLayer`.
@@ -302,8 +302,10 @@ class WeightReader:
             TrainingError: when it is not there, or is of another model.
         """
         path = str(path).removesuffix('.index')
-        averaged = any(name.startswith('moving_average/') for name in stored_shapes(path))
-        state = {'moving_average' if averaged else 'model': nested(self._named), 'global_step': self._step}
+        stored, parts = stored_shapes(path), {'moving_average': {}, 'model': {}}
+        for name, variable in self._named.items():
+            parts['moving_average' if f'moving_average/{name}' in stored else 'model'][name] = variable
+        state = {**{part: nested(named) for part, named in parts.items() if named}, 'global_step': self._step}
         _check_matches(path, state, partial=True)
         _read(tf.train.Checkpoint(**state), path)
         return int(self._step)

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lingpipe.keras_graph import lora
 from lingpipe.layers import base_layer
 from lingpipe.models import generation, language_model, prompted_texts, translation_model
 from lingpipe.models.sampling import Sampling
@@ -58,9 +59,10 @@ class Exporter:
         folder = tf.io.gfile.join(self._logdir.path, 'export')
         tf.io.gfile.makedirs(folder)
         keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))
-        self._model.save(keras_path)
-        self._model.export(saved_model_path, verbose=False)
-        others = self._export_source(folder)
+        with lora.merged(self._model):
+            self._model.save(keras_path)
+            self._model.export(saved_model_path, verbose=False)
+            others = self._export_source(folder)
         print(f'step {step}: ' + ', '.join([f'{keras_path} ({self._needed()})', saved_model_path, *others]), flush=True)
         return [keras_path, saved_model_path, *others]
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lingpipe.devices import variable_placement
 from lingpipe.input import batch_share
+from lingpipe.layers import base_layer
 from lingpipe.optimizers import device_functions, loss_scaling
 from lingpipe.training import checkpoints, optimization
 
@@ -68,7 +69,7 @@ class TrainProgram:
         self.optimizer = self._make_optimizer()
         self.average = None
         if train_params.ema_decay:
-            self.average = optimization.MovingAverage(self.named_variables, train_params.ema_decay)
+            self.average = optimization.MovingAverage(self._averaged_variables(), train_params.ema_decay)
         with tf.device('CPU:0'):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
@@ -78,6 +79,11 @@ class TrainProgram:
 
     def _make_optimizer(self):
         return optimization.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
+
+    def _averaged_variables(self):
+        """Returns those of `named_variables` that have a moving average: frozen weights are their own."""
+        frozen = set(map(id, base_layer.frozen_weights(self._task.body.stack)))
+        return {name: variable for name, variable in self.named_variables.items() if id(variable) not in frozen}
 
     @property
     def read(self) -> Callable:

@@ -1,0 +1,235 @@
+"""What of a Keras model is trained: low-rank parts (LoRA, arXiv 2106.09685), and weights that expressions name."""
+
+import contextlib
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from lingpipe import hyperparams, spelling
+from lingpipe.layers import base_layer
+
+_KERNELS = 'kernel', 'embeddings'
+
+
+def define(p: hyperparams.Params) -> None:
+    """Defines the fields that `apply` reads.
+
+    Args:
+        p: Params of a model's source.
+    """
+    p.Define('lora_rank', None, 'Rank of what is added to kernels and trained in their place (LoRA); None: no LoRA.')
+    p.Define('lora_layers', None, 'List of regular expressions of the paths of layers with LoRA, as re.match takes '
+                                  'them; None: what KerasHub chooses for its backbone, queries and values.')
+    p.Define('trainable', None, 'List of regular expressions of the paths of weights to train, as re.match takes them; '
+                                'with lora_rank, of those to train beside its own. None: all; with lora_rank, those '
+                                'outside of the KerasHub backbone.')
+
+
+def apply(model: keras.Model, named: dict[str, keras.Variable], p: hyperparams.Params) -> None:
+    """Gives a model low-rank parts and freezes weights, as its params say.
+
+    Args:
+        model: built `keras.Model`; it is changed in place.
+        named: dictionary from path to weight, as `model_source.names_by_path` returns it.
+        p: Params with the fields of `define`.
+
+    Raises:
+        ValueError: a field cannot be what it is, an expression matches nothing, or nothing is left to train.
+    """
+    if p.lora_layers is not None and p.lora_rank is None:
+        raise ValueError(f'lora_layers={p.lora_layers!r} was given without lora_rank. Set lora_rank=4, for instance.')
+    if p.lora_rank is None and p.trainable is None:
+        return
+    weights = {name: variable for name, variable in named.items() if variable.trainable}
+    if p.trainable is not None:
+        kept = [weights[name] for name in _matching('trainable', p.trainable, weights)]
+    else:
+        kept = _outside_of_backbone(model, weights.values())
+    if p.lora_rank is not None:
+        _add_parts(model, named, p)
+        kept += [part for each in low_rank_layers(model) for part in (each.first, each.second)]
+    if not kept:
+        raise ValueError(f'trainable={p.trainable!r} freezes all weights of {model.name!r}, which leaves nothing to '
+                         'train. Name some of them, or set trainable=None.')
+    _freeze_others(model, set(map(id, kept)))
+
+
+def _outside_of_backbone(model, weights):
+    backbone = _backbone_of(model)
+    inside = set(map(id, [] if backbone is None else backbone.variables))
+    return [] if backbone is None else [variable for variable in weights if id(variable) not in inside]
+
+
+def _backbone_of(model):
+    """Returns the KerasHub backbone that a model is or has, or None."""
+    parts = [getattr(model, 'backbone', None), model]
+    return next((part for part in parts if hasattr(part, 'default_lora_layer_names')), None)
+
+
+def _add_parts(model, named, p):
+    if not isinstance(p.lora_rank, int) or p.lora_rank < 1:
+        raise ValueError(f'lora_rank={p.lora_rank!r} is no rank. Set a positive integer such as 4, or None.')
+    present = low_rank_layers(model)
+    if present:
+        raise ValueError(f'lora_rank={p.lora_rank} was given, but layer {present[0].layer.name!r} of {model.name!r} '
+                         'has LoRA already. Set lora_rank=None, or make the model without.')
+    able = _layers_by_path(model, named)
+    if p.lora_layers is None:
+        _add_default_parts(model, able, p.lora_rank)
+        return
+    for path in _matching('lora_layers', p.lora_layers, able):
+        for layer in able[path]:
+            layer.enable_lora(p.lora_rank)
+
+
+def _add_default_parts(model, able, rank):
+    backbone, example = _backbone_of(model), next(iter(able), None)
+    if backbone is None or not able:
+        raise ValueError(f'lora_rank={rank}: {model.name!r} has ' + (
+            'no layer that can have LoRA: Keras knows it of Dense, EinsumDense, Embedding and convolutions. Set '
+            'lora_rank=None.' if not able else 'no KerasHub backbone, which would choose the layers. Name them, as by '
+            f'lora_layers=[{example!r}].'))
+    chosen = backbone.default_lora_layer_names()
+    if not any(layer.name in chosen for layers in able.values() for layer in layers):
+        raise ValueError(f'lora_rank={rank}: KerasHub adds it to layers called {chosen}, of which '
+                         f'{type(backbone).__name__} has none. Name layers, as by lora_layers=[{example!r}].')
+    backbone.enable_lora(rank)
+    backbone.trainable = True  # what is frozen is said by `_freeze_others`, so that both ways freeze alike
+
+
+def _layers_by_path(model, named):
+    """Returns a dictionary from path to the list of the layers there that can have LoRA."""
+    names, found = {id(variable): name for name, variable in named.items()}, {}
+    for layer in model._flatten_layers(include_self=False):  # pylint: disable=protected-access
+        if hasattr(layer, 'lora_enabled') and layer.weights:
+            found.setdefault(names[id(layer.weights[0])].rpartition('/')[0], []).append(layer)
+    return found
+
+
+def _matching(field: str, patterns: Any, names: Collection[str]) -> list[str]:
+    """Returns the names that expressions of a field match."""
+    if not isinstance(patterns, (list, tuple)) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ValueError(f"{field}={patterns!r} is no list of regular expressions. Write it like {field}=['.*/bias'].")
+    for pattern in patterns:
+        try:
+            found = any(re.match(pattern, name) for name in names)
+        except re.error as error:
+            raise ValueError(f'{field}: {pattern!r} is no regular expression ({error}). Mend it.') from error
+        if not found:
+            raise ValueError(f'{field}: {pattern!r} matches nothing of the model; '
+                             f'{spelling.what_there_is(pattern, names)}. Change it, or leave it out.')
+    return [name for name in names if any(re.match(pattern, name) for pattern in patterns)]
+
+
+def _freeze_others(model, kept):
+    """Freezes whole layers where it can, since a frozen batch norm keeps its averages, then single variables."""
+    for layer in model._flatten_layers():  # pylint: disable=protected-access
+        trained = base_layer.trained_variables([layer])
+        if trained and kept.isdisjoint(map(id, trained)):
+            layer.trainable = False
+    for variable in base_layer.trained_variables([model]):
+        variable.trainable = id(variable) in kept
+
+
+class LowRank(NamedTuple):
+    """A layer that computes with `base + alpha / rank * first second`.
+
+    Attributes:
+        layer: Keras layer.
+        base: Keras variable, its kernel or table.
+        first: Keras variable `[..., rank]`, which starts with random numbers.
+        second: Keras variable `[rank, ...]`, which starts with zeros.
+    """
+
+    layer: keras.layers.Layer
+    base: keras.Variable
+    first: keras.Variable
+    second: keras.Variable
+
+    def merged(self) -> np.ndarray:
+        """Returns the kernel that the layer computes with, in the precision of its base."""
+        base, scale = self.base.numpy(), self.layer.lora_alpha / self.layer.lora_rank
+        if self.layer.quantization_mode is not None:
+            raise ValueError(f'Layer {self.layer.name!r} is quantized, so its LoRA cannot be merged exactly. Leave its '
+                             'quantization out.')
+        update = scale * np.matmul(self.first.numpy(), self.second.numpy())
+        return (base.astype(update.dtype) + update).astype(base.dtype)
+
+
+def low_rank_layers(model: keras.Model) -> list[LowRank]:
+    """Lists the layers of a model that have LoRA.
+
+    Args:
+        model: `keras.Model`.
+    """
+    layers = [layer for layer in model._flatten_layers() if getattr(layer, 'lora_enabled', False)]
+    return [LowRank(layer, *(getattr(layer, attribute.format(name)) for attribute in ('_{}', 'lora_{}_a', 'lora_{}_b')))
+            for layer in layers for name in _KERNELS if hasattr(layer, f'lora_{name}_a')]
+
+
+@contextlib.contextmanager
+def able_to_learn(model: keras.Model) -> Iterator[None]:
+    """Keeps the first part of each pair while the `with` block loads kernels.
+
+    Keras sets both to zero with each kernel that it loads, after which neither has a gradient.
+
+    Args:
+        model: `keras.Model`.
+    """
+    firsts = [each.first for each in low_rank_layers(model)]
+    for first in firsts:
+        first.assign = lambda value: None
+    try:
+        yield
+    finally:
+        for first in firsts:
+            del first.assign
+
+
+@contextlib.contextmanager
+def merged(model: keras.Model) -> Iterator[None]:
+    """Makes a model one without LoRA inside of the `with` block, with the same outputs, so that it can be written.
+
+    Keras merges what it saves too, but in the precision that layers compute in, and leaves LoRA in their configs.
+
+    Args:
+        model: `keras.Model`.
+    """
+    with contextlib.ExitStack() as stack:
+        for each in low_rank_layers(model):
+            stack.enter_context(_merged_layer(each))
+        yield
+
+
+@contextlib.contextmanager
+def _merged_layer(low_rank):
+    layer, base = low_rank.layer, low_rank.base
+    before, settings = base.numpy(), {name: getattr(layer, name) for name in ('lora_rank', 'lora_alpha')}
+    base.assign(low_rank.merged())
+    vars(layer).update(lora_enabled=False, lora_rank=None, lora_alpha=None)
+    try:
+        with _without_variables(layer, (low_rank.first, low_rank.second)):
+            yield
+    finally:
+        vars(layer).update(lora_enabled=True, **settings)
+        base.assign(before)
+
+
+@contextlib.contextmanager
+def _without_variables(layer, variables):
+    """Takes variables out of a layer's own, and puts them back as they were."""
+    trained = [variable.trainable for variable in variables]
+    for variable in variables:
+        layer._untrack_variable(variable)
+    try:
+        yield
+    finally:
+        layer._tracker.unlock()
+        for variable, is_trained in zip(variables, trained):
+            variable.trainable = True  # by which Keras sorts it
+            layer._track_variable(variable)
+            variable.trainable = is_trained
+        layer._tracker.lock()
