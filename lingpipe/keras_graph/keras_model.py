@@ -201,8 +201,9 @@ class ModelGraph:
         sizes = [map(_num_values, self.own_weights(index)) for index in range(len(self.units))]
         return [
             LayerAnalysis(unit.name, type(unit.layer).__name__, num_parameters, num_state, found,
-                          [values[number][0] for number in unit.outputs])
-            for unit, (num_parameters, num_state), found in zip(self.units, sizes, flops)]
+                          [values[number][0] for number in unit.outputs], has_backward)
+            for unit, (num_parameters, num_state), found, has_backward in zip(
+                self.units, sizes, flops, self.units_with_backward())]
 
     def value_specs(self, input_specs: Any) -> dict[int, tuple]:
         """Returns what passes between units, for inputs of every size known.
@@ -221,6 +222,14 @@ class ModelGraph:
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._first_units[id(weight)] == index]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
+
+    def units_with_backward(self) -> list[bool]:
+        """Says for each unit whether it has a backward pass: a trained weight is in it or led to what it reads."""
+        reached, found = set(), []
+        for unit in self.units:
+            found.append(not reached.isdisjoint(unit.inputs) or bool(base_layer.trained_variables(unit.layers)))
+            reached.update(unit.outputs if found[-1] else ())
+        return found
 
     def describe_unit(self, unit: model_units.Unit) -> str | None:
         """Returns a text that is equal for units that differ in weights alone; None where it is unknown."""

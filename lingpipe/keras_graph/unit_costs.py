@@ -60,11 +60,11 @@ def memories(graph: keras_model.ModelGraph, input_specs: Any,
         List of `layer_memory.LayerMemory`, one per unit, in which a shared layer's weights count at its first unit.
     """
     values, known, sizes, passages = _known_values(graph, input_specs), {}, [], []
-    for index, unit in enumerate(graph.units):
+    for index, (unit, has_backward) in enumerate(zip(graph.units, graph.units_with_backward())):
         inputs = _inputs(unit, values)
-        key = (graph.describe_unit(unit) or id(unit), str(inputs))
+        key = (graph.describe_unit(unit) or id(unit), str(inputs), has_backward)
         if key not in known:
-            known[key] = layer_memory.measure(_UnitAsLayer(unit), inputs, tensor_size)[:2]
+            known[key] = layer_memory.measure(_UnitAsLayer(unit), inputs, tensor_size, has_backward)[:2]
         trainable, others = graph.own_weights(index)
         sizes.append(known[key][0]._replace(
             weights=layer_memory.size(trainable, tensor_size), state=layer_memory.size(others, tensor_size)))

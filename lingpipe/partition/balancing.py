@@ -79,7 +79,8 @@ def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
     else:
         forward = np.array([layer.flops.total for layer in analyses])
         backward = _FLOPS_OF_BACKWARD * forward
-    return (1 + np.array(extra_forwards)[:, np.newaxis]) * forward + backward
+    has_backward = np.array([layer.has_backward for layer in analyses])
+    return (1 + np.array(extra_forwards)[:, np.newaxis] * has_backward) * forward + backward * has_backward
 
 
 def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions: int, partition_by: Any,

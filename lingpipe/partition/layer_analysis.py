@@ -156,6 +156,8 @@ class LayerAnalysis(NamedTuple):
         num_state: number of other values that the layer keeps, such as moving averages.
         flops: `Flops` of the forward pass of one example.
         outputs: nest of `tf.TensorSpec` with a batch of one example.
+        has_backward: whether it has a backward pass: in a Keras model, whether a trained weight is in it or led to its
+            inputs.
     """
 
     name: str
@@ -164,6 +166,7 @@ class LayerAnalysis(NamedTuple):
     num_state: int
     flops: Flops
     outputs: Any
+    has_backward: bool = True
 
 
 def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerAnalysis]:

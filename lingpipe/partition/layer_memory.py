@@ -147,7 +147,7 @@ class LayerMemory(NamedTuple):
         repeated_inputs: those of `inputs` that enter an earlier layer too.
         repeated_reads: those of `read_inputs` that an earlier layer keeps.
         backward: the most that its backward pass takes at once, besides what was kept, including gradients of outputs,
-            inputs and weights.
+            inputs and weights; that its forward pass takes, where no trained weight comes before.
         recomputed: the same where only its inputs were kept, so that a forward pass comes first.
     """
 
@@ -277,13 +277,14 @@ def _told_apart(memories, sizes, made, first_kept, walks):
 
 
 def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size,
-            ) -> tuple[LayerMemory, Passage, Any]:
+            has_backward: bool = True) -> tuple[LayerMemory, Passage, Any]:
     """Traces a layer forward and backward.
 
     Args:
         layer: built layer; its variables need not be allocated.
         specs: nest of `tf.TensorSpec` of its inputs.
         tensor_size: function from shape and dtype to bytes.
+        has_backward: whether a trained weight is in it or led to its inputs, without which it has no backward pass.
 
     Returns:
         `LayerMemory` of the layer as if it were alone, its `Passage`, and the nest of the specs of its outputs.
@@ -296,15 +297,21 @@ def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tenso
         return given
 
     def trace(inputs, values):
-        results['outputs'], results['gradients'] = layer_analysis.forward_and_backward(
-            layer, inputs, values, output_gradients)
+        if has_backward:
+            results['outputs'], results['gradients'] = layer_analysis.forward_and_backward(
+                layer, inputs, values, output_gradients)
+        else:
+            results['outputs'] = layer_analysis.forward(layer, inputs, values)
 
     graph = control_flow.until_traced(
         tf.function(trace, autograph=False).get_concrete_function,
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
     outputs = tf.nest.flatten(results['outputs'])
-    traced = _Traced(graph, len(tf.nest.flatten(specs)), outputs, given, results['gradients'], tensor_size)
-    memory = traced.memory()._replace(
+    wanted = results['gradients'] if has_backward else outputs
+    traced = _Traced(graph, len(tf.nest.flatten(specs)), outputs, given, wanted, tensor_size)
+    memory = traced.memory()
+    memory = memory._replace(
+        backward=memory.backward if has_backward else memory.recomputed,
         weights=size((variable for variable in variables if variable.trainable), tensor_size),
         state=size((variable for variable in layer.weights if not variable.trainable), tensor_size))
     return memory, traced.passage(), tf.nest.map_structure(

@@ -38,7 +38,8 @@ def _costs(part, times, output_bytes, recompute, accelerator):
     forward = sum(time.forward_seconds for time in times)
     backward = sum(time.backward_seconds for time in times)
     inside = sum(time.recomputed_seconds for time in times) if recompute == 'layer' else 0.0
-    ahead = {'none': 0.0, 'stage': forward, 'layer': forward - times[-1].forward_seconds}[recompute]
+    repeated = [time.forward_seconds for time in times if time.backward_seconds]
+    ahead = {'none': 0.0, 'stage': sum(repeated), 'layer': sum(repeated[:-1])}[recompute]
     moved = _TIMES_OF_WEIGHTS * part.gradients + _TIMES_OF_SLOTS * part.slots
     return StageCosts(
         forward=forward, backward=backward / 2 + inside, weight_gradient=backward / 2,

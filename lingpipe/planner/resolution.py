@@ -167,14 +167,16 @@ class LayerStack:
 
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
         Williams et al., CACM 52(4), 2009); here a layer counts as one operation that reads its weights and inputs and
-        writes what it keeps. A backward pass counts as two forward passes, and what it recomputes as a whole one.
+        writes what it keeps. A backward pass counts as two forward passes, and what it recomputes as a whole one; a
+        layer with no trained weight in it or before it has none.
         """
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):
             arithmetic = layer.flops.total * micro_batch_size / accelerator.peak_flops(dtype)
             moved = memory.weights + memory.state + memory.inputs + memory.internals + memory.outputs
             seconds = max(arithmetic, moved / accelerator.memory_bandwidth)
-            times.append(LayerTime(seconds, 2 * seconds, seconds))
+            backward = seconds if layer.has_backward else 0.0
+            times.append(LayerTime(seconds, 2 * backward, backward))
         return times
 
     def micro_batch_specs(self, micro_batch_size: Any) -> Any:
@@ -281,7 +283,9 @@ def validate(p: Any) -> None:
 
 
 def _measured_times(p, stack, device, micro_batch_size):
-    return stack.source.times(stack.micro_batch_specs(micro_batch_size), device, p.profile_dir, stack.analyses)
+    times = stack.source.times(stack.micro_batch_specs(micro_batch_size), device, p.profile_dir, stack.analyses)
+    return [time if layer.has_backward else time._replace(backward_seconds=0.0, recomputed_seconds=0.0)
+            for time, layer in zip(times, stack.analyses)]
 
 
 def _batch_size(input_specs):

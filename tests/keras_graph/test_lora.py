@@ -6,8 +6,10 @@ import pytest
 import tensorflow as tf
 
 import lingpipe
+from lingpipe import schedules
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import hub_model, lora, model_source
+from lingpipe.planner import plans, resolution
 from tests import needs
 
 pytestmark = needs.keras_hub
@@ -53,6 +55,25 @@ def pipe_of(inputs, **fields):
     pipe = p.Instantiate()
     pipe.build_from_specs({name: tf.TensorSpec(part.shape, part.dtype) for name, part in inputs.items()})
     return pipe
+
+
+def planned(**fields):
+    """Returns the partitions of a plan for two devices and Adam."""
+    p = lingpipe.GPipeLayer.Params().Set(
+        name='body', num_partitions=2, num_micro_batches=2, partition_by=[2, 4], recompute='none',
+        model=model_source.KerasModelParams(dense_model).Set(**fields))
+    setting = resolution.make_setting(p, tf.TensorSpec([4, 6]))
+    return plans.make_plan(setting, schedules.make_schedule('gpipe', 2, 2), 'none', p.partition_by).partitions
+
+
+def functions_of(pipe, x, y):
+    """Names of the functions that a step calls, such as 'stage_0_forward'."""
+    def step():
+        return pipe.value_and_grad(lambda y, outputs: tf.reduce_mean((outputs - y) ** 2), x, y).gradients
+
+    operations = tf.function(step, autograph=False).get_concrete_function().graph.get_operations()
+    names = [operation.get_attr('f').name for operation in operations if operation.type == 'PartitionedCall']
+    return {name.split('__inference_')[-1].rsplit('_', 1)[0] for name in names}
 
 
 def names_of(variables):
@@ -192,6 +213,22 @@ def test_only_what_is_named_is_trained():
     assert [variable.path.removeprefix('small/') for variable in pipe.trainable_variables] == [
         'second/kernel', 'second/bias', 'last/bias']
     assert not pipe.model.get_layer('norm').trainable and pipe.model.get_layer('last').trainable
+
+
+def test_partitions_ahead_of_lora_have_no_backward_pass():
+    pipe = dense_pipe(lora_rank=2, lora_layers=['last'])
+    assert pipe.partitions[0].layer_names == ['first', 'norm', 'second']  # forward passes alone are cheap
+    found = functions_of(pipe, np.zeros([4, 6], 'float32'), np.zeros([4, 3], 'float32'))
+    assert {name for name in found if name.startswith('stage_0')} == {'stage_0_forward'}
+    assert 'stage_1_backward' in {name.removesuffix('_from_inputs') for name in found}
+
+
+def test_a_plan_counts_slots_gradients_and_activations_of_what_is_trained():
+    first, last = planned(lora_rank=2, lora_layers=['last'])
+    assert first.slots == first.gradients == 0 and last.gradients == 4 * (8 * 2 + 2 * 3)
+    assert last.slots == 2 * last.gradients
+    trained, _ = planned()
+    assert trained.weights == first.weights and trained.working > first.working > 0
 
 
 @pytest.mark.parametrize('fields, words', [
