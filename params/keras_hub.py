@@ -58,6 +58,25 @@ class PydocGPT2(base_model_params.SingleTaskModelParams):
 
 
 @model_registry.RegisterSingleTaskModel
+class PydocGPT2Lora(PydocGPT2):
+    """The same model, trained on by LoRA of rank 4: the weights of a run of `PydocGPT2` are frozen.
+
+    Train that first, with --logdir=logs/keras_hub, or name its checkpoint by `train.init_from_checkpoint`.
+    """
+
+    START = 'logs/keras_hub/train/ckpt-800'
+    LORA_RANK = 4
+    MAX_STEPS = 200
+    WARMUP_STEPS = 20
+
+    def Task(self):
+        p = super().Task()
+        p.body.model.lora_rank = self.LORA_RANK
+        p.train.init_from_checkpoint = self.START
+        return p
+
+
+@model_registry.RegisterSingleTaskModel
 class LibraryDocsRoberta(base_model_params.SingleTaskModelParams):
     """A small RoBERTa of KerasHub that tells from a paragraph of documentation which library it is about."""
 

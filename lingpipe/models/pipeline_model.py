@@ -92,6 +92,11 @@ class PipelineModel(model_surface.ModelSurface):
     def jit_compile(self, value: Any) -> None:
         self.pipe.set_jit_compile(bool(value))
 
+    def make_train_function(self, force: bool = False) -> Any:
+        """Refuses weights that the optimizer does not know; see `keras.Model.make_train_function`."""
+        self._refuse_new_weights()
+        return super().make_train_function(force)
+
     def make_predict_function(self, force: bool = False) -> Any:
         """Refuses what a source overrides also where nothing is compiled; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
@@ -293,6 +298,17 @@ class PipelineModel(model_surface.ModelSurface):
     def _on_last_device(self, function, *arguments):
         with tf.device(self.pipe.stages[-1].device):
             return function(*arguments)
+
+    def _refuse_new_weights(self):
+        """Keras would go on with a function that it traced before, and so train what was trained then."""
+        optimizer = self.optimizer
+        if optimizer is None or not optimizer.built or isinstance(optimizer, keras.optimizers.MultiOptimizer):
+            return
+        known = set(map(id, loss_scaling.unscaled(optimizer)._trainable_variables))
+        new = [variable.path for variable in self.pipe.trainable_variables if id(variable) not in known]
+        if new:
+            raise ValueError(f'Weights are trained that the optimizer does not know, such as {new[0]!r}: by '
+                             'enable_lora, or because they were frozen before. Call compile again.')
 
     def _refuse_overridden_steps(self):
         replaced = _PREPROCESSING if _preprocesses(self.source) else ()

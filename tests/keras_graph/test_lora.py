@@ -126,6 +126,18 @@ def test_a_saved_backbone_has_merged_kernels(hub, name, tmp_path):
     np.testing.assert_array_equal(model.predict(x, verbose=0), outputs)
 
 
+def test_lora_after_training_began_needs_a_new_optimizer(hub):
+    source, _ = twins(hub, 'GemmaBackbone')
+    pipe = lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2, devices=DEVICES)
+    model = lingpipe.PipelineModel(pipe)
+    losses = trained(model, TOKENS, WANTED)
+    source.enable_lora(2)
+    with pytest.raises(ValueError, match="such as 'decoder_block_0/attention/query/lora_kernel_a'.*Call compile again"):
+        model.train_on_batch(TOKENS, WANTED)
+    assert trained(model, TOKENS, WANTED)[-1] < losses[-1]
+    assert names_of(pipe.trainable_variables) == set(PARTS)
+
+
 def test_loaded_weights_leave_something_to_learn(hub, tmp_path):
     source, _ = twins(hub, 'GemmaBackbone')
     pipe = lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2, devices=DEVICES)

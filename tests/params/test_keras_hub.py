@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import model_registry
+from lingpipe.keras_graph import model_source
 from lingpipe.training import inference, trainer
 from tests import needs
 
@@ -23,8 +24,8 @@ np.savez(sys.argv[2], logits=task(inputs), **inputs)
 """
 
 
-def tiny_params(max_steps):
-    params = model_registry.GetParams('params.keras_hub.PydocGPT2', 'Train')
+def tiny_params(max_steps, name='PydocGPT2'):
+    params = model_registry.GetParams(f'params.keras_hub.{name}', 'Train')
     params.input.Set(split='dev', batch_size=8, sequence_length=8)
     params.input.tokenizer.Set(split='dev', vocab_size=300)
     params.task.body.Set(num_micro_batches=2)
@@ -103,3 +104,35 @@ def test_a_head_or_a_vocabulary_too_small_is_refused(tmp_path, field, name, valu
     model.Set(**{field: {**model.Get(field), name: value}})
     with pytest.raises(ValueError, match=words):
         trainer.Trainer(params, {}, str(tmp_path))
+
+
+def lora_params(max_steps, start):
+    params = tiny_params(max_steps, 'PydocGPT2Lora')
+    params.train.Set(init_from_checkpoint=f'{start}/train/ckpt-4', ema_decay=0.5)
+    return params
+
+
+def test_lora_trains_on_from_a_checkpoint_resumes_and_is_merged_on_export(run, tmp_path):
+    import keras_hub
+    _, start, base = run
+    whole = train(lora_params(4, start), tmp_path / 'whole')
+    train(lora_params(2, start), tmp_path / 'resumed')
+    model, resumed = whole._task.body.model, train(lora_params(4, start), tmp_path / 'resumed')
+    for found, expected in zip(weights_of(resumed), weights_of(whole)):
+        np.testing.assert_array_equal(found, expected)
+    names = model_source.names_by_path(model)
+    trained = [name for name in names if 'lora_kernel' in name]
+    assert len(trained) == 8 and [each.path for each in whole._task.body.trainable_variables] == trained
+    for name, variable in model_source.names_by_path(base._task.body.model).items():
+        np.testing.assert_array_equal(names[name], variable)
+    newest = tf.train.latest_checkpoint(str(tmp_path / 'whole' / 'train'))
+    averaged = [name for name, _ in tf.train.list_variables(newest) if name.startswith('moving_average/')]
+    assert len(averaged) == len(trained)
+    *_, preset = inference.Exporter(lora_params(4, start), str(tmp_path / 'whole')).run()
+    for name, variable in names.items():
+        if name in trained:
+            variable.assign(whole._program.average.averages[name])
+    inputs = {'token_ids': np.arange(16).reshape(2, 8), 'padding_mask': np.ones([2, 8], bool)}
+    task = keras_hub.models.CausalLM.from_preset(preset)
+    np.testing.assert_allclose(task(inputs), model(inputs), rtol=1e-3, atol=1e-5)
+    assert len(task.weights) == len(names) - len(trained)
