@@ -308,11 +308,14 @@ class GPipeLayer(base_layer.BaseLayer):
             self.load_initial_weights()
 
     def place_new_weights(self) -> None:
-        """Moves weights that layers got since the pipeline was built, as by `enable_lora`, to their partitions."""
+        """Moves weights that layers got since the pipeline was built, as by `enable_lora`, to their partitions.
+
+        Programs that were traced before do not read them: what is trained is a part of their keys.
+        """
         is_first = not self._placed
         for each in self.stages:
             for variable in itertools.chain(*each.variables()):
-                if not is_first and id(variable) not in self._placed:
+                if not is_first and variable.trainable and id(variable) not in self._placed:
                     variable_placement.move(variable, each.device)
                 self._placed[id(variable)] = variable
 
