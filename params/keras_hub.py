@@ -1,4 +1,4 @@
-"""Models of KerasHub that need no network: a small GPT-2, and a small RoBERTa that tells libraries apart."""
+"""Models of KerasHub that need no network: a small GPT-NeoX, and a small RoBERTa that tells libraries apart."""
 
 import keras
 
@@ -10,19 +10,20 @@ from lingpipe.models import image_classifier, language_model
 
 
 @model_registry.RegisterSingleTaskModel
-class PydocGPT2(base_model_params.SingleTaskModelParams):
-    """A small GPT-2 of KerasHub on the Python interpreter's help texts, with byte pairs learnt from them."""
+class PydocGPTNeoX(base_model_params.SingleTaskModelParams):
+    """A small GPT-NeoX of KerasHub on the Python interpreter's help texts, with byte pairs learnt from them."""
 
     NUM_PARTITIONS = 2
     NUM_MICRO_BATCHES = 4
     BATCH_SIZE = 16
     SEQUENCE_LENGTH = 128
-    VOCAB_SIZE = 2048
-    MAX_STEPS = 800
+    VOCAB_SIZE = 1024
+    MAX_STEPS = 1000
     WARMUP_STEPS = 100
 
     def _Input(self, split):
-        tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(vocab_size=self.VOCAB_SIZE)
+        tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
+            vocab_size=self.VOCAB_SIZE, keras_hub_class='GPTNeoXTokenizer')
         return text_input.TextInput.Params().Set(
             name=f'pydoc_topics_{split}', dataset='pydoc_topics', split=split, batch_size=self.BATCH_SIZE,
             sequence_length=self.SEQUENCE_LENGTH, tokenizer=tokenizer, has_padding_mask=True)
@@ -40,10 +41,10 @@ class PydocGPT2(base_model_params.SingleTaskModelParams):
         return self._HeldOut('test')
 
     def Task(self):
-        p = language_model.LanguageModel.Params().Set(name='pydoc_gpt2', sample_length=0)
+        p = language_model.LanguageModel.Params().Set(name='pydoc_gpt_neo_x')
         p.body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
         p.body.model = hub_model.KerasHubModel.Params().Set(
-            backbone='GPT2Backbone', head='causal_lm', backbone_arguments={
+            backbone='GPTNeoXBackbone', head='causal_lm', backbone_arguments={
                 'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 4, 'num_heads': 4, 'hidden_dim': 128,
                 'intermediate_dim': 512, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
         p.train.Set(
@@ -58,20 +59,20 @@ class PydocGPT2(base_model_params.SingleTaskModelParams):
 
 
 @model_registry.RegisterSingleTaskModel
-class PydocGPT2Lora(PydocGPT2):
-    """The same model, trained on by LoRA of rank 4: the weights of a run of `PydocGPT2` are frozen.
+class PydocGPTNeoXLora(PydocGPTNeoX):
+    """The same model, trained on by LoRA of rank 4: the weights of a run of `PydocGPTNeoX` are frozen.
 
     Train that first, with --logdir=logs/keras_hub, or name its checkpoint by `train.init_from_checkpoint`.
     """
 
-    START = 'logs/keras_hub/train/ckpt-800'
+    START = 'logs/keras_hub/train/ckpt-1000'
     LORA_RANK = 4
     MAX_STEPS = 200
     WARMUP_STEPS = 20
 
     def Task(self):
         p = super().Task()
-        p.body.model.lora_rank = self.LORA_RANK
+        p.body.model.Set(lora_rank=self.LORA_RANK, lora_layers=['.*/query_key_value'])
         p.train.init_from_checkpoint = self.START
         return p
 
@@ -122,4 +123,4 @@ class LibraryDocsRoberta(base_model_params.SingleTaskModelParams):
         return p
 
 
-DEFAULT = PydocGPT2
+DEFAULT = PydocGPTNeoX

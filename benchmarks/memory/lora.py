@@ -1,9 +1,9 @@
-"""What LoRA saves: the default KerasHub model fine-tuned as a whole, against low-rank parts of its queries and values.
+"""What LoRA saves: the default KerasHub model fine-tuned as a whole, against low-rank parts of its attention.
 
     pip install -e '.[hub]'
     python -m benchmarks.memory.lora
 
-Both train `params.keras_hub.PydocGPT2` with its AdamW over two partitions, on random tokens, in processes of their own.
+Both train `params.keras_hub.PydocGPTNeoX` with its AdamW over two partitions, on random tokens, in processes of their own.
 The optimizer keeps two numbers for each trained parameter, so its slots shrink as the trained parameters do. Gradients
 still pass through every layer above the first that has low-rank parts; those of the frozen weights are not computed.
 """
@@ -38,11 +38,12 @@ def body_params(rank):
     Args:
         rank: that of LoRA; None: everything is trained.
     """
-    body = model_registry.GetParams('params.keras_hub.PydocGPT2', 'Train').task.body
+    body = model_registry.GetParams('params.keras_hub.PydocGPTNeoX', 'Train').task.body
     sizes = {'num_layers': _NUM_LAYERS.value, 'hidden_dim': _WIDTH.value,
              'intermediate_dim': _WIDTH.value and 4 * _WIDTH.value}
     body.model.backbone_arguments.update({name: size for name, size in sizes.items() if size})
-    body.model.lora_rank = rank
+    if rank:
+        body.model.Set(lora_rank=rank, lora_layers=['.*/query_key_value'])
     return body.Set(name='body')
 
 

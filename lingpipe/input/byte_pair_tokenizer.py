@@ -14,8 +14,9 @@ from lingpipe.input import hub_tokenizer, text_input
 # Special tokens of KerasHub's classes, in the order of their numbers; those that begin, end and fill up a text.
 # KerasHub fills up texts of GPT-2 with token 0, and ends generation where the filling is the end of a text.
 _SPECIAL_TOKENS = {'GPT2Tokenizer': ['<|padding|>', '<|endoftext|>'],
+                   'GPTNeoXTokenizer': ['<|padding|>', '<|endoftext|>'],
                    'RobertaTokenizer': ['<s>', '<pad>', '</s>', '<mask>']}
-_START_PAD_END = {'GPT2Tokenizer': (1, 0, 1), 'RobertaTokenizer': (0, 1, 2)}
+_START_PAD_END = {'GPT2Tokenizer': (1, 0, 1), 'GPTNeoXTokenizer': (1, 0, 1), 'RobertaTokenizer': (0, 1, 2)}
 
 
 class BytePairTokenizer:

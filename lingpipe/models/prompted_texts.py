@@ -148,4 +148,4 @@ def _task_of(body, sampling):
     if not hasattr(body.model, 'generate_step'):
         raise ValueError(f'{type(body.model).__name__} {body.model.name!r} does not generate text. Use a body whose '
                          "model is a task of KerasHub, such as KerasHubModel with head='causal_lm'.")
-    return body.model, sampling.keras_hub_sampler()
+    return body.model, sampling.keras_hub_sampler(body.output_of_one_example.shape[-1])

@@ -67,8 +67,12 @@ class Sampling(NamedTuple):
         before = tf.cumsum(tf.nn.softmax(falling), exclusive=True, axis=-1)
         return tf.reduce_min(tf.where(before < self.top_p, falling, falling.dtype.max), -1, keepdims=True)
 
-    def keras_hub_sampler(self) -> Any:
-        """Returns the sampler of KerasHub that chooses so."""
+    def keras_hub_sampler(self, vocab_size: int) -> Any:
+        """Returns the sampler of KerasHub that chooses so.
+
+        Args:
+            vocab_size: number of logits.
+        """
         from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
         self.validate()
@@ -76,10 +80,11 @@ class Sampling(NamedTuple):
             return samplers.BeamSampler(num_beams=self.num_beams)
         if not self.temperature:
             return samplers.GreedySampler()
+        top_k = self.top_k if self.top_k < vocab_size else 0
         if self.top_p < 1:
-            return samplers.TopPSampler(self.top_p, self.top_k or None, self.seed, temperature=self.temperature)
-        if self.top_k:
-            return samplers.TopKSampler(self.top_k, self.seed, temperature=self.temperature)
+            return samplers.TopPSampler(self.top_p, top_k or None, self.seed, temperature=self.temperature)
+        if top_k:
+            return samplers.TopKSampler(top_k, self.seed, temperature=self.temperature)
         return samplers.RandomSampler(self.seed, temperature=self.temperature)
 
 

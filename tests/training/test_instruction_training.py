@@ -19,7 +19,7 @@ PAIRS = [('a', 'bb', 1), ('c', 'dd', 2), ('b a', 'c', 1), ('d', 'a b c', 0.5), (
 
 def params_of(folder, max_steps):
     preset = str(folder / 'preset')
-    params = model_registry.GetParams('params.keras_hub.PydocGPT2', 'Train')
+    params = model_registry.GetParams('params.keras_hub.PydocGPTNeoX', 'Train')
     params.input = instruction_input.InstructionInput.Params().Set(
         files=str(folder / 'pairs.jsonl'), weight_field='w', bad_records='skip', batch_size=4, sequence_length=8,
         tokenizer=hub_tokenizer.KerasHubTokenizer.Params().Set(preset=preset))

@@ -5,7 +5,7 @@ import pytest
 from tests import needs
 
 pytestmark = needs.keras_hub
-SIZES = ['--num_layers=2', '--width=16', '--batch_size=4', '--sequence_length=8', '--num_steps=2']
+SIZES = ['--num_layers=2', '--width=32', '--batch_size=4', '--sequence_length=8', '--num_steps=2']
 
 
 @pytest.fixture(name='benchmark')
@@ -14,8 +14,8 @@ def benchmark_fixture(load_benchmark):
 
 
 def test_slots_are_two_numbers_for_each_trained_parameter(benchmark):
-    for rank, num_trained in ((None, 2048 * 16 + 128 * 16 + 2 * (12 * 16 * 16 + 13 * 16) + 2 * 16),
-                              (4, 2 * 2 * (16 * 4 * 4 + 4 * 4))):
+    for rank, num_trained in ((None, 1024 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32),
+                              (4, 2 * (32 * 4 * 4 + 4 * 3 * 8))):
         model, inputs, targets = benchmark.make_model(rank)
         model.train_on_batch(inputs, targets)
         assert benchmark._num_values(model.trainable_variables) == num_trained
@@ -26,4 +26,4 @@ def test_it_reports_a_table(benchmark, capsys):
     benchmark.main([])
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].startswith('| everything') and '| 100.00% |' in lines[2]
-    assert lines[3].startswith('| LoRA, rank 4 | 1,088 ')
+    assert lines[3].startswith('| LoRA, rank 4 | 1,216 ')
