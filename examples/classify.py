@@ -36,8 +36,8 @@ def main(arguments=None):
     train, test = (params.Copy().Set(files=files).Instantiate() for files in (flags.train, flags.test))
 
     pipe = lingpipe.GPipeLayer.from_preset(
-        flags.preset, 'text_classifier', {'num_classes': train.num_classes}, num_partitions=flags.num_partitions,
-        num_micro_batches=4, schedule='1f1b')
+        flags.preset, 'text_classifier', {'num_classes': train.num_classes}, preprocessor=None,
+        num_partitions=flags.num_partitions, num_micro_batches=4, schedule='1f1b')
     model = lingpipe.PipelineModel(pipe)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction='mean_with_sample_weight')
     model.compile(keras.optimizers.AdamW(flags.learning_rate), loss, weighted_metrics=['accuracy'])

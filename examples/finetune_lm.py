@@ -35,7 +35,7 @@ def main(arguments=None):
     batches = data.training_dataset().map(lambda inputs, labels, weights, num_bytes: (inputs, labels, weights))
 
     pipe = lingpipe.GPipeLayer.from_preset(
-        flags.preset, num_partitions=flags.num_partitions, num_micro_batches=4, schedule='1f1b')
+        flags.preset, preprocessor=None, num_partitions=flags.num_partitions, num_micro_batches=4, schedule='1f1b')
     model = lingpipe.PipelineModel(pipe)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction='mean_with_sample_weight')
     model.compile(keras.optimizers.AdamW(flags.learning_rate), loss)

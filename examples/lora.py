@@ -31,11 +31,12 @@ def main(arguments=None):
 
     if not tf.config.list_physical_devices('GPU'):
         lingpipe.use_virtual_devices(flags.num_partitions)
-    pipe = lingpipe.GPipeLayer.from_preset(
-        flags.preset, lora_rank=flags.rank, num_partitions=flags.num_partitions, num_micro_batches=4, schedule='1f1b')
-    task = pipe.model  # of KerasHub, whose weights the pipeline trains
-    task.preprocessor = keras_hub.models.CausalLMPreprocessor.from_preset(
+    preprocessor = keras_hub.models.CausalLMPreprocessor.from_preset(
         flags.preset, sequence_length=flags.sequence_length)
+    pipe = lingpipe.GPipeLayer.from_preset(
+        flags.preset, lora_rank=flags.rank, preprocessor=preprocessor, num_partitions=flags.num_partitions,
+        num_micro_batches=4, schedule='1f1b')
+    task = pipe.model  # of KerasHub, whose weights the pipeline trains
 
     model = lingpipe.PipelineModel(pipe)
     model.compile(keras.optimizers.Adam(flags.learning_rate), keras.losses.SparseCategoricalCrossentropy(True))

@@ -17,7 +17,8 @@ _TASKS = {
     'image_classifier': 'ImageClassifier'}
 _TOKEN_CLASSIFIER, _BACKBONE = 'token_classifier', 'backbone'
 HEADS = [*_TASKS, _TOKEN_CLASSIFIER, _BACKBONE]
-_TASK_WEIGHTS, _TASK_CONFIG, _TOKENIZER_CONFIG = 'task.weights.h5', 'task.json', 'tokenizer.json'
+_TASK_WEIGHTS, _TASK_CONFIG = 'task.weights.h5', 'task.json'
+_PREPROCESSOR_CONFIGS = 'tokenizer.json', 'image_converter.json'
 
 
 class KerasHubModel(model_source.KerasModelSource):
@@ -77,10 +78,7 @@ class KerasHubModel(model_source.KerasModelSource):
             longest = getattr(model.backbone, 'max_sequence_length', None)
             arguments = {'sequence_length': longest} if longest else {}
             return preprocessor_class(tokenizer.keras_hub_tokenizer(), **arguments)
-        preset = preset or self.params.preset
-        if preset is None or not keras_hub_presets().check_file_exists(preset, _TOKENIZER_CONFIG):
-            return None
-        return _in_words(preset, preprocessor_class.from_preset)
+        return preset_preprocessor(preset or self.params.preset, model)
 
     def _preset_backbone(self, hub):
         p = self.params
@@ -99,6 +97,22 @@ class KerasHubModel(model_source.KerasModelSource):
         except TypeError as error:
             raise ValueError(f'backbone_arguments={dict(p.backbone_arguments)} are not those of {p.backbone} '
                              f'({error}). See help(keras_hub.models.{p.backbone}).') from error
+
+
+def preset_preprocessor(preset: str | None, model: keras.Model) -> Any:
+    """Returns the preprocessor that a preset has for a task; None where it has none.
+
+    Args:
+        preset: folder or name of the preset, or None.
+        model: KerasHub task, or another model.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    preprocessor_class, exists = getattr(type(model), 'preprocessor_cls', None), keras_hub_presets().check_file_exists
+    if not (preset and preprocessor_class) or not any(exists(preset, name) for name in _PREPROCESSOR_CONFIGS):
+        return None
+    return _in_words(preset, preprocessor_class.from_preset)
 
 
 def _check(p):

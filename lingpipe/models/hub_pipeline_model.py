@@ -9,6 +9,7 @@ import tensorflow as tf
 from lingpipe.models import pipeline_model, pipelined_generation
 
 _DEFAULT_BATCH_SIZE = 32  # Keras's
+_DEFAULT_SAMPLER = 'top_k'  # KerasHub's
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
@@ -81,8 +82,8 @@ class HubPipelineModel(pipeline_model.PipelineModel):
         """
         if not hasattr(self.source, 'generate_step'):
             raise AttributeError(f'{type(self.source).__name__} does not generate text. Use a task such as a CausalLM.')
-        if sampler is not None:
-            self.source.sampler = pipelined_generation.find_sampler(sampler)
+        if sampler is not None or not hasattr(self.source, 'sampler'):
+            self.source.sampler = pipelined_generation.find_sampler(sampler or _DEFAULT_SAMPLER)
         with pipelined_generation.replaced(self.source, {'generate_function': self._generate_tokens}):
             return self.source.generate(inputs, max_length, stop_token_ids, strip_prompt)
 

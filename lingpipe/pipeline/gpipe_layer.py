@@ -136,7 +136,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     @classmethod
     def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
-                    lora_rank: int | None = None, **fields: Any) -> 'GPipeLayer':
+                    lora_rank: int | None = None, preprocessor: Any = 'preset', **fields: Any) -> 'GPipeLayer':
         """Makes a pipeline of a KerasHub model, whose weights go tensor by tensor to their partitions.
 
         Args:
@@ -144,6 +144,8 @@ class GPipeLayer(base_layer.BaseLayer):
             head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
             head_arguments: arguments of the head, such as `{'num_classes': 2}`.
             lora_rank: rank of LoRA, with which the backbone itself is frozen; None: no LoRA.
+            preprocessor: preprocessor of KerasHub, by which `PipelineModel` takes raw texts or images; 'preset': the
+                preset's own, if it has one; None: it takes tensors.
             **fields: fields of `Params()`, as for `from_keras`.
 
         Returns:
@@ -158,6 +160,10 @@ class GPipeLayer(base_layer.BaseLayer):
         source = layer_sources.of_model_params(params)
         pipe = cls(params.Set(name=params.name or f'{source.model.name}_pipeline'), source)
         pipe.build_from_specs(source.input_specs)
+        if preprocessor == 'preset':
+            preprocessor = hub_model.preset_preprocessor(preset, source.model)
+        if preprocessor is not None:
+            source.model.preprocessor = preprocessor
         return pipe
 
     @classmethod

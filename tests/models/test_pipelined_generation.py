@@ -132,7 +132,7 @@ def test_xla_compiles_each_partition(hub):
     assert_same_text(pipelined(task, jit_compile=True).generate(prompts(), stop_token_ids=STOPS), expected)
 
 
-def test_strings_are_continued(hub):
+def test_strings_are_continued(hub, tmp_path):
     vocabulary = {'<|endoftext|>': 0, **{text: 1 + place for place, text in enumerate([*'abcde', 'ab', 'de'])}}
     tokenizer = hub.models.GPT2Tokenizer(vocabulary=vocabulary, merges=['a b', 'd e'])
     preprocessor = hub.models.GPT2CausalLMPreprocessor(tokenizer, sequence_length=LENGTH)
@@ -140,6 +140,10 @@ def test_strings_are_continued(hub):
     task.compile(sampler='greedy', jit_compile=False)
     expected = task.generate(['ab', 'cde'], strip_prompt=True)
     assert pipelined(task).generate(['ab', 'cde'], strip_prompt=True) == expected
+    task.save_to_preset(str(tmp_path))
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_preset(str(tmp_path), num_partitions=2))
+    assert model.generate(['ab', 'cde'], strip_prompt=True, sampler='greedy') == expected
+    assert all(isinstance(text, str) for text in model.generate(['ab', 'cde']))
 
 
 def test_trained_weights_generate_the_next_text(hub):
