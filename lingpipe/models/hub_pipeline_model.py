@@ -40,7 +40,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
                 parts = _unpacked(validation_data)
                 validation_data = self._batches(*parts, validation_batch_size or batch_size)
             batch_size = validation_batch_size = None
-            validation_split = 0.0
+            validation_split, shuffle = 0.0, False  # of data that are batches already
         return super().fit(
             x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight,
             sample_weight, initial_epoch, steps_per_epoch, validation_steps, validation_batch_size, validation_freq)
