@@ -1,7 +1,7 @@
-"""The default language model from the command line: seconds, bits per byte on held-out text, and n-gram models beside
-it.
+"""Language models from the command line: seconds, bits per byte on held-out text, and n-gram models beside them.
 
     python -m benchmarks.accuracy.language_model --seeds=0
+    python -m benchmarks.accuracy.language_model --models=params.transformer_lm,params.keras_hub
 
 User seconds count the work of all cores, so they tell the cost where others use the machine too.
 """
@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from typing import NamedTuple
 
@@ -21,8 +22,9 @@ from benchmarks.support import common
 from lingpipe import model_registry
 from lingpipe.models import language_model
 
-_MODEL = 'params.transformer_lm'
+_BYTE_MODEL = 'params.transformer_lm'
 _PROMPT = 'The "for" statement'
+_MODELS = flags.DEFINE_list('models', [_BYTE_MODEL], 'Values of --model.')
 _SEEDS = flags.DEFINE_list('seeds', ['0'], 'Values of train.random_seed, one training each.')
 _ORDERS = flags.DEFINE_list('orders', ['4', '5', '6'], 'Orders of the n-gram models.')
 _OVERRIDE = flags.DEFINE_string('model_params_override', '', 'Further changes, handed on to run.py.')
@@ -48,20 +50,20 @@ class Training(NamedTuple):
     text: str
 
 
-def train(seed):
+def train(model, seed):
     """Trains once in a process of its own, then lets the model write in another one; returns a `Training`."""
     with tempfile.TemporaryDirectory() as logdir:
         before, started = _user_seconds(), time.monotonic()
-        result = _run(logdir, '--mode=train', f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}')
+        result = _run(model, logdir, '--mode=train', f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}')
         seconds, user_seconds = time.monotonic() - started, _user_seconds() - before
-        text = _run(logdir, '--mode=generate', f'--prompt={_PROMPT}').stdout
+        text = _run(model, logdir, '--mode=generate', f'--prompt={_PROMPT}').stdout
     first, dev, test = (float(re.search(pattern, result.stdout + result.stderr).group(1)) for pattern in (
         r'First step after ([\d.]+) s', r'Final Dev .*bits_per_byte ([\d.]+)', r'Final Test .*bits_per_byte ([\d.]+)'))
     return Training(first, seconds, user_seconds, dev, test, text)
 
 
-def _run(logdir, *arguments):
-    command = [sys.executable, str(common.ROOT / 'run.py'), f'--model={_MODEL}', f'--logdir={logdir}', *arguments]
+def _run(model, logdir, *arguments):
+    command = [sys.executable, str(common.ROOT / 'run.py'), f'--model={model}', f'--logdir={logdir}', *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
@@ -70,8 +72,8 @@ def _user_seconds():
 
 
 def n_gram_rows():
-    """Returns a row for each order: a name, and bits per byte on Dev and Test of counts of the training text."""
-    experiment = model_registry.GetClass(_MODEL)()
+    """Returns a row for each order: a name, and bits per byte on Dev and Test of counts of the training text's bytes."""
+    experiment = model_registry.GetClass(_BYTE_MODEL)()
     train_input, *held_out = (experiment.GetDatasetParams(name).Instantiate() for name in ('Train', 'Dev', 'Test'))
     tokenizer = train_input.tokenizer
     rows = []
@@ -83,15 +85,15 @@ def n_gram_rows():
 
 
 def main(unused_argv):
-    trainings = {seed: train(seed) for seed in _SEEDS.value}
-    rows = [[f'Transformer, seed {seed}', f'{result.first_step:.1f}', f'{result.seconds:.0f}',
-             f'{result.user_seconds:.0f}',
-             f'{result.dev:.3f}', f'{result.test:.3f}'] for seed, result in trainings.items()]
+    trainings = {(model, seed): train(model, seed) for model in _MODELS.value for seed in _SEEDS.value}
+    rows = [[f'{model}, seed {seed}', f'{result.first_step:.1f}', f'{result.seconds:.0f}', f'{result.user_seconds:.0f}',
+             f'{result.dev:.3f}', f'{result.test:.3f}'] for (model, seed), result in trainings.items()]
     table = common.markdown_table(
         ['model', 's to first step', 's in all', 'user s', 'bits per byte, Dev', 'bits per byte, Test'],
         rows + n_gram_rows())
-    text = next(iter(trainings.values())).text.rstrip()
-    common.report(table, f'Written after {_PROMPT!r}:', '\n'.join('    ' + line for line in text.splitlines()))
+    texts = [f'{model} after {_PROMPT!r}:\n\n' + textwrap.indent(result.text.rstrip(), '    ')
+             for (model, _), result in trainings.items()]
+    common.report(table, *texts)
 
 
 if __name__ == '__main__':
