@@ -31,8 +31,8 @@ class BaseTask:
         p.Define('body', gpipe_layer.GPipeLayer.Params().Set(name='body'), 'The stack of layers, as GPipeLayer params.')
         p.Define('dtype_policy', None, 'Precision of the body where it names none: one of '
                                        f'{base_layer.DTYPE_POLICIES}.')
-        p.Define('metrics', [], 'List of KerasParams of Keras metrics beside those of `loss`: over the whole dataset '
-                                'in evaluation, over the batch of each step in training.')
+        p.Define('metrics', [], 'List of KerasParams of Keras metrics beside those of `loss`, each over the whole '
+                                'dataset in evaluation, and over the batch of each step in training.')
         p.Define('train', train_params(), 'How the task is trained.')
         p.Define('eval', eval_params(), 'How the task is evaluated.')
         return p
@@ -68,12 +68,20 @@ class BaseTask:
                              f'vocabulary_size={known}. Use the tokenizer that the model was made for.')
 
     def metric_arguments(self, targets: Any, outputs: Any) -> tuple:
-        """Returns what the Keras metrics of `params.metrics` compare: (y_true, y_pred, sample_weight).
+        """Returns what the Keras metrics of `params.metrics` compare: tensors (y_true, y_pred, sample_weight).
 
         Args:
             targets: as `loss` takes them; here labels come first, then weights.
             outputs: what the last layer of the body returned.
+
+        Raises:
+            ValueError: the body returns several tensors.
         """
+        if not tf.is_tensor(outputs):
+            raise ValueError(
+                f'{type(self).__name__} compares one tensor with the labels, but the body returns '
+                f'{len(tf.nest.flatten(outputs))}. Write its method metric_arguments(targets, outputs), which says '
+                'which one is meant, or let the last layer return one.')
         labels, weights, *_ = targets
         return labels, outputs, weights
 

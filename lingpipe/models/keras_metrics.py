@@ -14,6 +14,7 @@ from lingpipe.stages import losses
 
 _PARTS = ((0, 2), (2, 5))
 _NUM_COUNTED = 3
+_NODE = re.compile(r'{{.*?}} ?')  # which TensorFlow puts before the words of an error
 
 
 def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
@@ -85,8 +86,7 @@ class MetricState:
         if self._metric is None:
             specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in (y_true, y_pred, weights)]
             self._metric = random_examples.tried(_made, self._params, specs)
-        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self._metric.variables]
-        state = self._metric.stateless_update_state(zeros, y_true, y_pred, sample_weight=weights)
+        state = self._metric.stateless_update_state(_zeros(self._metric), y_true, y_pred, sample_weight=weights)
         return tuple(_unless_empty(tf.cast(part, tf.float32), weights) for part in state)
 
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
@@ -106,15 +106,16 @@ def _made(params, specs):
     name = f'{params.name!r} ({params.cls.__name__}) of task.metrics'
     try:
         metric = params.Instantiate()
-        found = _Trial(metric, [*random_examples.make(*specs[:2]), random_examples.weights(specs[2])])
+        examples = [*random_examples.make(*specs[:2]), random_examples.weights(specs[2])]
+        trial = _Trial(metric, examples)
     except Exception as error:
-        reason = str(error).strip().split('\n')[0].rstrip('.')
+        reason = _NODE.sub('', str(error)).strip().split('\n')[0].rstrip('.')
         raise ValueError(
             f'The metric {name} cannot be computed of labels {_text(specs[0])}, outputs {_text(specs[1])} and weights '
             f'{_text(specs[2])}: {reason}. Choose a metric that takes them. For one that wants one-hot labels and '
             'probabilities, where labels are class numbers and outputs are logits, write '
             'KerasParams(OfClasses, metric=...) of lingpipe.models.keras_metrics.') from error
-    found.check(name)
+    trial.check(name)
     return metric
 
 
@@ -132,30 +133,41 @@ class _Trial:
 
     def __init__(self, metric, examples):
         self._metric, self._examples = metric, [np.asarray(array) for array in examples]
-        metric.update_state(*self._rows(slice(None)))
+        metric.update_state(*self._rows(slice(None)))  # eagerly, since some metrics make their variables only now
         self._whole, self._result = [variable.numpy() for variable in metric.variables], metric.result()
+        metric.reset_state()
         parts = [self._state(self._rows(slice(*part))) for part in _PARTS]
         self._sums = [sum(each) for each in zip(*parts)]
         counted = slice(_NUM_COUNTED)
         self._counted = self._state(self._rows(counted))
         self._others_weigh_nothing = self._state(self._with_weights_of(counted))
-        metric.reset_state()
 
     def check(self, name):
         """Raises ValueError where a number over several parts would be another than Keras's own."""
         if isinstance(self._result, dict) or np.ndim(self._result):
-            raise ValueError(f'The metric {name} returns {self._result}, but a curve shows one number. Set its '
-                             "arguments so that it returns one, as by average='macro'.")
-        of_sums = self._metric.stateless_result([tf.constant(total) for total in self._sums])
-        if not _are_close([*self._whole, self._result], [*self._sums, of_sums]):
+            returned = _text(self._result) if tf.is_tensor(self._result) else type(self._result).__name__
+            raise ValueError(f'The metric {name} returns {returned}, but a curve shows one number. Set its arguments '
+                             "so that it returns one, as by average='macro'.")
+        if not _are_close([*self._whole, self._result], [*self._sums, self._number(self._sums)]):
             raise ValueError(
                 f'The metric {name} has variables that do not add up over the parts of a batch, so it cannot be '
                 'computed over micro-batches, replicas and workers. Choose another metric, or compute this one from '
                 'the predictions of the exported model.')
-        if not _are_close(self._counted, self._others_weigh_nothing):
+        if any(self._is_read(index) for index, pair in enumerate(zip(self._counted, self._others_weigh_nothing))
+               if not random_examples.are_close(*pair)):
             raise ValueError(
                 f'The metric {name} counts examples of weight 0 too, with which the last batch of a dataset is filled. '
                 'Choose a metric that uses sample_weight.')
+
+    def _is_read(self, index):
+        """Returns whether the number depends on a variable: R2Score, for one, may count rows and not read them."""
+        some = [value + 1 for value in self._whole]
+        other = [value + (place == index) for place, value in enumerate(some)]
+        return not _are_close([self._number(some)], [self._number(other)])
+
+    def _number(self, state):
+        """Computes as in a training step, in a graph, which not every metric can."""
+        return tf.function(self._metric.stateless_result, autograph=False)([tf.constant(value) for value in state])
 
     def _rows(self, rows):
         return [tf.constant(array[rows]) for array in self._examples]
@@ -167,10 +179,13 @@ class _Trial:
         return [tf.constant(array) for array in (y_true, y_pred, few)]
 
     def _state(self, arguments):
-        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self._metric.variables]
         y_true, y_pred, weights = arguments
-        return [np.asarray(part) for part in
-                self._metric.stateless_update_state(zeros, y_true, y_pred, sample_weight=weights)]
+        state = self._metric.stateless_update_state(_zeros(self._metric), y_true, y_pred, sample_weight=weights)
+        return [np.asarray(part) for part in state]
+
+
+def _zeros(metric):
+    return [tf.zeros(variable.shape, variable.dtype) for variable in metric.variables]
 
 
 def _are_close(some, others):

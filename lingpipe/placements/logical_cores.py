@@ -39,8 +39,8 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         return CoreTrainProgram(task, train_params, self)
 
     def evaluate(self, function: Any, batch: Any) -> Any:
-        """Every replica evaluates every batch."""
-        return self.run(function, (batch,))
+        """Every replica evaluates every batch, and the sums of all of them are as often too large as they are many."""
+        return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
     @property
     def count(self) -> Any:

@@ -147,9 +147,11 @@ class _KerasMean:
         self._call, self._loss.call = loss.call, self._call_and_keep_mask
 
     def __call__(self, y_true, outputs, sample_weight=None):
-        values = self._loss(y_true, outputs, sample_weight=sample_weight)
-        if values.shape.rank == 0:
+        values = self._loss(y_true, outputs)
+        if values.shape.rank == 0 and sample_weight is None:
             return {'loss': _sum_and_weight(values, _num_rows(y_true, outputs))}
+        if sample_weight is not None:
+            values *= _broadcast(sample_weight, values)
         weights = [getattr(outputs, '_keras_mask', None), self._mask, sample_weight if self._averages_weights else None]
         weights = [_broadcast(weight, values) for weight in weights if weight is not None]
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}

@@ -61,6 +61,15 @@ def test_evaluation_runs_on_the_cores(trained):
     assert cores_in(graph.as_graph_def().node) == set(cores.devices)
 
 
+def test_an_example_that_every_replica_evaluates_counts_once(trained, monkeypatch):
+    """The program is a plain sum over the replicas, since there is no TPU that would run it."""
+    cores, *_ = trained
+    monkeypatch.setattr(cores, 'run', lambda function, arguments: tf.nest.map_structure(
+        lambda value: sum([value] * cores.num_replicas), function(*arguments)))
+    sums = cores.evaluate(lambda batch: {'loss': (2.0 * batch, batch)}, tf.constant(3.0))
+    assert [float(each) for each in sums['loss']] == [6.0, 3.0]
+
+
 def test_a_checkpoint_restores_every_replica(trained, tmp_path):
     _, program, _ = trained
     checkpointer = checkpoints.Checkpointer(str(tmp_path / 'train'), program)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from lingpipe.cluster import cluster_config
 from lingpipe.placements import parameter_servers
 from tests import forked_programs
+from tests.curves import curve
 
 PROGRAM = pathlib.Path(__file__).parents[1] / 'programs/train_with_servers.py'
 
@@ -107,6 +108,8 @@ def test_synchronous_steps_and_checkpoints_equal_one_machine(results_of, tmp_pat
     assert any(name.startswith('moving_average/')
                for name in alone) and any('moving_variance' in name for name in alone)
     assert_close(in_turns, alone)
+    steps, of_one_machine = (dict(curve(tmp_path / name / 'train', 'auc')) for name in ('sync', 'alone'))
+    assert [steps[step] for step in (1, 2, 3)] == pytest.approx([of_one_machine[step] for step in (1, 2, 3)], rel=1e-5)
     assert 'Final Test after 9 steps' in texts[4] and newest_values(tmp_path / 'sync')['global_step'] == 9
 
 

@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from lingpipe import base_model_params, layers
 from lingpipe.input import image_input
-from lingpipe.models import image_classifier
+from lingpipe.models import image_classifier, keras_metrics
 from lingpipe.training import progress, train_program, trainer
 from lingpipe.training.placement import Placement
 from tests import needs
+from tests.curves import curve
 from tests.programs import local_spmd_cores
 
 pytestmark = needs.xla_on_cpus
@@ -47,11 +48,12 @@ def make_params(data_dir, **fields):
         def Task(self):
             norm = layers.KerasParams(keras.layers.BatchNormalization, momentum=0.9)
             alike = layers.KerasParams(NormedDense, units=8, activation='tanh')
-            p = image_classifier.ImageClassifier.Params().Set(name='tiny')
+            p = image_classifier.ImageClassifier.Params().Set(name='tiny', metrics=[layers.KerasParams(
+                keras_metrics.OfClasses, metric=layers.KerasParams(keras.metrics.AUC, num_thresholds=20))])
             flatten = layers.KerasParams(keras.layers.Flatten)
             p.body.Set(num_partitions=2, num_micro_batches=2, layers=[
                 flatten, dense(256), norm, dense(8), alike, alike, dense(6), norm, dense(10)])
-            p.train.Set(max_steps=6, steps_per_loop=2, learning_rate=0.01, clip_gradient_norm_to_value=1.0,
+            p.train.Set(max_steps=6, steps_per_loop=2, summary_interval_steps=2, learning_rate=0.01, clip_gradient_norm_to_value=1.0,
                         save_interval_seconds=0.0, l2_regularizer_weight=0.01, ema_decay=0.9,
                         optimizer=layers.KerasParams(keras.optimizers.AdamW, weight_decay=0.1))
             return p
@@ -107,6 +109,13 @@ def test_training_resumes_from_any_checkpoint_as_elsewhere(plain, resumed, asser
     checkpoint = stored(logdir / 'train/ckpt-6')
     assert_close(checkpoint, stored(plain_logdir / 'train/ckpt-6'), 1e-4)
     assert {name for name in checkpoint if name.startswith('moving_average/') and 'moving_mean' in name}
+
+
+def test_keras_metrics_of_a_step_are_those_of_its_whole_batch(plain, resumed):
+    _, logdir, _ = resumed
+    found, expected = (dict(curve(folder / 'train', 'auc')) for folder in (logdir, plain[0]))
+    assert set(expected) >= {4, 6}
+    assert [found[step] for step in (4, 6)] == pytest.approx([expected[step] for step in (4, 6)], rel=1e-4)
 
 
 def test_a_step_that_is_not_finite_ends_the_call_and_leaves_the_state(resumed):

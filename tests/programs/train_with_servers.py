@@ -11,11 +11,14 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
+import keras
 from absl import logging
 from programs import tiny_digits
 
 from lingpipe.cluster import cluster_config, server
 from lingpipe.devices import device_kinds
+from lingpipe.layers import keras_params
+from lingpipe.models import keras_metrics
 from lingpipe.placements import parameter_servers
 from lingpipe.training import errors, placement, trainer
 from params import linear_regression
@@ -41,12 +44,16 @@ def train(experiment, logdir, servers, **overrides):
 
 
 class Digits(tiny_digits.TinyDigits):
-    """Batch norm, clipping, regularisers, moving averages, momentum and a schedule, but no drop-out."""
+    """Batch norm, clipping, regularisers, moving averages, momentum, a schedule and a Keras metric, but no
+    drop-out."""
 
     NUM_MICRO_BATCHES = 2
 
     def Task(self):
         p = super().Task()
+        p.metrics = [keras_params.KerasParams(
+            keras_metrics.OfClasses, metric=keras_params.KerasParams(keras.metrics.AUC, num_thresholds=20))]
+        p.train.summary_interval_steps = 1
         p.body.num_micro_batches = self.NUM_MICRO_BATCHES
         p.body.layers = [layer for layer in p.body.layers if layer.cls.__name__ != 'Dropout']
         return p

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe.training import errors, evaluation
+from tests.curves import curve
 
 
 @pytest.fixture
@@ -18,12 +18,6 @@ def make_evaluation(tiny):
         return evaluation.CheckpointEvaluation(tiny.params(**overrides), tiny.evaluation_inputs(), logdir)
 
     return make
-
-
-def curve(folder, name):
-    accumulator = event_accumulator.EventAccumulator(str(folder), {'tensors': 0})
-    accumulator.Reload()
-    return [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in accumulator.Tensors(name)]
 
 
 def test_one_partition_evaluates_what_two_have_trained(make_evaluation, finished, copied, capsys):

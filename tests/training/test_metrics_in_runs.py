@@ -1,32 +1,48 @@
-"""Metrics of a training run, against plain Keras's evaluation of what the run exports."""
+"""Keras metrics of a training run: where they are shown, and that they are those of the whole batch or dataset."""
 
 import keras
-import numpy as np
 import pytest
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.models import keras_metrics
-from lingpipe.training import evaluation, inference, trainer
+from lingpipe.models.keras_metrics import OfClasses
+from lingpipe.training import evaluation
+from tests.curves import curve
 
-METRICS = [KerasParams(keras.metrics.SparseTopKCategoricalAccuracy, k=2, name='top_2'),
-           KerasParams(keras_metrics.OfClasses, metric=KerasParams(keras.metrics.Recall))]
+METRICS = [KerasParams(keras.metrics.SparseCategoricalAccuracy, name='accuracy_of_keras'),
+           KerasParams(OfClasses, metric=KerasParams(keras.metrics.AUC, curve='PR', multi_label=True, num_labels=10),
+                       name='average_precision')]
+SETTINGS = {'task__metrics': METRICS, 'train__max_steps': 4, 'train__summary_interval_steps': 2,
+            'train__steps_per_loop': 2, 'eval__best_metric': 'average_precision', 'task__body__num_micro_batches': 3}
 
 
-def test_a_run_evaluates_as_plain_keras_does_the_exported_model(tiny, tmp_path, capsys):
-    """The batches of 100 leave the last one half empty."""
-    params = tiny.params(train__max_steps=4, task__metrics=METRICS)
-    run = trainer.Trainer(params, tiny.evaluation_inputs(), str(tmp_path))
-    run.run()
-    assert 'top_2 ' in capsys.readouterr().err
-    path, *_ = inference.Exporter(params, str(tmp_path)).run()
-    model = keras.models.load_model(path)
-    model.compile(metrics=[keras.metrics.SparseTopKCategoricalAccuracy(2)])
-    test = tiny.evaluation_inputs()['Test']
-    images, labels, _ = next(iter(test.Copy().Set(batch_size=360).Instantiate().evaluation_dataset()))
-    logits = model.predict(images, verbose=0)
-    recall = keras.metrics.Recall()
-    recall.update_state(keras.ops.one_hot(labels, 10), keras.ops.softmax(logits))
-    expected = {'top_2': np.mean((-logits).argsort(-1)[:, :2] == labels.numpy()[:, np.newaxis]) * 2,
-                'recall': float(recall.result())}
-    found = evaluation.CheckpointEvaluation(params, tiny.evaluation_inputs(), str(tmp_path)).once()['Test']
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+@pytest.fixture(scope='module')
+def measured(tiny, tmp_path_factory):
+    return tiny.train(tmp_path_factory.mktemp('measured') / 'logs', **SETTINGS)
+
+
+def test_an_evaluation_shows_and_draws_them(measured, tiny, capsys):
+    result = measured.results['Test']
+    assert result['accuracy_of_keras'] == pytest.approx(result['accuracy'])
+    assert 0.0 < result['average_precision'] < 1.0
+    assert curve(measured.logdir / 'eval_test', 'average_precision') == [
+        (4, pytest.approx(result['average_precision']))]
+    again = evaluation.CheckpointEvaluation(tiny.params(**SETTINGS), tiny.evaluation_inputs(), str(measured.logdir))
+    assert again.once()['Test'] == pytest.approx(result, rel=1e-6)
+    assert f', average_precision {result["average_precision"]:.4f}\n' in capsys.readouterr().out
+
+
+def test_training_draws_those_of_its_batches(measured):
+    found, expected = (curve(measured.logdir / 'train', name) for name in ('accuracy_of_keras', 'accuracy'))
+    assert len(found) == 2 and found == [(step, pytest.approx(value)) for step, value in expected]
+    assert len(curve(measured.logdir / 'train', 'average_precision')) == 2
+
+
+def test_progress_shows_them(tiny, tmp_path, capsys):
+    tiny.only_train(tmp_path, **{**SETTINGS, 'eval__best_metric': None, 'train__max_steps': 2})
+    assert ', average_precision 0.' in capsys.readouterr().err
+
+
+def test_a_metric_that_cannot_be_computed_is_refused_before_the_first_step(tiny, tmp_path):
+    with pytest.raises(ValueError, match="'recall' .* of task.metrics cannot be computed"):
+        tiny.only_train(tmp_path / 'logs', task__metrics=[KerasParams(keras.metrics.Recall)])
+    assert not list(tmp_path.rglob('ckpt-*'))
