@@ -64,7 +64,7 @@ def waiting_bubble(schedule, num_partitions, num_micro_batches):
 
 
 def _virtual_stages(schedule):
-    return _NUM_VIRTUAL_STAGES.value if schedule == 'interleaved_1f1b' else 1
+    return schedules.NUM_VIRTUAL_STAGES[schedule] or _NUM_VIRTUAL_STAGES.value
 
 
 def _waiting_problem(num_layers, milliseconds, num_micro_batches):

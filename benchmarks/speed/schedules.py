@@ -28,14 +28,15 @@ _DRAW = flags.DEFINE_boolean('draw', False, 'Whether to draw the schedules as we
 def _simulate(name, num_micro_batches, num_virtual_stages):
     schedule = schedules.make_schedule(name, _NUM_DEVICES.value, num_micro_batches, num_virtual_stages)
     per_stage = [flag.value / num_virtual_stages for flag in (_FORWARD, _BACKWARD, _WEIGHT_GRADIENT, _RECOMPUTE)]
-    return schedule.simulate(schedules.StageCosts(*per_stage, transfer=_TRANSFER.value))
+    costs = [schedules.StageCosts(*per_stage, transfer=_TRANSFER.value)] * schedule.num_stages
+    return schedules.for_costs(schedule, costs).simulate(costs)
 
 
 def _timelines():
     """Yields one timeline for each schedule, V and M."""
     for name in _SCHEDULES.value:
-        interleaves = name.endswith('.csv') or schedules.has_virtual_stages(name)
-        for num_virtual_stages in map(int, _NUM_VIRTUAL_STAGES.value if interleaves else [1]):
+        fixed = schedules.NUM_VIRTUAL_STAGES.get(name)
+        for num_virtual_stages in [fixed] if fixed else map(int, _NUM_VIRTUAL_STAGES.value):
             for num_micro_batches in map(int, _NUM_MICRO_BATCHES.value):
                 yield _simulate(name, num_micro_batches, num_virtual_stages)
 

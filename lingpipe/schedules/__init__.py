@@ -10,7 +10,7 @@ Pure Python: a schedule can be made, read, simulated and drawn without TensorFlo
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lingpipe import spelling
@@ -24,14 +24,14 @@ from lingpipe.schedules.orders import (
     one_forward_one_backward,
     zb_h1,
 )
-from lingpipe.schedules.schedule_type import SCHEDULES, Schedule
+from lingpipe.schedules.schedule_type import NUM_VIRTUAL_STAGES, SCHEDULES, Schedule
 from lingpipe.schedules.simulation import StageCosts
 from lingpipe.schedules.timeline import Span, Timeline
 
 __all__ = [
-    'Action', 'BACKWARD', 'FORWARD', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline', 'WEIGHT', 'circular',
-    'forward_only', 'from_csv', 'from_lists', 'gpipe', 'has_virtual_stages', 'interleaved_1f1b', 'make_schedule',
-    'one_forward_one_backward', 'zb_h1']
+    'Action', 'BACKWARD', 'FORWARD', 'NUM_VIRTUAL_STAGES', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline',
+    'WEIGHT', 'circular', 'for_costs', 'forward_only', 'from_csv', 'from_lists', 'gpipe', 'has_virtual_stages',
+    'interleaved_1f1b', 'make_schedule', 'one_forward_one_backward', 'zb_h1']
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f'{__name__}.{_module.name}')
@@ -67,19 +67,35 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
         raise ValueError(
             f'schedule={schedule!r} is unknown: it must be one of {sorted(SCHEDULES)}, the path of a .csv file, or a '
             f"list of each device's actions{spelling.did_you_mean(schedule, SCHEDULES)}")
-    if has_virtual_stages(schedule):
+    fixed = NUM_VIRTUAL_STAGES[schedule]
+    if fixed is None:
         return SCHEDULES[schedule](*sizes)
-    if num_virtual_stages > 1:
-        others = ' or '.join(f'schedule={name!r}' for name in sorted(SCHEDULES) if has_virtual_stages(name))
+    if fixed != num_virtual_stages:
+        others = ' or '.join(f'schedule={name!r}' for name, number in sorted(NUM_VIRTUAL_STAGES.items())
+                             if number == num_virtual_stages or number is None and num_virtual_stages > 1)
         raise ValueError(
-            f'num_virtual_stages={num_virtual_stages} does not go with schedule={schedule!r}, which has one stage on '
-            f'each device. Set num_virtual_stages=1, or {others}.')
+            f'num_virtual_stages={num_virtual_stages} does not go with schedule={schedule!r}, which has {fixed} on '
+            f'each device. Set num_virtual_stages={fixed}, or {others}.')
     return SCHEDULES[schedule](num_devices, num_micro_batches)
+
+
+def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
+    """Returns the schedule of the same name that suits the costs of the stages, where their order depends on costs.
+
+    Args:
+        schedule: `Schedule`.
+        costs: `StageCosts` of each stage, in any unit of time.
+    """
+    make = SCHEDULES.get(schedule.name)
+    if make is None or 'costs' not in inspect.signature(make).parameters:
+        return schedule
+    suited = make(schedule.num_devices, schedule.num_micro_batches, costs=costs)
+    return min(schedule, suited, key=lambda each: each.simulate(costs).step_time)
 
 
 def has_virtual_stages(name: str) -> bool:
     """Returns whether a named schedule has several stages on each device."""
-    return 'num_virtual_stages' in inspect.signature(SCHEDULES[name]).parameters
+    return NUM_VIRTUAL_STAGES[name] != 1
 
 
 def _fitting(schedule, num_devices, num_micro_batches, num_virtual_stages):

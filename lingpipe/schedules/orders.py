@@ -51,7 +51,7 @@ def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedu
         [_one_forward_one_backward_on(stage, num_devices, num_micro_batches) for stage in range(num_devices)])
 
 
-@named('interleaved_1f1b')
+@named('interleaved_1f1b', num_virtual_stages=None)
 def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
     """1F1B with V smaller stages on each device, in a loop: stage s on device s % K (Megatron, section 2.2).
 
@@ -84,7 +84,7 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
     return Schedule('interleaved_1f1b', num_devices * num_virtual_stages, num_micro_batches, tuple(devices))
 
 
-@named('circular')
+@named('circular', num_virtual_stages=None)
 def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
     """GPipe in V rounds over the devices, with V smaller stages on each: stage s on device s % K (Praxis, MaxText).
 

@@ -12,20 +12,23 @@ from lingpipe.schedules import simulation, timeline
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action, needs
 
 SCHEDULES: dict[str, Callable[..., 'Schedule']] = {}
+NUM_VIRTUAL_STAGES: dict[str, int | None] = {}
 _Maker = TypeVar('_Maker', bound=Callable[..., 'Schedule'])
 
 
-def named(name: str) -> Callable[[_Maker], _Maker]:
+def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _Maker]:
     """Returns a decorator that lets users choose a schedule by name.
 
     Every module of this folder is imported, so a new schedule is one new file here.
 
     Args:
-        name: value of the field `schedule`. The function takes `(num_devices, num_micro_batches)`, and
-            `num_virtual_stages` as a third argument where a device has several stages, and returns a `Schedule`.
+        name: value of the field `schedule`. The function takes `(num_devices, num_micro_batches)` and returns a
+            `Schedule`. Where its order depends on times it takes `costs` too: the `StageCosts` of each stage, or None.
+        num_virtual_stages: V, the number of stages on each device; None: any, which the function takes as a third
+            argument.
     """
     def enter(make):
-        SCHEDULES[name] = make
+        SCHEDULES[name], NUM_VIRTUAL_STAGES[name] = make, num_virtual_stages
         return make
 
     return enter

@@ -1,9 +1,11 @@
 """Draws how a drawn model is cut, scheduled, fed and trained."""
 
+from lingpipe import schedules
 from tests.fuzz import fit_options, trial
 from tests.fuzz.program import Batch, nest_of_sources
 
-_SCHEDULES = ['gpipe', '1f1b', 'interleaved_1f1b', 'zb_h1']
+_SCHEDULES = ['gpipe', '1f1b', 'interleaved_1f1b', 'zb_h1', 'zb_v', 'v_half', 'circular']
+_SPLIT = ('zb_h1', 'zb_v', 'v_half')
 _MOST_PARTITIONS = 4  # two replicas of which have eight devices
 _STATE_OF_A_REPLICA = {'counts', 'ordered', 'assigns_weights'}  # that of the first replica counts
 _SCALAR_LOSS = '''\
@@ -58,7 +60,7 @@ def _fields(drawing, num_units, traits):
     else:
         fields = _fields_of_schedule(drawing, num_units, traits)
     fields['recompute'] = drawing.choose(
-        ['stage', 'none'] if fields['schedule'] == 'zb_h1' else ['stage', 'none', 'layer'])
+        ['stage', 'none'] if fields['schedule'] in _SPLIT else ['stage', 'none', 'layer'])
     by = drawing.choose(['flops', 'ends', 'params'])
     if by == 'ends':
         fields['partition_by'] = _ends(
@@ -70,12 +72,12 @@ def _fields(drawing, num_units, traits):
 
 def _fields_of_schedule(drawing, num_units, traits):
     schedule = drawing.choose(_SCHEDULES)
-    if schedule == 'interleaved_1f1b' and num_units >= 2:
+    if schedules.has_virtual_stages(schedule) and num_units >= 2:
         num_partitions = _num_partitions(drawing, num_units // 2)
         fields = {'num_partitions': num_partitions, 'num_virtual_stages': 2,
                   'num_micro_batches': num_partitions * drawing.choose([1, 1, 2])}
     else:
-        schedule = 'gpipe' if schedule == 'interleaved_1f1b' else schedule
+        schedule = 'gpipe' if schedules.has_virtual_stages(schedule) else schedule
         fields = {
             'num_partitions': _num_partitions(drawing, num_units), 'num_micro_batches': drawing.choose([1, 2, 3, 4])}
     if not _STATE_OF_A_REPLICA & traits and drawing.choose([False] * 4 + [True]):

@@ -30,6 +30,8 @@ def eight_layers():
     ('interleaved_1f1b', 'layer', {'num_partitions': 2, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
     ('interleaved_1f1b', 'stage', {'num_partitions': 1, 'num_micro_batches': 3, 'num_virtual_stages': 3}),
     ('circular', 'stage', {'num_partitions': 2, 'num_micro_batches': 3, 'num_virtual_stages': 2}),
+    ('zb_v', 'none', {'num_partitions': 2, 'num_micro_batches': 3, 'num_virtual_stages': 2}),
+    ('v_half', 'stage', {'num_partitions': 4, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
     (OWN_ORDER, 'layer', {'num_partitions': 2, 'num_micro_batches': 2})])
 def test_training_equals_the_plain_layers(schedule, fields, recompute, assert_close, assert_gradients_close):
     x, y = images_and_labels()
@@ -43,7 +45,7 @@ def test_training_equals_the_plain_layers(schedule, fields, recompute, assert_cl
 
 
 @pytest.mark.parametrize('schedule, num_virtual_stages, num_rows', [
-    ('zb_h1', 1, 7), ('interleaved_1f1b', 2, 2)])
+    ('zb_h1', 1, 7), ('interleaved_1f1b', 2, 2), ('zb_v', 2, 7)])
 def test_batches_of_other_sizes_equal_the_plain_layers(schedule, num_virtual_stages, num_rows, assert_close,
                                                        assert_gradients_close):
     x, y = images_and_labels(num_rows)

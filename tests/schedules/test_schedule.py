@@ -109,8 +109,8 @@ def test_stages_lie_on_devices_in_a_loop():
 
 
 def test_only_a_schedule_with_weight_actions_splits_the_backward_pass():
-    assert [name for name, make in schedules.SCHEDULES.items()
-            if not schedules.has_virtual_stages(name) and make(2, 2).splits_backward] == ['zb_h1']
+    assert [name for name, number in schedules.NUM_VIRTUAL_STAGES.items()
+            if schedules.make_schedule(name, 2, 2, number or 2).splits_backward] == ['zb_h1', 'zb_v', 'v_half']
 
 
 @pytest.mark.parametrize('make', [schedules.gpipe, schedules.one_forward_one_backward])
@@ -132,11 +132,14 @@ def test_a_schedule_serves_no_larger_batch_and_no_empty_one(num_micro_batches):
     (('interleaved_1f1b', 4, 3, 2), 'Set num_micro_batches to 4.'),
     (('interleaved_1f1b', 4, 8), "Set num_virtual_stages=2, or schedule='1f1b'."),
     (('zb_h1', 4, 8, 2),
-     "num_virtual_stages=2 does not go with schedule='zb_h1', which has one stage on each device. Set "
-     "num_virtual_stages=1, or schedule='circular' or schedule='interleaved_1f1b'."),
+     "num_virtual_stages=2 does not go with schedule='zb_h1', which has 1 on each device. Set num_virtual_stages=1, or "
+     "schedule='circular' or schedule='interleaved_1f1b' or schedule='v_half' or schedule='zb_v'."),
+    (('gpipe', 4, 8, 3), "Set num_virtual_stages=1, or schedule='circular' or schedule='interleaved_1f1b'."),
+    (('zb_v', 4, 8), "num_virtual_stages=1 does not go with schedule='zb_v', which has 2 on each device. Set "
+     "num_virtual_stages=2, or schedule='1f1b' or schedule='gpipe' or schedule='zb_h1'."),
     (('circular', 2, 4), "Set num_virtual_stages=2, or schedule='gpipe'."),
     (('1f1', 4, 8), "schedule='1f1' is unknown: it must be one of ['1f1b', 'circular', 'gpipe', 'interleaved_1f1b', "
-     "'zb_h1'], the path of a .csv file, or a list of each device's actions; did you mean 1f1b?"),
+     "'v_half', 'zb_h1', 'zb_v'], the path of a .csv file, or a list of each device's actions; did you mean 1f1b?"),
     (('gpipe', 0, 8), 'num_devices=0 is not possible: it must be an integer of 1 or more.'),
     (('gpipe', 2, 'auto'), "num_micro_batches='auto' is not possible"),
 ])
