@@ -8,7 +8,16 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
-from lingpipe.partition import exact_cut, layer_analysis, layer_memory, layer_profile, memory_model
+from lingpipe.partition import (
+    exact_cut,
+    layer_analysis,
+    layer_memory,
+    layer_profile,
+    memory_model,
+    stage_costs,
+    step_time_cut,
+    tensor_sizes,
+)
 from lingpipe.stages import micro_batches
 
 # Forward passes that are repeated; 'layer' finds the inputs of all layers of a stage, then each layer's internals.
@@ -16,8 +25,9 @@ from lingpipe.stages import micro_batches
 _EXTRA_FORWARDS = {'none': 0, 'stage': 1, 'layer': 2}
 _SAVED_FORWARDS = {'none': 0, 'stage': 1, 'layer': 1}
 
-# A backward pass computes two gradients where the forward pass computes one product.
-_FLOPS_OF_BACKWARD = 2
+# Ways to cut that measure layers.
+BY_TIME = ('time', 'step_time')
+
 # Adam's, the most common optimizer for networks that need a pipeline.
 _DEFAULT_OPTIMIZER_SLOTS = 2
 
@@ -65,8 +75,8 @@ def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
 
     Args:
         analyses: list of `LayerAnalysis`.
-        partition_by: 'flops', 'time' or 'params'.
-        layer_times: list of `layer_profile.LayerTime`; for 'time' alone.
+        partition_by: 'flops', 'time', 'step_time' or 'params'.
+        layer_times: list of `layer_profile.LayerTime`; None: a time follows from floating-point operations.
         extra_forwards: for each partition, the number of forward passes that it repeats for a micro-batch.
 
     Returns:
@@ -74,11 +84,8 @@ def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
     """
     if partition_by == 'params':
         return np.array([[layer.num_parameters for layer in analyses]])
-    if partition_by == 'time':
-        forward, backward, _ = np.array(layer_times).T
-    else:
-        forward = np.array([layer.flops.total for layer in analyses])
-        backward = _FLOPS_OF_BACKWARD * forward
+    is_timed = partition_by in BY_TIME and layer_times is not None
+    forward, backward, _ = np.array(layer_times if is_timed else stage_costs.times_by_flops(analyses)).T
     has_backward = np.array([layer.has_backward for layer in analyses])
     return (1 + np.array(extra_forwards)[:, np.newaxis] * has_backward) * forward + backward * has_backward
 
@@ -86,12 +93,12 @@ def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
 def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions: int, partition_by: Any,
                    layer_times: list[layer_profile.LayerTime] | None = None, extra_forwards: Sequence[float] = (0,),
                    memory: Any = None, memory_limit: float | None = None, num_devices: int | None = None) -> list[int]:
-    """Cuts analysed layers into partitions.
+    """Cuts analysed layers into partitions that are as even as can be.
 
     Args:
         analyses: list of `LayerAnalysis`.
         num_partitions: K; K V with V stages on each device.
-        partition_by: 'flops', 'time', 'params', or a list of end indices.
+        partition_by: 'flops', 'time', 'step_time' (here the same), 'params', or a list of end indices.
         layer_times: see `layer_costs`.
         extra_forwards: see `layer_costs`.
         memory: see `partition.balanced_partition_ends`.
@@ -150,11 +157,13 @@ class Cut(NamedTuple):
         ends: list of ascending end indices, one per stage.
         layer_times: list of `layer_profile.LayerTime`; None where nothing was measured.
         memory: `memory_model.MemoryModel`; None without a limit.
+        costs: `stage_costs.StageCostModel`, in seconds where layers were measured, else in floating-point operations.
     """
 
     ends: list
     layer_times: Any
     memory: Any
+    costs: Any
 
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
         """Returns the list of `Partition` on the given devices, one name a stage."""
@@ -162,7 +171,7 @@ class Cut(NamedTuple):
 
 
 def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analyses: list[layer_analysis.LayerAnalysis],
-        input_specs: Any, device: str) -> Cut:
+        input_specs: Any, devices: Sequence[str]) -> Cut:
     """Cuts a stack of layers as its params say.
 
     Args:
@@ -173,7 +182,7 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
             `memories(specs)` a `LayerMemory`, for a micro-batch of some specs.
         analyses: list of `LayerAnalysis`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        device: name of the device to measure on.
+        devices: names of the devices of one replica; measured is on the first, and from it to the second.
 
     Returns:
         `Cut`.
@@ -181,14 +190,46 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
     Raises:
         ValueError: no cut is possible, or a size that measuring needs is open.
     """
-    times, memory = None, None
-    if p.partition_by == 'time':
-        specs = _micro_batch_specs(p, input_specs, "partition_by='time'")
-        times = source.times(specs, device, p.profile_dir, analyses)
+    times = transfers = memory = None
+    if p.partition_by in BY_TIME:
+        specs = _micro_batch_specs(p, input_specs, f'partition_by={p.partition_by!r}')
+        times = source.times(specs, devices[0], p.profile_dir, analyses)
+        if p.partition_by == 'step_time':
+            transfers = _transfers(analyses, specs, devices)
     if p.memory_limit is not None:
         specs = _micro_batch_specs(p, input_specs, f'memory_limit={p.memory_limit}')
         memory = _memory_model(p, schedule, source.memories(specs))
-    return Cut(_ends(p, schedule, analyses, times, memory), times, memory)
+    costs = stage_costs.StageCostModel(times or stage_costs.times_by_flops(analyses), p.recompute, transfers)
+    ends = _ends(p, schedule, analyses, times, memory)
+    if p.partition_by == 'step_time':
+        ends = fastest_ends(schedule, costs, ends, memory, p.memory_limit)
+    return Cut(ends, times, memory, costs)
+
+
+def fastest_ends(schedule: schedules.Schedule, costs: stage_costs.StageCostModel, ends: list[int], memory: Any = None,
+                 memory_limit: float | None = None) -> list[int]:
+    """Returns the end indices with the shortest simulated step that keep to the memory limit.
+
+    Args:
+        schedule: `Schedule`.
+        costs: `StageCostModel` of the layers.
+        ends: end indices that keep to the limit, to start from.
+        memory: see `exact_cut.balanced_partition_ends`.
+        memory_limit: bytes of one device; None: no limit.
+    """
+    if memory_limit is None:
+        return step_time_cut.fastest_ends(schedule, costs, ends)
+    budget = memory_model.MemoryBudget(
+        memory, memory_limit, costs.num_layers, schedule.num_stages, schedule.num_devices)
+    return step_time_cut.fastest_ends(schedule, costs, ends, budget.fitting)
+
+
+def _transfers(analyses, micro_batch, devices):
+    """Returns seconds that a micro-batch's outputs of each layer take from one device to the next."""
+    rows = tf.nest.flatten(micro_batch)[0].shape[0]
+    seconds = layer_profile.seconds_a_byte(devices[0], devices[1]) if len(devices) > 1 else 0.0
+    return [seconds * sum(tensor_sizes.plain_size([rows, *spec.shape[1:]], spec.dtype)
+                          for spec in tf.nest.flatten(layer.outputs)) for layer in analyses]
 
 
 def micro_batch_specs(input_specs: Any, num_micro_batches: int, purpose: str, batch_size: int | None = None) -> Any:

@@ -24,6 +24,7 @@ _FILE_NAME = 'layer_times.json'
 _LEAST_RUNS = 5
 _LEAST_SECONDS = 0.1
 _SEED = 1
+_TRANSFERRED = 2**10, 2**25  # bytes
 
 
 class Key(NamedTuple):
@@ -177,6 +178,30 @@ def measure(keys: list[Key], jobs: list[Job], device: str, cache_dir: str | None
     if cache_dir and len(known) > num_known:
         write_times(cache_dir, known)
     return [known[key] for key in keys]
+
+
+def seconds_a_byte(source: str, target: str) -> float:
+    """Measures how long a byte of a large tensor takes from one device to another.
+
+    Args:
+        source: name of the device that has it.
+        target: name of the device that reads it.
+
+    Returns:
+        Seconds; 0 between devices that share their memory.
+    """
+    small, large = (_in_new_thread(_transfer_seconds, source, target, num_bytes) for num_bytes in _TRANSFERRED)
+    return max(large - small, 0.0) / (_TRANSFERRED[1] - _TRANSFERRED[0])
+
+
+def _transfer_seconds(source, target, num_bytes):
+    def send(tensor):
+        with tf.device(target):
+            return tensor[:1] + 1.0
+
+    with tf.device(source):
+        call = _as_call(send, [tf.ones([num_bytes // tf.float32.size])])
+    return _median_seconds([call])[0]
 
 
 def key(layer: str, inputs: Any, device: str) -> Key:

@@ -74,6 +74,21 @@ class MemoryBudget:
         """Says whether the stages of each device keep to its limit together."""
         return max(self._device_bytes(ends)) <= self._limit
 
+    def fitting(self, cuts: np.ndarray) -> np.ndarray:
+        """Says for each of many cuts whether the stages of each device keep to its limit together.
+
+        Args:
+            cuts: array `[cuts, partitions]` of end indices.
+
+        Returns:
+            Array `[cuts]` of booleans.
+        """
+        starts = np.pad(cuts[:, :-1], [[0, 0], [1, 0]])
+        used = np.zeros([self._num_devices, len(cuts)])
+        for stage in range(self._num_partitions):
+            used[stage % self._num_devices] += self._needs(np.full(len(cuts), stage), starts[:, stage], cuts[:, stage])
+        return np.max(used, axis=0) <= self._limit
+
     def require(self, ends: list[int]) -> None:
         """Raises ValueError if end indices that a user gives do not keep to the limit."""
         used = self._device_bytes(ends)

@@ -65,25 +65,26 @@ class GPipeLayer(base_layer.BaseLayer):
             'schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV '
             "file, or the list of each device's actions.")
         p.Define(
-            'num_virtual_stages', 1, "V: number of partitions on each device, for schedule='interleaved_1f1b' or "
-            "'circular'.")
+            'num_virtual_stages', 1, "V: number of partitions on each device, for the schedules 'interleaved_1f1b' and "
+            "'circular'; 2 for 'zb_v' and 'v_half'.")
         p.Define(
             'recompute', 'stage', "'none': keep all activations; 'stage': keep those between partitions and recompute "
             "the rest, a partition at a time; 'layer': recompute a layer at a time.")
         p.Define(
-            'partition_by', 'flops', "What the cut balances: 'flops', 'time' (measured on the first device), "
-            "'params', or a list of ascending end indices.")
+            'partition_by', 'flops', "What the cut makes even: 'flops', 'time' (measured on the first device) or "
+            "'params'; 'step_time': the cut with the shortest simulated step, by measured times; or a list of "
+            'ascending end indices.')
         p.Define(
             'memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no limit.')
         p.Define(
-            'batch_size', None, "Rows of a training batch, for partition_by='time' and memory_limit; None: those that "
-            'the pipeline is built with.')
+            'batch_size', None, "Rows of a training batch, for memory_limit and what partition_by measures; None: "
+            'those that the pipeline is built with.')
         p.Define(
             'num_optimizer_slots', None, 'Tensors that the optimizer keeps for each weight, for memory_limit: SGD 0, '
             "momentum 1, Adam 2; None: counted from the trainer's optimizer, Adam's without a trainer.")
         p.Define(
-            'profile_dir', None, "Folder that keeps the times measured for partition_by='time'; None: the trainer's "
-            'log directory, and without a trainer none is kept.')
+            'profile_dir', None, "Folder that keeps the times of layers that partition_by measures; None: the "
+            "trainer's log directory, and without a trainer none is kept.")
         p.Define(
             'devices', None, 'List of device names, one a partition, those of each replica after the other; None: all '
             'accelerators, else virtual CPUs.')
@@ -299,7 +300,8 @@ class GPipeLayer(base_layer.BaseLayer):
         random_seeds.make_global_generator()
         self.analyses = self._source.analyses(input_specs)
         devices = device_kinds.device_grid(p)
-        self.cut = balancing.cut(p, self._schedule, self._source, self.analyses, input_specs, devices[0][0])
+        self.cut = balancing.cut(p, self._schedule, self._source, self.analyses, input_specs, devices[0])
+        self._schedule = schedules.for_costs(self._schedule, self.cut.costs.stages(self.cut.ends))
         columns = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
         specs = [input_specs, *[analysis.outputs for analysis in self.analyses]]
         runs = self._source.runs(self.cut.ends, columns, specs)

@@ -14,7 +14,7 @@ from lingpipe.partition import exact_cut
 
 _CHOICES = {
     'recompute': ['none', 'stage', 'layer'],
-    'partition_by': ['flops', 'time', 'params'],
+    'partition_by': ['flops', 'time', 'step_time', 'params'],
     'gradient_sum': list(collectives.METHODS),
     'tpu_route': ['auto', 'spmd', 'stage_programs', 'logical_cores'],
 }

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe.cluster import server
+from lingpipe.partition import balancing
 from lingpipe.placements import local, workers
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
 
@@ -142,7 +143,8 @@ def losses_in_words() -> Iterator[Any]:
 
 
 def _refuse_measured_times(body_params):
-    if body_params.partition_by == 'time':
+    if body_params.partition_by in balancing.BY_TIME:
         raise ValueError(
-            "task.body.partition_by='time' measures layers on each worker, which may then cut the model differently. "
-            "Set it to 'flops', or to the list of end indices that --mode=inspect_model shows on one machine.")
+            f'task.body.partition_by={body_params.partition_by!r} measures layers on each worker, which may then cut '
+            "the model differently. Set it to 'flops', or to the list of end indices that --mode=inspect_model shows "
+            'on one machine.')

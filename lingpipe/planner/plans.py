@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingpipe.partition import balancing, layer_memory, memory_model
-from lingpipe.schedules.simulation import StageCosts
+from lingpipe import schedules
+from lingpipe.partition import balancing, layer_memory, memory_model, stage_costs
 from lingpipe.stages import micro_batches
 
 # The update reads weight, gradient and slots, and writes weight and slots.
@@ -16,35 +16,21 @@ _TIMES_OF_WEIGHTS, _TIMES_OF_SLOTS = 3, 2
 KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
 
 
-def stage_costs(partitions: list, ends: list[int], layer_times: list, memories: list, recompute: Any,
-                accelerator: Any) -> list:
-    """Returns the list of `StageCosts`, one a partition, in seconds.
+def cost_model(layer_times: list, memories: list, recompute: str, accelerator: Any,
+               num_slots: float) -> stage_costs.StageCostModel:
+    """Returns the `StageCostModel` of layers on an accelerator, in seconds.
 
     Args:
-        partitions: list of `PartitionPlan`.
-        ends: list of the end indices of the partitions.
         layer_times: list of `LayerTime` of all layers, for one micro-batch.
         memories: list of `LayerMemory` of all layers, for one micro-batch.
         recompute: 'none', 'stage' or 'layer'.
         accelerator: `Accelerator`, for what is not the layers' time: sending and the update.
+        num_slots: tensors that a device keeps for each weight in the optimizer.
     """
-    return [_costs(part, layer_times[start:end], memories[end - 1].outputs, recompute, accelerator)
-            for part, start, end in zip(partitions, [0, *ends], ends)]
-
-
-def _costs(part, times, output_bytes, recompute, accelerator):
-    """With 'layer' a first forward pass finds the inputs of the layers, which need not be where B follows its own F,
-    and never runs the last of them; a second one, inside of B, runs only what B reads of each layer."""
-    forward = sum(time.forward_seconds for time in times)
-    backward = sum(time.backward_seconds for time in times)
-    inside = sum(time.recomputed_seconds for time in times) if recompute == 'layer' else 0.0
-    repeated = [time.forward_seconds for time in times if time.backward_seconds]
-    ahead = {'none': 0.0, 'stage': sum(repeated), 'layer': sum(repeated[:-1])}[recompute]
-    moved = _TIMES_OF_WEIGHTS * part.gradients + _TIMES_OF_SLOTS * part.slots
-    return StageCosts(
-        forward=forward, backward=backward / 2 + inside, weight_gradient=backward / 2,
-        recompute=ahead, transfer=output_bytes / accelerator.link_bandwidth,
-        update=moved / accelerator.memory_bandwidth)
+    moved = _TIMES_OF_WEIGHTS + _TIMES_OF_SLOTS * num_slots
+    return stage_costs.StageCostModel(
+        layer_times, recompute, transfers=[layer.outputs / accelerator.link_bandwidth for layer in memories],
+        updates=[moved * layer.weights / accelerator.memory_bandwidth for layer in memories])
 
 
 class PartitionPlan(NamedTuple):
@@ -225,33 +211,53 @@ def make_plan(setting: Setting, schedule: Any, recompute: Any, partition_by: Any
     """
     size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)
     memories, times = setting.stack.memories(size), setting.times(size)
-    model = memory_model.MemoryModel(
-        memories, layer_memory.live_micro_batches(schedule), recompute, setting.num_slots)
-    plans = (_plan(setting, schedule, recompute, ends, limit is not None, memories, times, model)
-             for ends, limit in _cuts(setting, schedule, recompute, partition_by, times, model))
+    costs = cost_model(times, memories, recompute, setting.accelerator, setting.num_slots)
+    work = _Work(memories, times, costs, recompute)
+    plans = (_plan(setting, schedule, ends, limit is not None, work)
+             for ends, limit in _cuts(setting, schedule, partition_by, work))
     first = next(plans)
     return first if first.fits else next(plans, first)
 
 
-def _cuts(setting, schedule, recompute, partition_by, times, model):
-    extra = balancing.extra_forwards(schedule, recompute)
+class _Work(NamedTuple):
+    """What layers do for one micro-batch: lists of `LayerMemory` and `LayerTime`, and the `StageCostModel`."""
+
+    memories: list
+    times: list
+    costs: stage_costs.StageCostModel
+    recompute: str
+
+    def memory_model(self, setting, schedule):
+        live = layer_memory.live_micro_batches(schedule)
+        return memory_model.MemoryModel(self.memories, live, self.recompute, setting.num_slots)
+
+
+def _cuts(setting, schedule, partition_by, work):
+    memory = work.memory_model(setting, schedule)
     cut = functools.partial(
-        balancing.partition_ends, setting.stack.analyses, schedule.num_stages, partition_by, times, extra, model,
-        num_devices=schedule.num_devices)
-    yield cut(memory_limit=None), None
-    if isinstance(partition_by, str):
+        balancing.partition_ends, setting.stack.analyses, schedule.num_stages, partition_by, work.times,
+        balancing.extra_forwards(schedule, work.recompute), memory, num_devices=schedule.num_devices)
+    limits = [None, setting.memory_limit] if isinstance(partition_by, str) else [None]
+    for limit in limits:
         try:
-            yield cut(memory_limit=setting.memory_limit), setting.memory_limit
+            ends = cut(memory_limit=limit)
         except ValueError:
+            if limit is None:
+                raise
             return
+        if partition_by == 'step_time':
+            ends = balancing.fastest_ends(schedule, work.costs, ends, memory, limit)
+        yield ends, limit
 
 
-def _plan(setting, schedule, recompute, ends, is_cut_by_memory, memories, times, model):
-    starts = [0, *ends[:-1]]
-    totals = model(np.arange(len(ends)), np.array(starts), np.array(ends)).tolist()
+def _plan(setting, schedule, ends, is_cut_by_memory, work):
+    costs = work.costs.stages(ends)
+    schedule = schedules.for_costs(schedule, costs)
+    starts, live = [0, *ends[:-1]], layer_memory.live_micro_batches(schedule)
+    totals = work.memory_model(setting, schedule)(np.arange(len(ends)), np.array(starts), np.array(ends)).tolist()
     partitions = [
-        plan_partition(
-            setting.stack.analyses[start:end], memories[start:end], live, recompute, setting.num_slots, total)
-        for start, end, live, total in zip(starts, ends, layer_memory.live_micro_batches(schedule), totals)]
-    costs = stage_costs(partitions, ends, times, memories, recompute, setting.accelerator)
-    return Plan(setting, schedule, recompute, ends, is_cut_by_memory, partitions, schedule.simulate(costs))
+        plan_partition(setting.stack.analyses[start:end], work.memories[start:end], num_live, work.recompute,
+                       setting.num_slots, total)
+        for start, end, num_live, total in zip(starts, ends, live, totals)]
+    return Plan(
+        setting, schedule, work.recompute, ends, is_cut_by_memory, partitions, schedule.simulate(costs))

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import schedules
-from lingpipe.partition import layer_memory, tensor_sizes
+from lingpipe.partition import balancing, layer_memory, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import accelerators, plans
@@ -224,8 +224,8 @@ def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator
         accelerator: `Accelerator`; None: a processor core.
         memory_limit: bytes of a device; None: that of `p`, of the accelerator, or none.
         num_slots: tensors that the optimizer keeps for each weight.
-        profile_device: name of the device on which layers are measured where `p.partition_by` is 'time'; None: not
-            measured.
+        profile_device: name of the device on which layers are measured where `p.partition_by` is 'time' or
+            'step_time'; None: not measured.
 
     Returns:
         `Setting`.
@@ -239,7 +239,7 @@ def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator
     stack = LayerStack(source, input_specs, sizes, accelerator.tensor_size)
     limit = memory_limit or p.memory_limit or accelerator.memory or None
     times = functools.partial(_measured_times, p, stack,
-                              profile_device) if p.partition_by == 'time' and profile_device else None
+                              profile_device) if p.partition_by in balancing.BY_TIME and profile_device else None
     policy = keras.DTypePolicy(p.dtype_policy) if p.dtype_policy else keras.config.dtype_policy()
     return plans.Setting(stack, accelerator, limit, num_slots / p.num_replicas,
                          policy.compute_dtype, times,

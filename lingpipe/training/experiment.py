@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from lingpipe import spelling
+from lingpipe.partition import balancing
 from lingpipe.training import initial_weights, optimization
 
 _SMALLEST_INTEGERS = {
@@ -112,6 +113,6 @@ def evaluation_params(params: Any) -> Any:
     """
     params = params.Copy()
     body = params.task.body.Set(memory_limit=None)
-    if body.partition_by == 'time':
+    if body.partition_by in balancing.BY_TIME:
         body.partition_by = 'flops'
     return params

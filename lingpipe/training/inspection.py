@@ -12,7 +12,7 @@ from lingpipe.planner import picture
 from lingpipe.planner.plans import KINDS
 
 _UNMEASURED = (
-    "partition_by='time' measures the layers when training starts. Nothing was measured here: the cut above is that "
+    'partition_by={!r} measures the layers when training starts. Nothing was measured here: the cut above is that '
     "of partition_by='flops'.")
 _MIB = 2**20
 
@@ -28,14 +28,15 @@ def model_analysis(body_params: Any, input_spec: Any, devices: list[str]) -> str
     Returns:
         Text with a table of layers and a table of partitions.
     """
-    by_time = body_params.partition_by == 'time'
+    by_time = body_params.partition_by in balancing.BY_TIME
     p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
     schedule = validation.make_schedule(p)
     source = layer_sources.of_params(p)
     layers = source.analyses(input_spec)
-    cut = balancing.cut(p, schedule, source, layers, input_spec, devices[0])
+    cut = balancing.cut(p, schedule, source, layers, input_spec, devices)
     devices = [devices[schedule.device_of(stage)] for stage in range(schedule.num_stages)]
-    return describe(layers, cut.describe(layers, devices)) + ('\n\n' + _UNMEASURED if by_time else '')
+    return describe(layers, cut.describe(layers, devices)) + (
+        '\n\n' + _UNMEASURED.format(body_params.partition_by) if by_time else '')
 
 
 def describe(layers: list, partitions: list) -> str:

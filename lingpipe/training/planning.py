@@ -55,8 +55,8 @@ def plan(params: Any, accelerator: str | None = None, device_memory: Any = None,
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input; only for `GPipeLayer.Params()`.
         num_optimizer_slots: tensors that the optimizer keeps for each weight; None: counted from the experiment's
             optimizer, Adam's 2 for `GPipeLayer.Params()`.
-        profile_device: name of the device on which layers are measured where `partition_by` is 'time'; None: nothing is
-            measured, and times follow from floating-point operations and bytes.
+        profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'step_time';
+            None: nothing is measured, and times follow from floating-point operations and bytes.
 
     Returns:
         `Planned`.

@@ -151,3 +151,13 @@ def test_a_keras_model_is_balanced_by_what_its_schedule_recomputes():
     pipe = gpipe_layer.GPipeLayer.from_keras(
         model, num_partitions=2, num_micro_batches=8, schedule='1f1b', recompute='stage')
     assert names(pipe) == [3, 4]
+
+
+def test_step_time_cuts_by_measured_times_for_the_schedule(measured):
+    """Two micro-batches over two devices: what the first does before the second starts counts, so it gets less."""
+    fields = {'num_partitions': 2, 'num_micro_batches': 2, 'recompute': 'none', 'schedule': '1f1b'}
+    pipe = make_pipe(LAYERS, partition_by='step_time', **fields)
+    pipe(IMAGES)
+    costs = pipe.cut.costs
+    assert pipe.schedule.simulate(costs.stages(pipe.cut.ends)).step_time == min(
+        pipe.schedule.simulate(costs.stages([end, 4])).step_time for end in (1, 2, 3))

@@ -25,7 +25,7 @@ def instantiate(**fields):
     ({'recompute': 'stages'}, r"recompute='stages' .*\['none', 'stage', 'layer'\].*mean 'stage'"),
     ({'recompute': None}, r"recompute=None .*\['none', 'stage', 'layer'\]"),
     ({'recompute': 'xyz'}, r"recompute='xyz' .*\['none', 'stage', 'layer'\].*'none', for instance"),
-    ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'time', 'params'\] or a list of end indices.*mean "
+    ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'time', 'step_time', 'params'\] or a list of end indices.*mean "
                                r"'flops'"),
     ({'partition_by': [1, 2], 'num_partitions': 2}, r'partition_by=\[1, 2\] .*3 layers.*2 ascending end indices.*is 3'),
     ({'memory_limit': 0}, 'memory_limit=0 .* number of bytes .* None for no limit'),

@@ -6,14 +6,13 @@ from lingpipe import schedules
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.planner import accelerators, plans
 
-PART = SimpleNamespace(gradients=10, slots=5)
 ACCELERATOR = accelerators.Accelerator('by hand', 0, 1.0, 1.0, memory_bandwidth=4.0, link_bandwidth=2.0)
 TIMES = LayerTime(1.0, 4.0, 0.5), LayerTime(2.0, 6.0, 1.25)
 
 
 def cost(recompute, times=TIMES):
-    memories = [SimpleNamespace(outputs=6)] * len(times)
-    costs, = plans.stage_costs([PART], [len(times)], list(times), memories, recompute, ACCELERATOR)
+    memories = [SimpleNamespace(outputs=6, weights=10 / len(times))] * len(times)
+    costs, = plans.cost_model(list(times), memories, recompute, ACCELERATOR, 0.5).stages([len(times)])
     return costs
 
 

@@ -1,0 +1,70 @@
+"""Costs of stages from the times of their layers, for one cut or for many at once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lingpipe.partition.layer_analysis import LayerAnalysis
+from lingpipe.partition.layer_profile import LayerTime
+from lingpipe.schedules import StageCosts
+
+# A backward pass computes two gradients where the forward pass computes one product.
+_FLOPS_OF_BACKWARD = 2
+
+
+class StageCostModel:
+    """The costs of any run of layers as a stage, for one cut or for many at once.
+
+    With recompute='layer' a first forward pass finds the inputs of the layers, which need not be where B follows its
+    own F, and never runs the last of them; a second one, inside of B, runs only what B reads of each layer.
+
+    Args:
+        times: list of `LayerTime`, one per layer, for one micro-batch.
+        recompute: 'none', 'stage' or 'layer'.
+        transfers: for each layer, the seconds in which its outputs reach the next device; None: none.
+        updates: for each layer, the seconds of the update of its weights, once a step; None: none.
+    """
+
+    def __init__(self, times: Sequence[LayerTime], recompute: str, transfers: Sequence[float] | None = None,
+                 updates: Sequence[float] | None = None) -> None:
+        forward, backward, recomputed = np.array(times, np.float64).reshape([-1, 3]).T
+        repeated = np.where(backward > 0, forward, 0.0)
+        nothing = np.zeros_like(forward)
+        self.num_layers = len(times)
+        self._transfers = nothing if transfers is None else np.asarray(transfers)
+        self._last_is_left_out = repeated if recompute == 'layer' else nothing
+        inside, ahead = {'none': (nothing, nothing), 'stage': (nothing, repeated), 'layer': (recomputed, repeated)}[
+            recompute]
+        updates = nothing if updates is None else np.asarray(updates)
+        rows = [forward, backward / 2 + inside, backward / 2, ahead, updates]
+        self._sums = np.pad(np.cumsum(rows, axis=1), [[0, 0], [1, 0]])
+
+    def __call__(self, starts: Any, ends: Any) -> np.ndarray:
+        """Returns costs of stages that hold layers `start` to `end - 1`.
+
+        Args:
+            starts: array of integers.
+            ends: array of integers, greater than `starts`.
+
+        Returns:
+            Array `[6, ...]`, the fields of `StageCosts`.
+        """
+        forward, backward, weight_gradient, ahead, update = self._sums[:, ends] - self._sums[:, starts]
+        # Differences of sums leave traces of what cancels.
+        recompute = np.maximum(ahead - self._last_is_left_out[ends - 1], 0.0)
+        return np.stack([forward, backward, weight_gradient, recompute, self._transfers[ends - 1], update])
+
+    def stages(self, ends: Sequence[int]) -> list[StageCosts]:
+        """Returns the `StageCosts` of each stage of one cut.
+
+        Args:
+            ends: ascending end indices.
+        """
+        return [StageCosts(*costs) for costs in self(np.array([0, *ends[:-1]]), np.array(ends)).T.tolist()]
+
+
+def times_by_flops(analyses: Sequence[LayerAnalysis]) -> list[LayerTime]:
+    """Returns a `LayerTime` for each layer in which a floating-point operation takes a second."""
+    return [LayerTime(*(layer.flops.total * factor for factor in (1, _FLOPS_OF_BACKWARD * layer.has_backward,
+                                                                  layer.has_backward))) for layer in analyses]
