@@ -34,6 +34,7 @@ class LowDigits(digits_dataset.Digits):
     """Builder of the digits 0 to 4."""
 
     name = 'low_digits'
+    NUM_CLASSES = _NUM_CLASSES
     FIRST = 0
 
     def _generate_examples(self, images, labels, indices):

@@ -33,6 +33,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
     name = 'digits'
     VERSION = tfds.core.Version('2.0.0')
     url_infos = None  # Nothing is downloaded, so TFDS need not look for checksums.
+    NUM_CLASSES = 10
 
     def _info(self):
         return tfds.core.DatasetInfo(
@@ -40,7 +41,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
             description=_DESCRIPTION,
             features=tfds.features.FeaturesDict({
                 'image': tfds.features.Image(shape=(8, 8, 1), encoding_format='png'),
-                'label': tfds.features.ClassLabel(num_classes=10),
+                'label': tfds.features.ClassLabel(num_classes=self.NUM_CLASSES),
             }),
             supervised_keys=('image', 'label'),
             homepage='https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits',

@@ -42,7 +42,7 @@ def test_progress_shows_them(tiny, tmp_path, capsys):
     assert ', average_precision 0.' in capsys.readouterr().err
 
 
-def test_a_metric_that_cannot_be_computed_is_refused_before_the_first_step(tiny, tmp_path):
+def test_a_metric_that_cannot_be_computed_is_refused_before_a_step(tiny, tmp_path):
     with pytest.raises(ValueError, match="'recall' .* of task.metrics cannot be computed"):
         tiny.only_train(tmp_path / 'logs', task__metrics=[KerasParams(keras.metrics.Recall)])
     assert not list(tmp_path.rglob('ckpt-*'))
