@@ -33,7 +33,6 @@ _NUM_STEPS = flags.DEFINE_integer('num_steps', 15, 'Measured steps, of which the
 
 _NUM_STEPS_TO_WARM_UP = 2
 _WAITING_UNITS = 4
-_EQUAL_SECONDS = {schedules.FORWARD: 1.0, schedules.BACKWARD: 1.0, schedules.WEIGHT: 1.0, timeline.RECOMPUTE: 1.0}
 
 
 def model_bubble(schedule, recompute):
@@ -99,12 +98,11 @@ def ideal_bubble(schedule, recompute):
         schedule: `Schedule`.
         recompute: 'none' or 'stage'.
     """
-    seconds = {**_EQUAL_SECONDS, schedules.BACKWARD: 1.0 if schedule.splits_backward else 2.0}
-    durations = {action: seconds[action.kind] for actions in schedule.device_actions for action in actions}
+    whole = {action for action in schedule.backwards() if not schedule.is_split(action)}
+    durations = {action: 2.0 if action in whole else 1.0 for actions in schedule.device_actions for action in actions}
     if recompute == 'stage':
         recomputed = schedule.backwards() - schedule.backwards_after_own_forward()
-        durations.update(
-            {action._replace(kind=timeline.RECOMPUTE): seconds[timeline.RECOMPUTE] for action in recomputed})
+        durations.update({action._replace(kind=timeline.RECOMPUTE): 1.0 for action in recomputed})
     return simulation.replay(schedule, [durations]).bubble_fraction
 
 

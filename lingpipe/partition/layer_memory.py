@@ -185,16 +185,16 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
     """Counts the micro-batches whose activations a schedule makes each stage keep at once.
 
     Args:
-        schedule: `Schedule`. Where it splits the backward pass, activations count until W, though W needs only a part.
+        schedule: `Schedule`. Where a backward pass is split, activations count until W, though W needs only a part.
 
     Returns:
         List of integers, one per stage.
     """
-    done = actions.WEIGHT if schedule.splits_backward else actions.BACKWARD
     live: collections.Counter[int] = collections.Counter()
     most = [1] * schedule.num_stages
     for action in (action for device in schedule.device_actions for action in device):
-        live[action.stage] += (action.kind == actions.FORWARD) - (action.kind == done)
+        is_done = action.kind == (actions.WEIGHT if schedule.is_split(action) else actions.BACKWARD)
+        live[action.stage] += (action.kind == actions.FORWARD) - is_done
         most[action.stage] = max(most[action.stage], live[action.stage])
     return most
 

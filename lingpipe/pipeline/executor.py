@@ -230,11 +230,12 @@ class Execution:
     def _backward(self, stage, m):
         program, flow = self._programs[stage.index], self._flows[stage.index]
         gradients = self._given_gradients(stage, m)
-        known, backward = self._ready(stage, program, self._known.pop((stage.index, m)))
+        is_split = self._schedule.is_split(self._action)
+        known, backward = self._ready(stage, program, self._known.pop((stage.index, m)), is_split)
         if self._by_layer:
             input_gradients, sums = self._backward_by_segment(stage, program, known, gradients)
             self._weight_gradients[stage.index] = sums
-        elif self._schedule.splits_backward:
+        elif is_split:
             input_gradients, self._known[stage.index, m] = self._in_turn(
                 stage, program.backward_inputs, known, gradients, flow)
         else:
@@ -259,10 +260,10 @@ class Execution:
             new, = self._in_turn(stage, self._programs[stage.index].backward_weights, known, before, flow)
             self._weight_gradients[stage.index] = _with_rows(before, new)
 
-    def _ready(self, stage, program, known):
+    def _ready(self, stage, program, known, is_split):
         """Returns what is known after recomputation, if that is a separate call, and the backward function to use."""
         flow = self._flows[stage.index]
-        is_one_call = stage.jit_compile and not self._by_layer and not self._schedule.splits_backward
+        is_one_call = stage.jit_compile and not self._by_layer and not is_split
         if is_one_call and not program.has_residuals(known, flow):
             return known, program.backward_from_inputs
         known, = self._in_turn(stage, program.recompute, known, 'between' if self._by_layer else 'residuals', flow)

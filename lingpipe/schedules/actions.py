@@ -11,8 +11,8 @@ class Action(NamedTuple):
     """One piece of work of a device, written as stage, kind, micro-batch: '1B2'.
 
     Attributes:
-        kind: `FORWARD`; `BACKWARD`, the gradients by inputs and by weights, or by inputs alone in a schedule that
-            splits; `WEIGHT`, the gradients by weights of a schedule that splits.
+        kind: `FORWARD`; `BACKWARD`, the gradients by inputs and by weights, or by inputs alone where the schedule has
+            the `WEIGHT` of the same stage and micro-batch too; `WEIGHT`, the gradients by weights.
         stage: index of the stage.
         micro_batch: index of the micro-batch.
     """

@@ -7,7 +7,8 @@ devices::
     F0, F1, B0, F2, B1, B2                    0F0, 0F1, 0B0, 0F2, 0B1, 0B2
     F0, B0, F1, B1, F2, B2         or         1F0, 1B0, 1F1, 1B1, 1F2, 1B2
 
-Where there are Ws, every B computes the gradients by inputs alone, and each needs its W.
+A B that has a W of the same stage and micro-batch computes the gradients by inputs alone, any other B those by weights
+too; both may stand in one schedule. 'I' is a B that needs its W.
 """
 
 import collections
@@ -20,7 +21,8 @@ from typing import Any
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.schedule_type import Schedule
 
-_CELL = re.compile(f'([0-9]+)?([{FORWARD}{BACKWARD}{WEIGHT}])([0-9]+)')
+_INPUTS = 'I'
+_CELL = re.compile(f'([0-9]+)?([{FORWARD}{BACKWARD}{WEIGHT}{_INPUTS}])([0-9]+)')
 
 
 def from_csv(path: str | os.PathLike[str]) -> Schedule:
@@ -60,10 +62,12 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
             devices hold different numbers of stages, or the devices would wait for each other forever.
     """
     rows = [[cell for cell in row if cell is not None and str(cell).strip()] for row in rows]
-    devices = tuple(
-        tuple(_parse(cell, name, device, position) for position, cell in enumerate(row))
-        for device, row in enumerate(rows))
+    written = [[_parse(cell, name, device, position) for position, cell in enumerate(row)]
+               for device, row in enumerate(rows)]
+    devices = tuple(tuple(action._replace(kind=BACKWARD) if action.kind == _INPUTS else action for action in row)
+                    for row in written)
     places = _places(devices, name)
+    _check_halves(written, places, name)
     num_stages, num_micro_batches = _check_complete(places, len(devices), name)
     schedule = Schedule(name, num_stages, num_micro_batches, devices)
     schedule.execution_order()
@@ -75,7 +79,7 @@ def _parse(cell, name, device, position):
     if not match:
         raise ValueError(
             f'Schedule {name!r}, device {device}, position {position}: {cell!r} is no action. Write a stage (or leave '
-            f"it out, for stage {device}), one of the letters 'F', 'B' and 'W', and a micro-batch, such as "
+            f"it out, for stage {device}), one of the letters 'F', 'B', 'I' and 'W', and a micro-batch, such as "
             f"'{device}F0'.")
     stage, kind, micro_batch = match.groups()
     return Action(kind, device if stage is None else int(stage), int(micro_batch))
@@ -99,20 +103,32 @@ def _places(devices, name):
     return places
 
 
+def _check_halves(written, places, name):
+    for device, row in enumerate(written):
+        for position, action in enumerate(row):
+            rest, whole = action._replace(kind=WEIGHT), action._replace(kind=BACKWARD)
+            if action.kind == _INPUTS and rest not in places:
+                raise ValueError(
+                    f'Schedule {name!r}, device {device}, position {position}: {action} computes gradients by inputs '
+                    f'alone, and no {rest} computes those by weights. Add {rest} to device {device}, or write {whole}, '
+                    'which computes both.')
+
+
 def _check_complete(places, num_devices, name):
     """Returns the numbers of stages and micro-batches, after checking that each has all its actions on its device."""
     if not places:
         raise ValueError(f'Schedule {name!r} has no actions. Give one row of actions for each device.')
     _check_stages(places, num_devices, name)
     num_stages, num_micro_batches = (1 + max(action[field] for action in places) for field in (1, 2))
-    kinds = [FORWARD, BACKWARD] + [WEIGHT] * any(action.kind == WEIGHT for action in places)
     devices = {action.stage: device for action, (device, _) in places.items()}
     for stage in range(num_stages):
-        for kind in kinds:
+        for kind in (FORWARD, BACKWARD):
             for micro_batch in range(num_micro_batches):
                 action = Action(kind, stage, micro_batch)
                 if action not in places:
-                    raise ValueError(_describe_missing(action, devices[stage], name))
+                    raise ValueError(
+                        f'Schedule {name!r} lacks {action}: device {devices[stage]}, which has stage {stage}, never '
+                        f'runs it. Add {action} to device {devices[stage]}.')
     return num_stages, num_micro_batches
 
 
@@ -131,10 +147,3 @@ def _check_stages(places, num_devices, name):
             f'Schedule {name!r} has {sum(counts)} stages, but none with number {min(absent)}. Number the stages from 0 '
             'on, without a gap.')
 
-
-def _describe_missing(action, device, name):
-    advice = f'Add {action} to device {device}'
-    if action.kind == WEIGHT:
-        advice += ', or remove every W: then each B computes the gradients by weights too'
-    reason = f'device {device}, which has stage {action.stage}, never runs it'
-    return f'Schedule {name!r} lacks {action}: {reason}. {advice}.'

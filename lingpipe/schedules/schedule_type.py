@@ -60,10 +60,14 @@ class Schedule:
         """V, the number of stages that each device holds."""
         return self.num_stages // self.num_devices
 
-    @functools.cached_property
+    @property
     def splits_backward(self) -> bool:
-        """Whether there are W actions; if so, a B computes the gradients by inputs alone."""
-        return any(action.kind == WEIGHT for action in self._actions())
+        """Whether any backward pass is split into B and W; `is_split` tells of each."""
+        return bool(self._weights)
+
+    def is_split(self, action: Action) -> bool:
+        """Returns whether an action is one half of a backward pass: a B that has its W, or that W."""
+        return action.kind in (BACKWARD, WEIGHT) and action._replace(kind=WEIGHT) in self._weights
 
     def device_of(self, stage: int) -> int:
         """Returns the index of the device that runs a stage; `stage % K` in every schedule but a user's own."""
@@ -133,11 +137,13 @@ class Schedule:
         """
         if not self.backwards():
             return (activations / self.num_virtual_stages,) * self.num_devices
-        left = weight_gradient_inputs if self.splits_backward else 0.0
-        changes = {FORWARD: activations, BACKWARD: left - activations, WEIGHT: -left}
-        return tuple(
-            max(itertools.accumulate(changes[action.kind] for action in actions)) / self.num_virtual_stages
-            for actions in self.device_actions)
+
+        def change(action):
+            left = weight_gradient_inputs if self.is_split(action) else 0.0
+            return {FORWARD: activations, BACKWARD: left - activations, WEIGHT: -left}[action.kind]
+
+        return tuple(max(itertools.accumulate(map(change, actions))) / self.num_virtual_stages
+                     for actions in self.device_actions)
 
     def for_num_micro_batches(self, num_micro_batches: int) -> Self:
         """Returns the schedule of a smaller batch: this one without the actions of the micro-batches that it lacks.
@@ -184,6 +190,10 @@ class Schedule:
 
     def _actions(self):
         return itertools.chain.from_iterable(self.device_actions)
+
+    @functools.cached_property
+    def _weights(self):
+        return frozenset(action for action in self._actions() if action.kind == WEIGHT)
 
     @functools.cached_property
     def _devices(self):

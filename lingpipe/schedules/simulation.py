@@ -16,7 +16,7 @@ class StageCosts:
     Attributes:
         forward: time of F.
         backward: time of the gradients by inputs.
-        weight_gradient: time of the gradients by weights: a W, or a part of B where the schedule does not split.
+        weight_gradient: time of the gradients by weights: a W, or a part of a B that has no W.
         recompute: time to compute the activations again, before B and without its gradients; 0 where they are kept.
         transfer: time for the stage's output to reach the next stage's device, and for the gradient of it to come back.
         update: time to update the stage's weights, once a step.
@@ -118,7 +118,7 @@ def _costs_of_stages(schedule, costs):
 
 
 def _durations(schedule, costs, recompute_after_own_forward):
-    durations = {action: _duration(action.kind, costs[action.stage], schedule.splits_backward)
+    durations = {action: _duration(action.kind, costs[action.stage], schedule.is_split(action))
                  for actions in schedule.device_actions for action in actions}
     kept = frozenset() if recompute_after_own_forward else schedule.backwards_after_own_forward()
     durations.update({action._replace(kind=RECOMPUTE): costs[action.stage].recompute
@@ -126,8 +126,8 @@ def _durations(schedule, costs, recompute_after_own_forward):
     return durations
 
 
-def _duration(kind, cost, splits_backward):
-    backward = cost.backward + (0.0 if splits_backward else cost.weight_gradient)
+def _duration(kind, cost, is_split):
+    backward = cost.backward + (0.0 if is_split else cost.weight_gradient)
     return {FORWARD: cost.forward, BACKWARD: backward, WEIGHT: cost.weight_gradient}[kind]
 
 

@@ -94,3 +94,9 @@ def test_repeated_inputs_and_reads_of_layers_count_once():
 def test_micro_batches_that_a_schedule_keeps(name, num_devices, num_micro_batches, num_virtual_stages, live):
     schedule = schedules.make_schedule(name, num_devices, num_micro_batches, num_virtual_stages)
     assert layer_memory.live_micro_batches(schedule) == live
+
+
+def test_a_micro_batch_is_kept_to_its_w_or_to_its_whole_b():
+    schedule = schedules.from_lists([['F0', 'I0', 'F1', 'B1', 'F2', 'B2', 'W0']])
+    assert layer_memory.live_micro_batches(schedule) == [2]
+    assert layer_memory.live_micro_batches(schedules.from_lists([['F0', 'B0', 'F1', 'B1']])) == [1]

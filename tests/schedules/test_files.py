@@ -33,6 +33,13 @@ def test_every_schedule_is_read_as_it_was_written(tmp_path, arguments):
     assert read.num_stages == schedule.num_stages
 
 
+def test_a_backward_pass_is_split_where_it_has_its_w():
+    schedule = schedules.from_lists([['F0', 'F1', 'B0', 'W0', 'B1'], ['F0', 'I0', 'F1', 'B1', 'W0']])
+    split = [str(action) for row in schedule.device_actions for action in row if schedule.is_split(action)]
+    assert split == ['0B0', '0W0', '1B0', '1W0'] and schedule.splits_backward
+    assert not schedule.forward_then_backward().splits_backward
+
+
 def test_stages_may_lie_on_devices_in_any_way():
     """Down and up again: the placement of ZB-V (arXiv 2401.10241, section 6)."""
     schedule = schedules.from_lists([['0F0', '3F0', '3B0', '0B0'], ['1F0', '2F0', '2B0', '1B0']])
@@ -43,7 +50,7 @@ def test_stages_may_lie_on_devices_in_any_way():
 @pytest.mark.parametrize('rows, message', [
     ([['F0', 'B0'], ['F0', 'X0']],
      "Schedule 'mine', device 1, position 1: 'X0' is no action. Write a stage (or leave it out, for stage 1), one of "
-     "the letters 'F', 'B' and 'W', and a micro-batch, such as '1F0'."),
+     "the letters 'F', 'B', 'I' and 'W', and a micro-batch, such as '1F0'."),
     ([['F0', 'F0', 'B0']],
      "Schedule 'mine', device 0, position 1: 0F0 is already on device 0 at position 0. Remove one of them."),
     ([['F0', 'B0'], ['F0', '0B1', 'B0']],
@@ -52,10 +59,14 @@ def test_stages_may_lie_on_devices_in_any_way():
      'weights, is on one device.'),
     ([['F0', 'B0', 'F1'], ['F0', 'B0', 'F1', 'B1']],
      "Schedule 'mine' lacks 0B1: device 0, which has stage 0, never runs it. Add 0B1 to device 0."),
-    ([['F0', 'B0'], ['F0', 'B0', 'W0']],
-     "Schedule 'mine' lacks 0W0: device 0, which has stage 0, never runs it. Add 0W0 to device 0, or remove every W: "
-     "then each "
-     'B computes the gradients by weights too.'),
+    ([['F0', 'I0'], ['F0', 'I0', 'W0']],
+     "Schedule 'mine', device 0, position 1: 0I0 computes gradients by inputs alone, and no 0W0 computes those by "
+     'weights. Add 0W0 to device 0, or write 0B0, which computes both.'),
+    ([['F0', 'B0', 'I0', 'W0']],
+     "Schedule 'mine', device 0, position 2: 0B0 is already on device 0 at position 1. Remove one of them."),
+    ([['F0', 'W0', 'I0']],
+     "Schedule 'mine' never ends: device 0 waits at position 1, 0W0, for 0B0, which device 0 runs at position 2. Move "
+     '0B0 ahead of 0W0 on device 0, for instance.'),
     ([['0F0', '0B0', '1F0', '1B0'], ['2F0', '2B0']],
      "Schedule 'mine' has [2, 1] stages on its 2 devices: each must have the same number. Move the actions of a stage "
      "to "

@@ -47,6 +47,20 @@ def test_peaks_are_those_of_the_papers(name, num_virtual_stages, activations):
     assert timeline.peak_weight_gradient_inputs == ((1, 2, 3, 4) if name == 'zb_h1' else (0, 0, 0, 0))
 
 
+def test_whole_and_split_backward_passes_of_one_schedule_by_hand():
+    """A whole B takes 2 + 3, a split one 2 and its W 3; what the B of micro-batch 0 leaves is kept to the end.
+
+    ::
+
+        device 0  F0F1B0--B1--------W0------
+    """
+    schedule = schedules.from_lists([['F0', 'F1', 'I0', 'B1', 'W0']])
+    timeline = schedule.simulate(COSTS(forward=1, backward=2, weight_gradient=3))
+    assert [(str(span.action), span.start, span.end) for span in timeline.spans] == [
+        ('0F0', 0, 1), ('0F1', 1, 2), ('0B0', 2, 4), ('0B1', 4, 9), ('0W0', 9, 12)]
+    assert schedule.peak_memory(1.0, 0.5) == (2.0,) and schedule.peak_memory(0.0, 0.5) == (0.5,)
+
+
 @pytest.mark.parametrize('weight_gradient_inputs', [0.25, 0.5, 1.0])
 def test_the_memory_of_zb_h1_is_that_of_its_paper(weight_gradient_inputs):
     """(p - i + 1) M_B + (i - 1) M_W on device i, counted from 1 (Zero Bubble, section 2.3), where M_W <= M_B."""

@@ -44,6 +44,14 @@ def test_waiting_that_no_action_explains_is_transfer():
         {'compute': 40, 'recompute': 0, 'bubble': 40, 'imbalance': 0, 'transfer': 20, 'update': 0}, abs=1e-9)
 
 
+def test_a_split_backward_pass_is_no_measure_for_a_whole_one():
+    schedule = schedules.from_lists([['F0', 'F1', 'I0', 'B1', 'W0']])
+    seconds = dict(zip(schedule.device_actions[0], [1.0, 1.0, 2.0, 5.0, 3.0]))
+    step = simulation.replay(schedule, [seconds])
+    assert trace_breakdown.balanced_durations(schedule, [step, step]) == pytest.approx(seconds)
+    assert trace_breakdown.mean_durations([step, step]) == [pytest.approx(seconds)]
+
+
 def test_what_follows_the_last_action_is_update():
     assert percentages(step_of(update=(1.0, 1.5)))['update'] == pytest.approx(20)
 

@@ -100,14 +100,16 @@ def breakdown(step: Any) -> Breakdown:
 def mean_durations(steps: list) -> Any:
     """Returns for each action of each replica the mean duration of its kind in its stage, over micro-batches and steps.
 
+    A B that is split is another kind than one that is not.
+
     Args:
         steps: list of `StepTimes` of one schedule.
 
     Returns:
         For each replica, the dictionary from `Action` to seconds.
     """
-    replicas = zip(*[step.durations for step in steps])
-    return [_means(durations, lambda action: (action.kind, action.stage)) for durations in replicas]
+    replicas, kind_of = zip(*[step.durations for step in steps]), _kinds_of(steps[0].schedule)
+    return [_means(durations, lambda action: (kind_of(action), action.stage)) for durations in replicas]
 
 
 def balanced_durations(schedule: schedules.Schedule, steps: list) -> dict:
@@ -121,12 +123,18 @@ def balanced_durations(schedule: schedules.Schedule, steps: list) -> dict:
         Dictionary from `Action` to seconds, for every replica. Micro-batches are as large as the measured ones.
     """
     measured = [durations for step in steps for durations in step.durations]
-    by_kind = {action.kind: seconds for action, seconds in _means(measured, lambda action: action.kind).items()}
-    durations = {action: by_kind[action.kind] for actions in schedule.device_actions for action in actions}
-    if RECOMPUTE in by_kind:
-        durations.update({action._replace(kind=RECOMPUTE): by_kind[RECOMPUTE]
-                          for action in schedule.backwards() - schedule.backwards_after_own_forward()})
-    return durations
+    kind_of = _kinds_of(steps[0].schedule)
+    by_kind = {kind_of(action): seconds for action, seconds in _means(measured, kind_of).items()}
+    kind_of = _kinds_of(schedule)
+    actions = list(itertools.chain.from_iterable(schedule.device_actions))
+    if (RECOMPUTE, False) in by_kind:
+        actions += [action._replace(kind=RECOMPUTE)
+                    for action in schedule.backwards() - schedule.backwards_after_own_forward()]
+    return {action: by_kind[kind_of(action)] for action in actions}
+
+
+def _kinds_of(schedule):
+    return lambda action: (action.kind, schedule.is_split(action))
 
 
 def _means(measured, group_of):
