@@ -4,6 +4,8 @@
     python -m benchmarks.speed.schedules --schedule=zb_h1 --draw
 """
 
+import dataclasses
+
 from absl import app, flags
 
 from benchmarks.support import common
@@ -27,15 +29,16 @@ _DRAW = flags.DEFINE_boolean('draw', False, 'Whether to draw the schedules as we
 
 def _simulate(name, num_micro_batches, num_virtual_stages):
     schedule = schedules.make_schedule(name, _NUM_DEVICES.value, num_micro_batches, num_virtual_stages)
-    per_stage = [flag.value / num_virtual_stages for flag in (_FORWARD, _BACKWARD, _WEIGHT_GRADIENT, _RECOMPUTE)]
-    costs = [schedules.StageCosts(*per_stage, transfer=_TRANSFER.value)] * schedule.num_stages
-    return schedules.for_costs(schedule, costs).simulate(costs)
+    costs = schedules.StageCosts(*[flag.value for flag in (_FORWARD, _BACKWARD, _WEIGHT_GRADIENT, _RECOMPUTE)])
+    per_stage = costs.scaled(schedule.num_devices / schedule.num_stages)
+    stages = [dataclasses.replace(per_stage, transfer=_TRANSFER.value)] * schedule.num_stages
+    return schedules.for_costs(schedule, stages).simulate(stages)
 
 
 def _timelines():
     """Yields one timeline for each schedule, V and M."""
     for name in _SCHEDULES.value:
-        fixed = schedules.NUM_VIRTUAL_STAGES.get(name)
+        fixed = 1 if name.endswith('.csv') else schedules.NUM_VIRTUAL_STAGES[name]
         for num_virtual_stages in [fixed] if fixed else map(int, _NUM_VIRTUAL_STAGES.value):
             for num_micro_batches in map(int, _NUM_MICRO_BATCHES.value):
                 yield _simulate(name, num_micro_batches, num_virtual_stages)

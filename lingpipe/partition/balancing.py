@@ -92,7 +92,8 @@ def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
 
 def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions: int, partition_by: Any,
                    layer_times: list[layer_profile.LayerTime] | None = None, extra_forwards: Sequence[float] = (0,),
-                   memory: Any = None, memory_limit: float | None = None, num_devices: int | None = None) -> list[int]:
+                   memory: Any = None, memory_limit: float | None = None,
+                   devices: Sequence[int] | None = None) -> list[int]:
     """Cuts analysed layers into partitions that are as even as can be.
 
     Args:
@@ -103,7 +104,7 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
         extra_forwards: see `layer_costs`.
         memory: see `partition.balanced_partition_ends`.
         memory_limit: bytes of one device, which a given list of end indices must keep to as well; None: no limit.
-        num_devices: K where devices hold several stages; None: each partition has its own device.
+        devices: see `partition.balanced_partition_ends`.
 
     Returns:
         List of ascending end indices.
@@ -113,12 +114,10 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
     """
     if isinstance(partition_by, str):
         costs = layer_costs(analyses, partition_by, layer_times, extra_forwards)
-        return exact_cut.balanced_partition_ends(costs, num_partitions, memory, memory_limit, num_devices)
+        return exact_cut.balanced_partition_ends(costs, num_partitions, memory, memory_limit, devices)
     ends = exact_cut.validate_partition_ends(partition_by, len(analyses), num_partitions)
     if memory_limit is not None:
-        budget = memory_model.MemoryBudget(
-            memory, memory_limit, len(analyses), num_partitions, num_devices or num_partitions)
-        budget.require(ends)
+        memory_model.MemoryBudget(memory, memory_limit, len(analyses), devices or range(num_partitions)).require(ends)
     return ends
 
 
@@ -219,8 +218,7 @@ def fastest_ends(schedule: schedules.Schedule, costs: stage_costs.StageCostModel
     """
     if memory_limit is None:
         return step_time_cut.fastest_ends(schedule, costs, ends)
-    budget = memory_model.MemoryBudget(
-        memory, memory_limit, costs.num_layers, schedule.num_stages, schedule.num_devices)
+    budget = memory_model.MemoryBudget(memory, memory_limit, costs.num_layers, schedule.stage_devices)
     return step_time_cut.fastest_ends(schedule, costs, ends, budget.fitting)
 
 
@@ -270,4 +268,4 @@ def _memory_model(p, schedule, layers):
 def _ends(p, schedule, analyses, times, memory):
     return partition_ends(
         analyses, schedule.num_stages, p.partition_by, times, extra_forwards(schedule, p.recompute),
-        memory, p.memory_limit, num_devices=p.num_partitions)
+        memory, p.memory_limit, schedule.stage_devices)

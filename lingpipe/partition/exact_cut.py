@@ -5,7 +5,7 @@ of squares. (GPipe's paper, section 2.1, asks for a small variance and gives no 
 may leave the first partition empty.)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from lingpipe.partition import memory_model
 
 
 def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None, memory_limit: float | None = None,
-                            num_devices: int | None = None) -> list[int]:
+                            devices: Sequence[int] | None = None) -> list[int]:
     """Finds the cut that minimises the cost of the most expensive partition.
 
     A single layer that costs more than the others together, such as an embedding or a softmax, gets a partition of its
@@ -33,7 +33,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
             layers and no more in a later partition, as `memory_model.MemoryModel` does. None only without
             `memory_limit`.
         memory_limit: bytes of one device, which no partition may exceed; None: no limit.
-        num_devices: K where devices hold several stages, stage s on device s % K; None: each partition has its own.
+        devices: for each partition the index of its device, where devices hold several; None: each has its own.
 
     Returns:
         List of ascending end indices, the last of which is L; partition k holds layers `ends[k - 1]` to `ends[k] - 1`.
@@ -50,7 +50,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
     costs = np.broadcast_to(costs, [num_partitions, num_layers])
     if memory_limit is None:
         return _balanced(costs, np.zeros(costs.shape, int))
-    budget = memory_model.MemoryBudget(memory, memory_limit, num_layers, num_partitions, num_devices or num_partitions)
+    budget = memory_model.MemoryBudget(memory, memory_limit, num_layers, devices or range(num_partitions))
     closest = None
     for stage_limit in budget.stage_limits():
         ends = _balanced(costs, budget.first_starts(stage_limit))

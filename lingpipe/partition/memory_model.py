@@ -35,27 +35,29 @@ class MemoryBudget:
         memory: bytes that each of L layers needs, or a function `(partitions, starts, ends) -> bytes` of int arrays.
         limit: bytes of one device.
         num_layers: L.
-        num_partitions: number of partitions.
-        num_devices: number of devices, K; partition s is on device s % K.
+        devices: for each partition the index of its device, as `Schedule.stage_devices` has it; indices lack none.
     """
 
-    def __init__(self, memory: Any, limit: float, num_layers: int, num_partitions: int, num_devices: int) -> None:
+    def __init__(self, memory: Any, limit: float, num_layers: int, devices: Sequence[int]) -> None:
         self._needs = memory if callable(memory) else sum_of_layers(memory)
-        self._limit = limit
-        self._num_layers, self._num_partitions, self._num_devices = num_layers, num_partitions, num_devices
+        self._limit, self._num_layers, self._devices = limit, num_layers, np.array(devices)
+        self._num_partitions, self._num_devices = len(devices), 1 + max(devices)
 
-    def stage_limits(self) -> list[float] | np.ndarray:
-        """Returns limits to try for a stage, in descending order; with V stages on a device, down to a V-th of it."""
-        num_stages = math.ceil(self._num_partitions / self._num_devices)
-        if num_stages == 1:
-            return [self._limit]
-        return np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS)
+    def stage_limits(self) -> list[np.ndarray]:
+        """Returns limits to try, in descending order: arrays `[partitions, 1]` of bytes.
 
-    def first_starts(self, limit: float) -> np.ndarray:
+        One of V stages on a device gets a V-th of it in the end, one that is alone there always all of it.
+        """
+        num_stages = np.bincount(self._devices)[self._devices, np.newaxis]
+        if np.all(num_stages == 1):
+            return [self._limit / num_stages]
+        return list(np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS))
+
+    def first_starts(self, limits: np.ndarray) -> np.ndarray:
         """Finds how far back each partition may reach.
 
         Args:
-            limit: bytes of a partition.
+            limits: array `[partitions, 1]` of the bytes of each.
 
         Returns:
             Array `[partitions, L]`: a partition k that ends at e starts at `[k, e - 1]` or later; e itself where not
@@ -66,13 +68,13 @@ class MemoryBudget:
         low, high = np.zeros_like(ends), ends.copy()
         while np.any(low < high):
             middle = np.minimum((low + high) // 2, ends - 1)
-            fits = self._needs(partitions, middle, ends) <= limit
+            fits = self._needs(partitions, middle, ends) <= limits
             high, low = np.where(fits & (low < high), middle, high), np.where(fits | (low == high), low, middle + 1)
         return low
 
     def fits(self, ends: list[int]) -> bool:
         """Says whether the stages of each device keep to its limit together."""
-        return max(self._device_bytes(ends)) <= self._limit
+        return bool(self.fitting(np.array([ends]))[0])
 
     def fitting(self, cuts: np.ndarray) -> np.ndarray:
         """Says for each of many cuts whether the stages of each device keep to its limit together.
@@ -86,7 +88,7 @@ class MemoryBudget:
         starts = np.pad(cuts[:, :-1], [[0, 0], [1, 0]])
         used = np.zeros([self._num_devices, len(cuts)])
         for stage in range(self._num_partitions):
-            used[stage % self._num_devices] += self._needs(np.full(len(cuts), stage), starts[:, stage], cuts[:, stage])
+            used[self._devices[stage]] += self._needs(np.full(len(cuts), stage), starts[:, stage], cuts[:, stage])
         return np.max(used, axis=0) <= self._limit
 
     def require(self, ends: list[int]) -> None:
@@ -113,7 +115,7 @@ class MemoryBudget:
     def _device_bytes(self, ends):
         used = np.zeros(self._num_devices)
         for stage, (start, end) in enumerate(zip([0, *ends], ends)):
-            used[stage % self._num_devices] += self._bytes(stage, start, end)
+            used[self._devices[stage]] += self._bytes(stage, start, end)
         return used
 
     def _bytes(self, partition, start, end):
@@ -142,7 +144,7 @@ class MemoryBudget:
     def _devices_too_full(self, ends):
         used = self._device_bytes(ends)
         device, total = int(np.argmax(used)), float(used.sum())
-        stages = list(range(device, len(ends), self._num_devices))
+        stages = np.flatnonzero(self._devices == device).tolist()
         needed = math.ceil(total / self._limit)
         if needed > self._num_devices:
             remedy = f'Use at least {needed} devices'

@@ -144,6 +144,6 @@ class _Simulation:
         return end + costs[4, min(needed.stage, action.stage)]
 
     def _duration(self, action, costs):
-        if action.kind == BACKWARD and not self._schedule.splits_backward:
+        if action.kind == BACKWARD and not self._schedule.is_split(action):
             return costs[1, action.stage] + costs[2, action.stage]
         return costs[{FORWARD: 0, BACKWARD: 1}.get(action.kind, 2), action.stage]

@@ -54,7 +54,9 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define(
             'model', None, 'Params of a Keras model that is cut in place of layers, such as '
             'lingpipe.KerasModelParams(function).')
-        p.Define('num_partitions', 1, 'K: number of contiguous partitions, each on its own device.')
+        p.Define(
+            'num_partitions', 1, 'K: number of contiguous partitions, each on its own device; the number of devices, '
+            'where a schedule has several partitions on each.')
         p.Define(
             'num_micro_batches', 1, 'M: number of micro-batches that a batch, or the share of a replica, is cut into.')
         p.Define(
@@ -66,7 +68,7 @@ class GPipeLayer(base_layer.BaseLayer):
             "file, or the list of each device's actions.")
         p.Define(
             'num_virtual_stages', 1, "V: number of partitions on each device, for the schedules 'interleaved_1f1b' and "
-            "'circular'; 2 for 'zb_v' and 'v_half'.")
+            "'circular'; 2 for 'zb_v' and 'v_half'; a CSV file or list says itself where its partitions are.")
         p.Define(
             'recompute', 'stage', "'none': keep all activations; 'stage': keep those between partitions and recompute "
             "the rest, a partition at a time; 'layer': recompute a layer at a time.")

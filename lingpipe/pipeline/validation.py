@@ -48,15 +48,9 @@ def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None
     if p.dtype_policy is not None:
         _check_choice('dtype_policy', p.dtype_policy, base_layer.DTYPE_POLICIES)
     _check_memory_fields(p)
-    num_stages = p.num_partitions * p.num_virtual_stages
-    if num_layers is not None and num_stages > num_layers:
-        times = f' times num_virtual_stages={p.num_virtual_stages}' if p.num_virtual_stages > 1 else ''
-        raise ValueError(
-            f'num_partitions={p.num_partitions}{times} is more than the {num_layers} layers: each partition needs a '
-            f'layer. Set num_partitions to {max(1, num_layers // p.num_virtual_stages)} or less.')
-    if num_layers is not None and not isinstance(p.partition_by, str):
-        exact_cut.validate_partition_ends(p.partition_by, num_layers, num_stages)
     schedule = make_schedule(p)
+    if num_layers is not None:
+        _check_layers(p, num_layers, schedule)
     if schedule.splits_backward and p.recompute == 'layer':
         raise ValueError(
             f"recompute='layer' does not go with schedule={schedule.name!r}, which splits the backward pass of a whole "
@@ -98,6 +92,20 @@ def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Itera
                 f'{compiled}, where programs are compiled for one shape: every size must be known, and the number of '
                 f'rows a multiple of {p.num_replicas * p.num_micro_batches}. Set the batch size to such a multiple, '
                 'and drop_remainder=True in the input pipeline.')
+
+
+def _check_layers(p, num_layers, schedule):
+    if schedule.num_stages > num_layers and schedule.num_stages > p.num_partitions * p.num_virtual_stages:
+        raise ValueError(
+            f'schedule={schedule.name!r} has {schedule.num_stages} stages for {num_layers} layers: each partition '
+            f'needs a layer. Give an order of {num_layers} stages or fewer.')
+    if schedule.num_stages > num_layers:
+        times = f' times num_virtual_stages={p.num_virtual_stages}' if p.num_virtual_stages > 1 else ''
+        raise ValueError(
+            f'num_partitions={p.num_partitions}{times} is more than the {num_layers} layers: each partition needs a '
+            f'layer. Set num_partitions to {max(1, num_layers // p.num_virtual_stages)} or less.')
+    if not isinstance(p.partition_by, str):
+        exact_cut.validate_partition_ends(p.partition_by, num_layers, schedule.num_stages)
 
 
 def _check_memory_fields(p):

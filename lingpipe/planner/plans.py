@@ -236,7 +236,7 @@ def _cuts(setting, schedule, partition_by, work):
     memory = work.memory_model(setting, schedule)
     cut = functools.partial(
         balancing.partition_ends, setting.stack.analyses, schedule.num_stages, partition_by, work.times,
-        balancing.extra_forwards(schedule, work.recompute), memory, num_devices=schedule.num_devices)
+        balancing.extra_forwards(schedule, work.recompute), memory, devices=schedule.stage_devices)
     limits = [None, setting.memory_limit] if isinstance(partition_by, str) else [None]
     for limit in limits:
         try:

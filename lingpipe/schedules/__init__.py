@@ -46,10 +46,11 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
             `files.py`).
         num_devices: K, the number of devices.
         num_micro_batches: M, the number of micro-batches.
-        num_virtual_stages: V, the number of stages on each device.
+        num_virtual_stages: V, the number of stages on each device. A file or list says itself how many each has: 1
+            stands for any of them.
 
     Returns:
-        A `Schedule` of K V stages.
+        A `Schedule` of K V stages, or of those of the file or list.
 
     Raises:
         ValueError: when these do not go together; the message names the nearest that do.
@@ -102,9 +103,13 @@ def _fitting(schedule, num_devices, num_micro_batches, num_virtual_stages):
     """Returns a user's own schedule if it is for these sizes."""
     for found, wanted, what, remedy in [
             (schedule.num_devices, num_devices, 'devices, one a row', 'Use {} devices'),
-            (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}'),
-            (schedule.num_virtual_stages, num_virtual_stages, 'stages on each device', 'Set num_virtual_stages={}')]:
+            (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}')]:
         if found != wanted:
             raise ValueError(f'Schedule {schedule.name!r} is for {found} {what}, not for {wanted}. '
                              f'{remedy.format(found)}, or give an order for {wanted}.')
+    counts = [schedule.stage_devices.count(device) for device in range(num_devices)]
+    if num_virtual_stages > 1 and set(counts) != {num_virtual_stages}:
+        raise ValueError(
+            f'Schedule {schedule.name!r} has {counts} stages on its devices, not num_virtual_stages='
+            f'{num_virtual_stages} on each. Leave num_virtual_stages at 1: the order says itself where its stages are.')
     return schedule

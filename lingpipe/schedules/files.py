@@ -58,8 +58,8 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
         A `Schedule`.
 
     Raises:
-        ValueError: when a cell is not an action, an action is missing or there twice, a stage is on two devices,
-            devices hold different numbers of stages, or the devices would wait for each other forever.
+        ValueError: when a cell is not an action, an action is missing or there twice, a stage is on two devices, a
+            device has none, or the devices would wait for each other forever.
     """
     rows = [[cell for cell in row if cell is not None and str(cell).strip()] for row in rows]
     written = [[_parse(cell, name, device, position) for position, cell in enumerate(row)]
@@ -136,14 +136,14 @@ def _check_stages(places, num_devices, name):
     stages = collections.defaultdict(set)
     for action, (device, _) in places.items():
         stages[device].add(action.stage)
-    counts = [len(stages[device]) for device in range(num_devices)]
-    if len(set(counts)) > 1:
+    idle = set(range(num_devices)) - set(stages)
+    if idle:
         raise ValueError(
-            f'Schedule {name!r} has {counts} stages on its {num_devices} devices: each must have the same number. Move '
-            'the actions of a stage to another device, or give each row the actions of its own device.')
-    absent = set(range(sum(counts))) - set().union(*stages.values())
+            f'Schedule {name!r} has no action for device {min(idle)}. Leave out its row, or move a stage there.')
+    num_stages = sum(map(len, stages.values()))
+    absent = set(range(num_stages)) - set().union(*stages.values())
     if absent:
         raise ValueError(
-            f'Schedule {name!r} has {sum(counts)} stages, but none with number {min(absent)}. Number the stages from 0 '
+            f'Schedule {name!r} has {num_stages} stages, but none with number {min(absent)}. Number the stages from 0 '
             'on, without a gap.')
 

@@ -1,5 +1,6 @@
 """The type of every schedule, and the table of those that have a name."""
 
+import collections
 import csv
 import dataclasses
 import functools
@@ -40,7 +41,7 @@ class Schedule:
 
     Attributes:
         name: name of the schedule, such as 'gpipe', or the path that it was read from.
-        num_stages: number of stages, V for each device.
+        num_stages: number of stages, on all devices together.
         num_micro_batches: number of micro-batches.
         device_actions: for each device, the tuple of its `Action`s in the order in which it runs them.
     """
@@ -55,10 +56,15 @@ class Schedule:
         """K, the number of devices."""
         return len(self.device_actions)
 
-    @property
+    @functools.cached_property
     def num_virtual_stages(self) -> int:
-        """V, the number of stages that each device holds."""
-        return self.num_stages // self.num_devices
+        """V, the number of stages that each device holds; the most, where a user's own order has unequal numbers."""
+        return max(collections.Counter(self.stage_devices).values())
+
+    @property
+    def stage_devices(self) -> tuple[int, ...]:
+        """For each stage the index of its device, as `device_of` returns it."""
+        return tuple(map(self.device_of, range(self.num_stages)))
 
     @property
     def splits_backward(self) -> bool:
@@ -126,23 +132,26 @@ class Schedule:
         """Returns for each device the largest memory that the order of its actions makes it hold.
 
         Activations live from F to the end of B; a B that is split leaves what its W needs, which lives to the end of W.
+        All stages count as equally large.
 
         Args:
             activations: size of the activations of one micro-batch through all stages of a device, M_B in Zero Bubble
-                (arXiv 2401.10241, section 2.3); each of V virtual stages has a V-th of it.
+                (arXiv 2401.10241, section 2.3); each of V virtual stages has a V-th of it. Where devices have unequal
+                numbers of stages, V is their mean.
             weight_gradient_inputs: size of what B leaves for W, M_W there.
 
         Returns:
             Tuple of floats, one a device.
         """
+        stages_a_device = self.num_stages / self.num_devices
         if not self.backwards():
-            return (activations / self.num_virtual_stages,) * self.num_devices
+            return (activations / stages_a_device,) * self.num_devices
 
         def change(action):
             left = weight_gradient_inputs if self.is_split(action) else 0.0
             return {FORWARD: activations, BACKWARD: left - activations, WEIGHT: -left}[action.kind]
 
-        return tuple(max(itertools.accumulate(map(change, actions))) / self.num_virtual_stages
+        return tuple(max(itertools.accumulate(map(change, actions))) / stages_a_device
                      for actions in self.device_actions)
 
     def for_num_micro_batches(self, num_micro_batches: int) -> Self:

@@ -55,8 +55,8 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 
     Args:
         schedule: `Schedule`.
-        costs: `StageCosts` of every stage, or a list of them, one a stage; None: F, B and W take 1 each for all V
-            stages of a device together.
+        costs: `StageCosts` of every stage, or a list of them, one a stage; None: F, B and W take 1 each for all
+            stages of a device together, in the mean of all devices.
         recompute_after_own_forward: whether recomputation is done also where a B directly follows its own F, although
             the activations are still at hand there.
 
@@ -107,13 +107,13 @@ def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[fl
 
 def _costs_of_stages(schedule, costs):
     if costs is None:
-        costs = StageCosts().scaled(1 / schedule.num_virtual_stages)
+        costs = StageCosts().scaled(schedule.num_devices / schedule.num_stages)
     if isinstance(costs, StageCosts):
         return [costs] * schedule.num_stages
     if len(costs) != schedule.num_stages:
         raise ValueError(
-            f'costs has {len(costs)} entries, the schedule {schedule.num_stages} stages '
-            f'({schedule.num_virtual_stages} on each device). Give one StageCosts for each stage, or one for all.')
+            f'costs has {len(costs)} entries, the schedule {schedule.num_stages} stages on {schedule.num_devices} '
+            'devices. Give one StageCosts for each stage, or one for all.')
     return list(costs)
 
 

@@ -49,7 +49,8 @@ def test_a_written_list_must_keep_to_the_memory_limit_too():
             r'partition_by=')):
         balancing.partition_ends(LAYERS, 2, [4, 5], memory=memory, memory_limit=15)
     with pytest.raises(ValueError, match='gives device 0 20 bytes'):
-        balancing.partition_ends(LAYERS, 4, [1, 2, 4, 5], memory=[10, 1, 5, 5, 1], memory_limit=15, num_devices=2)
+        balancing.partition_ends(LAYERS, 4, [1, 2, 4, 5], memory=[10, 1, 5, 5, 1], memory_limit=15,
+                                 devices=[0, 1, 0, 1])
 
 
 def test_the_table_shows_time_and_memory_where_they_are_known():

@@ -199,12 +199,24 @@ def test_stages_that_share_a_device_keep_to_its_limit_together():
     costs, memory = [10, 10, 10, 5, 5], [1, 5, 1, 1, 5]
     balanced = exact_cut.balanced_partition_ends(costs, 4)
     assert balanced == [1, 2, 3, 5] and device_sums(memory, balanced, 2) == [2, 11]
-    ends = exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=11, num_devices=2)
+    ends = exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=11, devices=[0, 1, 0, 1])
     assert ends == balanced
     with pytest.raises(ValueError, match=(
             r'memory_limit=5 bytes .*num_partitions=4: its stages balanced, device 1 needs 10 bytes for its stages '
             r'\[1, 3\]\. Use at least 3 devices, or raise memory_limit')):
-        exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=5, num_devices=2)
+        exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=5, devices=[0, 1, 0, 1])
+
+
+def test_a_stage_alone_on_its_device_may_use_all_of_its_memory():
+    """Balanced, the stages are [0, 1] [2, 3] [4, 5], of which device 0 holds the first and the last: 24 bytes.
+
+    With half of 22 for each of these, [0] [1, 2, 3, 4] [5], device 0 needs 18, and device 1 14 for one stage.
+    """
+    costs, memory = [1] * 6, [9, 3, 4, 4, 3, 9]
+    assert exact_cut.balanced_partition_ends(costs, 3, memory, 24, [0, 1, 0]) == [2, 4, 6]
+    assert exact_cut.balanced_partition_ends(costs, 3, memory, 22, [0, 1, 0]) == [1, 5, 6]
+    with pytest.raises(ValueError, match=r'device 0 needs 18 bytes for its stages \[0, 2\]'):
+        exact_cut.balanced_partition_ends(costs, 3, memory, 17, [0, 1, 0])
 
 
 def test_stages_of_a_device_get_less_memory_each_until_they_fit_together():
@@ -212,7 +224,7 @@ def test_stages_of_a_device_get_less_memory_each_until_they_fit_together():
     costs, memory = [5, 5, 10, 10, 5, 5], [6, 6, 1, 6, 1, 1]
     balanced = exact_cut.balanced_partition_ends(costs, 4)
     assert balanced == [2, 3, 4, 6] and device_sums(memory, balanced, 2) == [18, 3]
-    ends = exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=16, num_devices=2)
+    ends = exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=16, devices=[0, 1, 0, 1])
     assert ends == [1, 3, 4, 6] and device_sums(memory, ends, 2) == [12, 9]
 
 

@@ -68,7 +68,7 @@ def test_a_hundred_layers_over_16_devices_are_cut_better_than_evenly():
 def test_the_best_of_the_cuts_that_fit_is_taken():
     schedule = schedules.make_schedule('1f1b', 3, 2)
     model, times = drawn_model(7, 9)
-    budget = memory_model.MemoryBudget([1.0] * 9, 4.0, 9, 3, 3)
+    budget = memory_model.MemoryBudget([1.0] * 9, 4.0, 9, range(3))
     ends = step_time_cut.fastest_ends(schedule, model, [3, 6, 9], budget.fitting)
     fitting = [[a, b, 9] for a, b in itertools.combinations(range(1, 9), 2) if max(a, b - a, 9 - b) <= 4]
     assert ends in fitting
@@ -77,6 +77,6 @@ def test_the_best_of_the_cuts_that_fit_is_taken():
 
 
 def test_the_limit_holds_for_all_stages_of_a_device_at_once():
-    budget = memory_model.MemoryBudget([3, 1, 1, 3, 1], 5, 5, 4, 2)
+    budget = memory_model.MemoryBudget([3, 1, 1, 3, 1], 5, 5, [0, 1, 0, 1])
     cuts = np.array([[1, 2, 3, 5], [1, 2, 4, 5], [2, 3, 4, 5]])
     assert budget.fitting(cuts).tolist() == [budget.fits(cut) for cut in cuts.tolist()] == [True, False, False]

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import lingpipe
+from lingpipe.devices import variable_placement
 from lingpipe.planner import stage_calls
 from tests import needs
 from tests.pipeline.small_stacks import convolutional_layers, cross_entropy, dense, images_and_labels, vectors
@@ -14,8 +15,15 @@ from tests.plain_stack import PlainStack, make_pipe
 MIXED = [['0F0', '0F1', '0F2', '0I0', '0B1', '0W0', '0I2', '0W2'],
          ['1F0', '1I0', '1F1', '1B1', '1W0', '1F2', '1I2', '1W2']]
 
+UNEQUAL = [['0F0', '0F1', '2F0', '3F0', '3B0', '2B0', '2F1', '3F1', '3I1', '2I1', '0B0', '3W1', '2W1', '0B1'],
+           ['1F0', '1F1', '1B0', '1I1', '1W1']]
+V_SHAPED = [['0F0', '0F1', '3F0', '3I0', '3W0', '3F1', '3B1', '0B0', '0I1', '0W1'],
+            ['1F0', '2F0', '1F1', '2F1', '2B0', '1I0', '2I1', '1B1', '1W0', '2W1']]
+ORDERS = pytest.mark.parametrize('order, num_micro_batches', [(MIXED, 3), (UNEQUAL, 2), (V_SHAPED, 2)],
+                                 ids=['mixed', 'unequal', 'v_shaped'])
 
-@pytest.mark.parametrize('order, num_micro_batches', [(MIXED, 3)])
+
+@ORDERS
 @pytest.mark.parametrize('recompute', ['none', 'stage'])
 def test_training_equals_the_plain_layers(order, num_micro_batches, recompute, assert_close, assert_gradients_close):
     x, y = images_and_labels()
@@ -44,7 +52,39 @@ def test_compiled_partitions_equal_the_plain_layers(assert_close, assert_gradien
     PlainStack(pipe, x).check_training(pipe, cross_entropy, x, y, 3, assert_close, assert_gradients_close)
 
 
-@pytest.mark.parametrize('order, num_micro_batches', [(MIXED, 3)])
+def test_every_partition_is_where_the_order_says():
+    for order, devices in [(UNEQUAL, '0100'), (V_SHAPED, '0110')]:
+        pipe = make_pipe(convolutional_layers(), schedule=order, num_partitions=2, num_micro_batches=2)
+        pipe.build((8, 6, 6, 3))
+        assert [part.device[-5:] for part in pipe.partitions] == [f'CPU:{device}' for device in devices]
+        placed = [{variable_placement.device_of(weight)[-5:] for weight in stage.variables().weights}
+                  for stage in pipe.stages]
+        assert all(found <= {part.device[-5:]} for found, part in zip(placed, pipe.partitions))
+
+
+def test_layer_by_layer_on_unequal_devices_equals_the_plain_layers(assert_close, assert_gradients_close):
+    x, y = images_and_labels()
+    whole = [[cell.replace('I', 'B') for cell in row if 'W' not in cell] for row in UNEQUAL]
+    pipe = make_pipe(
+        convolutional_layers(), schedule=whole, recompute='layer', num_partitions=2, num_micro_batches=2)
+    PlainStack(pipe, x).check_training(pipe, cross_entropy, x, y, 2, assert_close, assert_gradients_close)
+
+
+@ORDERS
+def test_with_the_loss_outside_it_equals_the_plain_layers(order, num_micro_batches, assert_close, assert_gradients_close):
+    x, y = images_and_labels()
+    pipe = make_pipe(convolutional_layers(), schedule=order, num_partitions=2, num_micro_batches=num_micro_batches)
+    plain = PlainStack(pipe, x)
+    assert_close(pipe(x), plain(x))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(cross_entropy(y, pipe(x, training=True))) + tf.add_n(pipe.losses)
+    expected_loss, expected, _ = plain.value_and_grad(cross_entropy, x, y, num_micro_batches)
+    gradients = tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])
+    assert_close(loss, expected_loss)
+    assert_gradients_close(gradients, expected)
+
+
+@ORDERS
 def test_a_weight_of_two_partitions_gets_the_gradients_of_both(order, num_micro_batches):
     x, y = vectors(num_rows=6, width=4, target_width=4)
     shared = keras.layers.Dense(4, activation='tanh')

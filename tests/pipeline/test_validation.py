@@ -21,6 +21,8 @@ def instantiate(**fields):
     ({'num_micro_batches': -1}, 'num_micro_batches=-1 .* integer of 1 or more'),
     ({'num_micro_batches': None}, 'num_micro_batches=None .* integer of 1 or more'),
     ({'num_partitions': 4}, r'num_partitions=4 is more than the 3 layers.*to 3 or less'),
+    ({'schedule': [[f'{stage}{kind}0' for kind in 'FB' for stage in range(4)[::1 if kind == 'F' else -1]]]},
+     r"schedule='own' has 4 stages for 3 layers.*an order of 3 stages or fewer"),
     ({'schedule': 'gpype'}, r"schedule='gpype' .*'gpipe'.*mean gpipe"),
     ({'recompute': 'stages'}, r"recompute='stages' .*\['none', 'stage', 'layer'\].*mean 'stage'"),
     ({'recompute': None}, r"recompute=None .*\['none', 'stage', 'layer'\]"),

@@ -67,10 +67,8 @@ def test_stages_may_lie_on_devices_in_any_way():
     ([['F0', 'W0', 'I0']],
      "Schedule 'mine' never ends: device 0 waits at position 1, 0W0, for 0B0, which device 0 runs at position 2. Move "
      '0B0 ahead of 0W0 on device 0, for instance.'),
-    ([['0F0', '0B0', '1F0', '1B0'], ['2F0', '2B0']],
-     "Schedule 'mine' has [2, 1] stages on its 2 devices: each must have the same number. Move the actions of a stage "
-     "to "
-     'another device, or give each row the actions of its own device.'),
+    ([['0F0', '0B0', '1F0', '1B0'], []],
+     "Schedule 'mine' has no action for device 1. Leave out its row, or move a stage there."),
     ([['0F0', '0B0'], ['2F0', '2B0']],
      "Schedule 'mine' has 2 stages, but none with number 1. Number the stages from 0 on, without a gap."),
     ([[], ['']], "Schedule 'mine' has no actions. Give one row of actions for each device."),
@@ -83,6 +81,24 @@ def test_a_backward_pass_before_its_forward_never_ends():
     assert refused([['B0', 'F0'], ['F0', 'B0']]) == (
         "Schedule 'mine' never ends: device 0 waits at position 0, 0B0, for 0F0, which device 0 runs at position 1. "
         'Move 0F0 ahead of 0B0 on device 0, for instance.')
+
+
+def test_an_order_says_itself_how_many_stages_each_device_has():
+    """Three stages of equal cost on device 0, one on device 1: 2 units of F, B and W for two devices together."""
+    rows = [['0F0', '2F0', '3F0', '3B0', '2B0', '0B0'], ['1F0', '1B0']]
+    schedule = schedules.make_schedule(rows, num_devices=2, num_micro_batches=1)
+    assert (schedule.num_devices, schedule.num_stages, schedule.num_virtual_stages) == (2, 4, 3)
+    assert schedule.stage_devices == (0, 1, 0, 0)
+    assert schedule.peak_memory() == (3 / 2, 1 / 2)
+    assert schedule.simulate().busy_times == (3 * 3 / 2, 3 / 2)
+    assert '2F0' in schedule.simulate().draw()
+    with pytest.raises(ValueError, match=r'has \[3, 1\] stages on its devices, not num_virtual_stages=2 on each'):
+        schedules.make_schedule(rows, 2, 1, 2)
+
+
+def test_equal_numbers_of_stages_may_be_given_or_not():
+    rows = [['0F0', '3F0', '3B0', '0B0'], ['1F0', '2F0', '2B0', '1B0']]
+    assert schedules.make_schedule(rows, 2, 1) == schedules.make_schedule(rows, 2, 1, 2)
 
 
 def test_devices_that_wait_for_each_other_in_a_circle_never_end():
@@ -132,8 +148,8 @@ def test_a_schedule_made_by_hand_that_lacks_an_action_says_which():
 @pytest.mark.parametrize('sizes, message', [
     ((3, 1), "Schedule 'own' is for 2 devices, one a row, not for 3. Use 2 devices, or give an order for 3."),
     ((2, 4), "Schedule 'own' is for 1 micro-batches, not for 4. Set num_micro_batches=1, or give an order for 4."),
-    ((2, 1, 2), "Schedule 'own' is for 1 stages on each device, not for 2. Set num_virtual_stages=1, or give an order "
-                "for 2."),
+    ((2, 1, 2), "Schedule 'own' has [1, 1] stages on its devices, not num_virtual_stages=2 on each. Leave "
+                'num_virtual_stages at 1: the order says itself where its stages are.'),
 ])
 def test_an_order_for_other_sizes_is_refused(sizes, message):
     with pytest.raises(ValueError) as error:

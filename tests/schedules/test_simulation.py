@@ -116,7 +116,7 @@ def test_transfers_are_free_between_stages_of_one_device():
 
 
 def test_costs_for_another_number_of_stages_are_refused():
-    with pytest.raises(ValueError, match=r'costs has 2 entries, the schedule 4 stages \(2 on each device\). Give one'):
+    with pytest.raises(ValueError, match=r'costs has 2 entries, the schedule 4 stages on 2 devices. Give one'):
         schedules.interleaved_1f1b(2, 2, 2).simulate([COSTS()] * 2)
 
 
