@@ -65,7 +65,7 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('gradient_sum', 'auto', f'How gradients are summed over replicas: one of {list(collectives.METHODS)}.')
         p.Define(
             'schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV '
-            "file, or the list of each device's actions.")
+            "file, LingPipe's or PyTorch's, or the list of each device's actions.")
         p.Define(
             'num_virtual_stages', 1, "V: number of partitions on each device, for the schedules 'interleaved_1f1b' and "
             "'circular'; 2 for 'zb_v' and 'v_half'; a CSV file or list says itself where its partitions are.")

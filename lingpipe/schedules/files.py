@@ -1,32 +1,32 @@
 """A user's own schedule, from lists or a CSV file, checked before anything is built.
 
 One row a device, one action a cell, in the order in which the device runs them; empty cells are left out. A cell is
-stage, kind, micro-batch; without a stage it is the stage with the number of the row. Three micro-batches over two
-devices::
+stage, kind, micro-batch, as `cells.py` tells; without a stage it is the stage with the number of the row. Three
+micro-batches over two devices::
 
     F0, F1, B0, F2, B1, B2                    0F0, 0F1, 0B0, 0F2, 0B1, 0B2
     F0, B0, F1, B1, F2, B2         or         1F0, 1B0, 1F1, 1B1, 1F2, 1B2
 
 A B that has a W of the same stage and micro-batch computes the gradients by inputs alone, any other B those by weights
 too; both may stand in one schedule. 'I' is a B that needs its W.
+
+What torch.distributed.pipelining writes, with or without its communication, is read too. Sends, receives and shards are
+checked to be where their stage is, and left out: tensors go where data dependencies lead, as soon as they are made.
 """
 
 import collections
 import csv
 import os
-import re
 from collections.abc import Iterable
 from typing import Any
 
+from lingpipe.schedules import cells
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.schedule_type import Schedule
 
-_INPUTS = 'I'
-_CELL = re.compile(f'([0-9]+)?([{FORWARD}{BACKWARD}{WEIGHT}{_INPUTS}])([0-9]+)')
-
 
 def from_csv(path: str | os.PathLike[str]) -> Schedule:
-    """Reads a schedule from a file, such as `Schedule.to_csv` writes.
+    """Reads a schedule from a file, such as `Schedule.to_csv` or torch.distributed.pipelining writes.
 
     Args:
         path: path of a CSV file.
@@ -50,8 +50,8 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
     """Makes a schedule from the actions of each device.
 
     Args:
-        rows: for each device, the list of its actions: texts such as 'F0' or '1B2', `Action`s, or '' or None to leave
-            out.
+        rows: for each device, the list of its actions: texts such as 'F0' or '1B2' (see `cells.py`), `Action`s, or ''
+            or None to leave out.
         name: name of the schedule.
 
     Returns:
@@ -59,30 +59,33 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
 
     Raises:
         ValueError: when a cell is not an action, an action is missing or there twice, a stage is on two devices, a
-            device has none, or the devices would wait for each other forever.
+            device has none, an I has no W, or the devices would wait for each other forever.
     """
     rows = [[cell for cell in row if cell is not None and str(cell).strip()] for row in rows]
-    written = [[_parse(cell, name, device, position) for position, cell in enumerate(row)]
+    written = [[each for position, cell in enumerate(row) for each in _parse(cell, name, device, position)]
                for device, row in enumerate(rows)]
-    devices = tuple(tuple(action._replace(kind=BACKWARD) if action.kind == _INPUTS else action for action in row)
-                    for row in written)
+    devices = tuple(tuple(_action(cell) for cell in row if cell.is_action) for row in written)
     places = _places(devices, name)
     _check_halves(written, places, name)
     num_stages, num_micro_batches = _check_complete(places, len(devices), name)
     schedule = Schedule(name, num_stages, num_micro_batches, devices)
+    _check_companions(written, schedule)
     schedule.execution_order()
     return schedule
 
 
 def _parse(cell, name, device, position):
-    match = _CELL.fullmatch(str(cell).strip())
-    if not match:
+    found = cells.parse(str(cell), device)
+    if not found:
         raise ValueError(
             f'Schedule {name!r}, device {device}, position {position}: {cell!r} is no action. Write a stage (or leave '
             f"it out, for stage {device}), one of the letters 'F', 'B', 'I' and 'W', and a micro-batch, such as "
             f"'{device}F0'.")
-    stage, kind, micro_batch = match.groups()
-    return Action(kind, device if stage is None else int(stage), int(micro_batch))
+    return found
+
+
+def _action(cell):
+    return Action(BACKWARD if cell.kind == cells.INPUTS else cell.kind, cell.stage, cell.micro_batch)
 
 
 def _places(devices, name):
@@ -105,13 +108,25 @@ def _places(devices, name):
 
 def _check_halves(written, places, name):
     for device, row in enumerate(written):
-        for position, action in enumerate(row):
-            rest, whole = action._replace(kind=WEIGHT), action._replace(kind=BACKWARD)
-            if action.kind == _INPUTS and rest not in places:
+        for cell in row:
+            half = Action(WEIGHT, cell.stage, cell.micro_batch)
+            if cell.kind == cells.INPUTS and half not in places:
                 raise ValueError(
-                    f'Schedule {name!r}, device {device}, position {position}: {action} computes gradients by inputs '
-                    f'alone, and no {rest} computes those by weights. Add {rest} to device {device}, or write {whole}, '
-                    'which computes both.')
+                    f'Schedule {name!r}, device {device}: {cell} computes gradients by inputs alone, and no {half} '
+                    f'computes those by weights. Add {half} to device {device}, or write '
+                    f'{half._replace(kind=BACKWARD)}, which computes both.')
+
+
+def _check_companions(written, schedule):
+    """Refuses what accompanies a stage that its device lacks: the cell or the placement of stages must be wrong."""
+    for device, row in enumerate(written):
+        for cell in row:
+            is_known = cell.stage < schedule.num_stages and (cell.micro_batch or 0) < schedule.num_micro_batches
+            if not is_known or schedule.device_of(cell.stage) != device:
+                raise ValueError(
+                    f'Schedule {schedule.name!r}, device {device}: {cell} goes with no action there. It must name a '
+                    f'stage of device {device} and one of {schedule.num_micro_batches} micro-batches. Correct it, or '
+                    'leave it out: only actions count here.')
 
 
 def _check_complete(places, num_devices, name):

@@ -1,5 +1,7 @@
 """Orders that no named schedule has, against the plain layers."""
 
+import pathlib
+
 import keras
 import numpy as np
 import pytest
@@ -43,6 +45,14 @@ def test_only_a_backward_pass_that_has_its_w_runs_in_two_calls():
     found = [(str(call.action), call.name) for call in step.calls if call.action.stage == 1 and call.name != 'forward']
     assert found == [('1B0', 'backward_inputs'), ('1B1', 'backward'), ('1W0', 'backward_weights'),
                      ('1B2', 'backward_inputs'), ('1W2', 'backward_weights')]
+
+
+@pytest.mark.parametrize('file, recompute', [('zbv_comms', 'stage'), ('dualpipev', 'none')])
+def test_files_of_pytorch_train_as_the_plain_layers_do(file, recompute, assert_close, assert_gradients_close):
+    x, y = images_and_labels()
+    path = pathlib.Path(__file__).parents[1] / f'schedules/torch/{file}.csv'
+    pipe = make_pipe(convolutional_layers(), schedule=str(path), recompute=recompute, num_partitions=2, num_micro_batches=4)
+    PlainStack(pipe, x).check_training(pipe, cross_entropy, x, y, 4, assert_close, assert_gradients_close)
 
 
 @needs.xla_on_cpus

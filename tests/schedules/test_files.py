@@ -60,7 +60,7 @@ def test_stages_may_lie_on_devices_in_any_way():
     ([['F0', 'B0', 'F1'], ['F0', 'B0', 'F1', 'B1']],
      "Schedule 'mine' lacks 0B1: device 0, which has stage 0, never runs it. Add 0B1 to device 0."),
     ([['F0', 'I0'], ['F0', 'I0', 'W0']],
-     "Schedule 'mine', device 0, position 1: 0I0 computes gradients by inputs alone, and no 0W0 computes those by "
+     "Schedule 'mine', device 0: 0I0 computes gradients by inputs alone, and no 0W0 computes those by "
      'weights. Add 0W0 to device 0, or write 0B0, which computes both.'),
     ([['F0', 'B0', 'I0', 'W0']],
      "Schedule 'mine', device 0, position 2: 0B0 is already on device 0 at position 1. Remove one of them."),
