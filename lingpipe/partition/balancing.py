@@ -11,6 +11,7 @@ from lingpipe import hyperparams, schedules
 from lingpipe.partition import (
     exact_cut,
     layer_analysis,
+    layer_layout,
     layer_memory,
     layer_profile,
     memory_model,
@@ -99,7 +100,8 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
     Args:
         analyses: list of `LayerAnalysis`.
         num_partitions: K; K V with V stages on each device.
-        partition_by: 'flops', 'time', 'step_time' (here the same), 'params', or a list of end indices.
+        partition_by: 'flops', 'time', 'step_time' (here the same), 'params', a list of end indices, or a layout (see
+            `layer_layout`).
         layer_times: see `layer_costs`.
         extra_forwards: see `layer_costs`.
         memory: see `partition.balanced_partition_ends`.
@@ -112,6 +114,8 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
     Raises:
         ValueError: no cut is possible, or the given one is not.
     """
+    if layer_layout.is_layout(partition_by):
+        partition_by = layer_layout.partition_ends(partition_by, len(analyses), num_partitions)
     if isinstance(partition_by, str):
         costs = layer_costs(analyses, partition_by, layer_times, extra_forwards)
         return exact_cut.balanced_partition_ends(costs, num_partitions, memory, memory_limit, devices)

@@ -74,8 +74,8 @@ class GPipeLayer(base_layer.BaseLayer):
             "the rest, a partition at a time; 'layer': recompute a layer at a time.")
         p.Define(
             'partition_by', 'flops', "What the cut makes even: 'flops', 'time' (measured on the first device) or "
-            "'params'; 'step_time': the cut with the shortest simulated step, by measured times; or a list of "
-            'ascending end indices.')
+            "'params'; 'step_time': the cut with the shortest simulated step, by measured times; a list of ascending "
+            "end indices; or a layout in the letters of Megatron-LM, such as 'Ett|ttL'.")
         p.Define(
             'memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no limit.')
         p.Define(

@@ -10,7 +10,7 @@ import tensorflow as tf
 from lingpipe import hyperparams, schedules, spelling
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.layers import base_layer
-from lingpipe.partition import exact_cut
+from lingpipe.partition import exact_cut, layer_layout
 
 _CHOICES = {
     'recompute': ['none', 'stage', 'layer'],
@@ -104,7 +104,9 @@ def _check_layers(p, num_layers, schedule):
         raise ValueError(
             f'num_partitions={p.num_partitions}{times} is more than the {num_layers} layers: each partition needs a '
             f'layer. Set num_partitions to {max(1, num_layers // p.num_virtual_stages)} or less.')
-    if not isinstance(p.partition_by, str):
+    if layer_layout.is_layout(p.partition_by):
+        layer_layout.partition_ends(p.partition_by, num_layers, schedule.num_stages)
+    elif not isinstance(p.partition_by, str):
         exact_cut.validate_partition_ends(p.partition_by, num_layers, schedule.num_stages)
 
 
@@ -150,13 +152,17 @@ def _is_same_device(name, full_name):
 
 
 def _check_choice(field, value, choices):
-    if value in choices or (field == 'partition_by' and isinstance(value, (list, tuple))):
+    if value in choices or (field == 'partition_by' and _is_written_cut(value)):
         return
     near = difflib.get_close_matches(str(value), choices, 1)
     raise ValueError(
         f'{field}={value!r} is unknown: it must be one of {choices}'
-        + (' or a list of end indices' if field == 'partition_by' else '')
+        + (", a list of end indices or a layout such as 'Ett|ttL'" if field == 'partition_by' else '')
         + (f'. Did you mean {near[0]!r}?' if near else f'. Set it to {choices[0]!r}, for instance.'))
+
+
+def _is_written_cut(partition_by):
+    return isinstance(partition_by, (list, tuple)) or layer_layout.is_layout(partition_by)
 
 
 def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:

@@ -27,8 +27,11 @@ def instantiate(**fields):
     ({'recompute': 'stages'}, r"recompute='stages' .*\['none', 'stage', 'layer'\].*mean 'stage'"),
     ({'recompute': None}, r"recompute=None .*\['none', 'stage', 'layer'\]"),
     ({'recompute': 'xyz'}, r"recompute='xyz' .*\['none', 'stage', 'layer'\].*'none', for instance"),
-    ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'time', 'step_time', 'params'\] or a list of end indices.*mean "
+    ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'time', 'step_time', 'params'\], a list of end indices.*mean "
                                r"'flops'"),
+    ({'partition_by': 'Et|x', 'num_partitions': 2}, r"partition_by='Et\|x' is no layout, because of 'x'"),
+    ({'partition_by': 'E|t|L', 'num_partitions': 2}, r"partition_by='E\|t\|L' has 3 partitions, not 2"),
+    ({'partition_by': 'depth'}, r"partition_by='depth' is unknown.*a list of end indices or a layout such as 'Ett\|ttL'"),
     ({'partition_by': [1, 2], 'num_partitions': 2}, r'partition_by=\[1, 2\] .*3 layers.*2 ascending end indices.*is 3'),
     ({'memory_limit': 0}, 'memory_limit=0 .* number of bytes .* None for no limit'),
     ({'memory_limit': '16GB'}, "memory_limit='16GB' .* as 16e9"),
@@ -53,7 +56,7 @@ def test_a_device_may_be_written_in_every_way_of_tensorflow(device):
     assert pipe.trainable_variables[0].value.device.endswith('CPU:3')
 
 
-@pytest.mark.parametrize('partition_by', ['flops', 'params', [1, 3], (2, 3)])
+@pytest.mark.parametrize('partition_by', ['flops', 'params', [1, 3], (2, 3), 'Et|L', 'E|ttL'])
 def test_every_way_to_cut_is_accepted(partition_by):
     pipe = instantiate(partition_by=partition_by, num_partitions=2)
     pipe.build((None, 4))
