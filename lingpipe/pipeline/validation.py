@@ -59,6 +59,20 @@ def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None
         _check_devices(p.devices, p.num_partitions, p.num_replicas)
 
 
+def check_cut(partition_by: Any, num_layers: int, num_stages: int) -> None:
+    """Raises ValueError where a cut is written down and does not fit.
+
+    Args:
+        partition_by: the field of `GPipeLayer.Params()`.
+        num_layers: number of layers to cut.
+        num_stages: number of partitions to cut them into.
+    """
+    if layer_layout.is_layout(partition_by):
+        layer_layout.partition_ends(partition_by, num_layers, num_stages)
+    elif not isinstance(partition_by, str):
+        exact_cut.validate_partition_ends(partition_by, num_layers, num_stages)
+
+
 def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
     """Returns the `Schedule` that GPipeLayer's params describe.
 
@@ -104,10 +118,7 @@ def _check_layers(p, num_layers, schedule):
         raise ValueError(
             f'num_partitions={p.num_partitions}{times} is more than the {num_layers} layers: each partition needs a '
             f'layer. Set num_partitions to {max(1, num_layers // p.num_virtual_stages)} or less.')
-    if layer_layout.is_layout(p.partition_by):
-        layer_layout.partition_ends(p.partition_by, num_layers, schedule.num_stages)
-    elif not isinstance(p.partition_by, str):
-        exact_cut.validate_partition_ends(p.partition_by, num_layers, schedule.num_stages)
+    check_cut(p.partition_by, num_layers, schedule.num_stages)
 
 
 def _check_memory_fields(p):

@@ -63,12 +63,12 @@ def all_plans(setting: plans.Setting, p: Any, open_choices: Choices) -> Iterator
         open_choices: `Choices`.
 
     Yields:
-        `Plan`s; combinations that a schedule does not know are left out.
+        `Plan`s; combinations that a schedule does not know, or a cut that is written down, are left out.
     """
     for num_partitions in open_choices.num_partitions:
         for num_micro_batches in open_choices.num_micro_batches:
             schedule = _schedule(p, num_partitions, num_micro_batches)
-            if schedule is None:
+            if schedule is None or not _has_cut_for(schedule, p, len(setting.stack)):
                 continue
             for recompute in open_choices.recompute:
                 if not (schedule.splits_backward and recompute == 'layer'):
@@ -96,8 +96,8 @@ def fewest_devices(setting: plans.Setting, p: Any, most_partitions: int) -> Any:
         p: `GPipeLayer.Params()`.
         most_partitions: the largest number of partitions to consider.
     """
-    open_choices = choices(
-        p.Copy().Set(num_partitions=AUTO), len(setting.stack), setting.stack.batch_size, most_partitions)
+    p = p.Copy().Set(num_partitions=AUTO)
+    open_choices = choices(p, len(setting.stack), setting.stack.batch_size, most_partitions)
     for num_partitions in open_choices.num_partitions:
         candidates = list(all_plans(setting, p, open_choices._replace(num_partitions=[num_partitions])))
         if any(plan.fits for plan in candidates):
@@ -115,6 +115,17 @@ def _schedule(p, num_partitions, num_micro_batches):
         if AUTO in (p.num_partitions, p.num_micro_batches):
             return None
         raise
+
+
+def _has_cut_for(schedule, p, num_layers):
+    """Returns whether the layers can be cut for a schedule; with 'auto' a written cut fits one number of stages."""
+    if p.num_partitions != AUTO:
+        return True
+    try:
+        validation.check_cut(p.partition_by, num_layers, schedule.num_stages)
+    except ValueError:
+        return False
+    return schedule.num_stages <= num_layers
 
 
 def _doubling(most):
@@ -268,9 +279,8 @@ def find_plan(setting: plans.Setting, p: Any, most_partitions: Any = None) -> pl
         p, len(setting.stack), setting.stack.batch_size, most_partitions or _DEFAULT_MOST_PARTITIONS)))
     if not candidates:
         raise ValueError(
-            f"schedule={p.schedule!r} does not go with any of the numbers of partitions and micro-batches that 'auto' "
-            "tries. Set "
-            'num_partitions and num_micro_batches to numbers.')
+            f'schedule={p.schedule!r} with partition_by={p.partition_by!r} does not go with any of the numbers of '
+            "partitions and micro-batches that 'auto' tries. Set num_partitions and num_micro_batches to numbers.")
     return best(candidates)
 
 

@@ -80,3 +80,14 @@ def test_an_order_of_ones_own_that_goes_with_no_number_is_refused():
     order = [['0F0', '0B0'], ['1F0', '1B0']]
     with pytest.raises(ValueError, match="does not go with any of the numbers .* 'auto' tries"):
         found({'schedule': order, 'num_partitions': 'auto', 'num_micro_batches': 4}, 8)
+
+
+@pytest.mark.parametrize('fields, num_devices', [
+    ({'schedule': [['0F0', '1F0', '1B0', '0B0'], ['2F0', '2B0']]}, 2), ({'partition_by': [3, 6, 8]}, 3),
+    ({'partition_by': 't|(t|)*2t*5'}, 4), ({'schedule': 'interleaved_1f1b', 'num_virtual_stages': 2}, 1)])
+def test_other_numbers_of_devices_than_an_order_or_cut_has_are_left_out(fields, num_devices):
+    setting = stacks.setting(accelerator=IDEAL, memory_limit=10**9, sizes=(stacks.BATCH, stacks.BATCH))
+    p = stacks.body(**{'num_partitions': num_devices, 'num_micro_batches': 1, **fields})
+    fewest = resolution.fewest_devices(setting, p, 3 if num_devices == 3 else 4)
+    assert fewest.fits and fewest.schedule.num_devices == num_devices
+    assert resolution.fewest_devices(stacks.setting(accelerator=IDEAL, memory_limit=1), p, 4) is None
