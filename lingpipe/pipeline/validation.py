@@ -39,10 +39,10 @@ def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(
                 f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
-    if p.recompute == 'auto':
-        raise ValueError(
-            "recompute='auto' is not resolved by GPipeLayer itself: give 'none', 'stage' or 'layer', such as "
-            'lingpipe.plan(params).params has.')
+    for field in ('recompute', 'schedule', 'partition_by'):
+        if getattr(p, field) == 'auto':
+            raise ValueError(f"{field}='auto' is not resolved by GPipeLayer itself: give a value such as "
+                             'lingpipe.plan(params).params has.')
     for field, choices in _CHOICES.items():
         _check_choice(field, getattr(p, field), choices)
     if p.dtype_policy is not None:

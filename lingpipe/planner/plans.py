@@ -108,7 +108,7 @@ class Setting:
     stack: Any
     accelerator: Any
     memory_limit: int | None
-    num_slots: int
+    num_slots: float
     dtype: str = 'float32'
     layer_times: Any = None
     num_replicas: int = 1

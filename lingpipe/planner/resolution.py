@@ -1,139 +1,20 @@
-"""From params to a plan, and back: numbers in the place of every 'auto'."""
+"""From params to what plans rest on, and back: numbers in the place of every 'auto'."""
 
+import copy
+import dataclasses
 import functools
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe import schedules
 from lingpipe.partition import balancing, layer_memory, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import layer_sources, validation
-from lingpipe.planner import accelerators, plans
+from lingpipe.planner import accelerators, plans, search
+from lingpipe.planner.search import AUTO
 from lingpipe.stages import micro_batches
-
-AUTO = 'auto'
-RECOMPUTE = ('none', 'stage', 'layer')
-
-# Beyond that many actions a step takes longer to lay out than anybody waits, and planning does too.
-_MOST_ACTIONS = 2**15
-_FIELDS = ('num_partitions', 'num_micro_batches', 'recompute', 'num_replicas')
-_DEFAULT_MOST_PARTITIONS = 1024
-
-
-class Choices(NamedTuple):
-    """What to choose among.
-
-    Attributes:
-        num_partitions: list of values of K.
-        num_micro_batches: list of values of M.
-        recompute: list of values of `recompute`.
-    """
-
-    num_partitions: list
-    num_micro_batches: list
-    recompute: list
-
-
-def choices(p: Any, num_layers: int, batch_size: Any, most_partitions: int) -> Choices:
-    """Returns the `Choices` that params leave open.
-
-    Args:
-        p: `GPipeLayer.Params()`, with 'auto' in some of `num_partitions`, `num_micro_batches` and `recompute`.
-        num_layers: number of layers.
-        batch_size: examples in a mini-batch.
-        most_partitions: the largest number of partitions to consider.
-    """
-    most_partitions = min(most_partitions, num_layers // p.num_virtual_stages)
-    return Choices(
-        _doubling(most_partitions) if p.num_partitions == AUTO else [p.num_partitions],
-        _divisors(batch_size) if p.num_micro_batches == AUTO else [p.num_micro_batches],
-        list(RECOMPUTE) if p.recompute == AUTO else [p.recompute])
-
-
-def all_plans(setting: plans.Setting, p: Any, open_choices: Choices) -> Iterator[Any]:
-    """Makes every plan that params allow.
-
-    Args:
-        setting: `Setting`.
-        p: `GPipeLayer.Params()`.
-        open_choices: `Choices`.
-
-    Yields:
-        `Plan`s; combinations that a schedule does not know, or a cut that is written down, are left out.
-    """
-    for num_partitions in open_choices.num_partitions:
-        for num_micro_batches in open_choices.num_micro_batches:
-            schedule = _schedule(p, num_partitions, num_micro_batches)
-            if schedule is None or not _has_cut_for(schedule, p, len(setting.stack)):
-                continue
-            for recompute in open_choices.recompute:
-                if not (schedule.splits_backward and recompute == 'layer'):
-                    yield plans.make_plan(setting, schedule, recompute, p.partition_by)
-
-
-def best(candidates: Any) -> Any:
-    """Returns the fastest plan that fits; where none fits, the one that needs the least memory.
-
-    Among plans that are equally fast to a hundredth, the one with the fewest partitions, then with the least memory.
-    """
-    fitting = [plan for plan in candidates if plan.fits]
-    if not fitting:
-        return min(candidates, key=lambda plan: max(plan.device_bytes))
-    least = min(plan.step_time for plan in fitting)
-    return min((plan for plan in fitting if plan.step_time <= 1.01 * least),
-               key=lambda plan: (plan.schedule.num_devices, max(plan.device_bytes)))
-
-
-def fewest_devices(setting: plans.Setting, p: Any, most_partitions: int) -> Any:
-    """Returns the fastest plan for the fewest devices on which the model fits, or None.
-
-    Args:
-        setting: `Setting`.
-        p: `GPipeLayer.Params()`.
-        most_partitions: the largest number of partitions to consider.
-    """
-    p = p.Copy().Set(num_partitions=AUTO)
-    open_choices = choices(p, len(setting.stack), setting.stack.batch_size, most_partitions)
-    for num_partitions in open_choices.num_partitions:
-        candidates = list(all_plans(setting, p, open_choices._replace(num_partitions=[num_partitions])))
-        if any(plan.fits for plan in candidates):
-            return best(candidates)
-    return None
-
-
-def _schedule(p, num_partitions, num_micro_batches):
-    if 2 * num_partitions * p.num_virtual_stages * num_micro_batches > _MOST_ACTIONS and AUTO in (
-            p.num_partitions, p.num_micro_batches):
-        return None
-    try:
-        return schedules.make_schedule(p.schedule, num_partitions, num_micro_batches, p.num_virtual_stages)
-    except ValueError:
-        if AUTO in (p.num_partitions, p.num_micro_batches):
-            return None
-        raise
-
-
-def _has_cut_for(schedule, p, num_layers):
-    """Returns whether the layers can be cut for a schedule; with 'auto' a written cut fits one number of stages."""
-    if p.num_partitions != AUTO:
-        return True
-    try:
-        validation.check_cut(p.partition_by, num_layers, schedule.num_stages)
-    except ValueError:
-        return False
-    return schedule.num_stages <= num_layers
-
-
-def _doubling(most):
-    return sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
-
-
-def _divisors(number):
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 class LayerStack:
@@ -163,6 +44,12 @@ class LayerStack:
 
     def __len__(self):
         return len(self.analyses)
+
+    def for_batch_size(self, batch_size: int) -> 'LayerStack':
+        """Returns the stack of another batch, which shares what is known of micro-batches."""
+        other = copy.copy(self)
+        other.batch_size = batch_size
+        return other
 
     def memories(self, micro_batch_size: Any) -> list:
         """Returns the list of `LayerMemory` for micro-batches of a size; a loss keeps as much as the last outputs.
@@ -207,7 +94,7 @@ class LayerStack:
 
 def is_open(p: Any) -> bool:
     """Says whether a field of `GPipeLayer.Params()` is 'auto'."""
-    return any(p.Get(field) == AUTO for field in _FIELDS)
+    return any(p.Get(field) == AUTO for field in search.FIELDS)
 
 
 def resolved(p: Any, plan: plans.Plan) -> Any:
@@ -217,16 +104,20 @@ def resolved(p: Any, plan: plans.Plan) -> Any:
         p: `GPipeLayer.Params()`.
         plan: `Plan`.
     """
-    p = p.Copy().Set(num_partitions=plan.schedule.num_devices, num_micro_batches=plan.schedule.num_micro_batches,
-                     recompute=plan.recompute)
-    if plan.is_cut_by_memory:
+    schedule, is_open_cut = plan.schedule, p.partition_by == AUTO
+    p = p.Copy().Set(
+        num_partitions=schedule.num_devices, num_micro_batches=schedule.num_micro_batches, recompute=plan.recompute,
+        num_replicas=plan.setting.num_replicas)
+    if AUTO in (p.schedule, p.num_virtual_stages):
+        p.Set(schedule=schedule.name, num_virtual_stages=schedule.num_virtual_stages)
+    if plan.is_cut_by_memory or is_open_cut:
         p.partition_by = plan.ends
     return p
 
 
 def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator | None = None,
-                 memory_limit: Any = None, num_slots: tf.Tensor = 2,
-                 profile_device: str | None = None) -> plans.Setting:
+                 memory_limit: Any = None, num_slots: tf.Tensor = 2, profile_device: str | None = None,
+                 num_devices: int | None = None) -> plans.Setting:
     """Finds out what all plans of a model have in common.
 
     Args:
@@ -237,56 +128,44 @@ def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator
         num_slots: tensors that the optimizer keeps for each weight.
         profile_device: name of the device on which layers are measured where `p.partition_by` is 'time' or
             'step_time'; None: not measured.
+        num_devices: how many devices 'auto' may use, for num_replicas='auto'.
 
     Returns:
-        `Setting`.
+        `Setting` of one replica, or of as many as `p` says.
     """
-    batch_size = micro_batches.most_rows(_batch_size(input_specs), p.num_replicas)
-    input_specs = micro_batches.specs_of(input_specs, batch_size)
+    batch_size, counts = _batch_size(input_specs), search.numbers_of_replicas(p, num_devices)
+    shares = {count: micro_batches.most_rows(batch_size, count) for count in counts}
     source = layer_sources.of_params(p)
-    counts = choices(p, len(source), batch_size, 1).num_micro_batches
-    sizes = [micro_batches.most_rows(batch_size, count) for count in counts]
+    sizes = [micro_batches.most_rows(share, number) for share in shares.values()
+             for number in search.choices(p, len(source), share, 1).num_micro_batches]
     accelerator = accelerator or accelerators.CPU
-    stack = LayerStack(source, input_specs, sizes, accelerator.tensor_size)
+    share = shares[counts[0]]
+    stack = LayerStack(source, micro_batches.specs_of(input_specs, share), sizes, accelerator.tensor_size)
     limit = memory_limit or p.memory_limit or accelerator.memory or None
-    times = functools.partial(_measured_times, p, stack,
-                              profile_device) if p.partition_by in balancing.BY_TIME and profile_device else None
+    is_measured = p.partition_by in (*balancing.BY_TIME, AUTO) and profile_device
+    times = functools.partial(_measured_times, p, stack, profile_device) if is_measured else None
     policy = keras.DTypePolicy(p.dtype_policy) if p.dtype_policy else keras.config.dtype_policy()
-    return plans.Setting(stack, accelerator, limit, num_slots / p.num_replicas,
-                         policy.compute_dtype, times,
-                         p.num_replicas)
+    return plans.Setting(
+        stack, accelerator, limit, num_slots / counts[0], policy.compute_dtype, times, counts[0])
 
 
-def find_plan(setting: plans.Setting, p: Any, most_partitions: Any = None) -> plans.Plan:
-    """Returns the fastest plan that fits, among those that the params leave open.
+def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
+    """Returns the `Setting` of one of several replicas, made of that of a single one.
 
     Args:
-        setting: `Setting`.
-        p: `GPipeLayer.Params()`, perhaps with 'auto'.
-        most_partitions: how many devices there are; None: as many as needed, and the fewest on which the model fits.
-
-    Returns:
-        `Plan`; where none fits, the one that needs the least.
-
-    Raises:
-        ValueError: a field of `p` is wrong, or nothing is possible.
+        setting: `Setting` of one replica that has the whole batch.
+        num_replicas: R.
     """
-    if p.num_partitions == AUTO and most_partitions is None:
-        fewest = fewest_devices(setting, p, _DEFAULT_MOST_PARTITIONS)
-        if fewest:
-            return fewest
-    candidates = list(all_plans(setting, p, choices(
-        p, len(setting.stack), setting.stack.batch_size, most_partitions or _DEFAULT_MOST_PARTITIONS)))
-    if not candidates:
-        raise ValueError(
-            f'schedule={p.schedule!r} with partition_by={p.partition_by!r} does not go with any of the numbers of '
-            "partitions and micro-batches that 'auto' tries. Set num_partitions and num_micro_batches to numbers.")
-    return best(candidates)
+    share = micro_batches.most_rows(setting.stack.batch_size, num_replicas)
+    return dataclasses.replace(
+        setting, stack=setting.stack.for_batch_size(share), num_slots=setting.num_slots / num_replicas,
+        num_replicas=num_replicas)
 
 
 def validate(p: Any) -> None:
     """Raises ValueError as `GPipeLayer` would, but for fields that are 'auto'."""
-    defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1}
+    defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
+                'partition_by': 'flops', **search.an_order(p)}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}
     num_layers = len(p.layers) if p.model is None else None
     validation.validate_gpipe_params(p.Copy().Set(devices=None, **open_fields), num_layers)

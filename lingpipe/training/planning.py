@@ -1,12 +1,11 @@
 """`lingpipe.plan`: what fits, how fast it is, and numbers in the place of 'auto', before anything runs."""
 
-import functools
 import os
 from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.planner import accelerators, picture, resolution
+from lingpipe.planner import accelerators, comparison, picture, resolution, search
 from lingpipe.training import experiment, inspection, optimization
 
 _DEFAULT_SLOTS = 2
@@ -17,16 +16,19 @@ class Planned:
 
     Attributes:
         plan: `Plan`.
+        compared: list of the best `Plan`s among those that 'auto' left open, best first.
         params: the params that were given, with numbers in the place of 'auto'.
         device_name: what a device is called.
         alternative: `Plan` on more devices that fits where `plan` does not, or None.
     """
 
-    def __init__(self, plan: Any, params: Any, device_name: Any, alternative: Any) -> None:
-        self.plan, self.params, self.device_name, self.alternative = plan, params, device_name, alternative
+    def __init__(self, compared: list, params: Any, device_name: Any, alternative: Any) -> None:
+        self.plan, self.compared = compared[0], compared
+        self.params, self.device_name, self.alternative = params, device_name, alternative
 
     def __str__(self):
-        return inspection.describe_plan(self.plan, self.device_name, self.alternative)
+        text = inspection.describe_plan(self.plan, self.device_name, self.alternative)
+        return text if len(self.compared) == 1 else f'{text}\n\n{comparison.table(self.compared)}'
 
     @property
     def sentence(self) -> str:
@@ -43,8 +45,8 @@ def plan(params: Any, accelerator: str | None = None, device_memory: Any = None,
          profile_device: str | None = None) -> Planned:
     """Plans a model before anything is allocated.
 
-    `num_partitions`, `num_micro_batches` and `recompute` may be 'auto': the fastest plan that fits is chosen. With
-    num_replicas='auto' one pipeline gets as few devices as it needs, and the others run more pipelines like it.
+    `num_partitions`, `num_micro_batches`, `num_replicas`, `schedule`, `num_virtual_stages`, `recompute` and
+    `partition_by` may be 'auto': the plan with the shortest simulated step of those that fit is chosen.
 
     Args:
         params: Params of an experiment, as `model_registry.GetParams` returns them, or `GPipeLayer.Params()`.
@@ -70,14 +72,14 @@ def plan(params: Any, accelerator: str | None = None, device_memory: Any = None,
         body = body.Copy().Set(partition_by='flops')
     found = accelerators.find(accelerator) if accelerator else None
     memory = picture.to_bytes('device_memory', device_memory) if device_memory else None
-    find = functools.partial(
-        _find, specs=specs, accelerator=found, memory=memory, num_slots=num_slots, profile_device=profile_device)
-    if body.num_replicas == 'auto':
-        body = _with_replicas(find, body, num_devices)
-    setting, chosen = find(body, most_partitions=num_devices and num_devices // body.num_replicas)
-    alternative = None if chosen.fits else resolution.fewest_devices(setting, body, 1024)
+    setting = resolution.make_setting(body, specs, found, memory, num_slots, profile_device, num_devices)
+    settings = [setting, *(resolution.for_replicas(setting, count)
+                           for count in search.numbers_of_replicas(body, num_devices)[1:])]
+    compared = search.find_plans(settings, body, num_devices)
+    chosen = compared[0]
+    alternative = None if chosen.fits else search.fewest_devices(chosen.setting, body, 1024)
     name = accelerator or (f'{picture.to_text(setting.memory_limit)} device' if setting.memory_limit else 'device')
-    return Planned(chosen, _with_body(params, body, chosen), name, alternative)
+    return Planned(compared, _with_body(params, chosen), name, alternative)
 
 
 def resolved(params: Any, num_devices: int | None = None, on_cpu: bool = False) -> Any:
@@ -92,10 +94,12 @@ def resolved(params: Any, num_devices: int | None = None, on_cpu: bool = False) 
         return params
     num_devices = num_devices or num_local_devices(on_cpu)
     planned = plan(params, device_memory=_local_memory(num_devices, on_cpu), num_devices=num_devices)
-    body = _body(planned.params)
-    print(f"'auto': num_partitions={body.num_partitions}, num_replicas={body.num_replicas}. {planned.sentence}",
-          flush=True)
+    print(f"'auto': {_chosen(params.task.body, _body(planned.params))}. {planned.sentence}", flush=True)
     return planned.params
+
+
+def _chosen(before, after):
+    return ', '.join(f'{field}={after.Get(field)!r}' for field in search.FIELDS if before.Get(field) == search.AUTO)
 
 
 def num_local_devices(on_cpu: bool = False) -> Any:
@@ -120,23 +124,9 @@ def _body(params):
     return params.task.body if 'task' in params else params
 
 
-def _find(body, most_partitions, specs, accelerator, memory, num_slots, profile_device):
-    setting = resolution.make_setting(body, specs, accelerator, memory, num_slots, profile_device)
-    return setting, resolution.find_plan(setting, body, most_partitions)
-
-
-def _with_replicas(find, body, num_devices):
-    """Returns the body's params with the number of replicas that find room, each with as few devices as it needs."""
-    one = body.Copy().Set(num_replicas=1)
-    _, chosen = find(one, most_partitions=None)
-    num_partitions = chosen.schedule.num_devices
-    return one.Set(
-        num_partitions=num_partitions, num_replicas=max(1, (num_devices or num_partitions) // num_partitions))
-
-
-def _with_body(params, body, chosen):
+def _with_body(params, chosen):
     """Returns a copy of the params with what a plan has chosen."""
-    body = resolution.resolved(_body(params).Copy().Set(num_replicas=body.num_replicas), chosen)
+    body = resolution.resolved(_body(params), chosen)
     if 'task' not in params:
         return body
     params = params.Copy()

@@ -1,7 +1,7 @@
 import pytest
 
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.planner import accelerators, resolution
+from lingpipe.planner import accelerators, comparison, resolution, search
 from tests.planner import stacks
 
 AUTO = {'num_partitions': 'auto', 'num_micro_batches': 'auto', 'recompute': 'auto'}
@@ -9,7 +9,7 @@ IDEAL = accelerators.Accelerator('ideal', 0, 1e9, 1e9, 1e18, 1e18)
 
 
 def found(fields, most_partitions, **kwargs):
-    return resolution.find_plan(stacks.setting(accelerator=IDEAL, **kwargs), stacks.body(**fields), most_partitions)
+    return search.find_plan(stacks.setting(accelerator=IDEAL, **kwargs), stacks.body(**fields), most_partitions)
 
 
 def test_without_a_memory_limit_a_plan_recomputes_nothing():
@@ -20,9 +20,9 @@ def test_without_a_memory_limit_a_plan_recomputes_nothing():
 
 def test_the_fastest_of_all_plans_that_fit_is_taken():
     setting, p = stacks.setting(accelerator=IDEAL, memory_limit=3 * 10**5), stacks.body(**AUTO)
-    candidates = list(resolution.all_plans(setting, p, resolution.choices(p, 8, stacks.BATCH, 4)))
+    candidates = list(search.all_plans(setting, p, search.choices(p, 8, stacks.BATCH, 4)))
     assert 0 < sum(plan.fits for plan in candidates) < len(candidates)
-    best = resolution.find_plan(setting, p, 4)
+    best = search.find_plan(setting, p, 4)
     assert best.fits and best.step_time <= 1.01 * min(plan.step_time for plan in candidates if plan.fits)
 
 
@@ -64,7 +64,7 @@ def test_a_cut_that_memory_asked_for_is_the_one_that_the_pipeline_makes():
 
 
 def test_gpipe_layer_itself_refuses_auto():
-    for field in AUTO:
+    for field in search.FIELDS:
         with pytest.raises(ValueError, match=rf"{field}='auto' is not resolved by GPipeLayer itself: "
                                              r".*lingpipe.plan\(params\)"):
             gpipe_layer.GPipeLayer(stacks.body(**{field: 'auto'}))
@@ -88,6 +88,67 @@ def test_an_order_of_ones_own_that_goes_with_no_number_is_refused():
 def test_other_numbers_of_devices_than_an_order_or_cut_has_are_left_out(fields, num_devices):
     setting = stacks.setting(accelerator=IDEAL, memory_limit=10**9, sizes=(stacks.BATCH, stacks.BATCH))
     p = stacks.body(**{'num_partitions': num_devices, 'num_micro_batches': 1, **fields})
-    fewest = resolution.fewest_devices(setting, p, 3 if num_devices == 3 else 4)
+    fewest = search.fewest_devices(setting, p, 3 if num_devices == 3 else 4)
     assert fewest.fits and fewest.schedule.num_devices == num_devices
-    assert resolution.fewest_devices(stacks.setting(accelerator=IDEAL, memory_limit=1), p, 4) is None
+    assert search.fewest_devices(stacks.setting(accelerator=IDEAL, memory_limit=1), p, 4) is None
+
+
+EVERYTHING = dict.fromkeys(search.FIELDS, 'auto')
+CORES = accelerators.Accelerator('core', 0, 1e9, 1e9, 1e9, 1e9)
+
+
+def settings(num_devices, memory_limit=None):
+    sizes = [rows for rows in range(1, stacks.BATCH + 1) if stacks.BATCH % rows == 0]
+    one = stacks.setting(accelerator=CORES, memory_limit=memory_limit, sizes=sizes)
+    counts = search.numbers_of_replicas(stacks.body(**EVERYTHING), num_devices)
+    return [one, *(resolution.for_replicas(one, count) for count in counts[1:])]
+
+
+def every_plan(num_devices, memory_limit=None):
+    """All settings one by one, without a bound."""
+    p = stacks.body(**EVERYTHING)
+    for setting in settings(num_devices, memory_limit):
+        most = num_devices // setting.num_replicas
+        yield from search.all_plans(setting, p, search.choices(p, 8, setting.stack.batch_size, most))
+
+
+@pytest.mark.parametrize('limit', [None, 2.2 * 10**5])
+def test_auto_decides_everything_together(limit):
+    """K, R, M, schedule, V and recompute: the best of all combinations, cut for the shortest step."""
+    chosen, *others = search.find_plans(settings(4, limit), stacks.body(**EVERYTHING), 4)
+    tried = list(every_plan(4, limit))
+    assert len({(plan.schedule.name, plan.setting.num_replicas) for plan in tried}) > 12
+    assert chosen.fits and chosen.step_time <= 1.01 * min(plan.step_time for plan in tried if plan.fits)
+    assert len(others) == search.NUM_SHOWN - 1
+    assert all(plan.step_time >= chosen.step_time / 1.01 for plan in others if plan.fits)
+
+
+def test_all_that_was_open_is_resolved():
+    chosen = search.find_plans(settings(4), stacks.body(**EVERYTHING), 4)[0]
+    p = resolution.resolved(stacks.body(**EVERYTHING), chosen)
+    assert not resolution.is_open(p)
+    assert (p.num_partitions, p.num_replicas, p.schedule, p.num_virtual_stages, p.partition_by) == (
+        chosen.schedule.num_devices, chosen.setting.num_replicas, chosen.schedule.name,
+        chosen.schedule.num_virtual_stages, chosen.ends)
+    resolution.validate(p)
+
+
+def test_one_open_field_leaves_the_others_alone():
+    chosen = search.find_plan(
+        settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=4, schedule='auto', num_virtual_stages=2), 2)
+    assert chosen.schedule.num_virtual_stages == 2 and chosen.schedule.num_micro_batches == 4
+    chosen = search.find_plan(
+        settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=4, schedule='zb_v', num_virtual_stages='auto'), 2)
+    assert (chosen.schedule.name, chosen.schedule.num_virtual_stages) == ('zb_v', 2)
+
+
+def test_the_table_says_why_the_others_lost():
+    plans = search.find_plans(settings(4, 2.2 * 10**5), stacks.body(**EVERYTHING), 4)
+    lines = comparison.table(plans).splitlines()
+    assert len(lines) == 2 + len(plans) and 'chosen' in lines[2]
+    first = search.find_plan(settings(1)[0], stacks.body(num_micro_batches=4, recompute='none'), 1)
+    again = search.find_plan(settings(1)[0], stacks.body(num_micro_batches=4, recompute='stage'), 1)
+    assert comparison.reason(again, first).endswith('ms longer')
+    waits = search.find_plan(settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=1), 2)
+    turns = search.find_plan(settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=16, recompute='none'), 2)
+    assert 'slower: it waits' in comparison.reason(waits, turns)

@@ -57,7 +57,7 @@ def test_the_picture_is_a_png(tiny):
 def test_the_trainer_resolves_auto(tiny, tmp_path, capsys):
     trainer = tiny.trainer(tmp_path, task__body__num_micro_batches='auto', train__max_steps=1)
     trainer.run()
-    assert "'auto': num_partitions=2, num_replicas=1. Fits on 2 × " in capsys.readouterr().out
+    assert "'auto': num_micro_batches=1. Fits on 2 × " in capsys.readouterr().out
     written = (tmp_path / 'control/params.txt').read_text()
     assert {line.split(' : ')[0] for line in written.splitlines() if "'auto'" in line} == {
         'task.body.tpu_route', 'task.body.gradient_sum'}

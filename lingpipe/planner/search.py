@@ -1,0 +1,282 @@
+"""What 'auto' chooses: the fastest of all plans that fit, by their simulated steps.
+
+Plans are made in the order of a bound, the time of their work without any waiting::
+
+    bound  1.0   1.0   1.1   1.1   1.4   1.4   ...
+    step   1.9   1.3   1.2   1.6                     <- nothing further on can be among the best: the search ends
+
+so that most combinations are never simulated.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from lingpipe import schedules
+from lingpipe.pipeline import validation
+from lingpipe.planner import plans
+from lingpipe.stages import micro_batches
+
+AUTO = 'auto'
+RECOMPUTE = ('none', 'stage', 'layer')
+FIELDS = ('num_partitions', 'num_micro_batches', 'recompute', 'num_replicas', 'schedule', 'num_virtual_stages',
+          'partition_by')
+NUM_SHOWN = 5  # plans that are compared in a table
+
+# Beyond that many actions a step takes longer to lay out than anybody waits, and planning does too.
+_MOST_ACTIONS = 2**15
+_DEFAULT_MOST_PARTITIONS = 1024
+_NUMBERS_OF_VIRTUAL_STAGES = (2, 3, 4)
+# Plans whose steps differ by less are equally fast.
+_EQUALLY_FAST = 1.01
+
+
+class Choices(NamedTuple):
+    """What to choose among.
+
+    Attributes:
+        num_partitions: list of values of K.
+        num_micro_batches: list of values of M.
+        recompute: list of values of `recompute`.
+    """
+
+    num_partitions: list
+    num_micro_batches: list
+    recompute: list
+
+
+class _Combination(NamedTuple):
+    """Settings of one plan, and the least time that its step can take.
+
+    Attributes:
+        bound: seconds of the work of a device, evenly spread, without recomputation and waiting.
+        setting: `Setting` of one of its replicas.
+        order: value of `schedule`.
+        sizes: K, M and V.
+        recompute: value of `recompute`.
+    """
+
+    bound: float
+    setting: plans.Setting
+    order: Any
+    sizes: tuple[int, int, int]
+    recompute: str
+
+
+def choices(p: Any, num_layers: int, batch_size: Any, most_partitions: int) -> Choices:
+    """Returns the `Choices` that params leave open.
+
+    Args:
+        p: `GPipeLayer.Params()`, with 'auto' in some of `num_partitions`, `num_micro_batches` and `recompute`.
+        num_layers: number of layers.
+        batch_size: examples in a mini-batch of one replica.
+        most_partitions: the largest number of partitions to consider.
+    """
+    num_virtual_stages = 1 if p.num_virtual_stages == AUTO else p.num_virtual_stages
+    most_partitions = min(most_partitions, num_layers // num_virtual_stages)
+    return Choices(
+        _doubling(most_partitions) if p.num_partitions == AUTO else [p.num_partitions],
+        _divisors(batch_size) if p.num_micro_batches == AUTO else [p.num_micro_batches],
+        list(RECOMPUTE) if p.recompute == AUTO else [p.recompute])
+
+
+def numbers_of_replicas(p: Any, num_devices: int | None) -> list[int]:
+    """Returns the values of R to choose among, 1 first.
+
+    Args:
+        p: `GPipeLayer.Params()`.
+        num_devices: how many devices there are; None: as many as one pipeline needs.
+    """
+    return _divisors(num_devices or 1) if p.num_replicas == AUTO else [p.num_replicas]
+
+
+def an_order(p: Any) -> dict[str, Any]:
+    """Returns values of `schedule` and `num_virtual_stages` that go together, for checks of the other fields."""
+    if p.num_virtual_stages == AUTO:
+        number = schedules.NUM_VIRTUAL_STAGES.get(p.schedule if isinstance(p.schedule, str) else None, 1)
+        return {'schedule': 'gpipe', 'num_virtual_stages': number or 2}
+    return {'schedule': 'gpipe' if p.num_virtual_stages == 1 else 'circular'}
+
+
+def all_plans(setting: plans.Setting, p: Any, open_choices: Choices) -> Iterator[plans.Plan]:
+    """Makes every plan that params allow.
+
+    Args:
+        setting: `Setting`.
+        p: `GPipeLayer.Params()`.
+        open_choices: `Choices`.
+
+    Yields:
+        `Plan`s; combinations that a schedule does not know, or a cut that is written down, are left out.
+    """
+    yield from filter(None, (_plan(each, p) for each in _combinations(setting, p, open_choices)))
+
+
+def best(candidates: Any) -> plans.Plan:
+    """Returns the fastest plan that fits; where none fits, the one that needs the least memory.
+
+    Among plans that are equally fast to a hundredth, the one with the fewest devices, then with the least memory.
+    """
+    fitting = [plan for plan in candidates if plan.fits]
+    if not fitting:
+        return min(candidates, key=lambda plan: max(plan.device_bytes))
+    least = min(plan.step_time for plan in fitting)
+    return min((plan for plan in fitting if plan.step_time <= _EQUALLY_FAST * least),
+               key=lambda plan: (plan.setting.num_replicas * plan.schedule.num_devices, max(plan.device_bytes)))
+
+
+def fewest_devices(setting: plans.Setting, p: Any, most_partitions: int) -> plans.Plan | None:
+    """Returns the fastest plan for the fewest devices on which the model fits, or None.
+
+    Args:
+        setting: `Setting`.
+        p: `GPipeLayer.Params()`.
+        most_partitions: the largest number of partitions to consider.
+    """
+    p = p.Copy().Set(num_partitions=AUTO)
+    open_choices = choices(p, len(setting.stack), setting.stack.batch_size, most_partitions)
+    for num_partitions in open_choices.num_partitions:
+        found = _ranked(_combinations(setting, p, open_choices._replace(num_partitions=[num_partitions])), p)
+        if found and found[0].fits:
+            return found[0]
+    return None
+
+
+def find_plans(settings: list[plans.Setting], p: Any, num_devices: int | None = None) -> list[plans.Plan]:
+    """Returns the best plans among those that the params leave open, best first.
+
+    Args:
+        settings: for each number of replicas to choose among, the `Setting`.
+        p: `GPipeLayer.Params()`, perhaps with 'auto'.
+        num_devices: how many devices there are; None: as many as needed, and the fewest on which the model fits.
+
+    Returns:
+        List of `NUM_SHOWN` `Plan`s at most. Where none fits, the one that needs the least.
+
+    Raises:
+        ValueError: a field of `p` is wrong, or nothing is possible.
+    """
+    if p.num_partitions == AUTO and num_devices is None:
+        fewest = fewest_devices(settings[0], p, _DEFAULT_MOST_PARTITIONS)
+        if fewest:
+            p, num_devices = p.Copy().Set(num_partitions=fewest.schedule.num_devices), fewest.schedule.num_devices
+    found = _ranked(itertools.chain.from_iterable(
+        _combinations(setting, p, _choices_of(setting, p, num_devices)) for setting in settings), p)
+    if not found:
+        raise ValueError(
+            f'schedule={p.schedule!r} with partition_by={p.partition_by!r} does not go with any of the numbers of '
+            "partitions and micro-batches that 'auto' tries. Set num_partitions and num_micro_batches to numbers.")
+    return found
+
+
+def _choices_of(setting, p, num_devices):
+    """Returns the `Choices` of one of as many replicas as `setting` says, all of which have devices."""
+    most = num_devices // setting.num_replicas if num_devices else _DEFAULT_MOST_PARTITIONS
+    found = choices(p, len(setting.stack), setting.stack.batch_size, most)
+    is_fixed = p.num_replicas != AUTO and p.num_partitions != AUTO
+    return found._replace(num_partitions=[number for number in found.num_partitions if is_fixed or number <= most])
+
+
+def find_plan(setting: plans.Setting, p: Any, most_partitions: int | None = None) -> plans.Plan:
+    """Returns the best of `find_plans` for one setting.
+
+    Args:
+        setting: `Setting`.
+        p: `GPipeLayer.Params()`, perhaps with 'auto'.
+        most_partitions: how many devices there are for a replica; None: as many as needed.
+    """
+    num_devices = most_partitions and most_partitions * setting.num_replicas
+    return find_plans([setting], p, num_devices)[0]
+
+
+def _ranked(combinations, p):
+    """Makes plans in the order of their bounds, up to the one that can be among the best no more."""
+    found: list[plans.Plan] = []
+    for each in sorted(combinations, key=lambda each: each.bound):
+        times = sorted(plan.step_time for plan in found if plan.fits)[:NUM_SHOWN]
+        if len(times) == NUM_SHOWN and each.bound > times[-1]:
+            break
+        plan = _plan(each, p)
+        found += [plan] if plan else []
+    found = _best_first(found)[:NUM_SHOWN]
+    if p.partition_by == AUTO:
+        found = [min(plan, plans.make_plan(plan.setting, plan.schedule, plan.recompute, 'step_time'),
+                     key=lambda each: (not each.fits, each.step_time)) for plan in found]
+    return _best_first(found)
+
+
+def _best_first(found):
+    if not found:
+        return []
+    first = best(found)
+    others = sorted((plan for plan in found if plan is not first),
+                    key=lambda plan: (not plan.fits, plan.step_time if plan.fits else max(plan.device_bytes)))
+    return [first, *others]
+
+
+def _even(partition_by):
+    """With 'auto' plans are compared by even cuts at first."""
+    return 'time' if partition_by == AUTO else partition_by
+
+
+def _combinations(setting, p, open_choices):
+    for num_partitions, num_micro_batches in itertools.product(
+            open_choices.num_partitions, open_choices.num_micro_batches):
+        size = micro_batches.most_rows(setting.stack.batch_size, num_micro_batches)
+        bound = num_micro_batches * sum(time.seconds for time in setting.times(size)) / num_partitions
+        for order, num_virtual_stages in _orders(p, num_partitions):
+            sizes = num_partitions, num_micro_batches, num_virtual_stages
+            if not _is_open(p) or 2 * math.prod(sizes) <= _MOST_ACTIONS:
+                for recompute in open_choices.recompute:
+                    yield _Combination(bound, setting, order, sizes, recompute)
+
+
+def _plan(combination, p):
+    """Returns the `Plan`, or None where these settings, which 'auto' brought together, do not go together."""
+    _, setting, order, sizes, recompute = combination
+    try:
+        schedule = schedules.make_schedule(order, *sizes)
+    except ValueError:
+        if not _is_open(p):
+            raise
+        return None
+    if schedule.splits_backward and recompute == 'layer' or not _has_cut_for(schedule, p, len(setting.stack)):
+        return None
+    return plans.make_plan(setting, schedule, recompute, _even(p.partition_by))
+
+
+def _is_open(p):
+    return AUTO in (p.num_partitions, p.num_micro_batches, p.schedule, p.num_virtual_stages)
+
+
+def _orders(p, num_partitions):
+    """Yields pairs of a schedule and a number of stages on each device; one partition has nothing to choose."""
+    names = [p.schedule]
+    if p.schedule == AUTO:
+        names = ['1f1b'] if num_partitions == 1 else sorted(schedules.SCHEDULES)
+    for name in names:
+        fixed = schedules.NUM_VIRTUAL_STAGES.get(name, 1) if isinstance(name, str) else 1
+        if p.num_virtual_stages == AUTO:
+            yield from ((name, number) for number in ([fixed] if fixed else _NUMBERS_OF_VIRTUAL_STAGES))
+        elif p.schedule != AUTO or fixed in (None, p.num_virtual_stages):
+            yield name, p.num_virtual_stages
+
+
+def _has_cut_for(schedule, p, num_layers):
+    """Returns whether the layers can be cut for a schedule; with 'auto' a written cut fits one number of stages."""
+    if AUTO not in (p.num_partitions, p.schedule, p.num_virtual_stages):
+        return True
+    try:
+        validation.check_cut(_even(p.partition_by), num_layers, schedule.num_stages)
+    except ValueError:
+        return False
+    return schedule.num_stages <= num_layers
+
+
+def _doubling(most):
+    return sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
+
+
+def _divisors(number):
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
