@@ -143,7 +143,7 @@ def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator
     stack = LayerStack(source, micro_batches.specs_of(input_specs, share), sizes, accelerator.tensor_size)
     limit = memory_limit or p.memory_limit or accelerator.memory or None
     is_measured = p.partition_by in (*balancing.BY_TIME, AUTO) and profile_device
-    times = functools.partial(_measured_times, p, stack, profile_device) if is_measured else None
+    times = functools.cache(functools.partial(_measured_times, p, stack, profile_device)) if is_measured else None
     policy = keras.DTypePolicy(p.dtype_policy) if p.dtype_policy else keras.config.dtype_policy()
     return plans.Setting(
         stack, accelerator, limit, num_slots / counts[0], policy.compute_dtype, times, counts[0])

@@ -1,5 +1,6 @@
 import pytest
 
+from lingpipe.partition import layer_profile
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.planner import accelerators, comparison, resolution, search
 from tests.planner import stacks
@@ -131,6 +132,20 @@ def test_all_that_was_open_is_resolved():
         chosen.schedule.num_devices, chosen.setting.num_replicas, chosen.schedule.name,
         chosen.schedule.num_virtual_stages, chosen.ends)
     resolution.validate(p)
+
+
+def test_a_micro_batch_is_measured_once_for_all_plans(monkeypatch):
+    measured = []
+
+    def profile(layer_params, input_specs, *unused):
+        measured.append(input_specs.shape[0])
+        return [layer_profile.LayerTime(1e-3, 2e-3, 1e-3)] * len(layer_params)
+
+    monkeypatch.setattr(layer_profile, 'profile_layers', profile)
+    p = stacks.body(**{**EVERYTHING, 'num_replicas': 1, 'num_partitions': 2, 'partition_by': 'step_time'})
+    setting = resolution.make_setting(p, stacks.specs(), profile_device='CPU:0')
+    search.find_plans([setting], p, 2)
+    assert sorted(measured) == [1, 2, 4, 8, 16, 32]
 
 
 def test_one_open_field_leaves_the_others_alone():
