@@ -83,7 +83,9 @@ def plan(params: Any, accelerator: str | None = None, device_memory: Any = None,
 
 
 def resolved(params: Any, num_devices: int | None = None, on_cpu: bool = False) -> Any:
-    """Returns params with numbers in the place of 'auto', for the devices of this machine, and says what was chosen.
+    """Returns params with values in the place of 'auto', for the devices of this machine, and says what was chosen.
+
+    With partition_by='auto' layers are measured first; otherwise times follow from operations and bytes.
 
     Args:
         params: Params of an experiment.
@@ -93,7 +95,9 @@ def resolved(params: Any, num_devices: int | None = None, on_cpu: bool = False) 
     if not resolution.is_open(params.task.body):
         return params
     num_devices = num_devices or num_local_devices(on_cpu)
-    planned = plan(params, device_memory=_local_memory(num_devices, on_cpu), num_devices=num_devices)
+    is_measured = params.task.body.partition_by == search.AUTO
+    planned = plan(params, device_memory=_local_memory(num_devices, on_cpu), num_devices=num_devices,
+                   profile_device=_local_device(on_cpu) if is_measured else None)
     print(f"'auto': {_chosen(params.task.body, _body(planned.params))}. {planned.sentence}", flush=True)
     return planned.params
 
@@ -106,6 +110,13 @@ def num_local_devices(on_cpu: bool = False) -> Any:
     """Returns how many accelerators this machine has, or else, or with `on_cpu`, processor cores."""
     found = [] if on_cpu else [len(tf.config.list_physical_devices(kind)) for kind in ('TPU', 'GPU')]
     return next((count for count in found if count), os.cpu_count())
+
+
+def _local_device(on_cpu):
+    """Returns the name of the device that layers are measured on; None where that does not work, on TPUs."""
+    if not on_cpu and tf.config.list_physical_devices('TPU'):
+        return None
+    return 'GPU:0' if not on_cpu and tf.config.list_physical_devices('GPU') else 'CPU:0'
 
 
 def _local_memory(num_devices, on_cpu):
