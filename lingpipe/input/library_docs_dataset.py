@@ -2,7 +2,6 @@
 
 import ast
 import collections
-import importlib.metadata
 import importlib.util
 import inspect
 import itertools
@@ -11,6 +10,9 @@ import sys
 import sysconfig
 import warnings
 
+import keras
+import numpy as np
+import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe.input import pydoc_topics_dataset
@@ -33,7 +35,7 @@ versions of the libraries: results compare within one configuration only.
 
 
 def _config_name():
-    versions = {name: importlib.metadata.version(name) for name in ('keras', 'numpy', 'tensorflow')}
+    versions = {'keras': keras.__version__, 'numpy': np.__version__, 'tensorflow': tf.__version__}
     python = f'{sys.version_info.major}.{sys.version_info.minor}'
     return '_'.join(f'{name}{version}' for name, version in {'python': python, **versions}.items())
 

@@ -1,3 +1,8 @@
+import importlib.metadata
+import sys
+
+import tensorflow as tf
+
 from lingpipe.input import library_docs_dataset, text_records
 
 
@@ -21,3 +26,15 @@ def test_docstrings_are_read_without_their_code(tmp_path):
     words = 'A paragraph of some words that is long enough, and goes on over\n    a second line of it.'
     path.write_text(f'def f():\n    """Short.\n\n    {words}\n\n    >>> {"f() " * 40}\n    """\n\n"""{words}"""\n')
     assert library_docs_dataset._paragraphs(path) == [' '.join(words.split())]
+
+
+def test_the_configuration_names_the_build_of_tensorflow_whatever_its_package(monkeypatch):
+    """tensorflow-tpu and tensorflow-cpu have no metadata of a package 'tensorflow'."""
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    config, = library_docs_dataset.LibraryDocs.BUILDER_CONFIGS
+    monkeypatch.setattr(importlib.metadata, 'version', version)
+    assert library_docs_dataset._config_name() == config.name
+    assert config.name.startswith(f'python3.{sys.version_info.minor}_keras')
+    assert config.name.endswith(f'_tensorflow{tf.__version__}')
