@@ -1,12 +1,17 @@
 """Eight virtual CPU devices for every test, and arithmetic that does not depend on how operations were fused."""
 
 import gc
+import importlib.util
 import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
 os.environ.setdefault('XLA_FLAGS',
                       '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true')  # compiles sooner
+# The build for TPUs has no XLA for CPUs, but plain Keras compiles with XLA wherever it sees more than CPUs. The first
+# process that loads libtpu sees a TPU system, with or without TPUs. The TPU compiler, which comes with jaxlib, needs it.
+if importlib.util.find_spec('jaxlib') is None:
+    os.environ.setdefault('TPU_LOAD_LIBRARY', '0')
 
 from lingpipe.devices import device_kinds
 
