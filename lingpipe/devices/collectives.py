@@ -279,6 +279,25 @@ def working_for(replica: Replica | None) -> Iterator[None]:
         _local.replica = outer
 
 
+def equal_groups(group_size: int, num_replicas: int) -> int:
+    """Returns the size that groups of replicas have, which is less than `group_size` where there are fewer replicas.
+
+    Args:
+        group_size: number of replicas wanted in a group.
+        num_replicas: R.
+
+    Raises:
+        ValueError: the groups would not be equal.
+    """
+    group_size = min(group_size, num_replicas)
+    if num_replicas % group_size:
+        sizes = [size for size in range(1, num_replicas + 1) if num_replicas % size == 0]
+        raise ValueError(
+            f'group_size={group_size} does not divide num_replicas={num_replicas}: groups of replicas must be equal. '
+            f'Set it to one of {sizes}.')
+    return group_size
+
+
 def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
     """Sums a tensor, and its gradient, over a group of consecutive replicas, at the same micro-batch of each.
 
@@ -299,12 +318,7 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
     replica = _replica()
     if replica is None or group_size == 1:
         return tensor
-    group_size = min(group_size, replica.num_replicas)
-    if replica.num_replicas % group_size:
-        sizes = [size for size in range(1, replica.num_replicas + 1) if replica.num_replicas % size == 0]
-        raise ValueError(
-            f'group_size={group_size} does not divide num_replicas={replica.num_replicas}: groups of replicas must be '
-            f'equal. Set it to one of {sizes}.')
+    group_size = equal_groups(group_size, replica.num_replicas)
     if replica.is_compiled:
         return current().sum_inside_program(tensor, group_size)
     return _sum_between_functions(tensor, group_size, replica)

@@ -1,5 +1,6 @@
 """Batch norm whose statistics may come from the examples of several replicas."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -52,6 +53,23 @@ class BatchNormalization(keras.layers.BatchNormalization):
         count, total, squares = tf.split(sums, [1, total.shape[0], squares.shape[0]])
         mean = tf.math.divide_no_nan(total, count)
         return mean, tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)
+
+
+def group_sizes(layers: Sequence[keras.layers.Layer]) -> dict[int, str]:
+    """Finds layers that share statistics between replicas, which not everything that runs them can do.
+
+    Args:
+        layers: built layers, in which others may be nested.
+
+    Returns:
+        For each group size above 1 the name of the first of `layers` that has it.
+    """
+    sizes: dict[int, str] = {}
+    for layer in layers:
+        for nested in layer._flatten_layers():
+            if getattr(nested, 'group_size', 1) > 1:
+                sizes.setdefault(nested.group_size, layer.name)
+    return sizes
 
 
 def _sums(inputs, weights, axes):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
+from lingpipe.layers import batch_normalization
 from lingpipe.pipeline import executor, step_state, validation
 from lingpipe.stages import boundary, micro_batches, random_seeds, stage_layers
 from lingpipe.stages.stage import Stage
@@ -217,8 +218,7 @@ class StageGrid:
                 for row, (start, stop) in enumerate(itertools.pairwise(ends))]
 
     def _check_sizes(self, counts):
-        waiting = [layer.name for stage in self.stages for layer in stage.layers for sublayer in layer._flatten_layers()
-                   if getattr(sublayer, 'group_size', 1) > 1]
+        waiting = [*batch_normalization.group_sizes([layer for each in self.stages for layer in each.layers]).values()]
         if not waiting:
             return
         if min(counts) != max(counts):

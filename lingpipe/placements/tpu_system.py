@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lingpipe.devices import collectives
+from lingpipe.layers import batch_normalization
 from lingpipe.optimizers import pure_optimizer
 from lingpipe.partition import balancing
 from lingpipe.placements import logical_cores, spmd_cores, tpu_replicas
@@ -80,9 +82,12 @@ def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | No
         RuntimeError: as `start_tpu_system`.
     """
     params = with_defaults(params)
-    validate_route(params)
+    validate_route(params, mode)
     system = start_tpu_system(name, address)
-    params = resolved(planning.resolved(params, len(system.devices)), mode, system.topology.mesh_shape)
+    if resolution.is_open(params.task.body):
+        params = planning.resolved(params, len(system.devices))
+        validate_route(params, mode)
+    params = resolved(params, mode, system.topology.mesh_shape)
     return params, place(params.task.body, system)
 
 
@@ -166,21 +171,28 @@ def with_defaults(params: Any) -> Any:
     return params
 
 
-def validate_route(params: Any) -> None:
-    """Raises ValueError, before a TPU system is started, where tpu_route='spmd' is set for what cannot be trained so.
+def validate_route(params: Any, mode: Any) -> None:
+    """Raises ValueError, before a TPU system is started, where a route cannot do what a mode asks of it.
 
     Args:
-        params: the experiment's Params; what is 'auto' can be judged later only, by `resolved`.
+        params: the experiment's Params; nothing is refused while their numbers are 'auto'.
+        mode: value of --mode.
     """
-    if params.task.body.tpu_route == SPMD and not resolution.is_open(params.task.body):
-        _check(params)
+    p = params.task.body
+    if resolution.is_open(p) or mode == 'eval':
+        return
+    if p.tpu_route == SPMD:
+        _check(params, p.num_replicas)
+    else:
+        _check_groups(params, p.num_replicas, p.tpu_route if mode == 'train' else _STAGE_PROGRAMS, mode)
 
 
 def resolved(params: Any, mode: Any, mesh: Any) -> Any:
     """Returns params with a route in the place of 'auto', and says which and why.
 
     It is 'spmd' where that trains the model, K >= 2 divides the layers that are alike, and the replicas divide the
-    batch. With 'spmd' the cut becomes that of its stages. It is 'logical_cores' where every core has a replica.
+    batch. With 'spmd' the cut becomes that of its stages. It is 'logical_cores' where every core has a replica, and
+    where replicas that fill the system share statistics.
 
     Args:
         params: the experiment's Params, with numbers of partitions and micro-batches.
@@ -188,10 +200,11 @@ def resolved(params: Any, mode: Any, mesh: Any) -> Any:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
 
     Raises:
-        ValueError: tpu_route='spmd' is set for what cannot be trained so.
+        ValueError: the route cannot train the model, or with 'auto' none can.
     """
     route = params.task.body.tpu_route
     if route == LOGICAL_CORES:
+        _check_groups(params, _room(params, mesh), route)
         return _with_all_replicas(params, mesh)
     if route == SPMD:
         return _with_spmd(params, mesh)
@@ -208,6 +221,9 @@ def choice(params: Any, mesh: Any) -> Any:
     Args:
         params: the experiment's Params, with numbers of partitions and micro-batches and tpu_route='auto'.
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
+
+    Raises:
+        ValueError: no route can train the model.
     """
     try:
         chosen, reason = _with_spmd(params, mesh), 'One program for all cores.'
@@ -217,25 +233,41 @@ def choice(params: Any, mesh: Any) -> Any:
 
 
 def _without_spmd(params, mesh, error):
-    chosen, p = params.Copy(), params.task.body
-    if p.num_partitions == 1 and p.num_replicas == math.prod(map(int, mesh)) > 1:
-        chosen.task.body.Set(tpu_route=LOGICAL_CORES, num_replicas=1)
-        return chosen, 'One program for all replicas, a core for each.'
-    chosen.task.body.tpu_route = _STAGE_PROGRAMS
-    return chosen, f"'spmd' would not do: {error}"
+    p, num_cores, reason = params.task.body, math.prod(map(int, mesh)), f"'spmd' would not do: {error}"
+    fills = p.num_replicas > 1 and p.num_partitions * p.num_replicas == num_cores
+    if fills and p.num_partitions == 1:
+        return _changed(params, LOGICAL_CORES, 1), 'One program for all replicas, a core for each.'
+    if fills and _groups(params):
+        return _changed(params, LOGICAL_CORES, 1), (
+            f"{reason} 'stage_programs' cannot share statistics between replicas. libtpu 0.0.35 and newer refuse this "
+            'program.')
+    try:
+        _check_groups(params, p.num_replicas, _STAGE_PROGRAMS)
+    except ValueError as other:
+        raise ValueError(f"tpu_route='auto' finds no route on {num_cores} cores. {reason} {other}") from other
+    return _changed(params, _STAGE_PROGRAMS, p.num_replicas), reason
+
+
+def _changed(params, route, num_replicas):
+    params = params.Copy()
+    params.task.body.Set(tpu_route=route, num_replicas=num_replicas)
+    return params
+
+
+def _room(params, mesh):
+    """Returns how many replicas a system has room for."""
+    return math.prod(map(int, mesh)) // params.task.body.num_partitions
 
 
 def _with_all_replicas(params, mesh):
     """One program has as many replicas as the system has room for: it is built for one, and all run it."""
-    p, room = params.task.body, math.prod(map(int, mesh)) // params.task.body.num_partitions
+    p, room = params.task.body, _room(params, mesh)
     if p.num_replicas not in (1, room):
         raise ValueError(
             f'num_replicas={p.num_replicas} does not go with tpu_route={p.tpu_route!r}, whose replicas fill the '
             f'system: it has room for {room} of {p.num_partitions} cores. Set it to {room}, or to 1 for as many as '
             'there is room for.')
-    params = params.Copy()
-    params.task.body.num_replicas = 1
-    return params
+    return _changed(params, p.tpu_route, 1)
 
 
 def _with_spmd(params, mesh):
@@ -244,32 +276,55 @@ def _with_spmd(params, mesh):
         raise ValueError('there is one partition only.')
     params = _with_all_replicas(params, mesh)
     _check_replicas(params, mesh)
-    pipeline = _check(params, is_choosing)
+    pipeline = _check(params, _room(params, mesh), is_choosing)
     params.task.body.Set(tpu_route=SPMD, partition_by=pipeline.ends)
     return params
 
 
-def _check(params, is_choosing=False):
+def _check(params, num_replicas, is_choosing=False):
     """Builds what would run, with nothing allocated.
 
     Args:
         params: the experiment's Params.
+        num_replicas: R.
         is_choosing: whether to refuse what can run so, but had better not.
 
     Returns:
         The `SpmdPipeline`.
     """
     spmd_cores.validate(params.task.body)
-    specs = params.input.cls.InputSpec(params.input)
-    body = experiment.body_params(params).Set(partition_by='flops')
-    pipe = stage_calls.unallocated_pipeline(body, specs)
-    pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=body.num_partitions > 1)
+    specs, pipe = params.input.cls.InputSpec(params.input), _built(params)
+    for group_size in batch_normalization.group_sizes(pipe.stack):
+        collectives.equal_groups(group_size, num_replicas)
+    pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=params.task.body.num_partitions > 1)
     if is_choosing:
         _refuse_repeated_work(pipe, pipeline)
     with tf.device('CPU:0'):  # a TPU that has not been started yet takes no variables
         pure_optimizer.PureOptimizer(optimization.make_optimizer(params.train), [keras.Variable(np.zeros([2, 3]))])
-    _trace_forward(pipeline, specs, body.num_micro_batches)
+    _trace_forward(pipeline, specs, params.task.body.num_micro_batches)
     return pipeline
+
+
+def _built(params):
+    body = experiment.body_params(params).Set(partition_by='flops')
+    return stage_calls.unallocated_pipeline(body, params.input.cls.InputSpec(params.input))
+
+
+def _groups(params):
+    return batch_normalization.group_sizes(_built(params).stack)
+
+
+def _check_groups(params, num_replicas, route, mode='train'):
+    """Raises ValueError where layers share statistics of replicas that a route keeps apart, or in uneven groups."""
+    for group_size, name in _groups(params).items() if num_replicas > 1 else ():
+        if route == _STAGE_PROGRAMS:
+            remedy = ("Take as many replicas as the system has room for, with tpu_route='auto', 'logical_cores' or "
+                      "'spmd'" if mode == 'train' else 'Give --device=cpu')
+            raise ValueError(
+                f'Layer {name!r} shares statistics between replicas (group_size={group_size}). tpu_route='
+                f'{_STAGE_PROGRAMS!r} runs each of num_replicas={num_replicas} as programs of its own, which cannot '
+                f'wait for each other. {remedy}, or set group_size=1.')
+        collectives.equal_groups(group_size, num_replicas)
 
 
 def _refuse_repeated_work(pipe, pipeline):

@@ -23,18 +23,18 @@ MESH = (2, 2, 1, 1)
 needs_compiler = needs.tpu_compiler
 
 
-def make_task(group_size=GROUP_SIZE):
+def make_task(group_size=GROUP_SIZE, num_partitions=1):
     keras.utils.set_random_seed(0)
     p, batch = TASKS['convolution']()
     p.body.layers[1] = keras_params.KerasParams(
         batch_normalization.BatchNormalization, group_size=group_size, momentum=0.9)
-    p.body.Set(num_partitions=1, num_micro_batches=NUM_MICRO_BATCHES)
+    p.body.Set(num_partitions=num_partitions, num_micro_batches=NUM_MICRO_BATCHES)
     return p, batch
 
 
-def make_program(**fields):
-    cores = virtual_tpu.make_cores(1, MESH)
-    p, batch = make_task(**fields)
+def make_program(num_partitions=1, mesh=MESH, **fields):
+    cores = virtual_tpu.make_cores(num_partitions, mesh)
+    p, batch = make_task(num_partitions=num_partitions, **fields)
     p.body.devices = cores.devices
     with cores.active():
         task = p.Instantiate()
@@ -69,6 +69,18 @@ def test_groups_of_replicas_are_those_of_the_sums(traced):
     assert groups.count([[0, 1], [2, 3]]) >= 2 * NUM_MICRO_BATCHES
     assert groups.count([[0, 1, 2, 3]]) >= len(traced[0]._task.body.trainable_variables)
     assert all('TPU_REPLICATED_CORE' in operation.device for operation in sums)
+
+
+def test_replicas_of_two_cores_share_statistics_on_the_core_of_the_layer():
+    cores, program, batch = make_program(num_partitions=2, mesh=(2, 2, 2, 1))
+    assert cores.num_replicas == NUM_REPLICAS
+    graph = traced_gradients(cores, program, batch).graph
+    norm, = [index for index, stage in enumerate(program._task.body.stages)
+             if any('batch_norm' in layer.name for layer in stage.layers)]
+    sums = [operation for operation in graph.get_operations() if operation.type == 'CrossReplicaSum'
+            and tf.get_static_value(operation.inputs[1]).tolist() == [[0, 1], [2, 3]]]
+    assert len(sums) >= 2 * NUM_MICRO_BATCHES
+    assert {operation.device for operation in sums} == {f'/device:TPU_REPLICATED_CORE:{norm}'}
 
 
 def test_groups_that_do_not_divide_the_replicas_are_refused():

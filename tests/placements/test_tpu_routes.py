@@ -2,7 +2,7 @@ import keras
 import pytest
 
 from lingpipe import model_registry
-from lingpipe.layers import transformer
+from lingpipe.layers import batch_normalization, transformer
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.placements import tpu_system
 
@@ -94,7 +94,7 @@ def test_auto_avoids_spmd_where_validation_refuses_it(name, params, capsys):
     assert "'auto': tpu_route='stage_programs'. 'spmd' would not do: " in capsys.readouterr().out
     params.task.body.tpu_route = 'spmd'
     with pytest.raises(ValueError, match=message):
-        tpu_system.validate_route(params)
+        tpu_system.validate_route(params, 'train')
 
 
 OF_THE_SYSTEM = {
@@ -113,7 +113,7 @@ def test_what_does_not_go_with_the_system_is_refused_once_it_is_known(name, para
     change(params)
     assert tpu_system.resolved(params, 'train', MESH).task.body.tpu_route == 'stage_programs'
     params.task.body.tpu_route = 'spmd'
-    tpu_system.validate_route(params)
+    tpu_system.validate_route(params, 'train')
     with pytest.raises(ValueError, match=message):
         tpu_system.resolved(params, 'train', MESH)
 
@@ -168,4 +168,57 @@ def test_replicas_of_one_program_fill_the_system(route, params):
 
 def test_what_is_auto_is_judged_when_there_are_numbers(params):
     params.task.body.Set(tpu_route='spmd', num_partitions='auto', recompute='none')
-    tpu_system.validate_route(params)
+    tpu_system.validate_route(params, 'train')
+
+
+# ---- statistics over groups of replicas -----------------------------------------------------------------------------
+
+def with_groups(params, group_size=2, **body):
+    """Layers that are not alike, with a grouped batch norm inside of one of them."""
+    norm = KerasParams(keras.layers.TimeDistributed, layer=KerasParams(
+        batch_normalization.BatchNormalization, group_size=group_size), name='normed')
+    params.task.body.Set(layers=[params.task.body.layers[0], norm], **body)
+    return params
+
+
+def test_auto_is_one_program_where_replicas_share_statistics(params, capsys):
+    chosen = tpu_system.resolved(with_groups(params, num_replicas=2), 'train', MESH)
+    assert (chosen.task.body.tpu_route, chosen.task.body.num_replicas) == ('logical_cores', 1)
+    assert "'stage_programs' cannot share statistics between replicas" in capsys.readouterr().out
+
+
+def test_auto_refuses_replicas_that_share_statistics_and_leave_cores_idle(params):
+    with_groups(params, group_size=3, num_partitions=1, num_replicas=3)
+    tpu_system.validate_route(params, 'train')
+    message = "finds no route on 4 cores. 'spmd' .*'normed' .*group_size=3.* as many replicas .* or set group_size=1"
+    with pytest.raises(ValueError, match=message):
+        tpu_system.resolved(params, 'train', MESH)
+
+
+@pytest.mark.parametrize('mode, remedy', [('train', "tpu_route='auto', 'logical_cores' or 'spmd'"),
+                                          ('trace', '--device=cpu')])
+def test_programs_of_stages_share_no_statistics(mode, remedy, params):
+    """It is refused before a TPU system is started."""
+    with_groups(params, num_replicas=2, tpu_route='stage_programs')
+    with pytest.raises(ValueError, match=f"'normed' .*group_size=2.*'stage_programs' runs each of num_replicas=2.*{remedy}"):
+        tpu_system.validate_route(params, mode)
+    tpu_system.validate_route(params, 'eval')
+    params.task.body.num_replicas = 1
+    tpu_system.validate_route(params, mode)
+
+
+@pytest.mark.parametrize('route', ['auto', 'spmd'])
+def test_uneven_groups_are_refused_before_a_system_is_started(route, params):
+    with_two_alike(params.task.body, KerasParams(batch_normalization.BatchNormalization, group_size=3))
+    params.task.body.Set(num_replicas=4, tpu_route=route)
+    with pytest.raises(ValueError, match='group_size=3 does not divide num_replicas=4.*one of .1, 2, 4.'):
+        tpu_system.validate_route(params, 'train')
+
+
+@pytest.mark.parametrize('route', ['logical_cores', 'spmd'])
+def test_uneven_groups_are_refused_once_the_room_is_known(route, params):
+    with_two_alike(params.task.body, KerasParams(batch_normalization.BatchNormalization, group_size=3))
+    params.task.body.Set(tpu_route=route, num_micro_batches=1)
+    with pytest.raises(ValueError, match='group_size=3 does not divide num_replicas=4'):
+        tpu_system.resolved(params, 'train', [2, 2, 2, 1])
+    assert tpu_system.resolved(params, 'train', MESH).task.body.tpu_route == route
