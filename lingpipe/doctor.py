@@ -198,9 +198,15 @@ def _rows(machine):
         ['files of TPUs', ', '.join(machine.tpu_files) or 'none'],
         ['libtpu', packages.get('libtpu', 'none')],
         ['TPU devices', ', '.join(said.get('tpus', [])) or 'none'],
-        ['TPU compiler for --compile', ', '.join(compiler) if len(compiler) == 2 else
-         "none; pip install -e '.[tpu-compile]' brings it"],
+        ['TPU compiler for --compile', ', '.join(compiler) if len(compiler) == 2 else _how_to_compile(packages)],
     ]
+
+
+def _how_to_compile(packages):
+    """The compiler's packages bring a second TensorFlow, and a libtpu that makes the build for TPUs abort."""
+    if 'tensorflow-tpu' in packages:
+        return 'none, since it does not go with tensorflow-tpu; compile on another machine or in another environment'
+    return "none; pip install -e '.[tpu-compile]' brings it"
 
 
 def _installed():

@@ -63,6 +63,14 @@ def test_a_healthy_machine_is_told_what_is_used(differences, words):
     assert words in doctor.report(machine) and doctor.report(machine).endswith('Nothing is wrong.')
 
 
+def test_nothing_is_advised_that_would_break_the_build_for_tpus():
+    """The extra `tpu-compile` brings `tensorflow` and a libtpu that tensorflow-tpu does not go with."""
+    on_tpu_vm = HEALTHY._replace(packages=TPU_PACKAGES, tpu_files=['/dev/accel0'])
+    assert 'tpu-compile' in doctor.report(HEALTHY)
+    assert 'tpu-compile' not in doctor.report(on_tpu_vm)
+    assert 'it does not go with tensorflow-tpu' in doctor.report(on_tpu_vm)
+
+
 def test_this_machine_is_described():
     machine = doctor.examine()
     assert machine.tensorflow['version'] == tf.__version__

@@ -395,7 +395,8 @@ def _require_packages():
     if missing:
         raise TpuCompileError(
             f"The TPU compiler is not installed: {' and '.join(missing)} cannot be imported. "
-            "Run pip install 'lingpipe[tpu-compile]' on Linux (x86-64).")
+            "Run pip install 'lingpipe[tpu-compile]' on Linux (x86-64), in an environment without tensorflow-tpu: it "
+            'would break that.')
 
 
 def _remedy(error):
