@@ -29,9 +29,17 @@ def test_one_program_for_all_cores_is_compiled_and_reported(params, tmp_path):
         float(cells['weights, slots, batch']) + float(cells['temporaries']), abs=0.2)
 
 
-def test_more_partitions_than_the_topology_has_cores_are_refused(params):
-    with pytest.raises(ValueError, match='num_devices=2 does not go with'):
-        plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:1x1')
+@pytest.mark.parametrize('route', ['auto', 'spmd', 'stage_programs'])
+@pytest.mark.parametrize('topology, body, message', [
+    ('v5e:1x1', {}, "num_partitions=2 is more than the 1 device that .*'v5e:1x1'. Set it to 1 or less, or .* to 'v5e:2x2'"),
+    ('v5e:2x2', {'num_replicas': 4, 'num_micro_batches': 1},
+     "num_partitions=2 times num_replicas=4 is more than the 4 .* product to 4 or less, or tpu_topology to 'v5e:2x4'"),
+    ('v4:2x2x1', {'num_partitions': 5}, "num_partitions=5 is more than the 4 .* or tpu_topology to 'v4:2x2x2'"),
+], ids=['partitions', 'replicas', 'chips of two compiler devices'])
+def test_what_finds_no_room_on_the_topology_is_refused(topology, body, message, route, params):
+    params.task.body.Set(tpu_route=route, **body)
+    with pytest.raises(ValueError, match=message):
+        plan_compilation.compiled_report(planning.plan(params, 'v5e'), topology)
 
 
 def test_compiled_functions_take_the_batch_share_of_one_replica(params, monkeypatch):

@@ -249,13 +249,13 @@ def compiled_report(planned: Any, topology: Any, cache_dir: str | None = None) -
         Text that says which route was compiled, and puts the planner's and the compiler's figures side by side.
 
     Raises:
-        ValueError: the topology is unknown, micro-batches differ in size, or the layers are not enough alike.
+        ValueError: the topology is unknown or too small, micro-batches differ in size, or the layers are not enough
+            alike.
         TpuCompileError: the compiler is not installed, or failed.
     """
-    tpu_compiler.check_topology(topology)
+    tpu_compiler.check_room(topology, planned.params.task.body.num_partitions, planned.params.task.body.num_replicas)
     params, sentence = _route(planned.params, topology)
     is_one_program = params.task.body.tpu_route == tpu_system.SPMD
-    tpu_compiler.check_topology(topology, params.task.body.num_partitions if is_one_program else 1)
     with tpu_compiler.TpuCompiler(cache_dir) as compiler:
         compiled = (_report_of_one_program(planned.plan, params, compiler, topology) if is_one_program
                     else report(planned.plan, compile_plan(planned, compiler, topology), topology))

@@ -182,6 +182,26 @@ def check_topology(topology: Any, num_devices: int = 1) -> None:
             f'Use {f"{larger[0]!r}" if larger else "fewer devices, 1 at least"}.')
 
 
+def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
+    """Raises ValueError where a topology is not known, or a pipeline would find no room in it.
+
+    Args:
+        topology: see `check_topology`.
+        num_partitions: K, on a device of TensorFlow each: a chip, but for v2 and v3 half a chip.
+        num_replicas: R.
+    """
+    check_topology(topology)
+    wanted, room = num_partitions * num_replicas, math.prod(topology_mesh(topology))
+    if wanted > room:
+        larger = [name for name in _DEVICES
+                  if name.split(':')[0] == topology.split(':')[0] and math.prod(topology_mesh(name)) >= wanted]
+        times = f' times num_replicas={num_replicas}' if num_replicas > 1 else ''
+        raise ValueError(
+            f'num_partitions={num_partitions}{times} is more than the {room} device{"s" if room > 1 else ""} that '
+            f'TensorFlow finds on tpu_topology={topology!r}. Set {"their product" if times else "it"} to {room} or less'
+            f'{f", or tpu_topology to {larger[0]!r}" if larger else ""}.')
+
+
 class TpuCompileError(RuntimeError):
     """A program was not compiled; the message says why."""
 
