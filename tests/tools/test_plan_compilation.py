@@ -3,7 +3,7 @@ import contextlib
 import pytest
 
 from lingpipe import model_registry
-from lingpipe.layers import transformer
+from lingpipe.layers import batch_normalization, keras_params, transformer
 from lingpipe.tools.tpu_compile import plan_compilation
 from lingpipe.training import planning
 from tests import needs
@@ -40,6 +40,17 @@ def test_what_finds_no_room_on_the_topology_is_refused(topology, body, message, 
     params.task.body.Set(tpu_route=route, **body)
     with pytest.raises(ValueError, match=message):
         plan_compilation.compiled_report(planning.plan(params, 'v5e'), topology)
+
+
+def test_what_training_refuses_is_not_said_to_fit(params):
+    norm = keras_params.KerasParams(batch_normalization.BatchNormalization, group_size=2)
+    params.task.body.Set(layers=[*params.task.body.layers[:-1], norm, params.task.body.layers[-1]],
+                         tpu_route='stage_programs', num_replicas=2, num_micro_batches=1)
+    with pytest.raises(ValueError, match="group_size=2.*'stage_programs' runs each of num_replicas=2 as programs of its own"):
+        plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:2x2')
+    params.task.body.Set(tpu_route='auto', num_partitions=1)
+    with pytest.raises(ValueError, match="'auto' finds no route on 4 cores"):
+        plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:2x2')
 
 
 def test_compiled_functions_take_the_batch_share_of_one_replica(params, monkeypatch):

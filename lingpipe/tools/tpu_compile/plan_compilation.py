@@ -249,8 +249,8 @@ def compiled_report(planned: Any, topology: Any, cache_dir: str | None = None) -
         Text that says which route was compiled, and puts the planner's and the compiler's figures side by side.
 
     Raises:
-        ValueError: the topology is unknown or too small, micro-batches differ in size, or the layers are not enough
-            alike.
+        ValueError: the topology is unknown or too small, a training run on it would be refused, micro-batches differ in
+            size, or the layers are not enough alike.
         TpuCompileError: the compiler is not installed, or failed.
     """
     tpu_compiler.check_room(topology, planned.params.task.body.num_partitions, planned.params.task.body.num_replicas)
@@ -263,10 +263,16 @@ def compiled_report(planned: Any, topology: Any, cache_dir: str | None = None) -
 
 
 def _route(params, topology):
-    """Returns params without 'auto' for the route, and a sentence that says what is compiled."""
-    chosen, sentence = params, f'tpu_route={params.task.body.tpu_route!r}.'
+    """Returns params without 'auto' for the route, and a sentence that says what is compiled.
+
+    What a training run would refuse, before or after its system is started, is refused here too.
+    """
+    mesh, sentence = tpu_compiler.topology_mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
+    tpu_system.validate_route(params, 'train')
     if params.task.body.tpu_route == 'auto':
-        chosen, sentence = tpu_system.choice(params, tpu_compiler.topology_mesh(topology))
+        chosen, sentence = tpu_system.choice(params, mesh)
+    else:
+        chosen = tpu_system.resolved(params, 'train', mesh)
     if chosen.task.body.tpu_route == tpu_system.LOGICAL_CORES:
         return params, (f"{sentence[:-1]}: its program cannot be compiled without a TPU. The figures are those of "
                         "tpu_route='stage_programs'.")
