@@ -90,6 +90,9 @@ USAGE_ERRORS = {
     'compiling in a training': ([TINY, '--logdir=x', '--compile'], '--compile is for --mode=plan only.'),
     'a topology and nothing to compile': (
         [TINY, '--mode=plan', '--tpu_topology=v3:2x2'], '--tpu_topology is for --compile only. Give --compile too.'),
+    'a plan for another accelerator than is compiled for': (
+        [TINY, '--mode=plan', '--compile', '--accelerator=a100'],
+        '--accelerator=a100 does not go with --compile, which compiles for --tpu_topology=v5e:2x2. Leave'),
     'a TPU for another device': ([TINY, '--logdir=x', '--tpu=mine'], '--tpu=mine is for --device=tpu only. Add '
                                                                      '--device=tpu.'),
     'a slice that evaluates': (

@@ -155,6 +155,11 @@ def _check_mode(given):
 def _check_devices(given):
     if given['tpu_topology'].present and not given.compile:
         raise app.UsageError('--tpu_topology is for --compile only. Give --compile too.')
+    kind = given.tpu_topology.partition(':')[0]
+    if given.compile and given.accelerator not in (None, kind):
+        raise app.UsageError(f'--accelerator={given.accelerator} does not go with --compile, which compiles for '
+                             f'--tpu_topology={given.tpu_topology}. Leave --accelerator out, or give --tpu_topology of '
+                             'that TPU.')
     if given.tpu and given.device != 'tpu':
         raise app.UsageError(f'--tpu={given.tpu} is for --device=tpu only. Add --device=tpu.')
     if given.tpu == tpu_slice.SLICE and given.mode != 'train':
