@@ -121,11 +121,13 @@ def _inspect_model(params, unused_datasets, placement):
 
 def _plan(params, unused_datasets, unused_placement):
     from lingpipe.placements import tpu_system
+    from lingpipe.tools.tpu_compile import tpu_compiler
     from lingpipe.tools.trace import trace
     from lingpipe.training import planning
-    if FLAGS.compile:
+    accelerator = _accelerator()
+    if accelerator in tpu_compiler.KINDS:
         params = tpu_system.with_defaults(params)
-    planned = planning.plan(params, _accelerator(), FLAGS.device_memory, FLAGS.num_devices)
+    planned = planning.plan(params, accelerator, FLAGS.device_memory, FLAGS.num_devices)
     files = trace.TraceFiles(os.path.expanduser(FLAGS.logdir), 'plan') if FLAGS.logdir else None
     text = str(planned)
     print(text)

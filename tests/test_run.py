@@ -198,6 +198,10 @@ def outcomes(command_line):
         'plan': lambda: run_forked(
             TINY, '--mode=plan', '--accelerator=v3', '--logdir=planned',
             '--model_params_override=task.body.num_partitions=auto'),
+        **{policy: lambda policy=policy: run_forked(
+            TINY, '--mode=plan', '--accelerator=v3',
+            f'--model_params_override=task.body.num_partitions=auto; task.dtype_policy={policy}')
+            for policy in ('float32', 'mixed_bfloat16')},
         'compiled plan': lambda: run_forked(  # to compile random numbers takes longest
             TINY, '--mode=plan', '--compile', '--logdir=compiled',
             '--model_params_override=task.body.layers[3].rate=0.0'),
@@ -370,6 +374,11 @@ def test_a_plan_is_printed_and_written_with_a_picture(outcomes, command_line):
     assert code == 0 and '\nFits on 1 × v3 with M=2, recompute=stage.\n' in out
     assert (command_line.folder / 'planned/plan/plan.txt').read_text() in out
     assert (command_line.folder / 'planned/plan/memory.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_plan_for_tpus_has_the_precision_of_training_there(outcomes):
+    table = outcomes['mixed_bfloat16']().out
+    assert table in outcomes['plan']().out and table != outcomes['float32']().out
 
 
 @needs.tpu_compiler

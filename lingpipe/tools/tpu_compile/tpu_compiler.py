@@ -132,6 +132,7 @@ _DEVICES = {
     'v5e:4x4': 16, 'v5e:8x8': 64,
     'v5p:1x1x1': 1, 'v5p:2x2x1': 4, 'v5p:2x2x2': 8, 'v6e:1x1': 1, 'v6e:2x2': 4, 'v6e:2x4': 8,
     'v6e:4x4': 16}
+KINDS = tuple(dict.fromkeys(topology.split(':')[0] for topology in _DEVICES))
 _PACKAGES = ('jaxlib', 'libtpu')
 _SECONDS_TO_DIE = 30
 _OUT_OF_MEMORY = re.compile(r'\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)')
