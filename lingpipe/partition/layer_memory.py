@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
-from lingpipe.layers import base_layer
-from lingpipe.partition import layer_analysis, tensor_sizes
+from lingpipe.partition import layer_trace, tensor_sizes
 from lingpipe.schedules import actions
-from lingpipe.stages import control_flow, graph_pieces
+from lingpipe.stages import graph_pieces
 
 _SAME_BUFFER = ('Identity', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
 # Operations that write their result into an input of the same size that nothing else reads.
@@ -211,17 +210,11 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
     Returns:
         List of `LayerMemory`. Layers with equal params and inputs are traced once.
     """
-    known, memories, passages, specs = {}, [], [], input_specs
-    for params in layer_params:
-        key = layer_analysis.identity(params), str(specs)
-        if key not in known:
-            with base_layer.unallocated_variables():
-                layer = params.Instantiate()
-                layer_analysis.build_layer(layer, specs)
-                known[key] = measure(layer, specs, tensor_size)
-        memory, passage, specs = known[key]
-        memories.append(memory)
-        passages.append(passage)
+    def look(layer, specs):
+        memory, passage, specs = measure(layer, specs, tensor_size)
+        return (memory, passage), specs
+
+    memories, passages = zip(*layer_trace.look_at_each(layer_params, input_specs, look))
     names = [[(index, place) for place in range(len(passage.inputs))] for index, passage in enumerate(passages)]
     last = [(len(names), place) for place in range(len(passages[-1].sources))]
     return count_once(memories, passages, names, [*names[1:], last])
@@ -289,56 +282,36 @@ def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tenso
     Returns:
         `LayerMemory` of the layer as if it were alone, its `Passage`, and the nest of the specs of its outputs.
     """
-    variables = layer.variables
-    given, results = [], {}
-
-    def output_gradients(outputs):
-        given.extend(tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in outputs)
-        return given
-
-    def trace(inputs, values):
-        if has_backward:
-            results['outputs'], results['gradients'] = layer_analysis.forward_and_backward(
-                layer, inputs, values, output_gradients)
-        else:
-            results['outputs'] = layer_analysis.forward(layer, inputs, values)
-
-    graph = control_flow.until_traced(
-        tf.function(trace, autograph=False).get_concrete_function,
-        specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]).graph
-    outputs = tf.nest.flatten(results['outputs'])
-    wanted = results['gradients'] if has_backward else outputs
-    traced = _Traced(graph, len(tf.nest.flatten(specs)), outputs, given, wanted, tensor_size)
+    traced = _Traced(layer_trace.trace(layer, specs, has_backward), tensor_size)
     memory = traced.memory()
     memory = memory._replace(
         backward=memory.backward if has_backward else memory.recomputed,
-        weights=size((variable for variable in variables if variable.trainable), tensor_size),
+        weights=size((variable for variable in layer.variables if variable.trainable), tensor_size),
         state=size((variable for variable in layer.weights if not variable.trainable), tensor_size))
-    return memory, traced.passage(), tf.nest.map_structure(
-        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results['outputs'])
+    return memory, traced.passage(), traced.trace.output_specs
 
 
 class _Traced:
-    """The graph of a layer's forward and backward pass.
+    """The tensors of a layer's forward and backward pass.
 
     Args:
-        graph: `FuncGraph`, the first arguments of which are the layer's inputs.
-        num_inputs: number of these inputs.
-        outputs: list of the layer's outputs.
-        given: list of placeholders for their gradients.
-        gradients: list of the gradients of inputs and weights.
+        trace: `LayerTrace`.
         tensor_size: function from shape and dtype to bytes.
+
+    Attributes:
+        trace: as given.
     """
 
-    def __init__(self, graph, num_inputs, outputs, given, gradients, tensor_size):
-        self._graph, self._given, self._gradients, self._tensor_size = graph, given, gradients, tensor_size
-        self._inputs, self._output_bytes = graph.inputs[:num_inputs], size(outputs, tensor_size)
-        self._backward = graph_pieces.descendants(graph, given)
-        self._needed = graph_pieces.ancestors(gradients)
-        self._forward = [operation for operation in graph.get_operations() if operation not in self._backward]
+    def __init__(self, trace, tensor_size):
+        self.trace, self._tensor_size = trace, tensor_size
+        self._graph, self._given, self._gradients = trace.graph, trace.given, trace.wanted
+        self._inputs, self._output_bytes = trace.inputs, size(trace.outputs, tensor_size)
+        self._backward = graph_pieces.descendants(self._graph, self._given)
+        self._needed = graph_pieces.ancestors(self._gradients)
+        self._forward = [operation for operation in self._graph.get_operations() if operation not in self._backward]
         self._backward |= graph_pieces.repeated_pools(self._backward)
         self._buffers = Buffers(self._forward)
-        self._sources = [self._buffers[tensor] for tensor in outputs]
+        self._sources = [self._buffers[tensor] for tensor in trace.outputs]
         self._read = self._read_by_backward()
 
     def memory(self):
