@@ -85,13 +85,18 @@ def count_flops(graph: tf.Graph) -> Flops:
     contractions = elementwise = 0
     for operation in graph.get_operations():
         if operation.type in _CONTRACTIONS:
-            contractions += 2 * _CONTRACTIONS[operation.type](operation)
+            contractions += 2 * multiply_adds(operation)
         elif operation.type not in _FREE and operation.inputs and operation.outputs and _is_float(operation.outputs[0]):
             elementwise += _size(operation.outputs[0])
-        for body in _called_graphs(operation, graph):
+        for body in called_graphs(operation, graph):
             inner = count_flops(body)
             contractions, elementwise = contractions + inner.contractions, elementwise + inner.elementwise
     return Flops(contractions, elementwise)
+
+
+def multiply_adds(operation: tf.Operation) -> int:
+    """Returns the multiply-adds of a matrix product, a convolution or the gradient of one; 0 for other operations."""
+    return _CONTRACTIONS[operation.type](operation) if operation.type in _CONTRACTIONS else 0
 
 
 def _is_float(tensor):
@@ -116,6 +121,24 @@ def _depthwise_convolution(operation):
     return _size(operation.outputs[0]) * math.prod(operation.inputs[1].shape.as_list()[:2])
 
 
+def _gradient_by_inputs(operation):
+    _, kernel, output_gradient = operation.inputs
+    return _size(output_gradient) * math.prod(kernel.shape.as_list()[:-1])
+
+
+def _gradient_by_kernel(operation):
+    return _size(operation.inputs[2]) * math.prod(operation.outputs[0].shape.as_list()[:-1])
+
+
+def _depthwise_gradient_by_inputs(operation):
+    _, kernel, output_gradient = operation.inputs
+    return _size(output_gradient) * math.prod(kernel.shape.as_list()[:2])
+
+
+def _depthwise_gradient_by_kernel(operation):
+    return _size(operation.inputs[2]) * math.prod(operation.outputs[0].shape.as_list()[:2])
+
+
 def _einsum(operation):
     """Product of the sizes of all labels; the dimensions that '...' stands for are numbered from the right."""
     terms = operation.get_attr('equation').decode().split('->')[0].split(',')
@@ -136,11 +159,18 @@ _CONTRACTIONS = {
     'Conv2D': _convolution,
     'Conv3D': _convolution,
     'DepthwiseConv2dNative': _depthwise_convolution,
+    'Conv2DBackpropInput': _gradient_by_inputs,
+    'Conv2DBackpropFilter': _gradient_by_kernel,
+    'Conv3DBackpropInputV2': _gradient_by_inputs,
+    'Conv3DBackpropFilterV2': _gradient_by_kernel,
+    'DepthwiseConv2dNativeBackpropInput': _depthwise_gradient_by_inputs,
+    'DepthwiseConv2dNativeBackpropFilter': _depthwise_gradient_by_kernel,
     'Einsum': _einsum,
 }
 
 
-def _called_graphs(operation, graph):
+def called_graphs(operation: tf.Operation, graph: tf.Graph) -> list:
+    """Returns the graphs of the functions that an operation calls, such as the body of a loop."""
     names = [value.func.name for value in operation.node_def.attr.values() if value.HasField('func')]
     functions = (graph._get_function(name) for name in names)  # pylint: disable=protected-access
     return [function.graph for function in functions if getattr(function, 'graph', None) is not None]

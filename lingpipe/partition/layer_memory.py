@@ -214,7 +214,7 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
         memory, passage, specs = measure(layer, specs, tensor_size)
         return (memory, passage), specs
 
-    memories, passages = zip(*layer_trace.look_at_each(layer_params, input_specs, look))
+    memories, passages = map(list, zip(*layer_trace.look_at_each(layer_params, input_specs, look)))
     names = [[(index, place) for place in range(len(passage.inputs))] for index, passage in enumerate(passages)]
     last = [(len(names), place) for place in range(len(passages[-1].sources))]
     return count_once(memories, passages, names, [*names[1:], last])

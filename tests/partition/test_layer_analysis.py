@@ -31,6 +31,26 @@ def test_convolution(padding, strides, height, width):
     assert count_layer(layer, [2, 9, 8, 4]) == (2 * 2 * height * width * 6 * 3 * 3 * 4, 0)
 
 
+def test_transposed_convolution():
+    layer = layers.Conv2DTranspose(6, 3, use_bias=False)
+    assert count_layer(layer, [2, 9, 8, 4]) == (2 * 2 * 9 * 8 * 4 * 3 * 3 * 6, 0)
+
+
+@pytest.mark.parametrize('layer, forward', [
+    (layers.Conv2D(6, 3, strides=2, padding='same', use_bias=False), 2 * 5 * 4 * 6 * 9 * 4),
+    (layers.DepthwiseConv2D(3, depth_multiplier=2, padding='same', use_bias=False), 2 * 9 * 8 * 8 * 9)])
+def test_gradients_of_a_convolution_take_twice_as_much(layer, forward):
+    layer.build([None, 9, 8, 4])
+
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x)
+        return tape.gradient(y, [x, *layer.trainable_variables])
+
+    assert count(gradients, [2, 9, 8, 4]).contractions == 2 * 3 * forward
+
+
 @needs.xla_on_cpus
 def test_grouped_convolution_reads_the_channels_of_its_group_only():
     layer = layers.Conv2D(6, 3, groups=2, padding='same', use_bias=False)
