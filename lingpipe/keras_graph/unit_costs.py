@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from lingpipe.keras_graph import keras_model
-from lingpipe.partition import layer_memory, layer_profile, tensor_sizes
+from lingpipe.partition import layer_kernels, layer_memory, layer_profile, tensor_sizes
 from lingpipe.stages import boundary
 
 
@@ -59,18 +59,40 @@ def memories(graph: keras_model.ModelGraph, input_specs: Any,
     Returns:
         List of `layer_memory.LayerMemory`, one per unit, in which a shared layer's weights count at its first unit.
     """
-    values, known, sizes, passages = _known_values(graph, input_specs), {}, [], []
-    for index, (unit, has_backward) in enumerate(zip(graph.units, graph.units_with_backward())):
+    values, sizes, passages = _known_values(graph, input_specs), [], []
+    found = _look_at_each(graph, values, functools.partial(layer_memory.measure, tensor_size=tensor_size))
+    for index, (memory, passage, _) in enumerate(found):
+        trainable, others = graph.own_weights(index)
+        sizes.append(memory._replace(
+            weights=layer_memory.size(trainable, tensor_size), state=layer_memory.size(others, tensor_size)))
+        passages.append(passage)
+    names = [_names_with_masks(unit, values) for unit in graph.units]
+    return layer_memory.count_once(sizes, passages, names, [unit.outputs for unit in graph.units])
+
+
+def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kernels.LayerKernels]:
+    """Finds what a GPU runs for every unit of a model.
+
+    Args:
+        graph: `keras_model.ModelGraph`.
+        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
+
+    Returns:
+        List of `layer_kernels.LayerKernels`, one per unit.
+    """
+    return [found for found, _ in _look_at_each(graph, _known_values(graph, input_specs), layer_kernels.find)]
+
+
+def _look_at_each(graph, values, look):
+    """Calls `look` with each unit as a layer, its inputs, and whether it has a backward pass; for equal ones once."""
+    known, found = {}, []
+    for unit, has_backward in zip(graph.units, graph.units_with_backward()):
         inputs = _inputs(unit, values)
         key = (graph.describe_unit(unit) or id(unit), str(inputs), has_backward)
         if key not in known:
-            known[key] = layer_memory.measure(_UnitAsLayer(unit), inputs, tensor_size, has_backward)[:2]
-        trainable, others = graph.own_weights(index)
-        sizes.append(known[key][0]._replace(
-            weights=layer_memory.size(trainable, tensor_size), state=layer_memory.size(others, tensor_size)))
-        passages.append(known[key][1])
-    names = [_names_with_masks(unit, values) for unit in graph.units]
-    return layer_memory.count_once(sizes, passages, names, [unit.outputs for unit in graph.units])
+            known[key] = look(_UnitAsLayer(unit), inputs, has_backward=has_backward)
+        found.append(known[key])
+    return found
 
 
 def _known_values(graph, input_specs):

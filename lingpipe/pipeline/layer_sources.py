@@ -10,7 +10,7 @@ from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import keras_model, lora, model_source, unit_costs
 from lingpipe.layers import base_layer
-from lingpipe.partition import layer_analysis, layer_memory, layer_profile, tensor_sizes
+from lingpipe.partition import layer_analysis, layer_kernels, layer_memory, layer_profile, tensor_sizes
 from lingpipe.stages import control_flow, random_seeds, stage_layers
 
 
@@ -58,6 +58,10 @@ class LayersOfParams:
                  tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
         """Returns the list of `LayerMemory` for a micro-batch, on a device that stores tensors in such sizes."""
         return layer_memory.layer_memories(self.params, input_specs, tensor_size)
+
+    def kernels(self, input_specs: Any) -> list[layer_kernels.LayerKernels]:
+        """Returns the list of `LayerKernels` for a micro-batch."""
+        return layer_kernels.layer_kernels(self.params, input_specs)
 
     def runs(self, ends: list[int], columns: list[list[str]],
              specs: list) -> list[tuple[stage_layers.StageLayers, None]]:
@@ -179,6 +183,10 @@ class LayersOfModel:
                  tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
         """Returns the list of `LayerMemory` for a micro-batch; see `LayersOfParams.memories`."""
         return unit_costs.memories(self._graph, input_specs, tensor_size)
+
+    def kernels(self, input_specs: Any) -> list[layer_kernels.LayerKernels]:
+        """Returns the list of `LayerKernels` for a micro-batch; see `LayersOfParams.kernels`."""
+        return unit_costs.kernels(self._graph, input_specs)
 
     def runs(self, ends: list[int], columns: list[list[str]],
              specs: Any) -> list[tuple[stage_layers.StageLayers, list[tuple[int, int]]]]:

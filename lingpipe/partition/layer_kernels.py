@@ -1,0 +1,261 @@
+"""What a GPU runs for a layer, found by tracing: matrix products, and what is fused between them.
+
+Compilers, and libraries of kernels, fuse what lies between two matrix products. A tensor goes through memory where one
+kernel reads what another one wrote::
+
+    x ─┬─> [norm] ──> (product) ──> [bias, split] ──> (product) ──> [scale, softmax] ──> (product) ──> [bias, +] ──>
+       └─────────────────────────────────────────────────────────────────────────────────────────────────┘
+
+What a backward pass needs of the forward pass, and no kernel of that one wrote, is computed once more where it is
+needed: the backward pass of a norm reads x.
+"""
+
+import collections
+import math
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingpipe import hyperparams
+from lingpipe.partition import layer_analysis, layer_memory, layer_trace
+from lingpipe.stages import graph_pieces
+
+# Libraries of matrix products take operands, and give results, in any order of their axes.
+_VIEWS = frozenset((
+    'ExpandDims', 'Identity', 'IdentityN', 'PreventGradient', 'Reshape', 'Squeeze', 'StopGradient', 'Transpose'))
+_POOLS = frozenset((
+    'AvgPool', 'AvgPool3D', 'AvgPool3DGrad', 'AvgPoolGrad', 'MaxPool', 'MaxPool3D', 'MaxPool3DGrad', 'MaxPoolGrad'))
+_READ_IN_PART = frozenset(('Gather', 'GatherNd', 'GatherV2', 'Slice', 'StridedSlice'))
+_ALIGNMENT = 16
+
+
+class Product(NamedTuple):
+    """A matrix product `[rows, depth] x [depth, columns]`, or a convolution seen as one.
+
+    Attributes:
+        rows: see above.
+        columns: see above.
+        depth: see above; the mean of all sums in a convolution.
+        num_products: how many products of this size are one operation.
+        dtype: name of the dtype of the result.
+        is_aligned: whether the rows of all three matrices in memory begin at multiples of 16 bytes, which tensor cores
+            need to be fast (NVIDIA, Matrix Multiplication Background User's Guide, section 2.2).
+    """
+
+    rows: int
+    columns: int
+    depth: float
+    num_products: int
+    dtype: str
+    is_aligned: bool
+
+
+class Kernel(NamedTuple):
+    """What runs in one go.
+
+    Attributes:
+        num_bytes: what it reads from memory and writes there.
+        product: its `Product`, or None.
+    """
+
+    num_bytes: int
+    product: Product | None
+
+
+class LayerKernels(NamedTuple):
+    """Lists of the `Kernel`s of one layer for one micro-batch.
+
+    Attributes:
+        forward: those of its forward pass.
+        backward: those of its backward pass, where the forward pass is at hand; empty where it has none.
+        recomputed: those of `forward` that the backward pass reads from.
+    """
+
+    forward: list[Kernel]
+    backward: list[Kernel]
+    recomputed: list[Kernel]
+
+
+def layer_kernels(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerKernels]:
+    """Finds the kernels of a stack of layers without allocating anything.
+
+    Args:
+        layer_params: list of InstantiableParams of Keras layers.
+        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
+
+    Returns:
+        List of `LayerKernels`. Layers with equal params and inputs are traced once.
+    """
+    return layer_trace.look_at_each(layer_params, input_specs, find)
+
+
+def find(layer: Any, specs: Any, has_backward: bool = True) -> tuple[LayerKernels, Any]:
+    """Finds the kernels of a layer.
+
+    Args:
+        layer: built layer; its variables need not be allocated.
+        specs: nest of `tf.TensorSpec` of its inputs.
+        has_backward: see `layer_trace.trace`.
+
+    Returns:
+        `LayerKernels`, and the nest of the specs of the outputs.
+    """
+    trace = layer_trace.trace(layer, specs, has_backward)
+    return _Fused(trace).kernels(), trace.output_specs
+
+
+class _Fused:
+    """The operations of a traced layer, each with the kernel that it is a part of.
+
+    Args:
+        trace: `LayerTrace`.
+    """
+
+    def __init__(self, trace):
+        self._trace, self._graph = trace, trace.graph
+        given = {tensor.op for tensor in trace.given}
+        self._backward = graph_pieces.descendants(trace.graph, trace.given) - given
+        changing = graph_pieces.descendants(trace.graph, trace.graph.inputs) | self._backward
+        needed = graph_pieces.ancestors([*trace.outputs, *trace.wanted])
+        stops = given | {tensor.op for tensor in trace.graph.inputs}
+        self._operations = [operation for operation in trace.graph.get_operations()
+                            if operation in needed & changing - stops]
+        self._sources = {}
+        for operation in self._operations:
+            if operation.type in _VIEWS:
+                self._sources.update((mine.ref(), self._source(other)) for mine, other in zip(
+                    operation.outputs, operation.inputs))
+        self._operations = [operation for operation in self._operations if operation.type not in _VIEWS]
+        self._first = self._first_of_each()
+        self._in_memory = {tensor.ref() for operation in stops for tensor in operation.outputs} | self._written()
+
+    def kernels(self):
+        """Returns the `LayerKernels`."""
+        parts = collections.defaultdict(list)
+        for operation in self._operations:
+            parts[self._first[operation]].append(operation)
+        found = {first: self._kernel(set(operations)) for first, operations in parts.items()}
+        forward, recomputed = (self._firsts(graph_pieces.ancestors(tensors)) - self._backward
+                               for tensors in (self._trace.outputs, self._trace.wanted))
+        if not self._trace.given:
+            recomputed = set()
+        return LayerKernels(*(
+            [kernel for first, kernels in found.items() if first in firsts for kernel in kernels]
+            for firsts in (forward, found.keys() - forward, recomputed)))
+
+    def _firsts(self, operations):
+        return {self._first[operation] for operation in operations if operation in self._first}
+
+    def _source(self, tensor):
+        """Returns the reference of the tensor that `tensor` is a view of."""
+        return self._sources.get(tensor.ref(), tensor.ref())
+
+    def _makers(self, operation):
+        makers = (self._source(tensor).deref().op for tensor in operation.inputs)
+        return [maker for maker in makers if maker in self._levels]
+
+    def _first_of_each(self):
+        """Returns the dictionary from operation to the first one of its kernel.
+
+        Fused are neighbours of one pass that come after equally many products: what is before a product and what is
+        after it cannot be one kernel.
+        """
+        self._levels, first = {}, {}
+        for operation in self._operations:
+            makers = self._makers(operation)
+            self._levels[operation] = max((self._levels[maker] + self._is_alone(maker) for maker in makers), default=0)
+            first[operation] = operation
+            for maker in [] if self._is_alone(operation) else makers:
+                if self._can_join(maker, operation):
+                    one, other = _root(first, maker), _root(first, operation)
+                    first[other] = one
+        return {operation: _root(first, operation) for operation in self._operations}
+
+    def _can_join(self, maker, operation):
+        return (not self._is_alone(maker) and self._levels[maker] == self._levels[operation]
+                and (maker in self._backward) == (operation in self._backward))
+
+    def _is_alone(self, operation):
+        return bool(operation.type in _POOLS or layer_analysis.multiply_adds(operation)
+                    or layer_analysis.called_graphs(operation, self._graph))
+
+    def _written(self):
+        """Returns the references of what goes through memory: results, and what connects kernels of one pass."""
+        written = {self._source(tensor) for tensor in [*self._trace.outputs, *self._trace.wanted]}
+        for operation in self._operations:
+            is_alone = self._is_alone(operation)
+            written.update(tensor.ref() for tensor in operation.outputs if is_alone)
+            for source in map(self._source, operation.inputs):
+                maker = source.deref().op
+                is_near = (maker in self._backward) == (operation in self._backward)
+                if maker in self._first and (is_alone or is_near and self._first[maker] != self._first[operation]):
+                    written.add(source)
+        return written
+
+    def _reads(self, operations):
+        """Returns what the operations of a kernel read: a dictionary from reference to bytes."""
+        reads, pending, seen = {}, list(operations), set(operations)
+        while pending:
+            operation = pending.pop()
+            for place, tensor in enumerate(operation.inputs):
+                source = self._source(tensor)
+                maker = source.deref().op
+                if source in self._in_memory and (maker not in operations or self._is_alone(maker)):
+                    in_part = place == 0 and operation.type in _READ_IN_PART
+                    read = layer_memory.size(operation.outputs if in_part else [source.deref()])
+                    reads[source] = max(read, reads.get(source, 0))
+                elif maker in self._first and maker not in seen:
+                    seen.add(maker)
+                    pending.append(maker)
+        return reads
+
+    def _kernel(self, operations):
+        """Returns the list of one kernel, and of those inside of what it calls."""
+        first = self._first[next(iter(operations))]
+        written = {tensor.ref(): tensor for operation in operations for tensor in operation.outputs
+                   if tensor.ref() in self._in_memory}
+        num_bytes = sum(self._reads(operations).values()) + layer_memory.size(written.values())
+        own = Kernel(num_bytes, product(first))
+        inner = [_Fused(layer_trace.LayerTrace(graph, [], graph.outputs, [], graph.outputs, None)).kernels().forward
+                 for graph in layer_analysis.called_graphs(first, self._graph)]
+        return [own, *(kernel for kernels in inner for kernel in kernels)]
+
+
+def _root(first, operation):
+    while first[operation] != operation:
+        first[operation] = first[first[operation]]  # so that paths stay short
+        operation = first[operation]
+    return operation
+
+
+def product(operation: tf.Operation) -> Product | None:
+    """Returns the `Product` that an operation is, or None; unknown dimensions count as 1."""
+    multiply_adds = layer_analysis.multiply_adds(operation)
+    if not multiply_adds:
+        return None
+    *others, columns = (dimension or 1 for dimension in operation.outputs[0].shape)
+    count = math.prod(others[:-1]) if operation.type.startswith('BatchMatMul') else 1
+    rows = math.prod(others) // count
+    if operation.type == 'Einsum':
+        rows, columns, count = _sizes_of_einsum(operation, multiply_adds)
+    return Product(rows, columns, multiply_adds / (rows * columns * count), count, operation.outputs[0].dtype.name,
+                   all(map(_is_aligned, [*operation.inputs, *operation.outputs])))
+
+
+def _sizes_of_einsum(operation, multiply_adds):
+    """Labels of the first operand alone make rows, of the second alone columns; what all three have is counted."""
+    terms, result = operation.get_attr('equation').decode().split('->')
+    left, right = (dict(zip(term, tensor.shape)) for term, tensor in zip(terms.split(','), operation.inputs))
+    if '.' in terms:
+        return math.prod(dimension or 1 for dimension in operation.outputs[0].shape[:-1]), (
+            operation.outputs[0].shape[-1] or 1), 1
+    sizes = {label: size or 1 for label, size in {**left, **right}.items()}
+    rows, columns, depth = (math.prod(sizes[label] for label in labels) for labels in (
+        left.keys() - right.keys(), right.keys() - left.keys(), (left.keys() & right.keys()) - set(result)))
+    return rows, columns, multiply_adds // (rows * columns * depth)
+
+
+def _is_aligned(tensor):
+    """Whether rows begin at multiples of 16 bytes; sizes that are passed as integers have no rows."""
+    width = (tensor.shape[-1] or 1) if tensor.shape.rank else 1
+    return not tensor.dtype.is_floating or width * tensor.dtype.size % _ALIGNMENT == 0
