@@ -1,8 +1,8 @@
 """What accelerators can do, by the figures that their makers give.
 
 A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs
-reach a part of these peaks: predicted times are the least that is possible, and are meant to be compared with each
-other.
+reach a part of these peaks: times that follow from them are the least that is possible. What real programs were seen
+to reach is a second set of figures, `Achieved`, of those accelerators of which measured steps are at hand.
 """
 
 from typing import Any, NamedTuple
@@ -11,6 +11,30 @@ from lingpipe import spelling
 from lingpipe.partition import tensor_sizes
 
 _GB, _GIB = 10**9, 2**30
+
+
+class Achieved(NamedTuple):
+    """What training programs were seen to reach on an accelerator.
+
+    Attributes:
+        matrix_efficiency: part of the peak that matrix products reach while all processors have work.
+        unaligned_efficiency: the same where rows in memory do not begin at multiples of 16 bytes.
+        num_processors: how many parts of a matrix product are computed at once.
+        memory_bandwidth: bytes a second, of those that kernels cannot do without.
+        start: seconds in which the host starts a kernel.
+        link_bandwidth: bytes a second from one stage to the next.
+        sum_bandwidth: bytes a second of sums over replicas.
+        error: part by which 9 of 10 steps that nothing was fitted on differ at most from what follows.
+    """
+
+    matrix_efficiency: float
+    unaligned_efficiency: float
+    num_processors: int
+    memory_bandwidth: float
+    start: float
+    link_bandwidth: float
+    sum_bandwidth: float
+    error: float
 
 
 class Accelerator(NamedTuple):
@@ -24,6 +48,7 @@ class Accelerator(NamedTuple):
         memory_bandwidth: bytes a second between memory and arithmetic.
         link_bandwidth: bytes a second to the next device, one way.
         tensor_size: function from shape and dtype to the bytes that it stores a tensor in.
+        achieved: `Achieved`, or None: no measured steps are at hand.
     """
 
     name: str
@@ -33,6 +58,7 @@ class Accelerator(NamedTuple):
     memory_bandwidth: float
     link_bandwidth: float
     tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size
+    achieved: Achieved | None = None
 
     def peak_flops(self, dtype: Any) -> Any:
         """Returns floating-point operations a second for products of a dtype, such as 'bfloat16'."""
@@ -45,10 +71,18 @@ def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
 
-def _gpu(name, gigabytes_of_memory, teraflops, float32_teraflops, gigabytes, link_gigabytes):
+def _gpu(name, gigabytes_of_memory, teraflops, float32_teraflops, gigabytes, link_gigabytes, achieved=None):
     return Accelerator(name, gigabytes_of_memory * _GB, teraflops * 1e12, float32_teraflops * 1e12, gigabytes * 1e9,
-                       link_gigabytes * 1e9)
+                       link_gigabytes * 1e9, achieved=achieved)
 
+
+# Matrix efficiency: the fastest of many half-precision products, 271.2 TFLOP/s (Bekman, Machine Learning Engineering,
+# 'Maximum Achievable Matmul FLOPS'). Processors: NVIDIA's A100 white paper. Sums: nccl-tests on 2 to 8 A100s with
+# NVLink, 197 to 229 GB/s of bus bandwidth for 1 GiB, as vTrain has measured them. The other four are fitted, and the
+# error is found, by `python benchmarks/planned_gpu.py --fit` on measured steps of GPT models: see docs/planning.md.
+_A100_ACHIEVED = Achieved(
+    matrix_efficiency=0.869, num_processors=108, sum_bandwidth=220e9,
+    unaligned_efficiency=0.291, memory_bandwidth=1.29e12, start=60e-6, link_bandwidth=8.1e9, error=0.10)
 
 # TPU peak and bandwidth: Google Cloud TPU documentation, pages 'TPU v3' to 'TPU v6e'. Links, one way: 'How to Scale
 # Your Model', chapter 'TPUs'; v2: Jouppi et al., CACM 63(7), 2020, table 3. v2 and v3: half a chip. Memory: what the
@@ -66,8 +100,8 @@ ACCELERATORS = {accelerator.name: accelerator for accelerator in [
     _gpu('p100', 16, 21.2, 10.6, 732, 80),
     _gpu('v100', 16, 125, 15.7, 900, 150),
     _gpu('v100-32gb', 32, 125, 15.7, 900, 150),
-    _gpu('a100', 40, 312, 156, 1555, 300),
-    _gpu('a100-80gb', 80, 312, 156, 2039, 300),
+    _gpu('a100', 40, 312, 156, 1555, 300, _A100_ACHIEVED),
+    _gpu('a100-80gb', 80, 312, 156, 2039, 300, _A100_ACHIEVED),
     _gpu('h100', 80, 989, 494, 3350, 450),
     _gpu('h200', 141, 989, 494, 4800, 450),
 ]}

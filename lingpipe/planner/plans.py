@@ -24,7 +24,7 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
         layer_times: list of `LayerTime` of all layers, for one micro-batch.
         memories: list of `LayerMemory` of all layers, for one micro-batch.
         recompute: 'none', 'stage' or 'layer'.
-        accelerator: `Accelerator`, for what is not the layers' time: sending and the update.
+        accelerator: `Accelerator` or `Achieved`, for what is not the layers' time: sending and the update.
         num_slots: tensors that a device keeps for each weight in the optimizer.
     """
     moved = _TIMES_OF_WEIGHTS + _TIMES_OF_SLOTS * num_slots
@@ -162,8 +162,20 @@ class Plan:
 
     @property
     def step_time(self) -> float:
-        """Seconds of a training step."""
+        """Seconds of a training step: of measured layers, else the least possible."""
         return self.timeline.step_time + self.summing_time
+
+    @functools.cached_property
+    def about_time(self) -> float | None:
+        """Seconds of a training step at what the accelerator was seen to reach, or None where that is not known."""
+        accelerator = self.setting.accelerator
+        if accelerator.achieved is None:
+            return None
+        costs = cost_model(
+            self.setting.stack.achieved_times(self.micro_batch_size, accelerator),
+            self.setting.stack.memories(self.micro_batch_size), self.recompute, accelerator.achieved,
+            self.setting.num_slots)
+        return self.schedule.simulate(costs.stages(self.ends)).step_time + self._summing_time(accelerator.achieved.sum_bandwidth)
 
     @property
     def summing_time(self) -> float:
@@ -172,11 +184,14 @@ class Plan:
         Either moves the share (R - 1) / R of a device's bytes (Thakur et al. 2005, section 4.4: the lower bound of a
         reduction).
         """
+        return self._summing_time(self.setting.accelerator.link_bandwidth)
+
+    def _summing_time(self, bandwidth):
         replicas = self.setting.num_replicas
         num_bytes = [0] * self.schedule.num_devices
         for stage, part in enumerate(self.partitions):
             num_bytes[self.schedule.device_of(stage)] += part.gradients
-        return 2 * (replicas - 1) / replicas * max(num_bytes) / self.setting.accelerator.link_bandwidth
+        return 2 * (replicas - 1) / replicas * max(num_bytes) / bandwidth
 
     @property
     def throughput(self) -> Any:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from lingpipe.partition import balancing, layer_memory, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import layer_sources, validation
-from lingpipe.planner import accelerators, plans, search
+from lingpipe.planner import accelerators, plans, roofline, search
 from lingpipe.planner.search import AUTO
 from lingpipe.stages import micro_batches
 
@@ -40,7 +40,7 @@ class LayerStack:
         self._known_sizes = min(micro_batch_sizes), max(micro_batch_sizes)
         self.analyses = source.analyses(input_specs)
         self.batch_size = tf.nest.flatten(input_specs)[0].shape[0]
-        self._memories = {}
+        self._memories, self._kernels = {}, {}
 
     def __len__(self):
         return len(self.analyses)
@@ -76,6 +76,12 @@ class LayerStack:
             backward = seconds if layer.has_backward else 0.0
             times.append(LayerTime(seconds, 2 * backward, backward))
         return times
+
+    def achieved_times(self, micro_batch_size: Any, accelerator: Any) -> list:
+        """Returns the list of `LayerTime` for micro-batches of a size at what an accelerator was seen to reach."""
+        if micro_batch_size not in self._kernels:
+            self._kernels[micro_batch_size] = self.source.kernels(self.micro_batch_specs(micro_batch_size))
+        return [roofline.layer_time(kernels, accelerator) for kernels in self._kernels[micro_batch_size]]
 
     def micro_batch_specs(self, micro_batch_size: Any) -> Any:
         """Returns the nest of `tf.TensorSpec` of the input of a micro-batch."""

@@ -152,7 +152,18 @@ def _numbers(plan):
     return (f'{num_parameters:,} parameters, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
             f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
             f'bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} times as fast as one device without a '
-            'limit')
+            f'limit{_about(plan)}')
+
+
+def _about(plan):
+    accelerator = plan.setting.accelerator
+    if accelerator.achieved is None:
+        unknown = f'\nHow much longer real steps take is not known: none were measured on {accelerator.name}'
+        return '' if plan.setting.layer_times else unknown
+    about, error = plan.about_time, accelerator.achieved.error
+    examples = plan.setting.num_replicas * plan.setting.stack.batch_size / about
+    return (f'\nAbout {_seconds(about)} ({_seconds(about / (1 + error))} to {_seconds(about / (1 - error))}) at what '
+            f'{accelerator.name} was seen to reach, {examples:,.4g} examples/s')
 
 
 def _replicas(plan):
