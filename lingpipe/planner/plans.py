@@ -175,7 +175,8 @@ class Plan:
             self.setting.stack.achieved_times(self.micro_batch_size, accelerator),
             self.setting.stack.memories(self.micro_batch_size), self.recompute, accelerator.achieved,
             self.setting.num_slots)
-        return self.schedule.simulate(costs.stages(self.ends)).step_time + self._summing_time(accelerator.achieved.sum_bandwidth)
+        simulated = self.schedule.simulate(costs.stages(self.ends))
+        return simulated.step_time + self._summing_time(accelerator.achieved.sum_bandwidth)
 
     @property
     def summing_time(self) -> float:
