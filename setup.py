@@ -27,6 +27,7 @@ setuptools.setup(
         'numpy',
         'pillow',
         'scikit-learn',
+        'scipy',
         'tensorboard',
         'tensorflow>=2.18,<2.22',
         'tensorflow-datasets',

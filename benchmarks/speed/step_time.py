@@ -14,15 +14,17 @@ from absl import app, flags
 from benchmarks.support import common, models
 from lingpipe import schedules
 from lingpipe.devices import device_kinds
+from lingpipe.partition import stage_costs
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K, each on a device of one core.')
-_RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure.")
+_RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'selective', 'stage'], "Values of GPipeLayer's field to measure.")
 SCHEDULES = flags.DEFINE_list('schedules', ['gpipe'], "Values of GPipeLayer's field to measure.")
 _JIT_COMPILE = flags.DEFINE_list('jit_compile', ['false'], "Values of GPipeLayer's field to measure: false, true.")
 NUM_STEPS = flags.DEFINE_integer('num_steps', 20, 'Measured steps of each; medians count.', lower_bound=1)
 
 # A backward pass does twice the work of the forward pass; a split one half of it by inputs, half by weights.
 _BACKWARD, _WEIGHT = 1.0, 1.0
+_RECOMPUTED = {'none': 0.0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1.0}
 
 
 def plain_steps(num_micro_batches):
@@ -76,11 +78,11 @@ def ideal_ratio(flops, schedule, recompute):
     Args:
         flops: list of the floating-point operations of each partition.
         schedule: `Schedule`.
-        recompute: 'none' or 'stage'.
+        recompute: 'none', 'selective' or 'stage'.
     """
     costs = [schedules.StageCosts(
         forward=cost, backward=_BACKWARD * cost, weight_gradient=_WEIGHT * cost,
-        recompute=cost if recompute == 'stage' else 0.0) for cost in flops]
+        recompute=_RECOMPUTED[recompute] * cost) for cost in flops]
     one_core = sum(flops) * (1.0 + _BACKWARD + _WEIGHT) * schedule.num_micro_batches
     return schedule.simulate(costs).step_time / one_core
 

@@ -22,9 +22,10 @@ from lingpipe.partition import (
 from lingpipe.stages import micro_batches
 
 # Forward passes that are repeated; 'layer' finds the inputs of all layers of a stage, then each layer's internals.
-# Where a B directly follows its own F, the first repetition is saved.
-_EXTRA_FORWARDS = {'none': 0, 'stage': 1, 'layer': 2}
-_SAVED_FORWARDS = {'none': 0, 'stage': 1, 'layer': 1}
+# 'selective' counts as if it used all the time that it may. Where a B directly follows its own F, the first repetition
+# is saved.
+_EXTRA_FORWARDS = {'none': 0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1, 'layer': 2}
+_SAVED_FORWARDS = {'none': 0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1, 'layer': 1}
 
 # Ways to cut that measure layers.
 BY_TIME = ('time', 'step_time')
@@ -59,7 +60,7 @@ def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
     Args:
         schedule: `Schedule`. Less is recomputed where a B directly follows its own F, as for all micro-batches in
             1F1B's last stage, and for one of them in every stage of GPipe.
-        recompute: 'none', 'stage' or 'layer'.
+        recompute: 'none', 'selective', 'stage' or 'layer'.
 
     Returns:
         List of numbers, one per stage: the mean over the micro-batches.
@@ -171,6 +172,27 @@ class Cut(NamedTuple):
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
         """Returns the list of `Partition` on the given devices, one name a stage."""
         return describe_partitions(analyses, self.ends, devices, self.layer_times, self.memory)
+
+    def most_kept_bytes(self, schedule: schedules.Schedule, memory_limit: float | None) -> list[float | None]:
+        """Shares out what a memory limit leaves over, for recompute='selective'.
+
+        The estimate has one micro-batch with all that its backward pass reads; each other one that waits for its
+        backward pass may keep as much as any other on its device.
+
+        Args:
+            schedule: `Schedule`.
+            memory_limit: bytes of one device; None: no limit.
+
+        Returns:
+            For each stage, the bytes that a micro-batch may keep besides the stage's inputs; None: no limit.
+        """
+        if memory_limit is None:
+            return [None] * len(self.ends)
+        needed = self.memory(np.arange(len(self.ends)), np.array([0, *self.ends[:-1]]), np.array(self.ends))
+        devices = [schedule.device_of(stage) for stage in range(len(self.ends))]
+        waiting = np.array(layer_memory.live_micro_batches(schedule)) - 1
+        free = memory_limit - np.bincount(devices, needed)
+        return [float(max(share, 0.0)) for share in (free / np.maximum(np.bincount(devices, waiting), 1))[devices]]
 
 
 def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analyses: list[layer_analysis.LayerAnalysis],

@@ -82,15 +82,20 @@ def count_flops(graph: tf.Graph) -> Flops:
     Returns:
         `Flops`.
     """
+    counts = [operation_flops(operation) for operation in graph.get_operations()]
+    return Flops(sum(count.contractions for count in counts), sum(count.elementwise for count in counts))
+
+
+def operation_flops(operation: tf.Operation) -> Flops:
+    """Counts what one operation computes, with what it calls; see `count_flops`."""
     contractions = elementwise = 0
-    for operation in graph.get_operations():
-        if operation.type in _CONTRACTIONS:
-            contractions += 2 * multiply_adds(operation)
-        elif operation.type not in _FREE and operation.inputs and operation.outputs and _is_float(operation.outputs[0]):
-            elementwise += _size(operation.outputs[0])
-        for body in called_graphs(operation, graph):
-            inner = count_flops(body)
-            contractions, elementwise = contractions + inner.contractions, elementwise + inner.elementwise
+    if operation.type in _CONTRACTIONS:
+        contractions = 2 * multiply_adds(operation)
+    elif operation.type not in _FREE and operation.inputs and operation.outputs and _is_float(operation.outputs[0]):
+        elementwise = _size(operation.outputs[0])
+    for body in called_graphs(operation, operation.graph):
+        inner = count_flops(body)
+        contractions, elementwise = contractions + inner.contractions, elementwise + inner.elementwise
     return Flops(contractions, elementwise)
 
 

@@ -11,7 +11,8 @@ from lingpipe.partition import layer_trace, tensor_sizes
 from lingpipe.schedules import actions
 from lingpipe.stages import graph_pieces
 
-_SAME_BUFFER = ('Identity', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
+# Operations whose result is their first input's buffer.
+SAME_BUFFER = ('Identity', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
 # Operations that write their result into an input of the same size that nothing else reads.
 _IN_PLACE = frozenset((
     'Add', 'AddN', 'AddV2', 'BiasAdd', 'Elu', 'Erf', 'Exp', 'Log', 'Maximum', 'Minimum', 'Mul', 'Neg', 'RealDiv',
@@ -30,7 +31,7 @@ class Buffers:
         self._of: dict[Any, Any] = {}
         seen: dict[Any, tf.Operation] = {}
         for operation in operations:
-            if operation.type in _SAME_BUFFER:
+            if operation.type in SAME_BUFFER:
                 self._of[operation.outputs[0].ref()] = self[operation.inputs[0]]
                 continue
             twin = seen.setdefault(self._key(operation), operation)

@@ -5,8 +5,8 @@ That moment lies in a backward pass, at some layer i::
     layers of the partition                 0 ... i-1            i                            i+1 ...
     weights, slots, old gradient sums       yes                  yes                          yes
     kept by the micro-batch at work
-      recompute='none', 'stage'             yes                  yes                          yes: arguments of the
-                                                                                              backward function, held
+      recompute='none', 'selective',        yes                  yes                          yes: arguments of the
+        'stage'                                                                               backward function, held
                                                                                               until it ends
       recompute='layer'                     inputs               inputs                       no
     the layer at work                                            its backward pass, after
@@ -179,7 +179,8 @@ class MemoryModel:
         memories: list of `LayerMemory`.
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
             `live_micro_batches` finds them. An earlier partition counts as many as a later one that keeps more.
-        recompute: 'none', 'stage' or 'layer'.
+        recompute: 'none', 'selective' (which needs no more than 'stage', and fills what is left of a memory limit),
+            'stage' or 'layer'.
         num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,
             one more for moving averages of the weights.
     """

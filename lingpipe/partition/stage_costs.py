@@ -11,6 +11,8 @@ from lingpipe.schedules import StageCosts
 
 # A backward pass computes two gradients where the forward pass computes one product.
 _FLOPS_OF_BACKWARD = 2
+# Of the time of a forward pass, the part that recompute='selective' may repeat where no memory limit says how much.
+MOST_SELECTIVE = 0.3
 
 
 class StageCostModel:
@@ -21,7 +23,7 @@ class StageCostModel:
 
     Args:
         times: list of `LayerTime`, one per layer, for one micro-batch.
-        recompute: 'none', 'stage' or 'layer'.
+        recompute: 'none', 'selective' (which counts as if it used all the time that it may), 'stage' or 'layer'.
         transfers: for each layer, the seconds in which its outputs reach the next device; None: none.
         updates: for each layer, the seconds of the update of its weights, once a step; None: none.
     """
@@ -34,8 +36,9 @@ class StageCostModel:
         self.num_layers = len(times)
         self._transfers = nothing if transfers is None else np.asarray(transfers)
         self._last_is_left_out = repeated if recompute == 'layer' else nothing
-        inside, ahead = {'none': (nothing, nothing), 'stage': (nothing, repeated), 'layer': (recomputed, repeated)}[
-            recompute]
+        inside, ahead = {
+            'none': (nothing, nothing), 'selective': (nothing, MOST_SELECTIVE * repeated),
+            'stage': (nothing, repeated), 'layer': (recomputed, repeated)}[recompute]
         updates = nothing if updates is None else np.asarray(updates)
         rows = [forward, backward / 2 + inside, backward / 2, ahead, updates]
         self._sums = np.pad(np.cumsum(rows, axis=1), [[0, 0], [1, 0]])

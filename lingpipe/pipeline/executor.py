@@ -24,7 +24,7 @@ class Work(NamedTuple):
         schedule: the `Schedule` of a full batch of one replica.
         seed_and_step: int64 tensor `[2]`, on which all random numbers depend.
         training: Python boolean.
-        recompute: 'none', 'stage' or 'layer'.
+        recompute: 'none', 'selective', 'stage' or 'layer'.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         input_gradients_needed: whether gradients of the pipeline's inputs are needed.
         observer: lays out the calls in place of the execution, such as `action_times.ActionTimes`, or None. Its
@@ -367,7 +367,11 @@ class Execution:
         return stage is self.stages[-1]
 
     def _what_forward_keeps(self, stage, m):
-        if schedules.Action(schedules.BACKWARD, stage.index, m) not in self._kept:
+        is_kept = schedules.Action(schedules.BACKWARD, stage.index, m) in self._kept
+        if self._work.recompute == 'selective' and self._flows and self._flows[stage.index]:
+            self._programs[stage.index].select(self._flows[stage.index], stage.selection)
+            return 'residuals' if is_kept and not self._has_too_many_residuals(stage) else 'selected'
+        if not is_kept:
             return 'nothing'
         if self._by_layer:
             return 'between'

@@ -14,7 +14,7 @@ from lingpipe import hyperparams, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.keras_graph import hub_model
 from lingpipe.layers import base_layer
-from lingpipe.partition import balancing
+from lingpipe.partition import balancing, selection
 from lingpipe.pipeline import layer_sources, loss_pass, stage_grid, tape_pass, validation
 from lingpipe.private_api import stateless_scope
 from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
@@ -70,8 +70,10 @@ class GPipeLayer(base_layer.BaseLayer):
             'num_virtual_stages', 1, "V: number of partitions on each device, for the schedules 'interleaved_1f1b' and "
             "'circular'; 2 for 'zb_v' and 'v_half'; a CSV file or list says itself where its partitions are.")
         p.Define(
-            'recompute', 'stage', "'none': keep all activations; 'stage': keep those between partitions and recompute "
-            "the rest, a partition at a time; 'layer': recompute a layer at a time.")
+            'recompute', 'stage', "'none': keep all activations; 'selective': recompute what is large for the time "
+            "that it takes, such as attention's probabilities, as memory_limit requires, or where that is None in a "
+            "small part of the forward pass's time; 'stage': keep activations between partitions and recompute the "
+            "rest, a partition at a time; 'layer': recompute a layer at a time.")
         p.Define(
             'partition_by', 'flops', "What the cut makes even: 'flops', 'time' (measured on the first device) or "
             "'params'; 'step_time': the cut with the shortest simulated step, by measured times; a list of ascending "
@@ -309,6 +311,8 @@ class GPipeLayer(base_layer.BaseLayer):
         runs = self._source.runs(self.cut.ends, columns, specs)
         stages = [stage.Stage(run, column[0], sources, self._jit_compile, p.num_replicas)
                   for (run, sources), column in zip(runs, columns)]
+        if p.recompute == 'selective':
+            self._choose_what_is_kept(stages)
         rows = [stages, *[[each.on(device) for each, device in zip(stages, row)] for row in list(zip(*columns))[1:]]]
         seeds = random_seeds.StepSeeds(self._seed_generator, self._num_inferences)
         object.__setattr__(self, '_grid', stage_grid.StageGrid(rows, self._schedule, seeds, p))
@@ -316,6 +320,11 @@ class GPipeLayer(base_layer.BaseLayer):
         self.built = True
         if load_weights:
             self.load_initial_weights()
+
+    def _choose_what_is_kept(self, stages):
+        kept = self.cut.most_kept_bytes(self._schedule, self.params.memory_limit)
+        for each, most_bytes in zip(stages, kept):
+            each.selection = functools.partial(selection.kept_tensors, device=each.device, most_bytes=most_bytes)
 
     def place_new_weights(self) -> None:
         """Moves weights that layers got since the pipeline was built, as by `enable_lora`, to their partitions.

@@ -168,7 +168,7 @@ class StageGrid:
 
     @property
     def recompute(self) -> str:
-        """What the backward actions recompute: 'none', 'stage' or 'layer'."""
+        """What the backward actions recompute: 'none', 'selective', 'stage' or 'layer'."""
         return self._params.recompute
 
     def seed_and_step(self, step: Any, training: bool) -> tf.Tensor:

@@ -13,7 +13,7 @@ from lingpipe.layers import base_layer
 from lingpipe.partition import exact_cut, layer_layout
 
 _CHOICES = {
-    'recompute': ['none', 'stage', 'layer'],
+    'recompute': ['none', 'selective', 'stage', 'layer'],
     'partition_by': ['flops', 'time', 'step_time', 'params'],
     'gradient_sum': list(collectives.METHODS),
     'tpu_route': ['auto', 'spmd', 'stage_programs', 'logical_cores'],

@@ -138,7 +138,14 @@ def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator
 
     Returns:
         `Setting` of one replica, or of as many as `p` says.
+
+    Raises:
+        ValueError: `p` has what plans do not know.
     """
+    if p.recompute == 'selective':
+        raise ValueError(
+            "recompute='selective' has no plan: what it keeps follows from the operations of a whole partition, and is "
+            "between what plans count for 'none' and for 'stage'. Plan with these two, then set 'selective'.")
     batch_size, counts = _batch_size(input_specs), search.numbers_of_replicas(p, num_devices)
     shares = {count: micro_batches.most_rows(batch_size, count) for count in counts}
     source = layer_sources.of_params(p)

@@ -22,9 +22,9 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
             f"tpu_route='spmd' needs at least num_partitions={num_cores}{times} layers in a row that are alike (equal "
             f"params, outputs shaped as inputs), but finds {run[1] - run[0]}. Set tpu_route='stage_programs', or fewer "
             'partitions.')
-    if recompute == 'none':
-        raise ValueError("recompute='none' does not go with tpu_route='spmd', which keeps nothing of a tick but what "
-                         "entered it. Set recompute to 'stage' or 'layer', or tpu_route to 'stage_programs'.")
+    if recompute in ('none', 'selective'):
+        raise ValueError(f"recompute={recompute!r} does not go with tpu_route='spmd', which keeps nothing of a tick "
+                         "but what entered it. Set recompute to 'stage' or 'layer', or tpu_route to 'stage_programs'.")
     if num_rounds > 1 and num_micro_batches < num_cores:
         raise ValueError(
             f"num_virtual_stages={num_rounds} with tpu_route='spmd' needs at least as many micro-batches as "

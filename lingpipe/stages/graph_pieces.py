@@ -102,7 +102,7 @@ class GraphPiece:
         self._executor = 'SINGLE_THREADED_EXECUTOR' if in_one_thread else ''
         captures = [internal for _, internal in graph.captures]
         wanted = {tensor.ref() for tensor in outputs}
-        shapes = [tensor for tensor in _known_shapes(graph) if tensor.ref() not in wanted]
+        shapes = [tensor for tensor in known_shapes(graph) if tensor.ref() not in wanted]
         stops = {tensor.ref() for tensor in [*feeds, *captures, *shapes]}
         operations = ancestors([tensor for tensor in outputs if tensor.ref() not in stops], side_effects, stops)
         used = {tensor.ref() for operation in operations for tensor in operation.inputs}
@@ -247,8 +247,11 @@ def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}
 
 
-def _known_shapes(graph):
-    """Tensors that hold a shape known now. XLA must know it too, so no piece passes it to another as a value."""
+def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
+    """Returns the tensors that hold a shape known now.
+
+    XLA must know it too, so no piece passes it to another as a value.
+    """
     return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
             for tensor in operation.outputs]
 

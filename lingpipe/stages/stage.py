@@ -46,7 +46,10 @@ class Stage:
     Attributes:
         index: position of the stage in the pipeline.
         layers: list of its Keras layers.
+        selection: what chooses the tensors that recompute='selective' keeps, see `StageProgram.select`; or None.
     """
+
+    selection: Callable | None = None
 
     def __init__(self, run: stage_layers.StageLayers, device: str, sources: list[tuple[int, int]] | None = None,
                  jit_compile: bool = False, num_replicas: int = 1) -> None:

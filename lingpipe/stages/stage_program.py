@@ -76,6 +76,7 @@ class StageProgram:
         self._arguments = _arguments(self._graph, named_specs)
         self._pieces: dict[Any, graph_pieces.GraphPiece] = {}
         self._found: dict[tuple, Any] = {}
+        self._selected: dict[Any, list[tf.Tensor]] = {}
 
     @property
     def graph(self) -> tf.Graph:
@@ -109,7 +110,7 @@ class StageProgram:
 
         Args:
             known: what `feed` returned.
-            kept: 'residuals', 'between' or 'nothing': what is kept for the backward action.
+            kept: 'residuals', 'between', 'selected' or 'nothing': what is kept for the backward action.
             flow: `StageFlow` of the backward action; None: there is none.
 
         Returns:
@@ -117,7 +118,8 @@ class StageProgram:
         """
         results, tensors = self.trace.forward, []
         if flow:
-            choices = {'residuals': self._residuals, 'between': self._between, 'nothing': lambda flow: []}
+            choices = {'residuals': self._residuals, 'between': self._between, 'selected': self._selected.get,
+                       'nothing': lambda flow: []}
             tensors = self._unrepeatable(flow) + choices[kept](flow)
         computed, operation = self._call(
             ('forward', kept, flow), known, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
@@ -134,7 +136,7 @@ class StageProgram:
         wanted = self._residuals(flow) if what == 'residuals' else self._between(flow)
         missing = [tensor for tensor in wanted if tensor.ref() not in known]
         computed, operation = self._call(
-            ('recompute', what, len(missing), flow), known, missing, feeds=[ref.deref() for ref in known])
+            ('recompute', what, len(missing), len(known), flow), known, missing, feeds=[ref.deref() for ref in known])
         return {**known, **_select(computed, missing)}, operation
 
     def backward(self, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor], sums: list,
@@ -159,7 +161,8 @@ class StageProgram:
 
         Args and Returns are those of `backward`, except that no residuals need be known.
         """
-        return self._whole_backward('backward_from_inputs', known, gradients, sums, flow, self._unrepeatable(flow))
+        feeds = [*self._unrepeatable(flow), *self._selected.get(flow, [])]
+        return self._whole_backward('backward_from_inputs', known, gradients, sums, flow, feeds)
 
     def _whole_backward(self, name, known, gradients, sums, flow, feeds):
         inputs, new_sums = self._wanted(flow)
@@ -255,6 +258,20 @@ class StageProgram:
                 'brought together inside of the pipeline. Train a PipelineModel, which computes such losses on the '
                 'whole batch, or call the pipeline as a layer.')
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
+
+    def select(self, flow: Any, choose: Callable) -> None:
+        """Has it chosen what the forward action keeps where it keeps what is 'selected'; once for each `StageFlow`.
+
+        Args:
+            flow: `StageFlow`.
+            choose: function from the list of the forward pass's operations, the list of residuals, and the list of
+                tensors that are there in any case, to the list of tensors to keep.
+        """
+        if flow not in self._selected:
+            needed = graph_pieces.ancestors(tf.nest.flatten(self.trace.forward) + self._residuals(flow))
+            forward = [operation for operation in self._graph.get_operations() if operation in needed]
+            given = [*self._all_arguments(), *self._unrepeatable(flow), *graph_pieces.known_shapes(self._graph)]
+            self._selected[flow] = choose(forward, self._residuals(flow), given)
 
     def has_residuals(self, known: dict[Any, tf.Tensor], flow: Any) -> bool:
         """Whether all residuals are known."""

@@ -13,7 +13,7 @@ _TOO_MANY_BAD_RECORDS = 'max_bad_records: '
 _REMOTE_TASK = re.compile(r'/job:(\w+)/replica:\d+/task:(\d+)')
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
 _OTHER_PROCESS = 'Unable to find a context_id matching'  # it answers where a worker was, and is not of this program
-_LESS_MEMORY = {'none': 'stage', 'stage': 'layer'}
+_LESS_MEMORY = {'none': 'stage', 'selective': 'stage', 'stage': 'layer'}
 
 
 class TrainingError(Exception):

@@ -60,7 +60,7 @@ def _fields(drawing, num_units, traits):
     else:
         fields = _fields_of_schedule(drawing, num_units, traits)
     fields['recompute'] = drawing.choose(
-        ['stage', 'none'] if fields['schedule'] in _SPLIT else ['stage', 'none', 'layer'])
+        ['stage', 'none', 'selective'] if fields['schedule'] in _SPLIT else ['stage', 'none', 'selective', 'layer'])
     by = drawing.choose(['flops', 'ends', 'params'])
     if by == 'ends':
         fields['partition_by'] = _ends(

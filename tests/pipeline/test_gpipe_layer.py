@@ -163,7 +163,7 @@ class Search(layers.Layer):
         return tf.cond(tf.reduce_sum(inputs) > 0.0, lambda: tf.square(small), lambda: 3.0 * small)
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('recompute', ['none', 'selective', 'stage', 'layer'])
 def test_loops_and_conditions_inside_a_stage(recompute, assert_close, assert_gradients_close):
     x, y = vectors()
     pipe = make_pipe(
@@ -320,7 +320,7 @@ class Noise(layers.Layer):
         return inputs * tf.random.uniform(tf.shape(inputs)), inputs * tf.random.uniform([5])
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('recompute', ['none', 'selective', 'stage', 'layer'])
 def test_backward_sees_the_random_numbers_of_forward(recompute, assert_close):
     x, _ = vectors()
     pipe = make_pipe([KerasParams(layers.Activation, activation='linear'), KerasParams(Noise), KerasParams(Join)],
@@ -346,7 +346,7 @@ class Talkative(layers.Layer):
         return inputs + 1.0
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('recompute', ['none', 'selective', 'stage', 'layer'])
 def test_prints_in_a_stage_are_not_repeated_by_recomputation(recompute, tmp_path):
     x, y = vectors()
     stack = [dense(3), *[KerasParams(Talkative, log=str(tmp_path / 'log'), name=name) for name in ('first', 'second')]]

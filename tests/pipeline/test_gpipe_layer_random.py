@@ -74,7 +74,7 @@ def test_evaluation_drops_nothing_and_does_not_count():
     np.testing.assert_array_equal(masks(pipe, step=None), masks(other, step=None))
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('recompute', ['none', 'selective', 'stage', 'layer'])
 def test_backward_uses_the_masks_of_forward(recompute):
     pipe = make_pipe([drop_out(), drop_out(), drop_out()], num_partitions=3, num_micro_batches=2, recompute=recompute)
     x = tf.constant(ONES)
@@ -101,7 +101,7 @@ def train(make_pipe, stack, loss, x, y, **fields):
 
 
 @pytest.mark.parametrize(
-    'num_micro_batches, others', [(1, [(8, 'stage')]), (2, [(1, 'stage'), (2, 'none'), (3, 'layer')])])
+    'num_micro_batches, others', [(1, [(8, 'stage')]), (2, [(1, 'stage'), (2, 'none'), (2, 'selective'), (3, 'layer')])])
 def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batches, others, assert_close):
     random = np.random.default_rng(0)
     x, y = random.normal(size=(8, 10)).astype('float32'), random.normal(size=(8, 4)).astype('float32')

@@ -32,6 +32,11 @@ def eight_layers():
     ('circular', 'stage', {'num_partitions': 2, 'num_micro_batches': 3, 'num_virtual_stages': 2}),
     ('zb_v', 'none', {'num_partitions': 2, 'num_micro_batches': 3, 'num_virtual_stages': 2}),
     ('v_half', 'stage', {'num_partitions': 4, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
+    ('gpipe', 'selective', {'num_partitions': 2, 'num_micro_batches': 4}),
+    ('1f1b', 'selective', {'num_partitions': 4, 'num_micro_batches': 4}),
+    ('zb_h1', 'selective', {'num_partitions': 3, 'num_micro_batches': 4}),
+    ('interleaved_1f1b', 'selective', {'num_partitions': 2, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
+    ('zb_v', 'selective', {'num_partitions': 2, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
     (OWN_ORDER, 'layer', {'num_partitions': 2, 'num_micro_batches': 2})])
 def test_training_equals_the_plain_layers(schedule, fields, recompute, assert_close, assert_gradients_close):
     x, y = images_and_labels()

@@ -27,7 +27,7 @@ def squared_error(y_true, y):
 
 
 @pytest.mark.parametrize('schedule, recompute', [
-    ('gpipe', 'layer'), ('1f1b', 'none'), ('zb_h1', 'stage')])
+    ('gpipe', 'layer'), ('1f1b', 'none'), ('zb_h1', 'stage'), ('gpipe', 'selective'), ('zb_h1', 'selective')])
 def test_compiled_partitions_equal_the_plain_layers(schedule, recompute, assert_close, assert_gradients_close):
     x, y = batch(32)
     layers = [KerasParams(keras.layers.BatchNormalization, name='norm'), *dense_layers()]
@@ -51,7 +51,7 @@ def test_compiled_partitions_take_an_uneven_batch(assert_close, assert_gradients
 
 
 @pytest.mark.parametrize('recompute',
-                         ['none', 'layer'])  # a loop's lists from program to program; sizes known to XLA alone
+                         ['none', 'selective', 'layer'])  # a loop's lists from program to program; sizes known to XLA alone
 def test_loops_train_where_xla_compiles_what_it_can(recompute, assert_close, assert_gradients_close):
     x, y = np.random.default_rng(0).normal(size=(2, 7, 3, 2)).astype('float32')
     layers = [KerasParams(keras.layers.LSTM, units=2, return_sequences=True, name=name) for name in 'ab']

@@ -101,7 +101,8 @@ CASES = {
 
 @pytest.mark.parametrize('case, schedule, recompute', [
     ('u_net', '1f1b', 'layer'), ('two_towers', 'gpipe', 'layer'),
-    ('tied_embedding', 'zb_h1', 'none'), ('masked', '1f1b', 'stage')])
+    ('tied_embedding', 'zb_h1', 'none'), ('masked', '1f1b', 'stage'),
+    ('u_net', 'gpipe', 'selective'), ('tied_embedding', '1f1b', 'selective'), ('masked', 'gpipe', 'selective')])
 def test_loss_gradients_and_outputs_are_those_of_the_model(
         case, schedule, recompute, assert_close, assert_gradients_close):
     keras.utils.set_random_seed(0)
@@ -208,7 +209,7 @@ def test_measured_time_moves_the_cut_to_what_is_slow():
     assert pipe.partitions[1].layer_names[0] == 'slow'
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
+@pytest.mark.parametrize('recompute', ['none', 'selective', 'stage', 'layer'])
 def test_a_memory_limit_is_kept_or_its_failure_explained(recompute):
     fields = {'num_partitions': 3, 'num_micro_batches': 2, 'recompute': recompute, 'batch_size': 4}
     free = from_keras(u_net(), memory_limit=1e9, **fields)

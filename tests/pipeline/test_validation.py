@@ -24,9 +24,9 @@ def instantiate(**fields):
     ({'schedule': [[f'{stage}{kind}0' for kind in 'FB' for stage in range(4)[::1 if kind == 'F' else -1]]]},
      r"schedule='own' has 4 stages for 3 layers.*an order of 3 stages or fewer"),
     ({'schedule': 'gpype'}, r"schedule='gpype' .*'gpipe'.*mean gpipe"),
-    ({'recompute': 'stages'}, r"recompute='stages' .*\['none', 'stage', 'layer'\].*mean 'stage'"),
-    ({'recompute': None}, r"recompute=None .*\['none', 'stage', 'layer'\]"),
-    ({'recompute': 'xyz'}, r"recompute='xyz' .*\['none', 'stage', 'layer'\].*'none', for instance"),
+    ({'recompute': 'stages'}, r"recompute='stages' .*\['none', 'selective', 'stage', 'layer'\].*mean 'stage'"),
+    ({'recompute': None}, r"recompute=None .*\['none', 'selective', 'stage', 'layer'\]"),
+    ({'recompute': 'xyz'}, r"recompute='xyz' .*\['none', 'selective', 'stage', 'layer'\].*'none', for instance"),
     ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'time', 'step_time', 'params'\], a list of end indices.*mean "
                                r"'flops'"),
     ({'partition_by': 'Et|x', 'num_partitions': 2}, r"partition_by='Et\|x' is no layout, because of 'x'"),

@@ -77,6 +77,8 @@ REFUSED = {
     'added losses': (lambda p: with_losses(p.task.body), r'adds a loss .*leaves out'),
     'nothing recomputed': (lambda p: p.task.body.Set(recompute='none'),
         "recompute='none' does not go with tpu_route='spmd'"),
+    'little recomputed': (lambda p: p.task.body.Set(recompute='selective'),
+        "recompute='selective' does not go with tpu_route='spmd'"),
     'a schedule': (lambda p: p.task.body.Set(schedule='1f1b'), "schedule='1f1b' with .* does not go with "
                                                                "tpu_route='spmd'"),
     'an optimizer': (lambda p: p.train.Set(optimizer=KerasParams(keras.optimizers.Nadam)),

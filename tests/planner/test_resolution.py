@@ -1,4 +1,5 @@
 import pytest
+import tensorflow as tf
 
 from lingpipe.partition import layer_profile
 from lingpipe.pipeline import gpipe_layer
@@ -167,3 +168,8 @@ def test_the_table_says_why_the_others_lost():
     waits = search.find_plan(settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=1), 2)
     turns = search.find_plan(settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=16, recompute='none'), 2)
     assert 'slower: it waits' in comparison.reason(waits, turns)
+
+
+def test_a_plan_refuses_what_it_cannot_estimate():
+    with pytest.raises(ValueError, match=r"recompute='selective' has no plan: .* Plan with these two, then set"):
+        resolution.make_setting(stacks.body(num_partitions=2, recompute='selective'), tf.TensorSpec([8, 4]))

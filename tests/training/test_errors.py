@@ -59,6 +59,7 @@ def words(error, **body):
 @pytest.mark.parametrize('recompute, advice', [
     ('none', "set task.body.recompute='stage' (now 'none'), "), ('stage',
         "set task.body.recompute='layer' (now 'stage'), "),
+    ('selective', "set task.body.recompute='stage' (now 'selective'), "),
     ('layer', '')])
 def test_too_little_memory_comes_with_what_can_still_be_done(recompute, advice):
     told = words(failure(needs_more_memory_than_there_is), recompute=recompute)
