@@ -1,11 +1,11 @@
 """All that a machine with GPUs can prove, in one command; without one the same list runs on virtual CPU devices.
 
     python -m benchmarks.gpu_checklist
-    python -m benchmarks.gpu_checklist --checks=equality,transfers --num_blocks=2 --width=64
+    python -m benchmarks.gpu_checklist --checks=equality,sums --num_blocks=2 --width=64
 
 Every check runs in a process of its own, one after the other, on `--num_devices` devices: as many GPUs, or that many
 parts of the first GPU where there are fewer. A check that fails shows why and does not stop the others; the exit code
-is then 1.
+is then 1. What a check had to leave out on this machine it names, with the reason.
 """
 
 import statistics
@@ -19,6 +19,8 @@ from absl import app, flags
 
 from benchmarks.support import common, models
 from lingpipe.devices import collectives, device_kinds, variable_placement
+from lingpipe.layers import batch_normalization
+from lingpipe.layers.keras_params import KerasParams
 
 _NUM_DEVICES = flags.DEFINE_integer('num_devices', 2, 'Devices K of the pipelines.', lower_bound=1)
 _NUM_STEPS = flags.DEFINE_integer('num_steps', 5, 'Measured steps of each; medians count.', lower_bound=1)
@@ -27,11 +29,12 @@ _PART_MIB = flags.DEFINE_integer('part_mib', 4096, 'Memory of each part, where o
 # Relative to the largest gradient: float32 on CPUs; GPUs multiply in TF32 from A100 on.
 _TOLERANCE = {'CPU': 1e-4, 'GPU': 5e-3}
 _SETTINGS = [('gpipe', 'none'), ('gpipe', 'stage'), ('gpipe', 'layer'), ('1f1b', 'none'), ('zb_h1', 'none')]
+_NUM_REPLICAS = 2
 _SUM_BYTES = 64 * 2**20
 
 
 def equality():
-    """Gradients of every schedule and recomputation against those of the layers without a pipeline, on one device.
+    """Gradients of every schedule, recomputation and replicas against those of the layers on one device.
 
     Yields:
         Pair of whether they are equal, and the largest difference.
@@ -40,12 +43,31 @@ def equality():
     problem = models.MODELS['decoder']()
     plain = models.build_pipe(problem, devices=devices[:1])
     expected = _plain_gradients(problem, plain)
-    worst = 0.0
-    for schedule, recompute in _SETTINGS:
-        pipe = models.build_pipe(problem, num_partitions=len(devices), devices=devices, schedule=schedule,
-                                 recompute=recompute)
-        worst = max(worst, _difference(_gradients(problem, pipe), expected))
-    yield worst <= _tolerance(), f'{len(_SETTINGS)} settings, largest difference {worst:.1e}'
+    settings = [{'num_partitions': len(devices), 'devices': devices, 'schedule': schedule, 'recompute': recompute}
+                for schedule, recompute in _SETTINGS]
+    if len(devices) >= _NUM_REPLICAS:
+        num_micro_batches = max(1, problem.num_micro_batches // _NUM_REPLICAS)
+        settings.append({'num_micro_batches': num_micro_batches, **_replicas(devices)})
+    worst = max(_difference(_gradients(problem, models.build_pipe(problem, **fields)), expected) for fields in settings)
+    yield worst <= _tolerance(), (f'{len(settings)} settings, largest difference {worst:.1e}'
+                                  f'{_left_out_of_replicas(devices)}')
+
+
+def group_statistics():
+    """Gradients of batch norm over a group of replicas against those of all its rows on one device.
+
+    Yields:
+        As `equality`; with one device nothing is asserted.
+    """
+    devices = _devices()
+    if len(devices) < _NUM_REPLICAS:
+        yield True, f'nothing{_left_out_of_replicas(devices)}'
+    problem = _normed_problem()
+    expected = _plain_gradients(problem, models.build_pipe(problem, devices=devices[:1]))
+    pipe = models.build_pipe(problem, **_replicas(devices))
+    worst = _difference(_gradients(problem, pipe), expected)
+    yield worst <= _tolerance(), (f'{_NUM_REPLICAS} replicas of {len(pipe.stages)} partitions, largest difference '
+                                  f'{worst:.1e}{_left_out_of_replicas(devices)}')
 
 
 def compiled_stages():
@@ -89,9 +111,12 @@ def sums():
         As `equality`.
     """
     devices = _devices()
-    methods = ['add', 'ring', 'two_dimensional']
-    if device_kinds.kind_of(devices[0]) == 'GPU' and len(tf.config.list_physical_devices('GPU')) >= len(devices):
+    methods, left_out = ['add', 'ring', 'two_dimensional'], ''
+    num_gpus = len(tf.config.list_physical_devices('GPU'))
+    if num_gpus >= len(devices):
         methods.append('nccl')
+    else:
+        left_out = f'; left out: nccl, which needs {len(devices)} GPUs and found {num_gpus}'
     values = np.random.default_rng(0).normal(size=[len(devices), _SUM_BYTES // 4]).astype(np.float32)
     parts = []
     for device, value in zip(devices, values):
@@ -103,7 +128,7 @@ def sums():
             list(map(list, parts)), devices, devices[:1])[0], autograph=False)
         worst = max(worst, float(np.max(np.abs(total(*parts).numpy() - values.sum(0)))))
         measured.append(f'{method} {_median_seconds(lambda total=total: total(*parts).numpy()) * 1e3:.1f} ms')
-    yield worst < 1e-4, f'{_SUM_BYTES >> 20} MiB: {", ".join(measured)}; largest difference {worst:.1e}'
+    yield worst < 1e-4, f'{_SUM_BYTES >> 20} MiB: {", ".join(measured)}; largest difference {worst:.1e}{left_out}'
 
 
 def memory():
@@ -113,6 +138,7 @@ def memory():
         As `equality`; without counters of memory, as on CPUs without oneDNN, nothing is asserted.
     """
     devices = _devices(growing=True)
+    left_out = '; left out: memory growth, which parts of a GPU cannot have' if _is_cut(devices) else ''
     problem = models.MODELS['decoder']()
     peaks = []
     for recompute in ('none', 'stage', 'layer'):
@@ -123,7 +149,7 @@ def memory():
     if None in peaks:
         yield True, 'these devices do not count their memory'
     text = ', '.join(f'{name} {peak:.0f} MiB' for name, peak in zip(('none', 'stage', 'layer'), peaks))
-    yield peaks[0] > peaks[1] >= 0.9 * peaks[2], f'peak of the first device: {text}'
+    yield peaks[0] > peaks[1] >= 0.9 * peaks[2], f'peak of the first device: {text}{left_out}'
 
 
 def half_precision():
@@ -145,7 +171,7 @@ def half_precision():
 
 
 CHECKS = {
-    'equality': equality, 'compiled_stages': compiled_stages, 'step_time': step_time, 'sums': sums, 'memory': memory,
+    'equality': equality, 'group_statistics': group_statistics, 'compiled_stages': compiled_stages, 'step_time': step_time, 'sums': sums, 'memory': memory,
     'half_precision': half_precision}
 _CHECKS = flags.DEFINE_list('checks', list(CHECKS), f'Checks to run, of {", ".join(CHECKS)}.')
 
@@ -163,6 +189,40 @@ def _devices(growing=False):
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
     return device_kinds.stage_devices(count, 'GPU')
+
+
+def _is_cut(devices):
+    """Returns whether the devices are parts of one GPU."""
+    return 0 < len(tf.config.list_physical_devices('GPU')) < len(devices)
+
+
+def _replicas(devices):
+    """Returns the fields of replicas, each a pipeline over an equal part of the devices."""
+    num_partitions = len(devices) // _NUM_REPLICAS
+    return {'num_replicas': _NUM_REPLICAS, 'num_partitions': num_partitions,
+            'devices': devices[:_NUM_REPLICAS * num_partitions]}
+
+
+def _left_out_of_replicas(devices):
+    if len(devices) < _NUM_REPLICAS:
+        return f'; left out: replicas, which need --num_devices={_NUM_REPLICAS} at least'
+    if len(devices) < 2 * _NUM_REPLICAS:
+        return f'; left out: replicas of several partitions, which need --num_devices={2 * _NUM_REPLICAS} at least'
+    return ''
+
+
+def _normed_problem():
+    """Two convolutions, each with batch norm over a group of all replicas; each replica has one micro-batch."""
+    layers, shape = keras.layers, [8 * _NUM_REPLICAS, 16, 16, 3]
+    parts = [layer for _ in range(2) for layer in (
+        KerasParams(layers.Conv2D, filters=16, kernel_size=3),
+        KerasParams(batch_normalization.BatchNormalization, group_size=_NUM_REPLICAS),
+        KerasParams(layers.Activation, activation='relu'))]
+    head = [KerasParams(layers.GlobalAveragePooling2D), KerasParams(layers.Dense, units=10)]
+    return models.Problem(
+        [*parts, *head], tf.random.stateless_normal(shape, [1, 1]),
+        tf.random.stateless_uniform(shape[:1], [1, 2], 0, 10, tf.int32),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None), num_micro_batches=1)
 
 
 def _tolerance():
