@@ -29,6 +29,10 @@ TENSORFLOW_VERSIONS = ((2, 18), (2, 21))
 KERAS_VERSIONS = ((3, 15), (3, 15))
 # tensorflow-tpu 2.20.0 was imported with each of them; newer ones abort it.
 LIBTPU_FOR_TENSORFLOW = ((0, 0, 17), (0, 0, 30))
+# The oldest driver for each major version of CUDA that TensorFlow was built for: NVIDIA, "CUDA Compatibility", page
+# "Minor Version Compatibility", table 1, and the release notes of CUDA Toolkit 12, table "Minimum Required Driver
+# Version for CUDA Minor Version Compatibility", column Linux.
+NVIDIA_DRIVERS = {12: (525, 60, 13), 13: (580,)}
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy', 'jaxlib', 'libtpu')
 _BUILDS = ('tensorflow', 'tensorflow-cpu', 'tensorflow-tpu')
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
@@ -162,7 +166,11 @@ def _tensorflow_problems(machine):
 
 def _accelerator_problems(machine):
     said = machine.tensorflow
-    if machine.nvidia_driver and not said.get('gpus') and 'error' not in said:
+    oldest = _oldest_driver(said.get('cuda'))
+    if machine.nvidia_driver and _numbers(machine.nvidia_driver) < oldest:
+        yield (f'NVIDIA\'s driver {machine.nvidia_driver} is older than CUDA {said["cuda"]} needs, which TensorFlow '
+               f'was built for: {_dotted(oldest)} or newer. Install a newer driver and restart the machine.')
+    elif machine.nvidia_driver and not said.get('gpus') and 'error' not in said:
         reason = ('finds none of them' if said['cuda'] else 'is a build without CUDA')
         yield (f'The machine has NVIDIA\'s driver {machine.nvidia_driver}, but TensorFlow {reason}. Run `nvidia-smi`, '
                'and `pip install -r requirements/gpu.txt` in a fresh virtual environment; CUDA_VISIBLE_DEVICES must '
@@ -176,6 +184,12 @@ def _accelerator_problems(machine):
                'train with --device=cpu.')
     elif machine.tpu_files and said.get('tpu_error'):
         yield said['tpu_error']
+
+
+def _oldest_driver(cuda):
+    """Returns the numbers of the oldest driver for a version of CUDA; of no CUDA and of unknown ones, any will do."""
+    numbers = _numbers(cuda or '')
+    return NVIDIA_DRIVERS.get(numbers[0], ()) if numbers else ()
 
 
 def _rows(machine):

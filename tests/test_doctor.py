@@ -33,6 +33,11 @@ WRONG = {
         {'nvidia_driver': '550.54'}, ['driver 550.54', 'a build without CUDA', 'requirements/gpu.txt']),
     'GPUs that are not found': (
         {'nvidia_driver': '550.54', 'tensorflow': {**SAID, 'cuda': '12.5.1'}}, ['finds none of them', 'nvidia-smi']),
+    'a driver that is too old': (
+        {'nvidia_driver': '520.61.05', 'tensorflow': {**SAID, 'cuda': '12.5.1'}},
+        ['driver 520.61.05 is older', 'CUDA 12.5.1', '525.60.13 or newer', 'restart']),
+    'a driver that is too old for a newer CUDA': (
+        {'nvidia_driver': '575.57.08', 'tensorflow': {**SAID, 'cuda': '13.0', 'gpus': ['H100']}}, ['580 or newer']),
     'TPUs and a build without them': ({'tpu_files': ['/dev/accel0']}, ['/dev/accel0', 'requirements/tpu.txt']),
     'no TPU for the build of TPUs': (
         {'packages': TPU_PACKAGES}, ['no device files of TPUs', '--privileged', '--device=cpu']),
@@ -53,7 +58,7 @@ def test_what_is_wrong_is_one_sentence_with_a_remedy(differences, words):
 
 @pytest.mark.parametrize('differences, words', [
     ({}, 'virtual CPU devices, one for each partition, on 2 cores.'),
-    ({'nvidia_driver': '550.54', 'tensorflow': {**SAID, 'gpus': ['A100', 'A100']}}, '2 GPUs, one partition on each.'),
+    ({'nvidia_driver': '525.60.13', 'tensorflow': {**SAID, 'cuda': '12.5.1', 'gpus': ['A100', 'A100']}}, '2 GPUs, one partition on each.'),
     ({'packages': TPU_PACKAGES, 'tpu_files': ['/dev/accel0'], 'tensorflow': {**SAID, 'tpus': ['TPU:0']}},
      '1 TPU devices, in mixed_bfloat16'),
 ], ids=['CPU', 'GPU', 'TPU'])
