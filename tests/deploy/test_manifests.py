@@ -149,12 +149,17 @@ def test_every_pod_of_the_gpu_job_finds_itself_among_the_addresses(tmp_path):
         assert config.address == f'{job["metadata"]["name"]}-{index}.{service["metadata"]["name"]}:{port}'
 
 
-def test_the_pods_of_the_gpu_job_are_those_of_service_and_policy():
-    labels, service = _JOBS['gpu']['spec']['template']['metadata']['labels'], _ALL['gpu_job: Service']
-    policy = _ALL['gpu_job: NetworkPolicy']['spec']
+@pytest.mark.parametrize('job, file', [('tpu', 'tpu_jobset'), ('gpu', 'gpu_job')])
+def test_pods_are_reached_by_each_other_alone(job, file):
+    labels, policy = _JOBS[job]['spec']['template']['metadata']['labels'], _ALL[f'{file}: NetworkPolicy']['spec']
     (source,), = (rule['from'] for rule in policy['ingress'])
-    assert service['spec']['selector'] == labels
+    assert policy['policyTypes'] == ['Ingress']
     assert policy['podSelector'] == source['podSelector'] == {'matchLabels': labels}
+
+
+def test_the_pods_of_the_gpu_job_are_those_of_the_service():
+    labels, service = _JOBS['gpu']['spec']['template']['metadata']['labels'], _ALL['gpu_job: Service']
+    assert service['spec']['selector'] == labels
     assert pod_of(_JOBS['gpu'])['subdomain'] == service['metadata']['name'] and service['spec']['clusterIP'] == 'None'
 
 
