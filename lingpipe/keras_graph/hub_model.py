@@ -179,8 +179,12 @@ def _task_class(hub, head, backbone_class):
 
 
 def _token_classifier(backbone, arguments):
-    """Puts one linear layer on every position, after drop-out (BERT, arXiv 1810.04805, section 5.3)."""
-    outputs = backbone.output['sequence_output'] if isinstance(backbone.output, dict) else backbone.output
+    """Puts one linear layer on every position, after drop-out (BERT, arXiv 1810.04805, section 5.3).
+
+    The backbone is called as a whole: the model then has all weights of the preset, even those no position reads.
+    """
+    outputs = backbone(backbone.input)
+    outputs = outputs['sequence_output'] if isinstance(outputs, dict) else outputs
     dropped = keras.layers.Dropout(arguments.get('dropout', 0.1), name='classifier_dropout')(outputs)
     logits = keras.layers.Dense(arguments['num_classes'], name='logits', dtype=backbone.dtype_policy)(dropped)
     model = keras.Model(backbone.input, logits, name='token_classifier')

@@ -90,10 +90,23 @@ def test_a_classifier_starts_with_the_head_of_its_preset(hub, tmp_path):
     np.testing.assert_array_equal(new.model.backbone.weights[0], plain.backbone.weights[0])
 
 
-def test_tokens_are_classified_one_by_one(hub):
-    pipe = pipe_of(tokens(True), backbone='BertBackbone', backbone_arguments=BERT, head='token_classifier',
-                   head_arguments={'num_classes': 3})
-    assert pipe(tokens(True)).shape == [4, 8, 3]
+@pytest.mark.parametrize('name, others', [
+    ('Bert', {}), ('Roberta', {}), ('DistilBert', {}), ('DebertaV3', {'bucket_size': 4}), ('FNet', {'num_heads': None})])
+def test_tokens_of_a_preset_are_classified_one_by_one(hub, name, others, tmp_path):
+    sizes = {key: value for key, value in {**BERT, 'dropout': 0.0, **others}.items() if value is not None}
+    plain, folder = getattr(hub.models, f'{name}Backbone')(**sizes), str(tmp_path / 'preset')
+    plain.save_to_preset(folder)
+    inputs = {tensor: value for tensor, value in tokens(True).items() if tensor in plain.input}
+    model = lingpipe.PipelineModel(pipe_of(
+        inputs, preset=folder, head='token_classifier', head_arguments={'num_classes': 3, 'dropout': 0.0}))
+    for found, expected in zip(model.source.backbone.weights, plain.weights, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    positions = plain(inputs)['sequence_output'] if isinstance(plain.output, dict) else plain(inputs)
+    logits = positions @ model.source.get_layer('logits').kernel
+    np.testing.assert_allclose(model.predict(inputs, verbose=0), logits, rtol=1e-4, atol=1e-5)
+    model.save(tmp_path / 'model.keras')
+    loaded = keras.saving.load_model(tmp_path / 'model.keras')
+    np.testing.assert_allclose(loaded.predict(inputs, verbose=0), logits, rtol=1e-4, atol=1e-5)
 
 
 def test_images_are_classified(hub):
