@@ -29,6 +29,7 @@ class BytePairTokenizer:
         vocab_size: number of different tokens.
         start_ids: the tokens that a text begins with.
         end_id: the token that ends a document.
+        stop_ids: the tokens that end a text in generation: `end_id`.
         pad_id: the token that rows are filled up with.
     """
 
@@ -67,7 +68,7 @@ class BytePairTokenizer:
         self.vocab_size = params.vocab_size
         self._special_tokens = _SPECIAL_TOKENS[params.keras_hub_class]  # they come first
         start_id, self.pad_id, self.end_id = _START_PAD_END[params.keras_hub_class]
-        self.start_ids = (start_id,)
+        self.start_ids, self.stop_ids = (start_id,), (self.end_id,)
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
         """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""

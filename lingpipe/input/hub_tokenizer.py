@@ -17,6 +17,7 @@ class KerasHubTokenizer:
         vocab_size: number of different tokens.
         start_ids: tokens that a text begins with: one, or none where KerasHub gives the model none.
         end_id: the token that ends a text.
+        stop_ids: the tokens that end a text in generation, those of KerasHub's `generate`.
         pad_id: the token that rows are filled up with.
     """
 
@@ -35,6 +36,8 @@ class KerasHubTokenizer:
         self.params = params
         self.vocab_size = self._tokenizer.vocabulary_size()
         self.end_id, self.pad_id = self._tokenizer.end_token_id, self._tokenizer.pad_token_id
+        second_end = getattr(self._tokenizer, 'end_token2_id', None)  # Llama 3 has one for conversations
+        self.stop_ids = (self.end_id,) if second_end is None else (self.end_id, second_end)
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
@@ -48,15 +51,16 @@ class KerasHubTokenizer:
     @functools.cached_property
     def start_ids(self) -> tuple[int, ...]:
         preprocessor = self._load(import_keras_hub().models.CausalLMPreprocessor.from_preset)
-        return (preprocessor.tokenizer.start_token_id,) if preprocessor.add_start_token else ()
+        start = preprocessor.tokenizer.start_token_id
+        return (start,) if preprocessor.add_start_token and start is not None else ()
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
         """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without start and end."""
         return tf.cast(self._tokenizer(text), tf.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Returns the text, a Python string, of a sequence of integers; start, end and padding are left out."""
-        special = {self.end_id, self.pad_id, *self.start_ids}
+        """Returns the text, a Python string, of a sequence of integers; special tokens are left out, as in KerasHub."""
+        special = set(self._tokenizer.special_token_ids)
         return self._tokenizer.detokenize(np.array([token for token in map(int, tokens) if token not in special]))
 
     def keras_hub_tokenizer(self) -> Any:

@@ -10,6 +10,7 @@ sequences(position, share, batch_size) -> endless tokens int32 [length + 1], fro
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -31,13 +32,15 @@ class ByteTokenizer:
     Attributes:
         vocab_size: number of different tokens.
         end_id: the token that ends a document; the first token of a text is predicted from it, and it is the padding.
-        start_ids: the tokens that a row of `InstructionInput` begins with.
+        start_ids: the tokens that a text begins with in a row of `InstructionInput` and in generation.
+        stop_ids: the tokens that end a text in generation.
         pad_id: the token that such a row is filled up with.
     """
 
     vocab_size = 256
     end_id = 0
     start_ids = (0,)
+    stop_ids = (0,)
     pad_id = 0
 
     @classmethod
@@ -60,6 +63,30 @@ class ByteTokenizer:
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
         """Returns how many bytes of text each token stands for, float32; the end of a document counts as one."""
         return tf.ones_like(tokens, tf.float32)
+
+
+def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
+    """Returns the tokens of a text that stands at the start of a document, as training shows them; never none.
+
+    Args:
+        tokenizer: tokenizer.
+        prompt: the text; where it is empty and texts have no start, the end of a document comes before it.
+    """
+    return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
+
+
+def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
+    """Returns the text that was written after a prompt.
+
+    Both are decoded together, since SentencePiece shows no space before the first token of a text.
+
+    Args:
+        tokenizer: tokenizer.
+        known: tokens of the prompt.
+        written: tokens that follow, without a stop.
+    """
+    before, whole = tokenizer.decode(known), tokenizer.decode([*known, *written])
+    return whole[len(before):] if whole[:len(before)] == before else tokenizer.decode(written)
 
 
 class MemoryTokens:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
+from lingpipe.input import tokenization
 from lingpipe.models.sampling import Sampling
 
 
@@ -155,15 +156,15 @@ def text_pieces(generator: Generator, tokenizer: Any, prompt: str, num_tokens: i
     Yields:
         Pieces of the continuation, none of which ends in the middle of a character.
     """
-    known = [tokenizer.end_id, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()]
+    known = tokenization.prompt_tokens(tokenizer, prompt)
     written, shown = [], 0
     for _, token in zip(range(num_tokens), generator.tokens(known)):
-        if token == tokenizer.end_id:
+        if token in tokenizer.stop_ids:
             break
         written.append(token)
-        text = tokenizer.decode(written)
+        text = tokenization.continuation(tokenizer, known, written)
         if not text.endswith('\ufffd'):
             yield text[shown:]
             shown = len(text)
-    if rest := tokenizer.decode(written)[shown:]:
+    if rest := tokenization.continuation(tokenizer, known, written)[shown:]:
         yield rest

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
+from lingpipe.input import tokenization
 from lingpipe.models import pipelined_generation
 from lingpipe.models.sampling import LoopSampler, Sampling
 
@@ -109,18 +110,18 @@ class PromptedTexts:
         Raises:
             ValueError: a prompt fills the context.
         """
-        tokens = [[self._tokenizer.end_id, *self._tokenizer.encode(tf.constant(prompt)).numpy().tolist()]
-                  for prompt in prompts]
+        tokens = [tokenization.prompt_tokens(self._tokenizer, prompt) for prompt in prompts]
         self._require_room(tokens)
         inputs = self._rows(tokens, min(self._context_length, max(map(len, tokens)) + num_tokens))
         with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
-            found = self._generate(inputs, (self._tokenizer.end_id,))
-        return [self._text(written, mask, len(known), num_tokens) for written, mask, known in zip(
-            found['token_ids'].numpy(), found['padding_mask'].numpy(), tokens)]
+            found = self._generate(inputs, self._tokenizer.stop_ids)
+        return [self._text(known, written, mask, num_tokens) for known, written, mask in zip(
+            tokens, found['token_ids'].numpy(), found['padding_mask'].numpy())]
 
     def _rows(self, tokens, length):
         """Fills rows up with a token that does not end a text, for samplers look for ends in all that is no prompt."""
-        filler = 1 if self._tokenizer.end_id == 0 else 0
+        filler = next(token for token in range(len(self._tokenizer.stop_ids) + 1)
+                      if token not in self._tokenizer.stop_ids)
         rows = np.full([len(tokens), length], filler, np.int32)
         mask = np.zeros([len(tokens), length], np.int32)
         for row, known in enumerate(tokens):
@@ -131,12 +132,14 @@ class PromptedTexts:
         for number, known in enumerate(tokens, 1):
             if len(known) >= self._context_length:
                 raise ValueError(
-                    f'Prompt {number} has {len(known) - 1} tokens, which leaves no room among the '
-                    f'{self._context_length} that the model was trained on. Give a shorter prompt.')
+                    f'Prompt {number} has {len(known) - len(self._tokenizer.start_ids)} tokens, which leaves no room '
+                    f'among the {self._context_length} that the model was trained on. Give a shorter prompt.')
 
-    def _text(self, tokens, mask, start, num_tokens):
-        continuation = tokens[start:start + num_tokens][mask[start:start + num_tokens].astype(bool)]
-        return self._tokenizer.decode(token for token in continuation if token != self._tokenizer.end_id)
+    def _text(self, known, tokens, mask, num_tokens):
+        places = slice(len(known), len(known) + num_tokens)
+        written = [token for token in tokens[places][mask[places].astype(bool)].tolist()
+                   if token not in self._tokenizer.stop_ids]
+        return tokenization.continuation(self._tokenizer, known, written)
 
 
 def _task_of(body, sampling):

@@ -118,4 +118,4 @@ def test_a_plain_text_is_what_kerashub_makes_of_it(tmp_path):
     found = columns(data.evaluation_dataset())
     for part, other in zip(found, (expected['token_ids'], expected['padding_mask'], labels, weights)):
         np.testing.assert_array_equal(part, other)
-    assert data.tokenizer.vocab_size == 8 and data.tokenizer.decode([1, 2, 7, 1, 0]) == 'a a'
+    assert data.tokenizer.vocab_size == 8 and data.tokenizer.decode([1, 2, 7, 0, 1]) == 'a a!'
