@@ -134,6 +134,11 @@ def _freeze_others(model, kept):
         variable.trainable = id(variable) in kept
 
 
+def is_part(name: str) -> bool:
+    """Whether a variable's path is that of a low-rank part of a layer, such as 'query/lora_kernel_a'."""
+    return bool(re.fullmatch(rf'lora_({"|".join(_KERNELS)})_[ab](_\d+)?', name.rpartition('/')[2]))
+
+
 class LowRank(NamedTuple):
     """A layer that computes with `base + alpha / rank * first second`.
 

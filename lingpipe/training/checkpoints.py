@@ -8,11 +8,12 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.keras_graph import model_source
+from lingpipe.keras_graph import lora, model_source
 from lingpipe.optimizers import loss_scaling
 from lingpipe.training import errors, logdir
 
 _INDEX = re.compile(r'ckpt-\d+\.index')
+MODEL = 'model/'  # what the names of a model's weights begin with
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 # Else each worker of a cluster writes on its own disk.
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
@@ -307,8 +308,30 @@ class WeightReader:
             parts['moving_average' if f'moving_average/{name}' in stored else 'model'][name] = variable
         state = {**{part: nested(named) for part, named in parts.items() if named}, 'global_step': self._step}
         _check_matches(path, state, partial=True)
+        require_low_rank_parts(path, stored, self._named)
         _read(tf.train.Checkpoint(**state), path)
         return int(self._step)
+
+
+def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, Any]) -> None:
+    """Refuses to read the weights of a LoRA model without what it has learnt.
+
+    Args:
+        path: path of the checkpoint.
+        stored: what it holds, as `stored_shapes` returns it.
+        named: dictionary of the variables of the model, as `model_variables` returns it.
+
+    Raises:
+        TrainingError: the checkpoint has low-rank parts that the model lacks.
+    """
+    lost = [name for name in stored if lora.is_part(name) and name.startswith(MODEL)
+            and name.removeprefix(MODEL) not in named]
+    if lost:
+        first = next((name for name in lost if name.endswith('_a')), lost[0])
+        raise errors.TrainingError(
+            f'Checkpoint {path} was trained by LoRA: it has {len(lost)} low-rank variables that this model lacks (such '
+            f'as {first.removeprefix(MODEL)}), and without them its weights are those before LoRA. Give the --model '
+            f'of that run, whose task.body.model has lora_rank={stored[first][-1]}; its --mode=export merges LoRA.')
 
 
 def read_variables(path: str, pairs: list) -> None:

@@ -17,7 +17,7 @@ from lingpipe import spelling
 from lingpipe.training import checkpoints, errors
 
 _FIELD = 'train.init_from_checkpoint_rules'
-_MODEL = 'model/'
+_MODEL = checkpoints.MODEL
 
 
 def validate(train: Any) -> None:
@@ -97,6 +97,7 @@ def _equal_names(path, named):
             f"are like {next(iter(_model_names(stored)), None)!r}. To start from it nevertheless, set "
             f"{_FIELD}={{{path!r}: "
             "([('EXPRESSION', 'NAME')], [])}.")
+    checkpoints.require_low_rank_parts(path, stored, named)
     return found
 
 

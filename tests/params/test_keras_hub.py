@@ -11,7 +11,7 @@ from lingpipe import model_registry
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import model_source
 from lingpipe.models import sampling
-from lingpipe.training import inference, trainer
+from lingpipe.training import errors, inference, trainer
 from tests import needs
 
 pytestmark = needs.keras_hub
@@ -143,6 +143,10 @@ def test_lora_trains_on_from_a_checkpoint_resumes_and_is_merged_on_export(run, t
     newest = tf.train.latest_checkpoint(str(tmp_path / 'whole' / 'train'))
     averaged = [name for name, _ in tf.train.list_variables(newest) if name.startswith('moving_average/')]
     assert len(averaged) == len(trained)
+    for command in (inference.Exporter(tiny_params(4), str(tmp_path / 'whole')).run,
+                    lambda: train(tiny_params(4).Set(**{'train.init_from_checkpoint': newest}), tmp_path / 'new')):
+        with pytest.raises(errors.TrainingError, match=r'4 low-rank .*query_key_value/lora_kernel_a.*lora_rank=4'):
+            command()
     *_, preset = inference.Exporter(lora_params(4, start), str(tmp_path / 'whole')).run()
     for name, variable in names.items():
         if name in trained:
