@@ -59,6 +59,19 @@ class KerasHubModel(model_source.KerasModelSource):
             if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, p.preset, model):
                 model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
+    def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
+        """Compares classes of KerasHub; a model without a preset may also learn tokens that KerasHub does not make."""
+        wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
+        if wanted is None or not (is_hub or self.params.preset):
+            return
+        found = type(tokenizer.keras_hub_tokenizer() if is_hub else tokenizer)
+        if not issubclass(found, wanted):
+            own = f'KerasHubTokenizer.Params().Set(preset={self.params.preset!r})' if self.params.preset else (
+                "KerasHubTokenizer with a preset of this class, or to BytePairTokenizer with "
+                f'keras_hub_class={wanted.__name__!r}')
+            raise ValueError(f'input.tokenizer makes the tokens of {found.__name__}, but {type(model).__name__} takes '
+                             f'those of {wanted.__name__}, so that each would mean something else. Set it to {own}.')
+
     def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
         """Writes a preset, with the tokenizer that the model was trained with, which plain KerasHub loads."""
         if not hasattr(model, 'save_to_preset'):
@@ -191,6 +204,15 @@ def _token_classifier(backbone, arguments):
     with tracking.DotNotTrackScope():  # the model has its layers already
         model.backbone = backbone
     return model
+
+
+def _tokenizer_class(model):
+    """Returns KerasHub's class of tokenizers for a model, or None where it has none."""
+    if getattr(type(model), 'preprocessor_cls', None) is not None:
+        return getattr(type(model).preprocessor_cls, 'tokenizer_cls', None)
+    backbone_class = type(getattr(model, 'backbone', model))
+    classes = [cls for cls in vars(hub_tokenizer.import_keras_hub().tokenizers).values() if inspect.isclass(cls)]
+    return next((cls for cls in classes if getattr(cls, 'backbone_cls', None) is backbone_class), None)
 
 
 def _load_backbone_weights(loader, backbone):

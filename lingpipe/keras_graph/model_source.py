@@ -65,6 +65,15 @@ class KerasModelSource:
         """
         del model
 
+    def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
+        """Raises ValueError where the tokens of an input mean something else to the model.
+
+        Args:
+            model: what `make` returned.
+            tokenizer: tokenizer of an input.
+        """
+        del model, tokenizer
+
     def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
         """Writes a trained model in forms of its own, beside the '.keras' file and the SavedModel.
 

@@ -61,7 +61,9 @@ class BaseTask:
         Args:
             training_input: input that the model is trained or evaluated on.
         """
-        tokenizer = getattr(training_input, 'tokenizer', None)
+        tokenizer, source = getattr(training_input, 'tokenizer', None), self.params.body.model
+        if tokenizer is not None and source is not None:
+            source.Instantiate().check_tokenizer(self.body.model, tokenizer)
         known = getattr(getattr(self.body.model, 'backbone', None), 'vocabulary_size', None)
         if tokenizer is not None and known is not None and tokenizer.vocab_size > known:
             raise ValueError(f'input.tokenizer has vocab_size={tokenizer.vocab_size}, but the backbone has '

@@ -164,7 +164,8 @@ class LanguageModel(base_task.BaseTask):
             'accuracy': (mean(correct, weights, total), total)}
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError where the tokenizer makes tokens that the model has no logit for."""
+        """Raises ValueError where the tokenizer makes tokens that the model does not know, or has no logit for."""
+        super().check_input(training_input)
         vocab_size, num_logits = training_input.tokenizer.vocab_size, self.body.output_of_one_example.shape[-1]
         if vocab_size > num_logits:
             raise ValueError(

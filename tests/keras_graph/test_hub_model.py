@@ -7,8 +7,10 @@ import tensorflow as tf
 
 import lingpipe
 from lingpipe.devices import variable_placement
+from lingpipe.input import hub_tokenizer, tokenization
 from lingpipe.keras_graph import hub_model
 from tests import needs
+from tests.input import hub_presets
 
 pytestmark = needs.keras_hub
 GPT2 = {'vocabulary_size': 20, 'num_layers': 2, 'num_heads': 2, 'hidden_dim': 8, 'intermediate_dim': 16,
@@ -91,7 +93,8 @@ def test_a_classifier_starts_with_the_head_of_its_preset(hub, tmp_path):
 
 
 @pytest.mark.parametrize('name, others', [
-    ('Bert', {}), ('Roberta', {}), ('DistilBert', {}), ('DebertaV3', {'bucket_size': 4}), ('FNet', {'num_heads': None})])
+    ('Bert', {}), ('Roberta', {}), ('DistilBert', {}), ('DebertaV3', {'bucket_size': 4}),
+    ('FNet', {'num_heads': None})])
 def test_tokens_of_a_preset_are_classified_one_by_one(hub, name, others, tmp_path):
     sizes = {key: value for key, value in {**BERT, 'dropout': 0.0, **others}.items() if value is not None}
     plain, folder = getattr(hub.models, f'{name}Backbone')(**sizes), str(tmp_path / 'preset')
@@ -135,6 +138,23 @@ def test_masked_tokens_are_predicted(hub):
 def test_what_is_no_model_is_refused(hub, fields, words):
     with pytest.raises(ValueError, match=words):
         hub_model.KerasHubModel.Params().Set(**fields).Instantiate().make()
+
+
+def test_foreign_tokenizers_are_refused(tmp_path):
+    gpt2, llama3, bert = (getattr(hub_presets, name)(tmp_path / name) for name in ('gpt2', 'llama3', 'bert'))
+    tokenizers = {name: hub_tokenizer.KerasHubTokenizer.Params().Set(preset=str(tmp_path / name)).Instantiate()
+                  for name in ('gpt2', 'llama3')}
+    source = hub_model.KerasHubModel.Params().Set(preset=str(tmp_path / 'llama3')).Instantiate()
+    source.check_tokenizer(llama3, tokenizers['llama3'])
+    for model, tokenizer in ((llama3, tokenizers['gpt2']), (bert.backbone, tokenizers['gpt2']),
+                             (gpt2, tokenization.ByteTokenizer.Params().Instantiate())):
+        with pytest.raises(ValueError, match=r"input.tokenizer makes .* takes those .* Set it to .*preset='/.*llama3'"):
+            source.check_tokenizer(model, tokenizer)
+
+
+def test_a_model_without_a_preset_may_learn_bytes(hub):
+    source = hub_model.KerasHubModel.Params().Set(backbone='GPT2Backbone').Instantiate()
+    source.check_tokenizer(hub.models.GPT2Backbone(**GPT2), tokenization.ByteTokenizer.Params().Instantiate())
 
 
 def test_a_preset_is_a_pipeline_in_one_call(hub, preset, tmp_path):

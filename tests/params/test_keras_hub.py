@@ -121,6 +121,13 @@ def test_a_head_or_a_vocabulary_too_small_is_refused(tmp_path, field, name, valu
         trainer.Trainer(params, {}, str(tmp_path))
 
 
+def test_a_vocabulary_for_another_class_is_refused(tmp_path):
+    params = tiny_params(1)
+    params.input.tokenizer.keras_hub_class = 'RobertaTokenizer'
+    with pytest.raises(ValueError, match="those of GPTNeoXTokenizer.*BytePairTokenizer with keras_hub_class='GPTNeoX"):
+        trainer.Trainer(params, {}, str(tmp_path))
+
+
 def lora_params(max_steps, start):
     params = tiny_params(max_steps, 'PydocGPTNeoXLora')
     params.train.Set(init_from_checkpoint=f'{start}/train/ckpt-4', ema_decay=0.5)
