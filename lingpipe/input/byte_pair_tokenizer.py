@@ -122,7 +122,7 @@ class BytePairTokenizer:
     @functools.cached_property
     def _pieces(self):
         """The bytes of each token; those that no text needed are empty."""
-        letters = _bytes_of_letters()
+        letters = hub_tokenizer.bytes_of_letters()
         pieces = [b''] * self.vocab_size
         for token, number in self._tokenizer.get_vocab().items():
             pieces[number] = b'' if token in self._special_tokens else bytes(letters[letter] for letter in token)
@@ -133,10 +133,3 @@ def _require_classifier(keras_hub_class):
     if keras_hub_class != 'RobertaTokenizer':
         raise ValueError(f'keras_hub_class={keras_hub_class!r} belongs to no text classifier of KerasHub. Set it to '
                          "'RobertaTokenizer'.")
-
-
-def _bytes_of_letters():
-    """Returns {letter: byte}: GPT-2 writes bytes that are no visible letter as letters from 256 on."""
-    visible = [*range(ord('!'), ord('~') + 1), *range(ord('¡'), ord('¬') + 1), *range(ord('®'), ord('ÿ') + 1)]
-    others = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(others)}

@@ -1,6 +1,7 @@
 """The tokenizer of a KerasHub preset, and KerasHub's preprocessors for it."""
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 
+_SPACE = '▁'  # how SentencePiece writes it
 
 class KerasHubTokenizer:
     """Makes the tokens that the model of a preset was trained with.
@@ -63,6 +65,20 @@ class KerasHubTokenizer:
         special = set(self._tokenizer.special_token_ids)
         return self._tokenizer.detokenize(np.array([token for token in map(int, tokens) if token not in special]))
 
+    def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
+        """Returns how many bytes of text each token stands for, float32; the end of a text counts as one.
+
+        SentencePiece may change white space before it cuts a text into pieces: bytes are those of the changed text.
+        Where it puts a space before every text, that one counts in place of the end. What it does not know counts one.
+
+        Args:
+            tokens: integers of any shape.
+
+        Raises:
+            ValueError: the tokenizer loses what stood between its tokens, as that of BERT.
+        """
+        return tf.gather(tf.constant(self._sizes), tokens)
+
     def keras_hub_tokenizer(self) -> Any:
         """Returns the tokenizer of `keras_hub.tokenizers`."""
         return self._tokenizer
@@ -77,6 +93,25 @@ class KerasHubTokenizer:
         return self._load(functools.partial(cls.from_preset, sequence_length=sequence_length))
 
     @functools.cached_property
+    def _sizes(self):
+        classes, tokenizer = import_keras_hub().tokenizers, self._tokenizer
+        numbers = {token: tokenizer.token_to_id(token) for token in tokenizer.get_vocabulary()}
+        sizes = np.zeros([1 + max(numbers.values())], np.float32)
+        sizes[self.end_id] = 1
+        if isinstance(tokenizer, classes.BytePairTokenizer):
+            found = {numbers[token]: _size_of_letters(token) for token in numbers}
+        elif isinstance(tokenizer, classes.SentencePieceTokenizer):
+            found = {numbers[token]: _size_of_piece(token) for token in numbers}
+            found[tokenizer.token_to_id(' ')] = 1  # there is no such piece, so this is the unknown one
+            sizes[self.end_id] = not tokenizer.id_to_token(int(tokenizer('a')[0])).startswith(_SPACE)
+        else:
+            raise ValueError(f'tokenizer.preset={self.params.preset!r} has a {type(tokenizer).__name__}, whose tokens '
+                             'do not say how many bytes of text they stand for. Use the preset of a language model.')
+        for number in set(found).difference(tokenizer.special_token_ids):
+            sizes[number] = found[number]
+        return sizes
+
+    @functools.cached_property
     def _tokenizer(self):
         return self._load(import_keras_hub().tokenizers.Tokenizer.from_preset)
 
@@ -88,6 +123,22 @@ class KerasHubTokenizer:
             reason = ' '.join(str(error).split())
             raise ValueError(f'tokenizer.preset={preset!r} cannot be used ({reason}). Give the folder of a preset with '
                              'a tokenizer for this kind of model, or a name that KerasHub knows.') from error
+
+
+def _size_of_letters(token):
+    return len(token) if bytes_of_letters().keys() >= set(token) else len(token.encode())
+
+
+def _size_of_piece(piece):
+    return 1 if re.fullmatch('<0x[0-9A-F]{2}>', piece) else len(piece.replace(_SPACE, ' ').encode())
+
+
+@functools.cache
+def bytes_of_letters() -> dict[str, int]:
+    """Returns {letter: byte}: GPT-2 writes bytes that are no visible letter as letters from 256 on."""
+    visible = [*range(ord('!'), ord('~') + 1), *range(ord('¡'), ord('¬') + 1), *range(ord('®'), ord('ÿ') + 1)]
+    others = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
 def import_keras_hub() -> Any:

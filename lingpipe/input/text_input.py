@@ -75,8 +75,9 @@ def _text_feature(builder, wanted):
 class TextInput(base_input.BaseInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
-    Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. What training
-    sees at a position is a pure function of (seed, position): nothing but a count of sequences has to be saved.
+    Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted; where texts
+    begin with another token, each has that one too. What training sees at a position is a pure function of (seed,
+    position): nothing but a count of sequences has to be saved.
 
     Attributes:
         input_spec: `tf.TensorSpec` of a batch of tokens int32 `[batch_size, sequence_length]`.
@@ -184,10 +185,11 @@ class TextInput(base_input.BaseInput):
         return {'token_ids': tokens, 'padding_mask': tf.ones(shape, tf.bool)}, *targets
 
     def _documents(self, shuffle_seed=None):
-        end = tf.constant([self.tokenizer.end_id], tf.int32)
+        end_id = self.tokenizer.end_id
+        start = tf.constant([token for token in self.tokenizer.start_ids if token != end_id], tf.int32)
         return self._data.texts(shuffle_seed).map(
-            lambda text: tf.concat([self.tokenizer.encode(text), end], 0), num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True)
+            lambda text: tf.concat([start, self.tokenizer.encode(text), [end_id]], 0),
+            num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
     def _source(self):
         p = self.params

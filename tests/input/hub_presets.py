@@ -7,13 +7,14 @@ _GROUPED_HEADS = {
 _SIZES = {'num_layers': 2, 'num_heads': 2, 'hidden_dim': 8, 'intermediate_dim': 16, 'dropout': 0.0}
 
 
-def gpt2(folder, sequence_length=16):
-    """Saves a causal language model of the letters a to d, and returns it."""
+def gpt2(folder, sequence_length=16, tokenizer=None):
+    """Saves a causal language model of the letters a to d, or of another tokenizer, and returns it."""
     import keras_hub as hub
     # As in GPT-2, token 0 is no end: KerasHub fills up texts with it.
     vocabulary = {token: number for number, token in enumerate(['!', '<|endoftext|>', 'a', 'b', 'c', 'd', 'Ġ', 'Ġa'])}
-    tokenizer = hub.models.GPT2Tokenizer(vocabulary=vocabulary, merges=['Ġ a'])
-    backbone = hub.models.GPT2Backbone(vocabulary_size=8, max_sequence_length=sequence_length, **_SIZES)
+    tokenizer = tokenizer or hub.models.GPT2Tokenizer(vocabulary=vocabulary, merges=['Ġ a'])
+    backbone = hub.models.GPT2Backbone(
+        vocabulary_size=tokenizer.vocabulary_size(), max_sequence_length=sequence_length, **_SIZES)
     return _saved(hub.models.GPT2CausalLM(backbone, hub.models.GPT2CausalLMPreprocessor(
         tokenizer, sequence_length=sequence_length)), folder)
 
@@ -49,15 +50,15 @@ def qwen(folder, sequence_length=16):
         tokenizer, sequence_length=sequence_length)), folder)
 
 
-def gemma(folder, sequence_length=16):
+def gemma(folder, sequence_length=16, **fields):
     """Saves a causal language model with a SentencePiece vocabulary learnt from a few words, and returns it."""
     import keras_hub as hub
     import sentencepiece
     proto = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(['a b c d ab cd abc bcd']), model_writer=proto, model_type='bpe', vocab_size=20,
-        pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece='<pad>', bos_piece='<bos>', eos_piece='<eos>',
-        unk_piece='<unk>', minloglevel=2)
+        sentence_iterator=iter(['a b c d ab cd abc bcd']), model_writer=proto, model_type='bpe',
+        vocab_size=fields.pop('vocab_size', 20), pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece='<pad>',
+        bos_piece='<bos>', eos_piece='<eos>', unk_piece='<unk>', minloglevel=2, **fields)
     tokenizer = hub.models.GemmaTokenizer(proto=proto.getvalue())
     backbone = hub.models.GemmaBackbone(vocabulary_size=tokenizer.vocabulary_size(), head_dim=4, **_GROUPED_HEADS)
     return _saved(hub.models.GemmaCausalLM(backbone, hub.models.GemmaCausalLMPreprocessor(
