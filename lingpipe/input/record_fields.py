@@ -39,12 +39,37 @@ def label(record: text_records.Record, field: str) -> str:
     Raises:
         BadRecord: it is missing, or something else.
     """
-    value = _value(record, field)
-    if isinstance(value, int):  # a bool too
-        return json.dumps(value)
-    if not isinstance(value, str) or not value:
-        raise BadRecord(f'field {field!r}: {_shown(value)} is no label, which is a text or an integer.')
-    return _unicode(field, value)
+    return _label(field, _value(record, field))
+
+
+def labels(record: text_records.Record, field: str) -> list[str]:
+    """Returns the names of classes, each as `label` does, of a list, or of a text with spaces between them.
+
+    Args:
+        record: the record.
+        field: name of the field.
+
+    Raises:
+        BadRecord: it is missing, something else, or empty.
+    """
+    return [_label(field, value) for value in _list(record, field, 'labels')]
+
+
+def words(record: text_records.Record, field: str) -> list[str]:
+    """Returns texts that are not empty, of a list, or of a text with spaces between them.
+
+    Args:
+        record: the record.
+        field: name of the field.
+
+    Raises:
+        BadRecord: it is missing, something else, empty, or was not stored as UTF-8.
+    """
+    found = _list(record, field, 'texts')
+    for value in found:
+        if not isinstance(value, str) or not value.strip():
+            raise BadRecord(f'field {field!r}: {_shown(value)} is no text, or an empty one.')
+    return [_unicode(field, value) for value in found]
 
 
 def weight(record: text_records.Record, field: str | None) -> float:
@@ -67,6 +92,22 @@ def weight(record: text_records.Record, field: str | None) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise BadRecord(f'field {field!r}: {_shown(value)} is no weight, which is a number from 0.')
     return number
+
+
+def _label(field, value):
+    if isinstance(value, int):  # a bool too
+        return json.dumps(value)
+    if not isinstance(value, str) or not value:
+        raise BadRecord(f'field {field!r}: {_shown(value)} is no label, which is a text or an integer.')
+    return _unicode(field, value)
+
+
+def _list(record, field, what):
+    value = _value(record, field)
+    found = value.split() if isinstance(value, str) else value
+    if not isinstance(found, list) or not found:
+        raise BadRecord(f'field {field!r}: {_shown(value)} is no list of {what}, or an empty one.')
+    return found
 
 
 def _value(record, field):

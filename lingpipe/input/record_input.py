@@ -1,6 +1,6 @@
 """What inputs of text records share: where records are read, what happens to bad ones, how batches are made."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -97,7 +97,7 @@ class RecordInput(base_input.BaseInput):
             return text_records.from_files(p.files, p.format, p.csv_columns)
         return text_records.from_tfds(p.dataset, p.split, p.data_dir, [name for name in fields if name])
 
-    def _good(self, rows: Iterator[Any], place_of: Callable[[Any], str], checked: Callable[[Any], Any]) -> list:
+    def _good(self, rows: Iterable[Any], place_of: Callable[[Any], str], checked: Callable[[Any], Any]) -> list:
         """Returns `checked(row)` of all rows but those that it refuses.
 
         Args:

@@ -90,8 +90,16 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
 
 def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
-    """Returns the names of a dataset's classes in their order, without preparing it; None where it names none."""
+    """Returns the names of a dataset's classes in their order, without preparing it; None where it names none.
+
+    Args:
+        dataset: TFDS name.
+        data_dir: directory of prepared data; None: TFDS's own default.
+        label: name of the feature, a class or a sequence of them.
+    """
     feature = dict(tfds_builders.find_builder(dataset, data_dir).info.features).get(label)
+    if isinstance(feature, tfds.features.Sequence):
+        feature = feature.feature
     return feature.names if isinstance(feature, tfds.features.ClassLabel) else None
 
 
@@ -192,6 +200,8 @@ def _text(path):
 
 
 def _plain_value(feature, value):
+    if isinstance(feature, tfds.features.Sequence):
+        return [_plain_value(feature.feature, each) for each in value]
     if isinstance(feature, tfds.features.ClassLabel):
         return feature.int2str(int(value)) if 0 <= value < feature.num_classes else int(value)
     if isinstance(value, bytes):

@@ -1,0 +1,124 @@
+"""Batches of texts in tokens, each token with a class, for token classifiers of KerasHub's backbones."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe import hyperparams
+from lingpipe.input import base_input, encoder_rows, labelled_input, record_fields
+
+_NO_LABEL = -1
+
+
+class TokenClassificationInput(labelled_input.LabelledInput):
+    """Tokens of people, such as words, with a label each, which the tokens of a model may cut into several.
+
+    The first part of a token stands for it, as in BERT (arXiv 1810.04805, section 5.3)::
+
+        {"tokens": ["Ann", "visited", "Reykjavik"], "labels": ["person", "other", "place"]}
+
+        token_ids   <s> Ann visited Rey k javik </s> <pad>
+        labels       0   1     0     2  0   0    0     0      of ['other', 'person', 'place']
+        weights      0   1     1     1  0   0    0     0      times the sample weight
+
+    Tokens are spaced by one blank where the tokenizer sees blanks. A text that is too long goes on in further rows,
+    from the token on that does not fit; of a token that no row can hold the end is cut.
+
+    Attributes:
+        input_spec: dictionary of the `tf.TensorSpec` of the tensors that the model takes.
+        example_name: what an example is called.
+    """
+
+    example_name = 'rows'
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        """Returns the InstantiableParams of this input; see `LabelledInput.Params`."""
+        p = super().Params().Set(name='token_classification_input', label_field='labels')
+        p.Define('tokens_field', 'tokens', 'Field of the tokens: a list of texts, or a text with spaces between them.')
+        return p
+
+    @staticmethod
+    def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
+        """Returns the dictionary of the `tf.TensorSpec` `[batch_size, sequence_length]`; reads no records.
+
+        Args:
+            params: `TokenClassificationInput.Params()`.
+        """
+        return encoder_rows.specs(params)
+
+    @staticmethod
+    def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
+        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size, length]`; reads no records."""
+        shape = [params.batch_size, params.sequence_length]
+        return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
+
+    def __init__(self, params: hyperparams.Params) -> None:
+        super().__init__(params)
+        p = self.params
+        self.input_spec = self.InputSpec(p)
+        self._rows = encoder_rows.EncoderRows(self.tokenizer, p.sequence_length)
+        records = self._read([p.tokens_field, p.label_field, p.weight_field], self._row)
+        parts = self._parts_of_all(records)
+        kept = self._good(records, lambda record: record[0], lambda record: self._checked(record, parts))
+        self._warn_of_bad_records()
+        numbers = self._numbers(label for _, labels, _ in kept for label in labels)
+        rows = [(*piece, weight) for parts, labels, weight in kept
+                for piece in self._pieces(parts, [numbers[label] for label in labels])]
+        with tf.device('CPU:0'):
+            self._columns = tuple(map(tf.constant, self._arrays(*zip(*rows))))
+
+    def _labels_of(self, record):
+        return record_fields.labels(record, self.params.label_field)
+
+    def _row(self, record):
+        p = self.params
+        tokens, labels = record_fields.words(record, p.tokens_field), self._labels_of(record)
+        if len(tokens) != len(labels):
+            raise record_fields.BadRecord(f'field {p.label_field!r}: {len(labels)} labels for {len(tokens)} tokens.')
+        for label in labels:
+            self._require_class(label)
+        return tokens, labels, record_fields.weight(record, p.weight_field)
+
+    def _parts_of_all(self, records):
+        """Returns a dictionary from each token, with the blank before it, to what the tokenizer makes of it."""
+        texts = sorted({text for _, (tokens, _, _) in records for text in _spaced(tokens)})
+        parts = base_input.parallel_map(tf.data.Dataset.from_tensor_slices(texts), self.tokenizer.encode, None)
+        return dict(zip(texts, parts.as_numpy_iterator(), strict=True))
+
+    def _checked(self, record, parts):
+        _, (tokens, labels, weight) = record
+        found = [parts[text] for text in _spaced(tokens)]
+        for token, part in zip(tokens, found):
+            if not len(part):
+                raise record_fields.BadRecord(
+                    f'field {self.params.tokens_field!r}: the tokenizer makes nothing of {token!r}.')
+        return found, labels, weight
+
+    def _pieces(self, parts, numbers):
+        """Yields the tokens of the model for each row, and beside them the numbers of classes or `_NO_LABEL`."""
+        room = self._rows.room
+        tokens: list[int] = []
+        labels: list[int] = []
+        for part, number in zip(parts, numbers):
+            if len(tokens) + min(len(part), room) > room:
+                yield tokens, labels
+                tokens, labels = [], []
+            tokens = [*tokens, *part[:room]]
+            labels = [*labels, number, *itertools.repeat(_NO_LABEL, len(tokens) - len(labels) - 1)]
+        yield tokens, labels
+
+    def _arrays(self, tokens, labels, weights):
+        """Returns tokens and classes `[n, length]`, and lengths and sample weights `[n]`."""
+        return (self._rows.tokens(tokens), self._rows.beside(labels, _NO_LABEL), self._rows.lengths(tokens),
+                np.array(weights, np.float32))
+
+    def _batch(self, columns, is_row):
+        tokens, labels, lengths, weights = columns
+        weights = tf.cast(labels != _NO_LABEL, tf.float32) * (weights * tf.cast(is_row, tf.float32))[:, tf.newaxis]
+        return encoder_rows.inputs(self.input_spec, tokens, lengths), tf.maximum(labels, 0), weights
+
+
+def _spaced(tokens):
+    return [tokens[0], *(f' {token}' for token in tokens[1:])]
