@@ -13,10 +13,12 @@ from lingpipe.input import hub_tokenizer, text_input
 
 # Special tokens of KerasHub's classes, in the order of their numbers; those that begin, end and fill up a text.
 # KerasHub fills up texts of GPT-2 with token 0, and ends generation where the filling is the end of a text.
-_SPECIAL_TOKENS = {'GPT2Tokenizer': ['<|padding|>', '<|endoftext|>'],
+_SPECIAL_TOKENS = {'BartTokenizer': ['<s>', '<pad>', '</s>'],
+                   'GPT2Tokenizer': ['<|padding|>', '<|endoftext|>'],
                    'GPTNeoXTokenizer': ['<|padding|>', '<|endoftext|>'],
                    'RobertaTokenizer': ['<s>', '<pad>', '</s>', '<mask>']}
-_START_PAD_END = {'GPT2Tokenizer': (1, 0, 1), 'GPTNeoXTokenizer': (1, 0, 1), 'RobertaTokenizer': (0, 1, 2)}
+_START_PAD_END = {'BartTokenizer': (0, 1, 2), 'GPT2Tokenizer': (1, 0, 1), 'GPTNeoXTokenizer': (1, 0, 1),
+                  'RobertaTokenizer': (0, 1, 2)}
 
 
 class BytePairTokenizer:
@@ -101,6 +103,19 @@ class BytePairTokenizer:
         _require_classifier(self.params.keras_hub_class)
         models = hub_tokenizer.import_keras_hub().models
         return models.RobertaTextClassifierPreprocessor(self.keras_hub_tokenizer(), sequence_length=sequence_length)
+
+    def seq_2_seq_preprocessor(self, source_length: int, target_length: int) -> Any:
+        """Returns the `keras_hub.models.Seq2SeqLMPreprocessor` for this tokenizer.
+
+        Args:
+            source_length: number of tokens in a row of sources.
+            target_length: number of tokens in a row of targets.
+        """
+        if self.params.keras_hub_class != 'BartTokenizer':
+            raise ValueError(f'keras_hub_class={self.params.keras_hub_class!r} belongs to no sequence-to-sequence '
+                             "model of KerasHub. Set it to 'BartTokenizer'.")
+        return hub_tokenizer.import_keras_hub().models.BartSeq2SeqLMPreprocessor(
+            self.keras_hub_tokenizer(), encoder_sequence_length=source_length, decoder_sequence_length=target_length)
 
     def _encode(self, text):
         return np.array(self._tokenizer.encode(np.asarray(text).item().decode('utf-8', errors='replace')).ids, np.int32)

@@ -92,6 +92,17 @@ class KerasHubTokenizer:
         cls = import_keras_hub().models.TextClassifierPreprocessor
         return self._load(functools.partial(cls.from_preset, sequence_length=sequence_length))
 
+    def seq_2_seq_preprocessor(self, source_length: int, target_length: int) -> Any:
+        """Returns the `keras_hub.models.Seq2SeqLMPreprocessor` of the preset.
+
+        Args:
+            source_length: number of tokens in a row of sources.
+            target_length: number of tokens in a row of targets.
+        """
+        return self._load(functools.partial(
+            import_keras_hub().models.Seq2SeqLMPreprocessor.from_preset, encoder_sequence_length=source_length,
+            decoder_sequence_length=target_length))
+
     @functools.cached_property
     def _sizes(self):
         classes, tokenizer = import_keras_hub().tokenizers, self._tokenizer

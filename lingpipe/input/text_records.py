@@ -83,7 +83,10 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
                              'such as text_field.')
     builder = tfds_builders.prepared_builder(dataset, data_dir)
     tfds_builders.num_examples(builder, split)
-    examples = builder.as_dataset(split=split, decoders=tfds.decode.PartialDecoding(dict.fromkeys(wanted, True)))
+    # A translation is read as a whole: TFDS knows no part of it.
+    parts = None if isinstance(features, tfds.features.Translation) else tfds.decode.PartialDecoding(
+        dict.fromkeys(wanted, True))
+    examples = builder.as_dataset(split=split, decoders=parts)
     for number, example in enumerate(examples.as_numpy_iterator()):
         values = {name: _plain_value(features[name], example[name]) for name in wanted}
         yield Record(f'record {number} of split {split!r} of {dataset!r}', values)

@@ -65,6 +65,17 @@ def gemma(folder, sequence_length=16, **fields):
         tokenizer, sequence_length=sequence_length)), folder)
 
 
+def bart(folder, source_length=8, target_length=6):
+    """Saves a sequence-to-sequence model of the letters a to d, and returns it."""
+    import keras_hub as hub
+    vocabulary = {token: number for number, token in enumerate(['<s>', '<pad>', '</s>', 'a', 'b', 'c', 'd', 'Ġ', 'Ġa'])}
+    tokenizer = hub.models.BartTokenizer(vocabulary=vocabulary, merges=['Ġ a'])
+    backbone = hub.models.BartBackbone(
+        vocabulary_size=9, max_sequence_length=max(source_length, target_length), **_SIZES)
+    return _saved(hub.models.BartSeq2SeqLM(backbone, hub.models.BartSeq2SeqLMPreprocessor(
+        tokenizer, encoder_sequence_length=source_length, decoder_sequence_length=target_length)), folder)
+
+
 def _saved(task, folder):
     task.save_to_preset(str(folder))
     return task

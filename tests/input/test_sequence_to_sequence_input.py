@@ -1,0 +1,83 @@
+import json
+
+import numpy as np
+import pytest
+
+from lingpipe.input import byte_pair_tokenizer, hub_tokenizer, sequence_to_sequence_input, tokenization
+from tests import needs
+from tests.input import hub_presets
+
+pytestmark = needs.keras_hub
+PAIRS = [('abc', 'cb', 2.0), ('a a', 'd', 1.0), ('abcdabcd', 'abcda', 0.5), ('d', 'abcd', 0.0), ('bb', 'abc', 1.0)]
+
+
+@pytest.fixture(name='preset', scope='module')
+def preset_fixture(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('presets') / 'bart'
+    return str(folder), hub_presets.bart(folder).preprocessor
+
+
+@pytest.fixture(name='make_input')
+def make_input_fixture(preset, tmp_path):
+    def make_input(pairs=PAIRS, **fields):
+        path = tmp_path / 'pairs.jsonl'
+        path.write_text('\n'.join(json.dumps({'source': source, 'target': target, 'w': weight})
+                                  for source, target, weight in pairs))
+        return sequence_to_sequence_input.SequenceToSequenceInput.Params().Set(**{
+            'files': str(path), 'tokenizer': hub_tokenizer.KerasHubTokenizer.Params().Set(preset=preset[0]),
+            'sequence_length': 8, 'target_length': 6, 'batch_size': 2, 'shuffle': False, **fields}).Instantiate()
+
+    return make_input
+
+
+def columns(batches):
+    """Concatenates the four inputs in the order of their names, labels, weights and byte counts of some batches."""
+    rows = [(*(inputs[name] for name in sorted(inputs)), *targets) for inputs, *targets in batches]
+    return [np.concatenate(column) for column in zip(*rows)]
+
+
+def test_rows_are_those_of_the_preprocessor_of_kerashub(make_input, preset, caplog):
+    *inputs, labels, weights, num_bytes = columns(make_input(weight_field='w').evaluation_dataset())
+    sources, targets, sample_weights = zip(*PAIRS)
+    expected, expected_labels, mask = preset[1]({'encoder_text': list(sources), 'decoder_text': list(targets)})
+    for name, part in zip(sorted(expected), inputs):
+        np.testing.assert_array_equal(part[:5], expected[name], err_msg=name)
+    np.testing.assert_array_equal(labels[:5], expected_labels)
+    np.testing.assert_array_equal(weights[:5], np.array(mask) * np.array(sample_weights)[:, np.newaxis])
+    assert not weights[5:].any()
+    np.testing.assert_array_equal(num_bytes[:2], [[0, 1, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0]])
+    assert '1 sources of' in caplog.text and '1 targets of' in caplog.text and 'do not fit into 8 tokens' in caplog.text
+
+
+def test_training_visits_all_pairs_and_resumes(make_input):
+    data = make_input(shuffle=True, seed=1, target_length=None)
+    whole, resumed = (data.training_dataset(position) for position in (0, 5))
+    assert whole.element_spec == (data.input_spec, *data.TargetSpec(data.params))
+    whole, resumed = columns(whole.take(10)), columns(resumed.take(7))
+    order = [row.tobytes() for row in whole[3]]
+    assert sorted(order[:5]) == sorted(order[5:10]) and order[:5] != order[5:10]
+    for part, other in zip(whole, resumed):
+        np.testing.assert_array_equal(part[5:19], other)
+
+
+def test_translations_of_tfds_are_pairs_and_byte_pairs_those_of_bart(make_input):
+    pytest.importorskip('tokenizers')
+    tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
+        keras_hub_class='BartTokenizer', split='dev', vocab_size=300)
+    data = make_input(files=None, dataset='spoken_numbers', split='test[:4]', source_field='words',
+                      target_field='digits', tokenizer=tokenizer, sequence_length=64, target_length=9)
+    (inputs, labels, weights, num_bytes), = data.evaluation_dataset().take(1)
+    digits = data.tokenizer.decode(labels[0].numpy())
+    assert digits.isdigit() and int(np.sum(num_bytes[0])) == len(digits) + 1
+    assert np.count_nonzero(weights[0]) == len(digits) + 2
+    assert data.tokenizer.decode(inputs['encoder_token_ids'][0].numpy()).endswith(('thousand', 'y', 'n', 'ne', 'e', 'o'))
+
+
+@pytest.mark.parametrize(('fields', 'words'), [
+    ({'target_length': 0}, 'target_length: 0 is not allowed'),
+    ({'target_field': 'traget'}, "line 1, field 'traget' is missing; did you mean target"),
+    ({'tokenizer': tokenization.ByteTokenizer.Params()}, 'tokenizer: ByteTokenizer belongs to no sequence-to-sequence'),
+    ({'tokenizer': byte_pair_tokenizer.BytePairTokenizer.Params()}, "'GPT2Tokenizer' belongs to no sequence-to-sequence")])
+def test_wrong_fields_are_named(make_input, fields, words):
+    with pytest.raises(ValueError, match=words):
+        make_input(**fields)
