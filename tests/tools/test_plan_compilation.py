@@ -68,7 +68,7 @@ def test_compiled_functions_take_the_batch_share_of_one_replica(params, monkeypa
     ('auto', {'schedule': '1f1b'}, 'stage_programs', "'auto': tpu_route='stage_programs'. 'spmd' would not do: "
                                                      "schedule='1f1b'"),
     ('stage_programs', {}, 'stage_programs', "tpu_route='stage_programs'."),
-    ('logical_cores', {}, 'stage_programs', "tpu_route='logical_cores': its program cannot be compiled without a TPU."),
+    ('logical_cores', {}, 'stage_programs', "tpu_route='logical_cores': its program is not compiled here."),
 ])
 def test_the_route_of_a_training_run_is_compiled_and_reported(route, changes, compiled, sentence, params, monkeypatch):
     params.task.body.Set(tpu_route=route, **changes)

@@ -274,7 +274,7 @@ def _route(params, topology):
     else:
         chosen = tpu_system.resolved(params, 'train', mesh)
     if chosen.task.body.tpu_route == tpu_system.LOGICAL_CORES:
-        return params, (f"{sentence[:-1]}: its program cannot be compiled without a TPU. The figures are those of "
+        return params, (f"{sentence[:-1]}: its program is not compiled here. The figures are those of "
                         "tpu_route='stage_programs'.")
     return chosen, sentence
 
