@@ -28,7 +28,7 @@ def test_docstrings_are_read_without_their_code(tmp_path):
     assert library_docs_dataset._paragraphs(path) == [' '.join(words.split())]
 
 
-def test_the_configuration_names_the_build_of_tensorflow_whatever_its_package(monkeypatch):
+def test_the_configuration_needs_no_package_of_the_name_tensorflow(monkeypatch):
     """tensorflow-tpu and tensorflow-cpu have no metadata of a package 'tensorflow'."""
     def version(name):
         raise importlib.metadata.PackageNotFoundError(name)
