@@ -12,7 +12,7 @@ _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K.')
 _MICRO_BATCH_SIZE = flags.DEFINE_integer('micro_batch_size', 4, 'Examples in a micro-batch.')
 _COUNTS = flags.DEFINE_list('counts', ['2', '4', '8', '16', '32'], 'Values of num_micro_batches.')
 _SCHEDULES = flags.DEFINE_list('schedules', ['gpipe', '1f1b', 'zb_h1'], 'Values of schedule.')
-_RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'selective', 'stage', 'layer'], 'Values of recompute.')
+_RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage', 'layer'], 'Values of recompute.')
 
 
 def peak(schedule, recompute, num_micro_batches):

@@ -17,7 +17,7 @@ from lingpipe.devices import device_kinds
 from lingpipe.partition import stage_costs
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K, each on a device of one core.')
-_RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'selective', 'stage'], "Values of GPipeLayer's field to measure.")
+_RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure.")
 SCHEDULES = flags.DEFINE_list('schedules', ['gpipe'], "Values of GPipeLayer's field to measure.")
 _JIT_COMPILE = flags.DEFINE_list('jit_compile', ['false'], "Values of GPipeLayer's field to measure: false, true.")
 NUM_STEPS = flags.DEFINE_integer('num_steps', 20, 'Measured steps of each; medians count.', lower_bound=1)
