@@ -70,6 +70,9 @@ class Sampling(NamedTuple):
     def keras_hub_sampler(self, vocab_size: int) -> Any:
         """Returns the sampler of KerasHub that chooses so.
 
+        `TopKSampler` leaves its candidates in an order that changes with the last bit of any probability, and with it
+        the draw. `TopPSampler` sorts them, so that rows may be computed in groups of any size.
+
         Args:
             vocab_size: number of logits.
         """
@@ -81,10 +84,8 @@ class Sampling(NamedTuple):
         if not self.temperature:
             return samplers.GreedySampler()
         top_k = self.top_k if self.top_k < vocab_size else 0
-        if self.top_p < 1:
+        if self.top_p < 1 or top_k:
             return samplers.TopPSampler(self.top_p, top_k or None, self.seed, temperature=self.temperature)
-        if top_k:
-            return samplers.TopKSampler(top_k, self.seed, temperature=self.temperature)
         return samplers.RandomSampler(self.seed, temperature=self.temperature)
 
 

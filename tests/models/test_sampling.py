@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.models import sampling
+from tests import needs
 
 LOGITS = tf.constant([[0.0, 2.0, 1.0, -1.0]])
 
@@ -48,3 +49,14 @@ def test_what_cannot_work_is_named(fields):
     (name, _), = fields.items()
     with pytest.raises(ValueError, match=f'{name}=.*Set it to'):
         sampling.Sampling(**fields).validate()
+
+
+@needs.keras_hub
+def test_rounding_moves_no_draw_among_the_likeliest():
+    random = np.random.default_rng(0)
+    logits = random.permutation([*random.normal(3, size=10), *np.zeros(90)])
+    rounded = [tf.nn.softmax([logits + 1e-6 * random.normal(size=100)]) for _ in range(2)]
+    samplers = [sampling.Sampling(temperature=0.8, top_k=10).keras_hub_sampler(100) for _ in rounded]
+    draws = [[int(sampler.get_next_token(tf.cast(probabilities, tf.float32))[0]) for _ in range(50)]
+             for sampler, probabilities in zip(samplers, rounded)]
+    assert draws[0] == draws[1] and set(draws[0]) <= set(np.argsort(logits)[-10:]) and len(set(draws[0])) > 5
