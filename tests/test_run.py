@@ -97,6 +97,9 @@ USAGE_ERRORS = {
                                                                      '--device=tpu.'),
     'a slice that evaluates': (
         [TINY, '--logdir=x', '--mode=eval', '--device=tpu', '--tpu=slice'], '--tpu=slice is for --mode=train only.'),
+    'beams with a temperature': (
+        [TINY, '--logdir=x', '--mode=generate', '--num_beams=3', '--temperature=0.8'],
+        '--num_beams=3 searches for the likeliest text and draws nothing, so that --temperature would have no effect.'),
     'a prompt in a training': ([TINY, '--logdir=x', '--prompt=Once'], '--prompt is for --mode=generate only.'),
     'two sources of prompts': (
         [TINY, '--logdir=x', '--mode=generate', '--prompt=Once', '--prompt_file=x'],

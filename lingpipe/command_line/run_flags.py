@@ -148,8 +148,16 @@ def _check_mode(given):
                              "--model_params_override='train.max_steps=100'.")
     if given.mode == 'generate':
         prompts(given)
+        _check_beams(given)
     if given.mode in ('train', 'eval', 'trace', 'export', 'generate') and not given.logdir:
         raise app.UsageError(f'--logdir is missing: --mode={given.mode} needs a folder, such as --logdir=logs/my_run.')
+
+
+def _check_beams(given):
+    for name in ('temperature', 'top_k', 'top_p', 'seed'):
+        if given.num_beams > 1 and given[name].present:
+            raise app.UsageError(f'--num_beams={given.num_beams} searches for the likeliest text and draws nothing, so '
+                                 f'that --{name} would have no effect. Give one of them.')
 
 
 def _check_devices(given):

@@ -41,6 +41,11 @@ class Sampling(NamedTuple):
             if value < least:
                 raise ValueError(f'{field}={value} is not possible: it must be an integer of {least} or more. Set it '
                                  f'to {least} at least.')
+        changed = [field for field, value in self._field_defaults.items() if getattr(self, field) != value]
+        if self.num_beams > 1 and len(changed) > 1:
+            field = next(field for field in changed if field != 'num_beams')
+            raise ValueError(f'num_beams={self.num_beams} searches for the likeliest text and draws nothing, so that '
+                             f'{field}={getattr(self, field)} would have no effect. Set one of them.')
         return self
 
     def choose(self, logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

@@ -51,6 +51,14 @@ def test_what_cannot_work_is_named(fields):
         sampling.Sampling(**fields).validate()
 
 
+@pytest.mark.parametrize('fields', [{'temperature': 0.0}, {'top_k': 5}, {'top_p': 0.5}, {'seed': 1}])
+def test_beams_draw_nothing(fields):
+    (name, value), = fields.items()
+    with pytest.raises(ValueError, match=f'num_beams=3 .* so that {name}={value} would have no effect'):
+        sampling.Sampling(num_beams=3, **fields).validate()
+    assert sampling.Sampling(num_beams=3).validate().num_beams == 3
+
+
 @needs.keras_hub
 def test_rounding_moves_no_draw_among_the_likeliest():
     random = np.random.default_rng(0)
