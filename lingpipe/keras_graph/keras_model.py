@@ -198,11 +198,12 @@ class ModelGraph:
         self._leave_out({number for number, (spec, _) in values.items() if spec is None})
         if not self._logits:
             self.units, self._logits = hand_out_logits(self.units, self._outputs, values)
-        sizes = [map(_num_values, self.own_weights(index)) for index in range(len(self.units))]
+        sizes = [[*map(_num_values, self.own_weights(index)), _num_values(self._own_frozen_weights(index))]
+                 for index in range(len(self.units))]
         return [
             LayerAnalysis(unit.name, type(unit.layer).__name__, num_parameters, num_state, found,
-                          [values[number][0] for number in unit.outputs], has_backward)
-            for unit, (num_parameters, num_state), found, has_backward in zip(
+                          [values[number][0] for number in unit.outputs], has_backward, num_frozen)
+            for unit, (num_parameters, num_state, num_frozen), found, has_backward in zip(
                 self.units, sizes, flops, self.units_with_backward())]
 
     def value_specs(self, input_specs: Any) -> dict[int, tuple]:
@@ -222,6 +223,10 @@ class ModelGraph:
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._first_units[id(weight)] == index]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
+
+    def _own_frozen_weights(self, index):
+        frozen = base_layer.frozen_weights(self.units[index].layers)
+        return [weight for weight in frozen if self._first_units[id(weight)] == index]
 
     def units_with_backward(self) -> list[bool]:
         """Says for each unit whether it has a backward pass: a trained weight is in it or led to what it reads."""

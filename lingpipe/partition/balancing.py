@@ -44,6 +44,7 @@ class Partition(NamedTuple):
         flops: floating-point operations of the forward pass of one example.
         seconds: measured time of the forward and backward pass of one micro-batch; None where it was not measured.
         memory: estimate of the bytes that it needs; None where none was made.
+        num_frozen: number of frozen parameters.
     """
 
     layer_names: list
@@ -52,6 +53,7 @@ class Partition(NamedTuple):
     flops: int
     seconds: float | None = None
     memory: int | None = None
+    num_frozen: int = 0
 
 
 def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
@@ -150,7 +152,8 @@ def describe_partitions(analyses: list[layer_analysis.LayerAnalysis], ends: list
             [layer.name for layer in analyses[start:end]], device,
             sum(layer.num_parameters for layer in analyses[start:end]),
             sum(layer.flops.total for layer in analyses[start:end]),
-            None if layer_times is None else sum(time.seconds for time in layer_times[start:end]), num_bytes)
+            None if layer_times is None else sum(time.seconds for time in layer_times[start:end]), num_bytes,
+            sum(layer.num_frozen for layer in analyses[start:end]))
         for start, end, device, num_bytes in zip(starts, ends, devices, needed)]
 
 

@@ -193,6 +193,7 @@ class LayerAnalysis(NamedTuple):
         outputs: nest of `tf.TensorSpec` with a batch of one example.
         has_backward: whether it has a backward pass: in a Keras model, whether a trained weight is in it or led to its
             inputs.
+        num_frozen: how many of `num_state` are weights that would be trained were they not frozen.
     """
 
     name: str
@@ -202,6 +203,7 @@ class LayerAnalysis(NamedTuple):
     flops: Flops
     outputs: Any
     has_backward: bool = True
+    num_frozen: int = 0
 
 
 def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerAnalysis]:
@@ -291,12 +293,14 @@ def _analyse(params, specs):
             tf.function(trace, autograph=False).get_concrete_function,
             specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
     borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # these count at another layer
-    sizes = [(variable.trainable, math.prod(variable.shape)) for variable in layer.weights
-             if id(variable) not in borrowed]
+    own = [variable for variable in layer.weights if id(variable) not in borrowed]
+    sizes = [(variable.trainable, math.prod(variable.shape)) for variable in own]
+    frozen = base_layer.frozen_weights([layer])
     outputs = tf.nest.map_structure(
         lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs)
     return LayerAnalysis(
         name=layer.name, kind=type(layer).__name__,
         num_parameters=sum(size for is_trainable, size in sizes if is_trainable),
         num_state=sum(size for is_trainable, size in sizes if not is_trainable),
-        flops=count_flops(concrete.graph), outputs=outputs)
+        flops=count_flops(concrete.graph), outputs=outputs,
+        num_frozen=sum(math.prod(weight.shape) for weight in frozen if id(weight) not in borrowed))

@@ -34,7 +34,7 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
 
 
 class PartitionPlan(NamedTuple):
-    """One partition; all but `layer_names`, `num_parameters` and `flops` in bytes.
+    """One partition; all but `layer_names`, numbers of parameters and `flops` in bytes.
 
     Attributes:
         layer_names: names of its layers.
@@ -45,6 +45,7 @@ class PartitionPlan(NamedTuple):
         gradients: sums of weight gradients.
         boundary: inputs of the partition, for all micro-batches in flight.
         working: all other activations and gradients at the fullest moment, see `memory_model`.
+        num_frozen: number of frozen parameters.
     """
 
     layer_names: list
@@ -55,6 +56,7 @@ class PartitionPlan(NamedTuple):
     gradients: int
     boundary: int
     working: int
+    num_frozen: int = 0
 
     @property
     def total(self) -> Any:
@@ -81,7 +83,8 @@ def plan_partition(analyses: list, memories: list, num_live: Any, recompute: Any
         num_parameters=sum(layer.num_parameters for layer in analyses),
         flops=sum(layer.flops.total for layer in analyses),
         weights=weights, slots=slots, gradients=gradients, boundary=boundary,
-        working=total - weights - slots - gradients - boundary)
+        working=total - weights - slots - gradients - boundary,
+        num_frozen=sum(layer.num_frozen for layer in analyses))
 
 
 def _boundary(first, num_live, recompute):

@@ -50,14 +50,32 @@ def describe(layers: list, partitions: list) -> str:
         Text with a table of layers and a table of partitions.
     """
     place = {name: (index, part.device) for index, part in enumerate(partitions) for name in part.layer_names}
-    rows = [[layer.name, layer.kind, _shapes(layer.outputs), layer.num_parameters, layer.flops.total / 1e6,
-             place[layer.name][0], short_device(place[layer.name][1])] for layer in layers]
-    num_parameters = sum(layer.num_parameters for layer in layers)
+    titles, counts = _parameter_columns(layers)
+    rows = [[layer.name, layer.kind, _shapes(layer.outputs), *numbers, layer.flops.total / 1e6,
+             place[layer.name][0], short_device(place[layer.name][1])] for layer, *numbers in zip(layers, *counts)]
     gflops = sum(layer.flops.total for layer in layers) / 1e9
-    header = ['layer', 'kind', 'output of one example', 'parameters', 'MFLOPs', 'partition', 'device']
+    header = ['layer', 'kind', 'output of one example', *titles, 'MFLOPs', 'partition', 'device']
     return '\n\n'.join([
         text_tables.table(header, rows), partition_summary(partitions),
-        f'{num_parameters:,} parameters, {gflops:,.3f} GFLOPs an example (forward)'])
+        f'{parameters_in_words(layers)}, {gflops:,.3f} GFLOPs an example (forward)'])
+
+
+def parameters_in_words(parts: list) -> str:
+    """Returns how many parameters there are, and how many of them are trained where others are frozen.
+
+    Args:
+        parts: list of `LayerAnalysis`, `Partition` or `PartitionPlan`.
+    """
+    trained, frozen = sum(part.num_parameters for part in parts), sum(part.num_frozen for part in parts)
+    return f'{trained + frozen:,} parameters, of which {trained:,} are trained' if frozen else f'{trained:,} parameters'
+
+
+def _parameter_columns(parts):
+    """Returns titles and columns of the parameters, and of those that are trained where others are frozen."""
+    columns = {'parameters': [part.num_parameters + part.num_frozen for part in parts]}
+    if any(part.num_frozen for part in parts):
+        columns['trained'] = [part.num_parameters for part in parts]
+    return list(columns), list(columns.values())
 
 
 def partition_summary(partitions: list) -> Any:
@@ -71,7 +89,7 @@ def partition_summary(partitions: list) -> Any:
         ('device', [short_device(part.device) for part in partitions]),
         ('from .. to', [_span(part.layer_names) for part in partitions]),
         ('layers', [len(part.layer_names) for part in partitions]),
-        ('parameters', [part.num_parameters for part in partitions]),
+        *zip(*_parameter_columns(partitions)),
         *_cost_columns('MFLOPs', [part.flops / 1e6 for part in partitions])]
     if partitions[0].seconds is not None:
         columns += _cost_columns('ms a micro-batch', [1e3 * part.seconds for part in partitions])
@@ -117,10 +135,11 @@ def describe_plan(plan: Any, device_name: Any, alternative: Any = None) -> str:
 def partition_table(plan: Any) -> Any:
     """Returns the table with one row a partition."""
     limit = plan.setting.memory_limit
-    header = ['partition', 'device', 'from .. to', 'layers', 'parameters', 'GFLOPs', *KINDS, 'total MiB']
-    rows = [[index, plan.schedule.device_of(index), _span(part.layer_names), len(part.layer_names), part.num_parameters,
+    titles, counts = _parameter_columns(plan.partitions)
+    header = ['partition', 'device', 'from .. to', 'layers', *titles, 'GFLOPs', *KINDS, 'total MiB']
+    rows = [[index, plan.schedule.device_of(index), _span(part.layer_names), len(part.layer_names), *numbers,
              part.flops / 1e9, *(getattr(part, kind) / _MIB for kind in KINDS), part.total / _MIB]
-            for index, part in enumerate(plan.partitions)]
+            for index, (part, *numbers) in enumerate(zip(plan.partitions, *counts))]
     if limit:
         header += ['limit MiB', 'fits']
         for index, row in enumerate(rows):
@@ -145,11 +164,10 @@ def sentence(plan: Any, device_name: Any, alternative: Any = None) -> Any:
 
 
 def _numbers(plan):
-    num_parameters = sum(part.num_parameters for part in plan.partitions)
     source = ('measured times of layers' if plan.setting.layer_times else
               f"at {plan.setting.accelerator.name}'s peaks, the least possible")
     devices = 'the devices of each replica' if plan.setting.num_replicas > 1 else 'all devices'
-    return (f'{num_parameters:,} parameters, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
+    return (f'{parameters_in_words(plan.partitions)}, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
             f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
             f'bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} times as fast as one device without a '
             f'limit{_about(plan)}')

@@ -138,7 +138,8 @@ class Trainer:
         print(analysis)
         body = self._params.task.body
         replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''
-        print(f'{self._num_parameters():,} parameters, {replicas}{body.num_micro_batches} micro-batches, '
+        print(f'{inspection.parameters_in_words(self._program.partitions)}, {replicas}{body.num_micro_batches} '
+              'micro-batches, '
               + (f'resuming from step {self._step}' if newest else 'starting')
               + f', {self._params.train.max_steps} steps, log directory {self._logdir.path}', flush=True)
 
@@ -148,9 +149,6 @@ class Trainer:
 
     def _analysis_text(self):
         return inspection.describe(self._task.body.analyses, self._program.partitions)
-
-    def _num_parameters(self):
-        return sum(part.num_parameters for part in self._program.partitions)
 
     def _save(self, checkpointer):
         self._bring_to_host()

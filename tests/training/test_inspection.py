@@ -4,9 +4,10 @@ import keras
 import pytest
 import tensorflow as tf
 
+import lingpipe
 from lingpipe import layers
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.training import inspection
+from lingpipe.training import inspection, planning
 
 
 @pytest.fixture
@@ -98,3 +99,23 @@ def test_stages_of_an_interleaved_schedule_take_turns_on_the_devices(body_params
     told = rows(
         inspection.model_analysis(body_params, tf.TensorSpec([2, 8, 8, 1]), ['CPU:0', 'CPU:1']).split('\n\n')[1])
     assert [row[1] for row in told[2:]] == ['CPU:0', 'CPU:1'] * 2
+
+
+def small_model():
+    return keras.Sequential([keras.Input([4]), keras.layers.Dense(6, name='low'), keras.layers.BatchNormalization(),
+                             keras.layers.Dense(5, name='high')])
+
+
+def test_what_is_frozen_and_what_is_trained_are_both_counted():
+    source = lingpipe.KerasModelParams(small_model).Set(lora_rank=2, lora_layers=['low'])
+    body = gpipe_layer.GPipeLayer.Params().Set(name='body', num_partitions=2, model=source)
+    plain, trained = small_model(), 4 * 2 + 2 * 6
+    total = trained + sum(variable.numpy().size for variable in plain.trainable_variables)
+    specs, words = tf.TensorSpec([2, 4]), f'{total} parameters, of which {trained} are trained'
+    layer, partition, sums = map(rows, inspection.model_analysis(body, specs, DEVICES).split('\n\n'))
+    assert all(' parameters trained ' in ' '.join(table[0]) for table in (layer, partition))
+    assert ' '.join(sums[0]).startswith(words)
+    assert layer[2][3:5] == [str(trained + 4 * 6 + 6), str(trained)]
+    assert words in str(planning.plan(body, input_specs=specs))
+    body.model = lingpipe.KerasModelParams(small_model)
+    assert ' trained' not in str(planning.plan(body, input_specs=specs))
