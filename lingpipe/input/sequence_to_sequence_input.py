@@ -10,7 +10,6 @@ from lingpipe import hyperparams
 from lingpipe.input import record_fields, record_input
 
 _SIDES = ('encoder', 'decoder')
-_ROWS_AT_ONCE = 1024
 
 
 class _Pair(NamedTuple):
@@ -95,11 +94,9 @@ class SequenceToSequenceInput(record_input.RecordInput):
 
     def _preprocessed(self, pairs):
         """Returns the dictionary of inputs, labels, and where labels are no padding, arrays `[n, length]`."""
-        # KerasHub takes seconds to trace its tokenizers, and is not slower without.
-        batches = [self.preprocessor({'encoder_text': [pair.source for pair in batch],
-                                      'decoder_text': [pair.target for pair in batch]})
-                   for batch in (pairs[start:start + _ROWS_AT_ONCE] for start in range(0, len(pairs), _ROWS_AT_ONCE))]
-        return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *batches)
+        sources, targets, _ = map(list, zip(*pairs))
+        return record_input.by_pieces(lambda rows: self.preprocessor(
+            {'encoder_text': sources[rows], 'decoder_text': targets[rows]}), len(pairs))
 
     def _batch(self, columns, is_row):
         *inputs, labels, weights, num_bytes = columns

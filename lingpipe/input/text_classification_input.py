@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.input import encoder_rows, labelled_input, record_fields
+from lingpipe.input import encoder_rows, labelled_input, record_fields, record_input
 
 
 class TextClassificationInput(labelled_input.LabelledInput):
@@ -13,8 +13,7 @@ class TextClassificationInput(labelled_input.LabelledInput):
 
         {"text": "Fine.", "label": "good"} -> <s> F ine . </s> <pad> <pad>    class 1 of ['bad', 'good'], weight 1
 
-    The preprocessor cuts longer texts at `sequence_length`. It works on the rows of this process alone, while they are
-    trained on.
+    The preprocessor cuts longer texts at `sequence_length`. All is tokenized when the input is made.
 
     Attributes:
         input_spec: dictionary of the `tf.TensorSpec` of the tensors that the preprocessor makes.
@@ -48,15 +47,16 @@ class TextClassificationInput(labelled_input.LabelledInput):
         super().__init__(params)
         p = self.params
         self.input_spec = self.InputSpec(p)
-        self._preprocessor = self.tokenizer.classifier_preprocessor(p.sequence_length)
         records = self._read([p.text_field, p.label_field, p.weight_field], self._row)
         self._warn_of_bad_records()
-        texts, labels, weights = zip(*(row for _, row in records))
+        texts, labels, weights = map(list, zip(*(row for _, row in records)))
+        preprocessor = self.tokenizer.classifier_preprocessor(p.sequence_length)
+        features = record_input.by_pieces(lambda rows: preprocessor(texts[rows]), len(texts))
         numbers = self._numbers(labels)
         with tf.device('CPU:0'):
             self._columns = (
-                tf.constant(texts), tf.constant([numbers[label] for label in labels], tf.int32),
-                tf.constant(weights, tf.float32))
+                *(tf.cast(features[name], spec.dtype) for name, spec in self.input_spec.items()),
+                tf.constant([numbers[label] for label in labels], tf.int32), tf.constant(weights, tf.float32))
 
     def _labels_of(self, record):
         return [record_fields.label(record, self.params.label_field)]
@@ -67,9 +67,5 @@ class TextClassificationInput(labelled_input.LabelledInput):
         return record_fields.text(record, p.text_field), label, record_fields.weight(record, p.weight_field)
 
     def _batch(self, columns, is_row):
-        texts, labels, weights = columns
-        features = self._preprocessor(texts)
-        shape = [labels.shape[0], self.params.sequence_length]
-        inputs = {name: tf.ensure_shape(tf.cast(features[name], spec.dtype), shape)
-                  for name, spec in self.input_spec.items()}
-        return inputs, labels, weights * tf.cast(is_row, tf.float32)
+        *features, labels, weights = columns
+        return dict(zip(self.input_spec, features)), labels, weights * tf.cast(is_row, tf.float32)
