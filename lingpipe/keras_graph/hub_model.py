@@ -17,7 +17,12 @@ _TASKS = {
     'image_classifier': 'ImageClassifier'}
 _TOKEN_CLASSIFIER, _BACKBONE = 'token_classifier', 'backbone'
 HEADS = [*_TASKS, _TOKEN_CLASSIFIER, _BACKBONE]
+_INPUTS = {
+    'causal_lm': 'TextInput with has_padding_mask=True, or InstructionInput', 'masked_lm': 'MaskedLMInput',
+    'seq_2_seq_lm': 'SequenceToSequenceInput', 'text_classifier': 'TextClassificationInput',
+    'image_classifier': 'ImageInput', _TOKEN_CLASSIFIER: 'TokenClassificationInput'}
 _TASK_WEIGHTS, _TASK_CONFIG = 'task.weights.h5', 'task.json'
+_LENGTH = 'sequence_length'  # how the lengths of a preprocessor's rows are called, 'encoder_sequence_length' too
 _PREPROCESSOR_CONFIGS = 'tokenizer.json', 'image_converter.json'
 
 
@@ -47,6 +52,10 @@ class KerasHubModel(model_source.KerasModelSource):
         if p.preset and p.load_weights:
             self._awaited = weight_loading.AwaitedWeights(model.weights)
         return model
+
+    def suitable_input(self) -> str:
+        head = self.params.head
+        return f'Use {_INPUTS[head]}, which goes with head={head!r}.' if head in _INPUTS else super().suitable_input()
 
     def load_weights(self, model: keras.Model) -> None:
         p = self.params

@@ -57,6 +57,10 @@ class KerasModelSource:
         """
         raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
 
+    def suitable_input(self) -> str:
+        """Returns a sentence that says which input makes what the model takes, and labels for what it returns."""
+        return 'Use an input that makes what the model takes.'
+
     def load_weights(self, model: keras.Model) -> None:
         """Loads the weights that training starts from, where `make` has not made them.
 

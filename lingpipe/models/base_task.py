@@ -69,6 +69,29 @@ class BaseTask:
             raise ValueError(f'input.tokenizer has vocab_size={tokenizer.vocab_size}, but the backbone has '
                              f'vocabulary_size={known}. Use the tokenizer that the model was made for.')
 
+    def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
+        """Raises ValueError where an input has not a label for each place at which the body returns logits.
+
+        Args:
+            training_input: input that the model is trained or evaluated on.
+            num_targets: number of tensors that the task compares outputs with, labels and weights and maybe more; None:
+                any.
+        """
+        kind, targets = type(training_input).__name__, training_input.TargetSpec(training_input.params)
+        logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[1:]
+        if num_targets not in (None, len(targets)):
+            raise ValueError(f'{kind} gives {len(targets)} tensors beside its inputs, but {type(self).__name__} takes '
+                             f'{num_targets}. {self.suitable_input()}')
+        if targets[0].shape[1:] not in (logits[:-1], [*logits[:-1], 1]):
+            raise ValueError(f'{kind} gives labels of shape {list(targets[0].shape[1:])} for an example, but the body '
+                             f'returns logits of shape {list(logits)}, which need {list(logits[:-1])}. '
+                             f'{self.suitable_input()}')
+
+    def suitable_input(self) -> str:
+        """Returns a sentence that says which input goes with the body."""
+        source = self.params.body.model
+        return source.Instantiate().suitable_input() if source else 'Use another input.'
+
     def metric_arguments(self, targets: Any, outputs: Any) -> tuple:
         """Returns what the Keras metrics of `params.metrics` compare: tensors (y_true, y_pred, sample_weight).
 

@@ -8,7 +8,7 @@ from lingpipe.models import base_task
 
 
 class ImageClassifier(base_task.BaseTask):
-    """Classifies images by a body that ends in logits `[batch, classes]`.
+    """Classifies images, texts or each of their tokens by a body that ends in logits `[batch, ..., classes]`.
 
     In training the body may return (logits, auxiliary logits), whose loss is added with a weight of its own.
     """
@@ -22,8 +22,9 @@ class ImageClassifier(base_task.BaseTask):
         return p
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError where the model has no logit for a class of the input, or does not know its tokens."""
+        """Raises ValueError where the model classifies something else, or has no logit for a class or a token."""
         super().check_input(training_input)
+        self.require_labels(training_input, 2)
         num_logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[-1]
         if training_input.num_classes > num_logits:
             raise ValueError(f'input has {training_input.num_classes} classes, but the body ends in {num_logits} '

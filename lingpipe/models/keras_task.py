@@ -39,6 +39,12 @@ class KerasTask(base_task.BaseTask):
         self._is_tried = False
         super().__init__(params)
 
+    def check_input(self, training_input: Any) -> None:
+        """Raises ValueError where classes are not labels of what the body returns, or it does not know the tokens."""
+        super().check_input(training_input)
+        if isinstance(self._keras_loss, keras.losses.SparseCategoricalCrossentropy):
+            self.require_labels(training_input)
+
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
         """Returns the metric 'loss' of one micro-batch; see `BaseTask.loss`.
 

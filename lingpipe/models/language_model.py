@@ -164,7 +164,8 @@ class LanguageModel(base_task.BaseTask):
             'accuracy': (mean(correct, weights, total), total)}
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError where the tokenizer makes tokens that the model does not know, or has no logit for."""
+        """Raises ValueError where labels are not what the body predicts, or it does not know a token."""
+        self.require_labels(training_input, 3)
         super().check_input(training_input)
         vocab_size, num_logits = training_input.tokenizer.vocab_size, self.body.output_of_one_example.shape[-1]
         if vocab_size > num_logits:

@@ -171,8 +171,27 @@ class LayersOfModel:
                 'adding a loss, into layers.')
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
-        """Returns the list of `LayerAnalysis`, one per unit of the model."""
+        """Returns the list of `LayerAnalysis`, one per unit of the model.
+
+        Raises:
+            ValueError: the input is not what the model takes.
+        """
+        self._require_inputs(input_specs)
         return self._graph.analyses(input_specs)
+
+    def _require_inputs(self, specs):
+        """Keras takes tensors by their names where it is given a dictionary, else in their order."""
+        wanted, names = self.input_specs, {symbol.name for symbol in self.model.inputs}
+        if isinstance(specs, dict):
+            fits = set(wanted) == set(specs) if isinstance(wanted, dict) else names <= set(specs)
+        else:
+            fits = len(keras.tree.flatten(specs)) == len(keras.tree.flatten(wanted))
+        if not fits:
+            given = sorted(specs) if isinstance(specs, dict) else f'{len(keras.tree.flatten(specs))} without a name'
+            what_to_do = self._origin.suitable_input() if self._origin else 'Give it these.'
+            raise ValueError(f'Model {self.model.name!r} takes the tensors '
+                             f'{sorted(wanted if isinstance(wanted, dict) else names)}, but the input gives {given}. '
+                             f'{what_to_do}')
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
               analyses: Any) -> list[layer_profile.LayerTime]:

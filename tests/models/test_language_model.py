@@ -78,9 +78,24 @@ def test_an_n_gram_model_of_the_training_text_is_the_baseline():
     assert bits == pytest.approx(expected) and bits < 1
 
 
+def input_of(vocab_size, shape, num_targets=3):
+    return types.SimpleNamespace(params=None, tokenizer=types.SimpleNamespace(vocab_size=vocab_size),
+                                 TargetSpec=lambda params: [tf.TensorSpec(shape)] * num_targets)
+
+
 def test_tokens_without_a_logit_are_refused():
     task = make_task()
     task.body.build_from_specs(tf.TensorSpec([3, 4, 2]))
     with pytest.raises(ValueError, match='vocab_size=6, but the body ends in 5 logits'):
-        task.check_input(types.SimpleNamespace(tokenizer=types.SimpleNamespace(vocab_size=6)))
-    task.check_input(types.SimpleNamespace(tokenizer=types.SimpleNamespace(vocab_size=5)))
+        task.check_input(input_of(6, [3, 4]))
+    task.check_input(input_of(5, [3, 4]))
+
+
+def test_labels_that_are_not_those_of_tokens_are_refused():
+    task = make_task()
+    task.body.build_from_specs(tf.TensorSpec([3, 4, 2]))
+    with pytest.raises(ValueError, match=r'labels of shape \[\] for an example, but .* logits of shape \[4, 5\], which need '
+                                         r'\[4\]. Use another input.'):
+        task.check_input(input_of(5, [3]))
+    with pytest.raises(ValueError, match='gives 2 tensors beside its inputs, but LanguageModel takes 3'):
+        task.check_input(input_of(5, [3, 4], num_targets=2))
