@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.models import base_task, generation, prompted_texts
+from lingpipe.models import base_task, generation, text_writers
 from lingpipe.models.sampling import Sampling
 
 
@@ -123,7 +123,10 @@ def length_of(input_spec: Any) -> int:
 
 
 class LanguageModel(base_task.BaseTask):
-    """Predicts each token of a sequence by a body that ends in logits `[batch, length, vocab_size]`."""
+    """Predicts each token of a sequence by a body that ends in logits `[batch, length, vocab_size]`.
+
+    The body may read a source too, as the sequence-to-sequence models of KerasHub do.
+    """
 
     @classmethod
     def Params(cls) -> Any:
@@ -133,7 +136,8 @@ class LanguageModel(base_task.BaseTask):
         p.Define('n_gram_order', 0, 'n of the n-gram model that is shown for comparison, for texts that fit into '
                                     'memory; 0: '
                  'none.')
-        p.Define('sample_prompt', '', 'Start of the text that the model writes with every evaluation during training.')
+        p.Define('sample_prompt', '', 'Start of the text that the model writes with every evaluation during training, '
+                                      'or the source that it reads.')
         p.Define('sample_length', 100, 'Number of tokens that it goes on for at most; 0: it writes none.')
         return p
 
@@ -177,13 +181,13 @@ class LanguageModel(base_task.BaseTask):
     def sample(self, training_input: Any, read: Any) -> str | None:
         """Returns a text that the model wrote; always with the same random numbers, so that texts compare."""
         p = self.params
-        if not p.sample_length:
+        if not p.sample_length or not p.sample_prompt and text_writers.reads_sources(training_input.input_spec):
             return None
         tokenizer, context_length = training_input.tokenizer, length_of(training_input.input_spec)
         if self.body.model is not None:
-            self._sampler = self._sampler or prompted_texts.PromptedTexts(
-                self.body, tokenizer, context_length, Sampling(), read)
-            return p.sample_prompt + self._sampler.texts([p.sample_prompt], p.sample_length)[0]
+            self._sampler = self._sampler or text_writers.text_writer(
+                self.body, tokenizer, training_input.input_spec, Sampling(), read)
+            return self._sampler.shown(p.sample_prompt, self._sampler.texts([p.sample_prompt], p.sample_length)[0])
         self._sampler = self._sampler or generation.Generator(self.body, context_length, Sampling(), read)
         return p.sample_prompt + ''.join(
             generation.text_pieces(self._sampler, tokenizer, p.sample_prompt, p.sample_length))

@@ -118,6 +118,10 @@ class PromptedTexts:
         return [self._text(known, written, mask, num_tokens) for known, written, mask in zip(
             tokens, found['token_ids'].numpy(), found['padding_mask'].numpy())]
 
+    def shown(self, prompt: str, text: str) -> str:
+        """Returns the prompt and its continuation as one text."""
+        return prompt + text
+
     def _rows(self, tokens, length):
         """Fills rows up with a token that does not end a text, for samplers look for ends in all that is no prompt."""
         filler = next(token for token in range(len(self._tokenizer.stop_ids) + 1)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lingpipe.keras_graph import lora
 from lingpipe.layers import base_layer
-from lingpipe.models import generation, language_model, prompted_texts, translation_model
+from lingpipe.models import generation, language_model, text_writers, translation_model
 from lingpipe.models.sampling import Sampling
 from lingpipe.partition import layer_analysis
 from lingpipe.training import checkpoints, errors, experiment
@@ -124,7 +124,7 @@ class CheckpointGeneration:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
         spec = params.input.cls.InputSpec(params.input)
-        self._context_length = language_model.length_of(spec)
+        self._input_spec = spec
         self._tokenizer = params.input.tokenizer.Instantiate()
         self._body = experiment.build_task(experiment.evaluation_params(params), spec, devices).body
         self._reader = checkpoints.WeightReader(self._body)
@@ -133,8 +133,8 @@ class CheckpointGeneration:
         """Prints prompts and their continuations; that of a single prompt as it comes, where layers decode.
 
         Args:
-            prompts: texts that stand at the starts of documents. Several are continued at once, a group for each
-                partition.
+            prompts: texts that stand at the starts of documents, or that the model reads. Several are worked on at
+                once, a group for each partition.
             num_tokens: largest number of tokens to generate for each; less where the model ends the document.
             path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where
                 it holds them.
@@ -149,16 +149,16 @@ class CheckpointGeneration:
         self._reader.restore_chosen(path, self._logdir.train)
         if len(prompts) == 1 and self._body.model is None:
             return [self._stream(prompts[0], num_tokens)]
-        writer = prompted_texts.PromptedTexts(self._body, self._tokenizer, self._context_length, self._sampling)
+        writer = text_writers.text_writer(self._body, self._tokenizer, self._input_spec, self._sampling)
         found = writer.texts(prompts, num_tokens)
         for number, (prompt, text) in enumerate(zip(prompts, found), 1):
             heading = f'--- {number} of {len(prompts)}\n' if len(prompts) > 1 else ''
-            print(heading + prompt + text, flush=True)
+            print(heading + writer.shown(prompt, text), flush=True)
         return found
 
     def _stream(self, prompt, num_tokens):
         print(prompt, end='', flush=True)
-        generator = generation.Generator(self._body, self._context_length, self._sampling)
+        generator = generation.Generator(self._body, language_model.length_of(self._input_spec), self._sampling)
         pieces = []
         for piece in generation.text_pieces(generator, self._tokenizer, prompt, num_tokens):
             print(piece, end='', flush=True)
