@@ -1,12 +1,19 @@
-"""Models of KerasHub that need no network: a small GPT-NeoX, and a small RoBERTa that tells libraries apart."""
+"""Models of KerasHub that need no network, one for each head that reads texts."""
 
 import keras
 
 from lingpipe import base_model_params, model_registry
-from lingpipe.input import byte_pair_tokenizer, text_classification_input, text_input
+from lingpipe.input import (
+    byte_pair_tokenizer,
+    masked_lm_input,
+    sequence_to_sequence_input,
+    text_classification_input,
+    text_input,
+    token_classification_input,
+)
 from lingpipe.keras_graph import hub_model
 from lingpipe.layers import keras_params
-from lingpipe.models import image_classifier, language_model
+from lingpipe.models import image_classifier, keras_task, language_model
 
 
 @model_registry.RegisterSingleTaskModel
@@ -77,24 +84,28 @@ class PydocGPTNeoXLora(PydocGPTNeoX):
         return p
 
 
-@model_registry.RegisterSingleTaskModel
-class LibraryDocsRoberta(base_model_params.SingleTaskModelParams):
-    """A small RoBERTa of KerasHub that tells from a paragraph of documentation which library it is about."""
+class _Roberta(base_model_params.SingleTaskModelParams):
+    """A small RoBERTa of KerasHub, whose byte pairs are learnt from the texts that it is trained on."""
 
+    DATASET = None
     NUM_PARTITIONS = 2
     NUM_MICRO_BATCHES = 4
     BATCH_SIZE = 32
     SEQUENCE_LENGTH = 64
     VOCAB_SIZE = 4096
+    LEARNING_RATE = 1e-3
     MAX_STEPS = 600
     WARMUP_STEPS = 60
 
-    def _Input(self, split):
+    def _Records(self, input_class, split):
         tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
-            dataset='library_docs', vocab_size=self.VOCAB_SIZE, keras_hub_class='RobertaTokenizer')
-        return text_classification_input.TextClassificationInput.Params().Set(
-            name=f'library_docs_{split}', dataset='library_docs', split=split, batch_size=self.BATCH_SIZE,
+            dataset=self.DATASET, vocab_size=self.VOCAB_SIZE, keras_hub_class='RobertaTokenizer')
+        return input_class.Params().Set(
+            name=f'{self.DATASET}_{split}', dataset=self.DATASET, split=split, batch_size=self.BATCH_SIZE,
             sequence_length=self.SEQUENCE_LENGTH, tokenizer=tokenizer)
+
+    def _Input(self, split):
+        raise NotImplementedError
 
     def Train(self):
         return self._Input('train')
@@ -105,21 +116,112 @@ class LibraryDocsRoberta(base_model_params.SingleTaskModelParams):
     def Test(self):
         return self._Input('test')
 
-    def Task(self):
-        p = image_classifier.ImageClassifier.Params().Set(name='library_docs_roberta')
+    def _Task(self, task, name, head, **head_arguments):
+        p = task.Params().Set(name=name)
         p.body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
         p.body.model = hub_model.KerasHubModel.Params().Set(
-            backbone='RobertaBackbone', head='text_classifier', head_arguments={'num_classes': 4}, backbone_arguments={
+            backbone='RobertaBackbone', head=head, head_arguments=head_arguments, backbone_arguments={
                 'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': 64,
                 'intermediate_dim': 256, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
         p.train.Set(
             max_steps=self.MAX_STEPS, clip_gradient_norm_to_value=1.0,
             optimizer=keras_params.KerasParams(keras.optimizers.AdamW, weight_decay=0.01),
             lr_schedule=keras_params.KerasParams(
-                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=1e-3,
+                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=self.LEARNING_RATE,
                 warmup_steps=self.WARMUP_STEPS, decay_steps=self.MAX_STEPS - self.WARMUP_STEPS),
             save_interval_seconds=60.0, summary_interval_steps=20)
         p.eval.Set(interval_steps=200)
+        return p
+
+
+@model_registry.RegisterSingleTaskModel
+class LibraryDocsRoberta(_Roberta):
+    """A small RoBERTa of KerasHub that tells from a paragraph of documentation which library it is about."""
+
+    DATASET = 'library_docs'
+
+    def _Input(self, split):
+        return self._Records(text_classification_input.TextClassificationInput, split)
+
+    def Task(self):
+        return self._Task(image_classifier.ImageClassifier, 'library_docs_roberta', 'text_classifier', num_classes=4)
+
+
+@model_registry.RegisterSingleTaskModel
+class PythonTokensRoberta(_Roberta):
+    """A small RoBERTa of KerasHub that tells what each token of a Python statement is: a call, an argument, ..."""
+
+    DATASET = 'python_tokens'
+    VOCAB_SIZE = 2048
+
+    def _Input(self, split):
+        return self._Records(token_classification_input.TokenClassificationInput, split)
+
+    def Task(self):
+        return self._Task(image_classifier.ImageClassifier, 'python_tokens_roberta', 'token_classifier', num_classes=9)
+
+
+@model_registry.RegisterSingleTaskModel
+class PydocMaskedRoberta(_Roberta):
+    """A small RoBERTa of KerasHub that guesses masked tokens of the Python interpreter's help texts."""
+
+    DATASET = 'pydoc_topics'
+    VOCAB_SIZE = 1024
+
+    def _Input(self, split):
+        return self._Records(masked_lm_input.MaskedLMInput, split)
+
+    def Task(self):
+        p = self._Task(keras_task.KerasTask, 'pydoc_masked_roberta', 'masked_lm')
+        return p.Set(
+            loss=keras_params.KerasParams(keras.losses.SparseCategoricalCrossentropy, from_logits=True),
+            metrics=[keras_params.KerasParams(keras.metrics.SparseCategoricalAccuracy, name='accuracy')])
+
+
+@model_registry.RegisterSingleTaskModel
+class SpokenNumbersBart(base_model_params.SingleTaskModelParams):
+    """A small BART of KerasHub that reads spoken numbers and writes them in digits."""
+
+    NUM_PARTITIONS = 2
+    NUM_MICRO_BATCHES = 4
+    BATCH_SIZE = 64
+    SOURCE_LENGTH = 24
+    TARGET_LENGTH = 10
+    VOCAB_SIZE = 320
+    MAX_STEPS = 1500
+    WARMUP_STEPS = 100
+
+    def _Input(self, split):
+        tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
+            dataset='spoken_numbers', split='train[:1000]', text_feature='words', vocab_size=self.VOCAB_SIZE,
+            keras_hub_class='BartTokenizer')
+        return sequence_to_sequence_input.SequenceToSequenceInput.Params().Set(
+            name=f'spoken_numbers_{split}', dataset='spoken_numbers', split=split, source_field='words',
+            target_field='digits', batch_size=self.BATCH_SIZE, sequence_length=self.SOURCE_LENGTH,
+            target_length=self.TARGET_LENGTH, tokenizer=tokenizer)
+
+    def Train(self):
+        return self._Input('train[:12000]')
+
+    def Test(self):
+        return self._Input('test')
+
+    def Task(self):
+        p = language_model.LanguageModel.Params().Set(
+            name='spoken_numbers_bart', sample_prompt='four hundred and seven thousand and twelve')
+        p.body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
+        p.body.model = hub_model.KerasHubModel.Params().Set(
+            backbone='BartBackbone', head='seq_2_seq_lm', backbone_arguments={
+                'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': 64,
+                'intermediate_dim': 256, 'dropout': 0.1, 'max_sequence_length': self.SOURCE_LENGTH})
+        p.train.Set(
+            max_steps=self.MAX_STEPS, clip_gradient_norm_to_value=1.0,
+            optimizer=keras_params.KerasParams(keras.optimizers.Adam),
+            lr_schedule=keras_params.KerasParams(
+                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-3,
+                warmup_steps=self.WARMUP_STEPS, decay_steps=self.MAX_STEPS - self.WARMUP_STEPS),
+            save_interval_seconds=60.0, summary_interval_steps=20)
+        p.eval.Set(interval_steps=500)
         return p
 
 

@@ -20,9 +20,9 @@ flags.DEFINE_enum(
     ['train', 'eval', 'trace', 'export', 'generate', 'inspect_params', 'inspect_model', 'plan', 'list'],
     'train: train, evaluating as it goes. eval: evaluate a checkpoint. trace: show what the time of a few steps is '
     'spent on, in a picture and a table. export: write a checkpoint as a plain Keras file and as a SavedModel. '
-    'generate: print what a language model writes after --prompt, or a translation model makes of it. inspect_params: '
-    'print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, partition and '
-    'device. plan: tell what fits on which devices, and how fast it is. list: print all models.')
+    'generate: print what a language model writes after --prompt, or a model of sources and targets makes of it. '
+    'inspect_params: print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, '
+    'partition and device. plan: tell what fits on which devices, and how fast it is. list: print all models.')
 flags.DEFINE_string(
     'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training goes on from what is there.')
 flags.DEFINE_string(
@@ -46,7 +46,7 @@ flags.DEFINE_bool(
     'compile', False, 'With --mode=plan: also compile what each device would run for a TPU, which need not be there.')
 flags.DEFINE_string('tpu_topology', 'v5e:2x2', "With --mode=plan --compile: the TPUs to compile for, such as 'v3:2x2'.")
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
-flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text.')
+flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text, or the source to translate.')
 flags.DEFINE_string(
     'prompt_file', None, 'With --mode=generate: file of prompts, one a line, in place of --prompt; all partitions work '
     'at once.')

@@ -98,7 +98,8 @@ class KerasHubModel(model_source.KerasModelSource):
         preset = tokenizer.params.Get('preset') if 'preset' in getattr(tokenizer, 'params', {}) else None
         if preset is None and hasattr(tokenizer, 'keras_hub_tokenizer'):
             longest = getattr(model.backbone, 'max_sequence_length', None)
-            arguments = {'sequence_length': longest} if longest else {}
+            names = [name for name in inspect.signature(preprocessor_class).parameters if name.endswith(_LENGTH)]
+            arguments = dict.fromkeys(names, longest) if longest else {}
             return preprocessor_class(tokenizer.keras_hub_tokenizer(), **arguments)
         return preset_preprocessor(preset or self.params.preset, model)
 
