@@ -203,7 +203,18 @@ def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) 
     DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre lies anywhere in the image, so that a part of
     the square may fall outside; 16 pixels for the 32 of CIFAR-10.
     """
-    images = crop_and_flip(images, seeds, image_size)
+    return _cut_out(crop_and_flip(images, seeds, image_size), seeds, image_size)
+
+
+def flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
+    """Resizes images, mirrors every other one, and sets a square to zero, as `crop_flip_and_cut_out` does.
+
+    GPipe (arXiv:1811.06965), section 4: how a network of ImageNet is trained on for CIFAR-10 and CIFAR-100.
+    """
+    return _cut_out(flip(resize(images, image_size), seeds, image_size), seeds, image_size)
+
+
+def _cut_out(images, seeds, image_size):
     half = image_size // 4
     pixels = tf.range(image_size)
     centres = seeds[:, 3:5] % image_size
@@ -246,6 +257,7 @@ AUGMENTATIONS = {
     'digits': Augmentation(train=warp_digits, evaluate=resize),
     'crop_flip': Augmentation(train=crop_and_flip, evaluate=resize),
     'crop_flip_cutout': Augmentation(train=crop_flip_and_cut_out, evaluate=resize),
+    'flip_cutout': Augmentation(train=flip_and_cut_out, evaluate=resize),
     'inception': Augmentation(train=flip, evaluate=resize, cropping=INCEPTION),
     'resnet': Augmentation(train=flip, evaluate=resize, cropping=RESNET),
 }

@@ -94,6 +94,15 @@ def test_cutout_clears_a_square_of_half_the_side_that_may_leave_the_image():
     assert min(heights.min(), widths.min()) < 12
 
 
+def test_images_that_are_not_cropped_are_mirrored_at_their_new_size():
+    images, seeds = tf.constant(random_images(batch=8, size=8)), random_seeds(8)
+    found = image_augmentation.flip_and_cut_out(images, seeds, 16).numpy()
+    whole = image_augmentation.resize(images, 16).numpy()
+    expected = np.where(seeds[:, 2, None, None, None] % 2 == 1, whole[:, :, ::-1], whole)
+    np.testing.assert_array_equal(found, np.where(found == 0, 0, expected))
+    assert all(0.5 < np.mean(image != 0) < 0.95 for image in found)
+
+
 @pytest.mark.parametrize('name', RANDOM)
 def test_an_image_depends_on_its_own_seed_only(name):
     train = image_augmentation.AUGMENTATIONS[name].train

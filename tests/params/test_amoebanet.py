@@ -1,12 +1,15 @@
 import re
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from lingpipe import model_registry
 from lingpipe.layers import amoebanet
 from lingpipe.optimizers import learning_rate_schedules
-from lingpipe.training import optimization
+from lingpipe.partition import layer_analysis
+from lingpipe.training import checkpoints, experiment, initial_weights, optimization
 from params import amoebanet as experiments
 
 # Genotype, cells, filters and partitions: tables 1 and 2 of GPipe (arXiv 1811.06965), and its section on images.
@@ -15,7 +18,8 @@ PUBLISHED = {
     'AmoebaNetD18x544': ('D', 18, 544, 2), 'AmoebaNetD36x544': ('D', 36, 544, 4), 'AmoebaNetD72x512': ('D', 72, 512, 8),
     'AmoebaNetB18x512': ('B', 18, 512, 4)}
 SMALL = ('AmoebaNetDDigits', 'AmoebaNetDCifar10')
-NAMES = sorted([*PUBLISHED, *SMALL])
+TRANSFERRED = {'AmoebaNetBCifar10': 10, 'AmoebaNetBCifar100': 100}
+NAMES = sorted([*PUBLISHED, *SMALL, *TRANSFERRED])
 
 
 def params_of(name):
@@ -122,3 +126,48 @@ def test_cifar_has_its_own_classes_and_an_auxiliary_head_that_agrees():
     schedule = params.train.lr_schedule.Instantiate()
     assert float(schedule(round(5 * 50_000 / 128))) == pytest.approx(0.1)
     assert float(schedule(params.train.max_steps)) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize('name', TRANSFERRED)
+def test_cifar_is_trained_on_as_imagenet_is(name):
+    params, source = params_of(name), params_of('AmoebaNetB18x512')
+    assert params.task.body.layers[-1].num_classes == TRANSFERRED[name]
+    assert (params.input.image_size, params.input.augmentation, params.input.label_offset) == (480, 'flip_cutout', 0)
+    epoch = 50_000 / params.input.batch_size
+    assert params.train.max_steps == round(100 * epoch)
+    assert params.train.lr_schedule.decay_steps == round(2.4 * epoch)
+    fields = ['clip_gradient_norm_to_value', 'l2_regularizer_weight', 'ema_decay', 'optimizer']
+    assert [params.train.Get(field) for field in fields] == [source.train.Get(field) for field in fields]
+    start, = params.train.init_from_checkpoint_rules
+    assert start.endswith(f'/train/ckpt-{source.train.max_steps}')
+
+
+def test_the_network_of_cifar_has_the_published_size_but_for_its_classes():
+    layers = params_of('AmoebaNetBCifar100').task.body.layers
+    counts = {layer.name: layer.num_parameters
+              for layer in layer_analysis.analyse_layers(layers, tf.TensorSpec([1, 480, 480, 3]))}
+    assert counts['head'] == 100 * (4 * 2048 + 1)
+    assert sum(counts.values()) - counts['auxiliary_head'] + 901 * (4 * 2048 + 1) == 557_286_057  # GPipe: 557M
+
+
+def test_weights_but_those_of_the_softmax_layers_come_from_imagenet(tmp_path, capsys):
+    params = params_of('AmoebaNetBCifar10')
+    params.task.body.Set(num_partitions=1, layers=amoebanet.amoebanet_layers('B', 2, 8, num_classes=10))
+    body = experiment.build_task(params, tf.TensorSpec([2, 64, 64, 3])).body
+    named, random = checkpoints.model_variables(body), np.random.default_rng(0)
+    fresh = {name: variable.numpy() for name, variable in named.items()}
+    stored = {name: random.normal(size=[1001 if size == 10 else size for size in value.shape]).astype('float32')
+              for name, value in fresh.items()}
+    tree = {}
+    for name, value in stored.items():
+        layer, _, leaf = name.rpartition('/')
+        tree.setdefault(layer, {})[leaf] = tf.Variable(value)
+    path = tf.train.Checkpoint(model=tree).write(str(tmp_path / 'imagenet'))
+    (rules,) = params.train.init_from_checkpoint_rules.values()
+    params.train.init_from_checkpoint_rules = {path: rules}
+    initial_weights.load(params.train, body)
+    softmax = {name for name in named if name.startswith(('head/', 'auxiliary_head/010_kernel', 'auxiliary_head/011_bias'))}
+    assert len(softmax) == 4 and all(1001 in stored[name].shape for name in softmax)
+    for name, variable in named.items():
+        np.testing.assert_array_equal(variable, fresh[name] if name in softmax else stored[name], err_msg=name)
+    assert f'{len(named) - 4} of {len(named)} variables come from {path}; these start afresh: auxiliary_head/' in capsys.readouterr().out
