@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-from lingpipe.keras_graph import batch_dimension, model_segments, model_units
+from lingpipe.keras_graph import batch_dimension, model_inputs, model_segments, model_units
 from lingpipe.layers import base_layer
 from lingpipe.optimizers import optimizer_parts
 from lingpipe.partition import exact_cut, layer_analysis
@@ -136,9 +136,12 @@ class ModelGraph:
         Raises:
             ValueError: when the model does not accept them.
         """
+        inputs = model_units.without_others(self._functional, inputs)
         # pylint: disable=protected-access
         self._functional._assert_input_compatibility(inputs)
-        return self._functional._standardize_inputs(inputs)
+        tensors = self._functional._standardize_inputs(inputs)
+        model_inputs.refuse_long(self.model, self._functional, tensors)
+        return tensors
 
     def pack_outputs(self, outputs: list) -> Any:
         """Turns the last stage's list of tensors into the nest that the model returns."""
@@ -192,6 +195,8 @@ class ModelGraph:
             List of `LayerAnalysis`, one per unit. A shared layer's parameters count at its first unit. Units that are
             equal but for their weights are traced once.
         """
+        if input_specs is not None:
+            model_inputs.refuse_unfit(self.model, self._functional, input_specs)
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
         flops, values = self._trace_one_example(specs)
         self.output_specs = [values[number][0] for number in self._outputs]

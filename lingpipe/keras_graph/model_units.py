@@ -117,7 +117,14 @@ def flat_inputs(functional: Any, inputs: Any) -> list:
     """Returns, in the order of `functional.inputs`, the leaves of a nest that the model accepts."""
     if isinstance(inputs, dict) and not isinstance(functional.input, dict):
         return [inputs[tensor.name] for tensor in functional.inputs]
-    return keras.tree.flatten(inputs)
+    return keras.tree.flatten(without_others(functional, inputs))
+
+
+def without_others(functional: Any, inputs: Any) -> Any:
+    """Leaves out of a dictionary what the model does not take, for Keras counts through all in the order of names."""
+    if isinstance(inputs, dict) and isinstance(functional.input, dict):
+        return {name: value for name, value in inputs.items() if name in functional.input}
+    return inputs
 
 
 class _Flattening:

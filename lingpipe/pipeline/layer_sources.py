@@ -183,7 +183,7 @@ class LayersOfModel:
         """Keras takes tensors by their names where it is given a dictionary, else in their order."""
         wanted, names = self.input_specs, {symbol.name for symbol in self.model.inputs}
         if isinstance(specs, dict):
-            fits = set(wanted) == set(specs) if isinstance(wanted, dict) else names <= set(specs)
+            fits = set(wanted if isinstance(wanted, dict) else names) <= set(specs)
         else:
             fits = len(keras.tree.flatten(specs)) == len(keras.tree.flatten(wanted))
         if not fits:
