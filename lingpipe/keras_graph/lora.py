@@ -86,7 +86,7 @@ def _add_parts(model, named, p):
 
 
 def _add_default_parts(model, able, rank):
-    backbone, example = _backbone_of(model), next(iter(able), None)
+    backbone, example = _backbone_of(model), _example(able)
     if backbone is None or not able:
         raise ValueError(f'lora_rank={rank}: {model.name!r} has ' + (
             'no layer that can have LoRA: Keras knows it of Dense, EinsumDense, Embedding and convolutions. Set '
@@ -98,6 +98,13 @@ def _add_default_parts(model, able, rank):
                          f'{type(backbone).__name__} has none. Name layers, as by lora_layers=[{example!r}].')
     backbone.enable_lora(rank)
     backbone.trainable = True  # what is frozen is said by `_freeze_others`, so that both ways freeze alike
+
+
+def _example(paths):
+    """Returns an expression for a layer of attention, or for any layer; None where there are none."""
+    names = [path.rpartition('/')[2] for path in paths]
+    name = next((name for word in ('query', 'attention', '') for name in names if word in name), None)
+    return name and (f'.*/{name}' if any(path.endswith(f'/{name}') for path in paths) else name)
 
 
 def _layers_by_path(model, named):

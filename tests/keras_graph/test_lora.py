@@ -243,6 +243,13 @@ def test_a_plan_counts_slots_gradients_and_activations_of_what_is_trained():
     assert trained.weights == first.weights and trained.working > first.working > 0
 
 
+def test_a_backbone_without_queries_and_values_names_its_attention():
+    source = hub_model.KerasHubModel.Params().Set(lora_rank=4, backbone='GPTNeoXBackbone', backbone_arguments={
+        'vocabulary_size': 20, 'num_layers': 2, 'num_heads': 2, 'hidden_dim': 8, 'intermediate_dim': 16})
+    with pytest.raises(ValueError, match=r"of which GPTNeoXBackbone has none.*lora_layers=\['.\*/query_key_value'\]"):
+        model_source.make_model(source.Instantiate())
+
+
 @pytest.mark.parametrize('fields, words', [
     ({'lora_rank': 0, 'lora_layers': ['first']}, 'lora_rank=0 is no rank'),
     ({'lora_rank': 2.0, 'lora_layers': ['first']}, 'lora_rank=2.0 is no rank'),
