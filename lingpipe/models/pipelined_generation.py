@@ -9,10 +9,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lingpipe import spelling
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import cached_calls
 from lingpipe.models.sampling import LoopSampler
 
+_SAMPLERS = ['greedy', 'top_k', 'top_p', 'random', 'beam']
 _METHODS = ('call_encoder', 'call_with_cache', 'call_decoder_with_cache')
 
 
@@ -286,10 +288,19 @@ class _Sampler:
 
 
 def find_sampler(sampler: Any) -> Any:
-    """Returns KerasHub's sampler of a name; a sampler itself."""
+    """Returns KerasHub's sampler of a name; a sampler itself.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
     from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
-    return samplers.get(sampler)
+    is_wrong = isinstance(sampler, str) and not sampler.islower()  # for KerasHub would raise a KeyError
+    found = sampler if is_wrong else samplers.get(sampler)
+    if isinstance(found, str):
+        raise ValueError(f'sampler={sampler!r} is unknown{spelling.did_you_mean(sampler, _SAMPLERS)} Give one of '
+                         f'{_SAMPLERS}, or a sampler of keras_hub.samplers.')
+    return found
 
 
 def _require_known(sampler):
@@ -300,7 +311,7 @@ def _require_known(sampler):
     if type(sampler).__call__ not in (samplers.Sampler.__call__, samplers.BeamSampler.__call__):
         raise NotImplementedError(
             f'{type(sampler).__name__} keeps more than a cache, which no pipeline supports. Compile the task with '
-            "another sampler, such as 'greedy', 'top_k', 'top_p', 'random' or 'beam'.")
+            f'another sampler: one of {_SAMPLERS}.')
 
 
 @contextlib.contextmanager

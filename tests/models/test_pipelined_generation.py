@@ -162,6 +162,13 @@ def test_samplers_with_more_than_a_cache_are_refused(hub):
         pipelined(make_task(hub)).generate(prompts(), stop_token_ids=None, sampler='contrastive')
 
 
+@pytest.mark.parametrize('name, words', [
+    ('greddy', 'did you mean greedy'), ('Greedy', 'did you mean greedy'), ('mean', "Give one of .*'beam'")])
+def test_unknown_samplers_are_refused(hub, name, words):
+    with pytest.raises(ValueError, match=f"sampler='{name}' is unknown.*{words}"):
+        pipelined(make_task(hub)).generate(prompts(), stop_token_ids=None, sampler=name)
+
+
 def test_tasks_that_write_nothing_are_refused(hub):
     backbone = hub.models.BertBackbone(**HEADS, max_sequence_length=LENGTH)
     model = pipelined(hub.models.BertTextClassifier(backbone, num_classes=2))
