@@ -1,6 +1,7 @@
 """The tokenizer of a KerasHub preset, and KerasHub's preprocessors for it."""
 
 import functools
+import os
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingpipe import hyperparams
+from lingpipe import hyperparams, spelling
+from lingpipe.private_api import keras_hub_presets
 
 _SPACE = '▁'  # how SentencePiece writes it
 
@@ -127,13 +129,38 @@ class KerasHubTokenizer:
         return self._load(import_keras_hub().tokenizers.Tokenizer.from_preset)
 
     def _load(self, load: Callable[[str], Any]) -> Any:
-        preset = self.params.preset
-        try:
-            return load(preset)
-        except (ValueError, OSError, ImportError, KeyError, TypeError) as error:
-            reason = ' '.join(str(error).split())
-            raise ValueError(f'tokenizer.preset={preset!r} cannot be used ({reason}). Give the folder of a preset with '
-                             'a tokenizer for this kind of model, or a name that KerasHub knows.') from error
+        return load_preset(
+            'tokenizer.preset', self.params.preset, load, 'a preset with a tokenizer for this kind of model')
+
+
+def load_preset(field: str, preset: str, load: Callable[[str], Any], wanted: str = 'a preset') -> Any:
+    """Calls a function of a preset; whatever KerasHub and its downloaders raise names the field.
+
+    Args:
+        field: what the user has set.
+        preset: folder or name of the preset.
+        load: the function.
+        wanted: what the user should give.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    try:
+        return load(preset)
+    except (ValueError, OSError, ImportError, KeyError, TypeError) as error:
+        raise ValueError(f'{field}={preset!r} {_what_is_wrong(str(preset), error)} Give the folder of {wanted}, or a '
+                         'name that KerasHub knows.') from error
+
+
+def _what_is_wrong(preset, error):
+    names = keras_hub_presets().BUILTIN_PRESETS
+    if os.path.isdir(preset) or '://' in preset or preset in names:
+        return f'cannot be loaded ({" ".join(str(error).split())}).'
+    if os.sep in preset or preset.startswith(('.', '~')):
+        folder, name = os.path.split(preset.rstrip(os.sep))
+        there = os.listdir(folder or '.') if os.path.isdir(folder or '.') else []
+        return f'is no folder that is there{spelling.did_you_mean(name, there) if spelling.close(name, there) else "."}'
+    return f'is neither a folder nor the name of a preset{spelling.did_you_mean(preset, names)}'
 
 
 def _size_of_letters(token):

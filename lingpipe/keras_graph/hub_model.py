@@ -62,7 +62,7 @@ class KerasHubModel(model_source.KerasModelSource):
         if not (p.preset and p.load_weights):
             return
         presets = keras_hub_presets()
-        loader = _in_words(p.preset, presets.get_preset_loader)
+        loader = hub_tokenizer.load_preset('preset', p.preset, presets.get_preset_loader)
         with self._awaited.loading():
             _load_backbone_weights(loader, getattr(model, 'backbone', model))
             if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, p.preset, model):
@@ -105,7 +105,7 @@ class KerasHubModel(model_source.KerasModelSource):
 
     def _preset_backbone(self, hub):
         p = self.params
-        return _in_words(p.preset, lambda preset: hub.models.Backbone.from_preset(
+        return hub_tokenizer.load_preset('preset', p.preset, lambda preset: hub.models.Backbone.from_preset(
             preset, load_weights=False, **p.backbone_arguments))
 
     def _new_backbone(self, hub):
@@ -135,7 +135,7 @@ def preset_preprocessor(preset: str | None, model: keras.Model) -> Any:
     preprocessor_class, exists = getattr(type(model), 'preprocessor_cls', None), keras_hub_presets().check_file_exists
     if not (preset and preprocessor_class) or not any(exists(preset, name) for name in _PREPROCESSOR_CONFIGS):
         return None
-    return _in_words(preset, preprocessor_class.from_preset)
+    return hub_tokenizer.load_preset('preset', preset, preprocessor_class.from_preset)
 
 
 def _check(p):
@@ -147,18 +147,6 @@ def _check(p):
     if p.head == _TOKEN_CLASSIFIER and 'num_classes' not in p.head_arguments:
         raise ValueError("head='token_classifier' needs the number of classes. Set "
                          "head_arguments={'num_classes': 2}, for instance.")
-
-
-def _in_words(preset, function):
-    """Calls a function of a preset; whatever KerasHub and its downloaders raise names the preset."""
-    try:
-        return function(preset)
-    except (ValueError, OSError, ImportError, KeyError, TypeError) as error:
-        names = keras_hub_presets().BUILTIN_PRESETS
-        reason = ' '.join(str(error).split())
-        nearest = spelling.did_you_mean(str(preset), names)
-        raise ValueError(f'preset={preset!r} cannot be loaded ({reason}){nearest} Give the folder of a preset, or a '
-                         'name that KerasHub knows.') from error
 
 
 def _with_head(hub, backbone, p):

@@ -80,3 +80,14 @@ def test_words_do_not_say_what_stood_between_them(tmp_path):
     hub_presets.bert(tmp_path)
     with pytest.raises(ValueError, match='BertTokenizer, whose tokens do not say how many bytes'):
         tokenizer_of(tmp_path).num_bytes([0])
+
+
+def test_a_folder_of_nearly_the_name_is_proposed(tmp_path):
+    (tmp_path / 'tuned').mkdir()
+    with pytest.raises(ValueError, match="tokenizer.preset='.*/tunde' is no folder that is there; did you mean tuned"):
+        tokenizer_of(tmp_path / 'tunde')
+
+
+def test_a_folder_that_is_no_preset_is_said_to_be_none(tmp_path):
+    with pytest.raises(ValueError, match=r'cannot be loaded \(Preset .* has no config.json.*\)\. Give the folder'):
+        tokenizer_of(tmp_path)

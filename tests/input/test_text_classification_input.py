@@ -111,7 +111,7 @@ def test_a_bad_record_is_named_or_left_out(make_input, caplog, row, words):
     ({'text_field': 'txt'}, "line 2, field 'txt' is missing; did you mean text"),
     ({'text_field': 'txt', 'bad_records': 'skip'}, 'holds no good record; the first: .*line 2'),
     ({'tokenizer': hub_tokenizer.KerasHubTokenizer.Params()}, 'tokenizer.preset=None: no preset was given'),
-    ({'tokenizer': hub_tokenizer.KerasHubTokenizer.Params().Set(preset='./no')}, "tokenizer.preset='./no' cannot")])
+    ({'tokenizer': hub_tokenizer.KerasHubTokenizer.Params().Set(preset='./no')}, "tokenizer.preset='./no' is no folder")])
 def test_wrong_fields_are_named(make_input, fields, words):
     with pytest.raises(ValueError, match=words):
         make_input(**fields)

@@ -133,7 +133,8 @@ def test_masked_tokens_are_predicted(hub):
     ({'backbone': 'GPT2Bakbone'}, 'did you mean GPT2Backbone'),
     ({'backbone': 'GPT2Backbone', 'backbone_arguments': {'num_layer': 2}}, 'are not those of GPT2Backbone'),
     ({'backbone': 'BertBackbone', 'backbone_arguments': BERT}, 'which has .*text_classifier'),
-    ({'preset': './gtp2'}, "preset='./gtp2' cannot be loaded"),
+    ({'preset': './gtp2'}, r"preset='./gtp2' is no folder that is there\. Give the folder of a preset"),
+    ({'preset': 'gpt2_base_enn'}, 'neither a folder nor the name of a preset; did you mean gpt2_base_en'),
 ])
 def test_what_is_no_model_is_refused(hub, fields, words):
     with pytest.raises(ValueError, match=words):
