@@ -1,5 +1,6 @@
 """What a pipelined model shows of the model inside it: the layers, names, weights and files of the plain model."""
 
+import re
 from typing import Any
 
 import keras
@@ -9,6 +10,8 @@ from lingpipe.keras_graph import lora
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.private_api import tracking
 from lingpipe.stages import losses
+
+_UNLOADED = re.compile(r'A total of (\d+) objects could not be loaded.*?<\w+ name=([^,>]+)', re.DOTALL)  # Keras's words
 
 
 class ModelSurface(keras.Model):
@@ -155,9 +158,22 @@ class ModelSurface(keras.Model):
             super().save_weights(filepath, overwrite, max_shard_size)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
-        """Loads weights, after which LoRA starts anew; see `keras.Model.load_weights`."""
-        with lora.able_to_learn(self):
-            super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
+        """Loads weights, after which LoRA starts anew; see `keras.Model.load_weights`.
+
+        Raises:
+            ValueError: the file cannot be read, or has not the weights of this model.
+        """
+        try:
+            with lora.able_to_learn(self):
+                super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
+        except ValueError as error:
+            told = _UNLOADED.search(str(error))
+            if told is None:
+                raise
+            raise ValueError(
+                f'filepath={str(filepath)!r} has not the weights of {self.name!r}: {told[1]} of its layers find '
+                f'none there that fit, such as {told[2]!r}. Give a file that this model, or one like it, has saved; '
+                'with skip_mismatch=True these layers keep what they have.') from error
 
     def get_config(self) -> Any:
         """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.

@@ -88,6 +88,14 @@ def test_weights_go_both_ways_between_plain_and_pipelined(models, suffix, tmp_pa
     np.testing.assert_allclose(model(X), plain(X), rtol=1e-5, atol=1e-6)
 
 
+def test_weights_of_another_model_are_refused_in_a_sentence(models, tmp_path):
+    path = str(tmp_path / 'other.weights.h5')
+    other = keras.Sequential([keras.Input([5]), layers.Dense(7), layers.Dense(3)])
+    other.save_weights(path)
+    with pytest.raises(ValueError, match=r"filepath=.* has not the weights of .*: \d+ of its .* such as '"):
+        models[1].load_weights(path)
+
+
 @pytest.mark.parametrize(
     'make', [make_source, lambda: keras.Sequential([keras.Input([5]), layers.Dense(4), layers.Dense(3)])])
 def test_tensorflow_checkpoints_go_both_ways(make, tmp_path):
