@@ -33,6 +33,11 @@ def test_every_example_has_fewer_than_60_lines():
     assert all(len(path.read_text('utf-8').splitlines()) < 60 for path in examples)
 
 
+def test_every_example_is_in_the_table_of_the_docs():
+    docs = (EXAMPLES.parent / 'docs/fine_tuning.md').read_text('utf-8')
+    assert all(f'| [examples/{path.name}](../examples/{path.name}) | ' in docs for path in EXAMPLES.glob('*.py'))
+
+
 def test_a_language_model_learns_to_answer(run, tmp_path):
     import keras_hub
     hub_presets.gpt2(tmp_path / 'preset', 8)
