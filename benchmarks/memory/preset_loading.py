@@ -3,6 +3,9 @@
     pip install -e '.[hub]'
     python -m benchmarks.memory.preset_loading
 
+The chief keeps no weights. It has what Python and TensorFlow note down of the layers, whether there is a preset or not, and the
+tensor that it is reading.
+
 A preset of Hugging Face's format with random weights, one file of safetensors a layer, is loaded into a pipeline whose
 partitions are on two workers of a cluster. Memory is what a process has beyond its state before (RssAnon of
 /proc/PID/status, which leaves out files that are mapped), looked at every few milliseconds.
@@ -74,8 +77,8 @@ def work(addresses, index):
     server.join()
 
 
-def load(addresses, folder):
-    """Builds the pipeline on the workers and loads the preset into it.
+def load(addresses, folder, has_weights):
+    """Builds the pipeline on the workers and, `has_weights`, loads the preset's weights into it.
 
     Yields:
         None when the workers answer; then, for each partition, the bytes of its weights, and of its largest layer.
@@ -84,7 +87,7 @@ def load(addresses, folder):
     hub_tokenizer.import_keras_hub()
     tf.zeros([]).numpy()
     yield
-    model = hub_model.KerasHubModel.Params().Set(preset=folder, head='causal_lm')
+    model = hub_model.KerasHubModel.Params().Set(preset=folder, head='causal_lm', load_weights=has_weights)
     devices = [f'/job:worker/replica:0/task:{index}/device:CPU:0' for index in range(len(addresses['worker']))]
     pipe = lingpipe.GPipeLayer.Params().Set(name='body', model=model, num_partitions=len(devices), devices=devices)
     pipe = pipe.Instantiate()
@@ -132,12 +135,12 @@ def _anonymous_memory(pid):
     return 1024 * int(re.search(r'RssAnon:\s*(\d+)', status).group(1))
 
 
-def measure(folder):
+def measure(folder, has_weights=True):
     """Returns for each partition its bytes and those of its largest layer, and the peaks of chief and workers."""
     found = cluster_config.free_addresses(3)
     addresses = {'chief': found[:1], 'worker': found[1:]}
     with common.Process(work, addresses, 0) as first, common.Process(work, addresses, 1) as second, \
-            common.Process(load, addresses, str(folder)) as chief:
+            common.Process(load, addresses, str(folder), has_weights) as chief:
         for process in (first, second, chief):
             process.next()
         watch = Watch([process.pid for process in (chief, first, second)])
@@ -152,9 +155,11 @@ def main(unused_argv):
     with tempfile.TemporaryDirectory() as folder:
         make_preset(pathlib.Path(folder))
         parts, peaks = measure(folder)
+        (graph_bytes, *_) = measure(folder, has_weights=False)[1]
     shares = [0, *(num_bytes for num_bytes, _ in parts)]
     rows = [[name, f'{share / _MIB:,.0f}', f'{peak / _MIB:,.0f}', f'{(peak - share) / _MIB:,.0f}']
             for name, share, peak in zip(['chief', 'worker 0', 'worker 1'], shares, peaks)]
+    rows.insert(1, ['chief, of a pipeline without the weights of a preset', '0', *[f'{graph_bytes / _MIB:,.0f}'] * 2])
     largest = max(largest for _, largest in parts)
     common.report(common.markdown_table(_HEADER, rows),
                   f'{sum(shares) / 4e6:,.0f} million parameters, {sum(shares) / _MIB:,.0f} MiB; the largest layer has '
