@@ -5,6 +5,7 @@ import pytest
 from benchmarks.support import tpu_plans
 from lingpipe.planner import plans
 from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
+from tests import needs
 
 MIB = 2**20
 MODEL = 'Transformer3'
@@ -46,6 +47,8 @@ def test_what_the_paper_does_not_count_can_be_left_out(row):
     assert cells['fits'] == 'no'
 
 
+@needs.xla_on_cpus
+@needs.stablehlo
 def test_the_model_before_gpipe_is_one_program(row, load_benchmark, short_amoebanet, monkeypatch):
     text = load_benchmark('tpu.gpipe_table_1').whole_program(
         tpu_plans.plan('params.amoebanet.AmoebaNetD18x208', 'v2:2x2', 'input.batch_size=2; input.image_size=32').params)
