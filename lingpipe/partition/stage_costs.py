@@ -21,6 +21,9 @@ class StageCostModel:
     With recompute='layer' a first forward pass finds the inputs of the layers, which need not be where B follows its
     own F, and never runs the last of them; a second one, inside of B, runs only what B reads of each layer.
 
+    Nobody wants gradients by the inputs of the first stage. What its B would compute on the way to the weights is a
+    part of its W.
+
     Args:
         times: list of `LayerTime`, one per layer, for one micro-batch.
         recompute: 'none', 'selective' (which counts as if it used all the time that it may), 'stage' or 'layer'.
@@ -54,6 +57,9 @@ class StageCostModel:
             Array `[6, ...]`, the fields of `StageCosts`.
         """
         forward, backward, weight_gradient, ahead, update = self._sums[:, ends] - self._sums[:, starts]
+        is_first = np.equal(starts, 0)
+        weight_gradient = weight_gradient + np.where(is_first, backward, 0.0)
+        backward = np.where(is_first, 0.0, backward)
         # Differences of sums leave traces of what cancels.
         recompute = np.maximum(ahead - self._last_is_left_out[ends - 1], 0.0)
         return np.stack([forward, backward, weight_gradient, recompute, self._transfers[ends - 1], update])

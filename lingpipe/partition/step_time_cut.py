@@ -134,7 +134,10 @@ class _Simulation:
                 begin = begin + costs[3, action.stage]
             for needed in self._schedule.dependencies(action):
                 begin = np.maximum(begin, self._arrival(ends[needed], needed, action, costs))
-            ends[action] = free[device] = begin + self._duration(action, costs)
+            seconds = self._duration(action, costs)
+            ends[action] = begin + seconds
+            exists = np.logical_or(seconds > 0, action.kind == FORWARD)
+            free[device] = np.where(exists, ends[action], free[device])
         return free
 
     def _arrival(self, end, needed, action, costs):

@@ -77,6 +77,10 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[float] | None = None) -> tuple[Span, ...]:
     """Starts each action of a schedule as soon as its device is free and its data are there.
 
+    A B or W that takes no time does not exist: there is no call of it. The device goes on to the action after it,
+    although what it would have needed is not there yet. Such is the B of the first stage where the backward pass is
+    split.
+
     Args:
         schedule: `Schedule`.
         durations: dictionary from `Action` to its time; an action that it lacks takes none. Recomputations are actions
@@ -92,8 +96,10 @@ def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[fl
     transfers = transfers or [0.0] * schedule.num_stages
 
     def start(device, action, arrivals):
-        begin = max([free[device], *arrivals])
-        ends[action] = free[device] = begin + durations.get(action, 0.0)
+        begin, seconds = max([free[device], *arrivals]), durations.get(action, 0.0)
+        ends[action] = begin + seconds
+        if seconds or action.kind == FORWARD:
+            free[device] = ends[action]
         spans.append(Span(device, action, begin, ends[action]))
 
     for action in schedule.execution_order():

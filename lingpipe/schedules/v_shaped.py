@@ -179,7 +179,7 @@ class _Filling:
                 return False
         for device, pending in enumerate(self._pending):
             while pending:
-                self._do(device, pending.popleft(), 0.0)
+                self._do_pending(device)
         return True
 
     def _run(self, device, action):
@@ -188,8 +188,8 @@ class _Filling:
         if None in arrivals:
             return False
         begin, pending = max([0.0, *arrivals]), self._pending[device]
-        while pending and (self._is_full(device, action) or self._free[device] + self._duration(pending[0]) <= begin):
-            self._do(device, pending.popleft(), 0.0)
+        while pending and (self._is_full(device, action) or self._earliest_end(device) <= begin):
+            self._do_pending(device)
         if self._is_full(device, action):
             return False
         self._do(device, action, begin)
@@ -206,8 +206,27 @@ class _Filling:
     def _is_full(self, device, action):
         return action.kind == FORWARD and self._kept[device] >= self._most_kept
 
+    def _earliest(self, device):
+        """Returns the W that can begin first; where a B takes no time, the device may be here before its data are."""
+        return min(self._pending[device], key=lambda action: max(self._free[device], self._ready(action)))
+
+    def _earliest_end(self, device):
+        action = self._earliest(device)
+        return max(self._free[device], self._ready(action)) + self._duration(action)
+
+    def _ready(self, action):
+        return self._ends[action._replace(kind=BACKWARD)]
+
+    def _do_pending(self, device):
+        action = self._earliest(device)
+        self._pending[device].remove(action)
+        self._do(device, action, self._ready(action))
+
     def _do(self, device, action, begin):
-        self._free[device] = self._ends[action] = max(self._free[device], begin) + self._duration(action)
+        seconds = self._duration(action)
+        self._ends[action] = max(self._free[device], begin) + seconds
+        if seconds or action.kind == FORWARD:
+            self._free[device] = self._ends[action]
         self.orders[device].append(action)
         self._kept[device] += {FORWARD: 1, BACKWARD: 0, WEIGHT: -1}[action.kind]
         self.peak_kept = max(self.peak_kept, self._kept[device])

@@ -109,6 +109,22 @@ def test_a_split_backward_pass_is_computed_again_before_its_first_half():
         'device 1  ..F0B0F1B1W0W1..')
 
 
+def test_a_backward_pass_that_takes_no_time_is_not_waited_for():
+    """Device 0 starts F1 before device 1 has computed what the B of micro-batch 0 would take.
+
+    ::
+
+        device 0  F0F1..........W0--........W1--
+        device 1  ..F0----B0----F1----B1----W0----W1----
+    """
+    schedule = schedules.from_lists([['0F0', '0I0', '0F1', '0W0', '0I1', '0W1'],
+                                     ['1F0', '1I0', '1F1', '1I1', '1W0', '1W1']])
+    timeline = schedule.simulate([COSTS(1, 0, 2), COSTS(3, 3, 3)])
+    starts = {str(span.action): span.start for span in timeline.spans}
+    assert [starts[each] for each in ('0F1', '0W0', '0W1', '1F1', '1W1')] == [1, 7, 13, 7, 16]
+    assert timeline.step_time == 19
+
+
 def test_transfers_are_free_between_stages_of_one_device():
     costs = COSTS(transfer=5)
     assert schedules.interleaved_1f1b(1, 2, 3).simulate(costs).bubble_time == 0
