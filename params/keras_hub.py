@@ -93,7 +93,7 @@ class _Roberta(base_model_params.SingleTaskModelParams):
     BATCH_SIZE = 32
     SEQUENCE_LENGTH = 64
     VOCAB_SIZE = 4096
-    LEARNING_RATE = 1e-3
+    HIDDEN_DIM = 64
     MAX_STEPS = 600
     WARMUP_STEPS = 60
 
@@ -121,13 +121,13 @@ class _Roberta(base_model_params.SingleTaskModelParams):
         p.body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
         p.body.model = hub_model.KerasHubModel.Params().Set(
             backbone='RobertaBackbone', head=head, head_arguments=head_arguments, backbone_arguments={
-                'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': 64,
-                'intermediate_dim': 256, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
+                'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': self.HIDDEN_DIM,
+                'intermediate_dim': 4 * self.HIDDEN_DIM, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
         p.train.Set(
             max_steps=self.MAX_STEPS, clip_gradient_norm_to_value=1.0,
             optimizer=keras_params.KerasParams(keras.optimizers.AdamW, weight_decay=0.01),
             lr_schedule=keras_params.KerasParams(
-                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=self.LEARNING_RATE,
+                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=1e-3,
                 warmup_steps=self.WARMUP_STEPS, decay_steps=self.MAX_STEPS - self.WARMUP_STEPS),
             save_interval_seconds=60.0, summary_interval_steps=20)
         p.eval.Set(interval_steps=200)
@@ -167,6 +167,7 @@ class PydocMaskedRoberta(_Roberta):
 
     DATASET = 'pydoc_topics'
     VOCAB_SIZE = 1024
+    HIDDEN_DIM = 128
 
     def _Input(self, split):
         return self._Records(masked_lm_input.MaskedLMInput, split)
@@ -188,7 +189,7 @@ class SpokenNumbersBart(base_model_params.SingleTaskModelParams):
     SOURCE_LENGTH = 24
     TARGET_LENGTH = 10
     VOCAB_SIZE = 320
-    MAX_STEPS = 1500
+    MAX_STEPS = 800
     WARMUP_STEPS = 100
 
     def _Input(self, split):
@@ -212,16 +213,16 @@ class SpokenNumbersBart(base_model_params.SingleTaskModelParams):
         p.body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
         p.body.model = hub_model.KerasHubModel.Params().Set(
             backbone='BartBackbone', head='seq_2_seq_lm', backbone_arguments={
-                'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': 64,
-                'intermediate_dim': 256, 'dropout': 0.1, 'max_sequence_length': self.SOURCE_LENGTH})
+                'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': 128,
+                'intermediate_dim': 256, 'dropout': 0.0, 'max_sequence_length': self.SOURCE_LENGTH})
         p.train.Set(
             max_steps=self.MAX_STEPS, clip_gradient_norm_to_value=1.0,
             optimizer=keras_params.KerasParams(keras.optimizers.Adam),
             lr_schedule=keras_params.KerasParams(
-                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-3,
+                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=1e-3,
                 warmup_steps=self.WARMUP_STEPS, decay_steps=self.MAX_STEPS - self.WARMUP_STEPS),
             save_interval_seconds=60.0, summary_interval_steps=20)
-        p.eval.Set(interval_steps=500)
+        p.eval.Set(interval_steps=200)
         return p
 
 
