@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from unittest import mock
 
 import pytest
 
@@ -15,16 +16,12 @@ _RECIPES = {title: re.findall(r'^```python\n(.*?)^```', section, re.DOTALL | re.
 
 @pytest.mark.parametrize('title', [title for title, blocks in _RECIPES.items() if blocks])
 def test_a_recipe_runs(title):
-    before = dict(schedules.SCHEDULES)
     file, use = _RECIPES[title]
     assert re.match(r'# lingpipe/\w+/\w+\.py\n"""', file)
     names = {'__name__': 'recipe'}
-    try:
+    with mock.patch.dict(schedules.SCHEDULES), mock.patch.dict(schedules.NUM_VIRTUAL_STAGES):
         exec(compile(file, _PAGE, 'exec'), names)
         exec(compile(use, _PAGE, 'exec'), names)
-    finally:
-        schedules.SCHEDULES.clear()
-        schedules.SCHEDULES.update(before)
 
 
 def test_every_folder_of_a_recipe_is_there():
