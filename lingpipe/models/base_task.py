@@ -193,6 +193,8 @@ def train_params() -> Any:
     p.Define('random_seed', 0, 'Seed of initial weights, input order, augmentation and drop-out.')
     p.Define('steps_per_loop', 20, 'Training steps in one call of the compiled function.')
     p.Define('save_interval_seconds', 600.0, 'Seconds between two checkpoints.')
+    p.Define('save_async', True, 'Whether training goes on while a checkpoint is written; only the copying of weights '
+                                 'to host memory stops it then.')
     p.Define('save_max_to_keep', 5, 'Number of newest checkpoints to keep.')
     p.Define('summary_interval_steps', 100, 'Steps between two points of the TensorBoard curves.')
     p.Define('init_from_checkpoint', None, 'Checkpoint whose weights a new training starts from; what it has not '

@@ -1,5 +1,6 @@
 """Checkpoints that do not depend on partitions: train with two, resume with three, evaluate with one."""
 
+import functools
 import os
 import re
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from absl import logging
 
 from lingpipe.keras_graph import lora, model_source
 from lingpipe.optimizers import loss_scaling
-from lingpipe.training import errors, logdir
+from lingpipe.training import background_writer, errors, logdir
 
 _INDEX = re.compile(r'ckpt-\d+\.index')
+_UNFINISHED = re.compile(r'ckpt-\d+_temp')
 MODEL = 'model/'  # what the names of a model's weights begin with
+_NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whole
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 # Else each worker of a cluster writes on its own disk.
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
@@ -63,10 +66,11 @@ def complete(directory: Any) -> Any:
         TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged, or names
             others.
     """
-    found = [path for path in _listed(directory) if files_of(path)]
+    listed = _listed(directory)
+    found = [path for path in listed if files_of(path)]
     present = sorted(
         (name.removesuffix('.index') for name in _names_in(directory) if _INDEX.fullmatch(name)), key=step_of)
-    if present and not found:
+    if present and not found and _NONE_YET not in map(os.path.basename, listed):
         raise errors.TrainingError(
             f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To go "
             f'on from {present[-1]} write model_checkpoint_path: "{present[-1]}" into it, or choose another --logdir; '
@@ -176,18 +180,19 @@ class Checkpointer:
         directory: folder of the checkpoints.
         program: a `TrainProgram`.
         max_to_keep: number of newest checkpoints to keep.
+        writer: the `BackgroundWriter` of the training run; None: one of its own.
 
     Raises:
         TrainingError: as `checkpoints.complete`.
     """
 
-    def __init__(self, directory: str, program: Any, max_to_keep: int = 5) -> None:
+    def __init__(self, directory: str, program: Any, max_to_keep: int = 5,
+                 writer: background_writer.BackgroundWriter | None = None) -> None:
         complete(directory)  # to CheckpointManager a damaged list is an empty one
         self._directory = str(directory)
-        self._program = program
         self._max_to_keep = max_to_keep
         self._state = _nested_state(program)
-        self._checkpoint = tf.train.Checkpoint(**self._state)
+        self._writer = writer or background_writer.BackgroundWriter()
         self._damaged = []
         self._manager = None
 
@@ -205,32 +210,69 @@ class Checkpointer:
             Path of the checkpoint.
 
         Raises:
-            TrainingError: when the disk is full or cannot be written to.
+            TrainingError: when the disk is full or cannot be written to, for this checkpoint or the one before.
         """
-        step = int(self._program.global_step)
-        newest = self.latest()
-        if newest and step_of(newest) == step:
-            return newest
-        try:
-            path = self._kept_manager().save(checkpoint_number=step, options=_ON_THIS_MACHINE)
-        except (tf.errors.OpError, OSError) as error:
-            if errors.is_lost_machine(error):
-                raise
-            earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
-            raise errors.TrainingError(
-                f'The checkpoint of step {step} could not be written to {self._directory} '
-                f'({errors.cause(error)}). {earlier} Free some space or choose another --logdir, then run the same '
-                'command again.') from error
-        self._damaged = [damaged for damaged in self._damaged if damaged != path]
+        path = self.begin_save()
+        self._writer.wait()
         return path
+
+    def begin_save(self, then: Callable = lambda: None) -> str:
+        """Copies the state of the current step, once the checkpoint before is written, and writes it in a thread.
+
+        Args:
+            then: function called in that thread when the checkpoint counts.
+
+        Returns:
+            Path that the checkpoint will have.
+
+        Raises:
+            TrainingError: as `save`, for the checkpoint before.
+        """
+        self._writer.wait()
+        copies = background_writer.copied_to_hosts(self._state)
+        path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
+        self._writer.begin(functools.partial(self._write, path, copies, then))
+        return path
+
+    def _write(self, path, copies, then):
+        newest, step = self.latest(), step_of(path)
+        if newest is None or step_of(newest) != step:
+            try:
+                self._write_and_list(step, copies)
+            except (tf.errors.OpError, OSError) as error:
+                if errors.is_lost_machine(error):
+                    raise
+                raise self._unwritten(step, newest, error) from error
+        self._damaged = [damaged for damaged in self._damaged if damaged != path]
+        then()
+
+    def _write_and_list(self, step, copies):
+        manager = self._kept_manager()
+        for name, part in copies.items():
+            setattr(manager.checkpoint, name, tf.nest.map_structure(_variable_of, part))
+        try:
+            manager.save(checkpoint_number=step, options=_ON_THIS_MACHINE)
+        finally:
+            for name in copies:
+                delattr(manager.checkpoint, name)  # which frees the memory of the copies
 
     def _kept_manager(self):
         """What is damaged leaves the list with the next checkpoint: it neither counts as kept, nor is deleted."""
         if self._manager is None:
             leave_out(self._directory, self._damaged)
+            _remove_unfinished(self._directory)
             self._manager = tf.train.CheckpointManager(
-                self._checkpoint, self._directory, self._max_to_keep, checkpoint_name='ckpt')
+                tf.train.Checkpoint(), self._directory, self._max_to_keep, checkpoint_name='ckpt')
+            if not _listed(self._directory):
+                tf.io.gfile.makedirs(self._directory)
+                tf.compat.v1.train.update_checkpoint_state(self._directory, _NONE_YET)
         return self._manager
+
+    def _unwritten(self, step, newest, error):
+        earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
+        return errors.TrainingError(
+            f'The checkpoint of step {step} could not be written to {self._directory} ({errors.cause(error)}). '
+            f'{earlier} Free some space or choose another --logdir, then run the same command again.')
 
     def restore_newest(self) -> Any:
         """Reads the newest checkpoint that is whole; says which are not, and leaves them as they are.
@@ -255,7 +297,7 @@ class Checkpointer:
             TrainingError: when it is of another model.
         """
         _check_matches(path, self._state)
-        _read(self._checkpoint, path)
+        _read(tf.train.Checkpoint(**self._state), path)
 
 
 class WeightReader:
@@ -363,6 +405,18 @@ def stored_shapes(path: str) -> dict:
         raise _damaged(path, error) from error
     return {name.removesuffix(_SUFFIX): list(shape) for name, shape in shapes.items() if name not in _BOOKKEEPING
             and not name.startswith('save_counter')}
+
+
+def _remove_unfinished(directory):
+    """A process that was killed while it wrote leaves a folder of the size of a checkpoint."""
+    for name in _names_in(directory):
+        if _UNFINISHED.fullmatch(name.rstrip('/')):
+            tf.io.gfile.rmtree(tf.io.gfile.join(directory, name))
+
+
+def _variable_of(copy):
+    with tf.device(copy.device):
+        return tf.Variable(copy, trainable=False)
 
 
 def _nested_state(program):

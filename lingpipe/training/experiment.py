@@ -25,6 +25,9 @@ def validate_training_params(train: Any, evaluation: Any) -> None:
     for field, smallest in _SMALLEST_NUMBERS.items():
         _check_at_least(f'train.{field}', train.Get(field), smallest, (int, float))
     _check_at_least('eval.interval_steps', evaluation.interval_steps, 0, int)
+    if not isinstance(train.save_async, bool):
+        raise ValueError(f'train.save_async={train.save_async!r} is not possible: it must be True or False. Set it to '
+                         'one of them.')
     initial_weights.validate(train)
     if not 0 <= train.ema_decay < 1:
         raise ValueError(f'train.ema_decay={train.ema_decay!r} is not possible: it must be in [0, 1). Set it to 0.999, '

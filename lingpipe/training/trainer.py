@@ -1,15 +1,18 @@
 """Training an experiment from wherever it stands to its last step."""
 
+import contextlib
 import functools
 import math
 import time
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from lingpipe.cluster import watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.training import (
+    background_writer,
     checkpoints,
     errors,
     evaluation,
@@ -55,8 +58,10 @@ class Trainer:
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
         self._build(placement or Placement())
-        self._checkpointer = checkpoints.Checkpointer(self._logdir.train, self._program, params.train.save_max_to_keep)
-        self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1)
+        self._writer = writer = background_writer.BackgroundWriter()
+        self._checkpointer = checkpoints.Checkpointer(
+            self._logdir.train, self._program, params.train.save_max_to_keep, writer)
+        self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1, writer=writer)
         self._step = 0
         self._num_told_bad_records = 0
 
@@ -98,13 +103,14 @@ class Trainer:
         self._begin()
         self._program.stopping.assign(False)
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
-                self._chief.minding(interrupted.ask):
+                self._chief.minding(interrupted.ask), self._writing_to_the_end():
             self._progress = progress.Progress(p.max_steps, self._step, self._batch_size, self._input.example_name)
             try:
                 self._train(interrupted)
             finally:
                 self._progress.close()
-            path = self._save(self._checkpointer)
+            path = self._begin_save(self._checkpointer)
+            self._wait_for_save()
             if self._program.should_stop(interrupted) and self._step < p.max_steps:
                 print(f'Stopped by {interrupted.reason or "another worker"} at step {self._step}; checkpoint {path}. '
                       'Run the same command again to resume from there.', flush=True)
@@ -122,6 +128,7 @@ class Trainer:
         newest = self._checkpointer.restore_newest()
         self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
+        self._best_value = self._logdir.read_best()
         self._iterator = self._program.iterate(
             functools.partial(self._input.training_dataset, self._step * self._batch_size))
         targets = self._input.TargetSpec(self._input.params)
@@ -150,10 +157,29 @@ class Trainer:
     def _analysis_text(self):
         return inspection.describe(self._task.body.analyses, self._program.partitions)
 
-    def _save(self, checkpointer):
+    def _begin_save(self, checkpointer, then=lambda: None):
         self._bring_to_host()
-        with self._chief.watch():
-            return checkpointer.save()
+        with self._chief.watch(kind='save'):
+            path = checkpointer.begin_save(then)
+        if not self._params.train.save_async:
+            self._wait_for_save()
+        return path
+
+    def _wait_for_save(self):
+        with self._chief.watch(kind='save'):
+            self._writer.wait()
+
+    @contextlib.contextmanager
+    def _writing_to_the_end(self):
+        """Whatever ends the training run, a checkpoint that is being written becomes whole."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self._wait_for_save()
+            except (errors.TrainingError, tf.errors.OpError) as error:
+                logging.warning('%s', error)  # the run ends by another error, which came first
+            raise
 
     def _bring_to_host(self):
         """Steps that were under way without anybody waiting for them have ended then, and count."""
@@ -194,6 +220,7 @@ class Trainer:
 
     def _after_steps(self, interrupted):
         p = self._params
+        self._writer.check()
         passed = functools.partial(_has_passed, self._step_of_events, self._step)
         self._step_of_events = self._step
         if passed(p.train.summary_interval_steps):
@@ -202,7 +229,7 @@ class Trainer:
         if passed(p.eval.interval_steps) and self._step < p.train.max_steps:
             self._evaluate(self._inputs_for_choices(), interrupted)
         if time.monotonic() - self._saved_at >= p.train.save_interval_seconds:
-            self._save(self._checkpointer)
+            self._begin_save(self._checkpointer)
             self._saved_at = time.monotonic()
             self._tell_bad_records()
 
@@ -222,6 +249,7 @@ class Trainer:
 
     def _non_finite(self):
         step = int(self._program.global_step) + 1
+        self._wait_for_save()
         newest = self._checkpointer.latest()
         return errors.TrainingError(
             f'The loss or a gradient of step {step} is not finite; the weights were not touched. '
@@ -263,14 +291,15 @@ class Trainer:
         metrics = results.get('Dev') or results.get('Test') or {}
         if p.best_metric not in metrics:
             return
-        value, best = metrics[p.best_metric], self._logdir.read_best()
-        sign = 1 if p.best_is_largest else -1
-        if math.isfinite(value) and (best is None or sign * value > sign * best):
-            self._save(self._best)
-            self._logdir.write_best(self._step, p.best_metric, value)
+        value, sign = metrics[p.best_metric], 1 if p.best_is_largest else -1
+        if math.isfinite(value) and (self._best_value is None or sign * value > sign * self._best_value):
+            self._best_value = value
+            self._begin_save(
+                self._best, functools.partial(self._logdir.write_best, self._step, p.best_metric, value))
 
     def _finish(self, interrupted, path):
         results = self._evaluate(self._evaluation_inputs, interrupted, decode=True)
+        self._wait_for_save()
         if interrupted and len(results) < len(self._evaluation_inputs):
             print(f'Stopped by {interrupted.reason} in the final evaluation; checkpoint {path}. Run the same command '
                   'again for it.',

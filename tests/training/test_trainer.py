@@ -49,7 +49,9 @@ def test_training_resumes_before_a_truncated_checkpoint(
     """A killed process left it behind, and the result is the same."""
     os.truncate(copied / 'train/ckpt-12.index', 100)
     (copied / 'train/ckpt-16_temp').mkdir()  # as where it is killed while it saves
+    (copied / 'train/ckpt-16_temp/part-00000-of-00001.index').write_text('half')
     tiny.only_train(copied)
+    assert not (copied / 'train/ckpt-16_temp').exists()
     assert 'resuming from step 8' in capsys.readouterr().out
     assert_same_checkpoint(copied / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
@@ -272,7 +274,7 @@ def test_weights_averages_and_slots_start_from_another_run(tiny, finished, tmp_p
 @pytest.mark.parametrize('field, value', [
     ('train.max_steps', -1), ('train.max_steps', 1e6), ('train.steps_per_loop', 0), ('train.save_max_to_keep', 0),
     ('train.summary_interval_steps', -1), ('train.save_interval_seconds', -1.0), ('train.ema_decay', 1.0),
-    ('train.clip_gradient_norm_to_value', float('nan')), ('eval.interval_steps', True)])
+    ('train.clip_gradient_norm_to_value', float('nan')), ('eval.interval_steps', True), ('train.save_async', 1)])
 def test_a_field_that_cannot_work_is_named_before_anything_is_written(tiny, tmp_path, field, value):
     with pytest.raises(ValueError, match=f'^{field}={value}.* must be .*Set it to'):
         tiny.trainer(tmp_path / 'logs', **{field.replace('.', '__'): value})

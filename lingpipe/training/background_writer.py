@@ -1,0 +1,87 @@
+"""Writing checkpoints while training goes on: values are copied to host memory between two steps, and written later.
+
+::
+
+    training   step ─ step ─ copy ─ step ─ step ─ step ─ step ─ step ─ step ─ wait, if need be ─ copy ─ step ─ ...
+                               │                                                │
+    writer                     └─> values ──> index ──> list of checkpoints ────┘
+                                                        the new one counts once its name is in the list
+"""
+
+import concurrent.futures
+from collections.abc import Callable
+
+import tensorflow as tf
+
+_FIRST_CPU = {'device_type': 'CPU', 'device_index': 0}
+
+
+class BackgroundWriter:
+    """Does one piece of work at a time in a thread, and raises here what it failed with there."""
+
+    def __init__(self) -> None:
+        self._threads = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix='checkpoint writer')
+        self._work: concurrent.futures.Future[None] | None = None
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Starts a piece of work once the one before has ended.
+
+        Args:
+            work: function without arguments.
+
+        Raises:
+            Exception: what the work before it failed with.
+        """
+        self.wait()
+        self._work = self._threads.submit(work)
+
+    def check(self) -> None:
+        """Raises what the work has failed with, if it has ended; waits for nothing."""
+        if self._work and self._work.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits for the work to end.
+
+        Raises:
+            Exception: what it failed with.
+        """
+        work, self._work = self._work, None
+        if work:
+            work.result()
+
+
+def copied_to_hosts(state: dict) -> dict:
+    """Copies variables to the memory of the machines that hold them.
+
+    Nothing is copied at once where a variable is in the memory of a host already: the copy shares its buffer, and
+    TensorFlow gives the variable another one when a step changes it.
+
+    Args:
+        state: nested dictionary of `tf.Variable`.
+
+    Returns:
+        The same of tensors, whose values no later step changes.
+    """
+    copies = tf.nest.map_structure(_copied_to_host, state)
+    for tensor in {tensor.device: tensor for tensor in tf.nest.flatten(copies)}.values():
+        _wait_for(tensor)
+    return copies
+
+
+def _copied_to_host(variable):
+    with tf.device(variable.device):
+        value = variable.read_value()
+    with tf.device(host_of(variable.device)):
+        return tf.identity(value)
+
+
+def host_of(device: str) -> str:
+    """Returns the name of the first CPU of the machine of a device."""
+    return tf.DeviceSpec.from_string(device).replace(**_FIRST_CPU).to_string()
+
+
+def _wait_for(tensor):
+    """Another machine does its operations in their order, and later than they are asked for."""
+    with tf.device(tensor.device):
+        tf.raw_ops.Size(input=tensor).numpy()

@@ -1,0 +1,201 @@
+"""Checkpoints that are written while training goes on."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.training import background_writer, checkpoints, errors, experiment, progress, train_program
+
+
+@pytest.fixture
+def held_writes(monkeypatch):
+    """Event without which no checkpoint is written."""
+    allowed, save = threading.Event(), tf.train.CheckpointManager.save
+
+    def save_when_allowed(*args, **kwargs):
+        assert allowed.wait(60)
+        return save(*args, **kwargs)
+
+    monkeypatch.setattr(tf.train.CheckpointManager, 'save', save_when_allowed)
+    return allowed
+
+
+@pytest.fixture
+def at_step_12(monkeypatch):
+    """Function that has a function called after steps 2 to 12, which are one call; step 1 has been saved by then."""
+    update = progress.Progress.update
+
+    def arrange(function):
+        def calling_update(self, step, *args):
+            update(self, step, *args)
+            assert step == 12
+            function()
+
+        monkeypatch.setattr(progress.Progress, 'update', calling_update)
+
+    return arrange
+
+
+SAVES_AT_1_AND_12 = {
+    'train__save_interval_seconds': 0.0, 'train__steps_per_loop': 11, 'train__summary_interval_steps': 0}
+
+
+@pytest.fixture
+def program(tiny):
+    params = tiny.params()
+    return train_program.TrainProgram(experiment.build_task(params, tf.TensorSpec([32, 8, 8, 1])), params.train)
+
+
+def change(variable):
+    """Changes a variable in the three ways that TensorFlow has, two of them in place."""
+    variable.assign_add(tf.ones_like(variable))
+    variable.scatter_nd_update([[0]], [7.0])
+    variable.assign(variable * 2)
+
+
+def test_copies_keep_their_values_while_steps_change_variables():
+    variables = {}
+    for device in ('CPU:0', 'CPU:1'):
+        with tf.device(device):
+            variables[device] = tf.Variable([1.0, 2.0])
+    copies = background_writer.copied_to_hosts({'model': variables})['model']
+    for variable in variables.values():
+        change(variable)
+    for device, variable in variables.items():
+        np.testing.assert_array_equal(variable.numpy(), [14, 6])
+        np.testing.assert_array_equal(copies[device].numpy(), [1, 2])
+        assert copies[device].device.endswith('/device:CPU:0')
+
+
+def test_work_begins_when_the_work_before_it_has_ended():
+    writer, order, go_on = background_writer.BackgroundWriter(), [], threading.Event()
+    writer.begin(lambda: order.append(go_on.wait(60)))
+    writer.check()
+    threading.Timer(0.1, go_on.set).start()
+    writer.begin(lambda: order.append('second'))
+    writer.wait()
+    assert order == [True, 'second']
+
+
+@pytest.mark.parametrize('ask', ['check', 'wait', 'begin'])
+def test_an_error_of_the_work_is_raised_once(ask):
+    writer, ran = background_writer.BackgroundWriter(), []
+    writer.begin(lambda: 1 / 0)
+    while not writer._work.done():
+        pass
+    with pytest.raises(ZeroDivisionError):
+        getattr(writer, ask)(*[lambda: ran.append(True)] * (ask == 'begin'))
+    writer.wait()
+    assert not ran
+
+
+def test_a_checkpoint_counts_when_all_of_it_is_written(program, tmp_path, held_writes, stored):
+    checkpointer, listed = checkpoints.Checkpointer(tmp_path, program), []
+    values = {f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE': variable.numpy()
+              for name, variable in program.named_variables.items()}
+    path = checkpointer.begin_save(then=lambda: listed.append(checkpointer.latest()))
+    for variable in program.named_variables.values():
+        variable.assign(variable + 1)
+    program.global_step.assign(1)
+    assert checkpointer.latest() is None and not listed
+    held_writes.set()
+    assert checkpointer.save() == str(tmp_path / 'ckpt-1')
+    assert path == str(tmp_path / 'ckpt-0') and listed == [path]
+    assert checkpoints.complete(tmp_path) == [str(tmp_path / 'ckpt-1'), path]
+    for name, value in values.items():
+        np.testing.assert_array_equal(stored(path)[name], value)
+        np.testing.assert_array_equal(stored(tmp_path / 'ckpt-1')[name], value + 1)
+
+
+def test_files_are_whole_before_the_list_names_them(program, tmp_path, monkeypatch, stored):
+    """Whoever looks, or is killed, at that moment finds the checkpoints from before."""
+    found, record = [], tf.train.CheckpointManager._record_state
+
+    def looking_record(self):
+        found.append((checkpoints.complete(tmp_path), stored(self.latest_checkpoint).keys()))
+        record(self)
+
+    monkeypatch.setattr(tf.train.CheckpointManager, '_record_state', looking_record)
+    checkpointer = checkpoints.Checkpointer(tmp_path, program)
+    first = checkpointer.save()
+    program.global_step.assign(1)
+    checkpointer.save()
+    assert found[0] == ([], stored(first).keys()) and found[2] == ([first], stored(first).keys())
+
+
+def test_a_folder_whose_first_checkpoint_was_never_listed_is_started_in(
+        tiny, finished, tmp_path, monkeypatch, assert_same_checkpoint):
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.CheckpointManager, '_record_state', lambda self: 1 / 0)  # as where it is killed
+        with pytest.raises(ZeroDivisionError):
+            tiny.only_train(tmp_path)
+    assert (tmp_path / 'train/ckpt-12.index').exists() and checkpoints.complete(tmp_path / 'train') == []
+    tiny.only_train(tmp_path)
+    assert checkpoints.complete(tmp_path / 'train') == [str(tmp_path / 'train/ckpt-12')]
+    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(
+        tiny, finished, tmp_path, held_writes, at_step_12, assert_same_checkpoint):
+    at_step_12(held_writes.set)
+    tiny.only_train(tmp_path, **SAVES_AT_1_AND_12)
+    for name in ('ckpt-1', 'ckpt-12'):
+        assert_same_checkpoint(tmp_path / 'train' / name, finished.logdir / 'train' / name)
+
+
+def test_where_saves_are_not_async_no_step_begins_before_the_end(tiny, tmp_path, at_step_12):
+    at_step_12(lambda: saved.append(checkpoints.complete(tmp_path / 'train')))
+    saved = []
+    tiny.only_train(tmp_path, train__save_async=False, **SAVES_AT_1_AND_12)
+    assert saved == [[str(tmp_path / 'train/ckpt-1')]]
+
+
+def test_an_error_of_the_thread_ends_training_at_the_next_step(
+        tiny, tmp_path, monkeypatch, full_disk, at_step_12, finished, assert_same_checkpoint):
+    save, failed = tf.train.CheckpointManager.save, threading.Event()
+
+    def save_to_full_disk(*args, **kwargs):
+        try:
+            with full_disk():
+                return save(*args, **kwargs)
+        finally:
+            failed.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.CheckpointManager, 'save', save_to_full_disk)
+        at_step_12(lambda: failed.wait(60))
+        with pytest.raises(errors.TrainingError, match=f'^The checkpoint of step 1 could not be written to {tmp_path}/'
+                                                       'train .* There is no earlier one. Free some space or choose'):
+            tiny.only_train(tmp_path, **SAVES_AT_1_AND_12)
+    assert checkpoints.complete(tmp_path / 'train') == []
+    tiny.only_train(tmp_path, **SAVES_AT_1_AND_12)
+    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def test_a_signal_waits_for_the_checkpoint_under_way_and_its_own(
+        tiny, tmp_path, held_writes, at_step_12, capsys):
+    def ask_to_stop():
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Timer(0.1, held_writes.set).start()
+
+    at_step_12(ask_to_stop)
+    tiny.only_train(tmp_path, train__max_steps=13, **SAVES_AT_1_AND_12)
+    assert f'Stopped by SIGTERM at step 12; checkpoint {tmp_path}/train/ckpt-12. Run the' in capsys.readouterr().out
+    assert checkpoints.complete(tmp_path / 'train') == [f'{tmp_path}/train/ckpt-{step}' for step in (12, 1)]
+
+
+def test_another_error_leaves_the_checkpoint_under_way_whole(
+        tiny, tmp_path, held_writes, at_step_12, finished, assert_same_checkpoint):
+    def fail():
+        threading.Timer(0.1, held_writes.set).start()
+        raise RuntimeError('broken')
+
+    at_step_12(fail)
+    with pytest.raises(RuntimeError, match='^broken$'):
+        tiny.only_train(tmp_path, **SAVES_AT_1_AND_12)
+    assert checkpoints.complete(tmp_path / 'train') == [f'{tmp_path}/train/ckpt-1']
+    assert_same_checkpoint(tmp_path / 'train/ckpt-1', finished.logdir / 'train/ckpt-1')
