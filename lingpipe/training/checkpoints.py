@@ -265,7 +265,8 @@ class Checkpointer:
                 tf.train.Checkpoint(), self._directory, self._max_to_keep, checkpoint_name='ckpt')
             if not _listed(self._directory):
                 tf.io.gfile.makedirs(self._directory)
-                tf.compat.v1.train.update_checkpoint_state(self._directory, _NONE_YET)
+                logdir.replace_text(tf.io.gfile.join(self._directory, 'checkpoint'),
+                                    f'model_checkpoint_path: "{_NONE_YET}"\n')
         return self._manager
 
     def _unwritten(self, step, newest, error):

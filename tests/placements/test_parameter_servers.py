@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import cluster_config
 from lingpipe.placements import parameter_servers
+from lingpipe.training import checkpoints
 from tests import forked_programs
 from tests.curves import curve
 
@@ -50,7 +51,7 @@ class Cluster:
 
     def kill_after_steps(self, job, index, logdir):
         """Kills a task when the first checkpoint is there, and starts it again where it was a worker."""
-        while self.chief.poll() is None and not (logdir / 'train/checkpoint').exists():
+        while self.chief.poll() is None and not checkpoints.complete(logdir / 'train'):
             time.sleep(0.05)
         self._processes[job, index].kill()
         self._processes[job, index].wait()
