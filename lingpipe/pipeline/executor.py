@@ -299,7 +299,7 @@ class Execution:
     def _added_gradient(self, stage):
         return self._added_gradients[stage.index] if self._work.loss is None else self._share_of_added_losses
 
-    @property
+    @functools.cached_property
     def _one(self):
         """A 1 that TensorFlow does not know: it would specialise the backward function for every micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):

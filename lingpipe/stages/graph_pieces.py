@@ -38,14 +38,18 @@ def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict
 
 def _copy(graph, operation, values, control_inputs):
     target = tf.compat.v1.get_default_graph()
-    attributes = {name: value for name, value in operation.node_def.attr.items()
-                  if name not in ('_class', '_output_shapes')}
+    attributes = _attributes_of(operation)
     _bring_functions(graph, target, attributes.values())
     with tf.control_dependencies(control_inputs):
         return target.create_op(
             operation.type, [values[tensor.ref()] for tensor in operation.inputs],
             [tensor.dtype for tensor in operation.outputs], name=operation.name, attrs=attributes,
             op_def=operation.op_def)
+
+
+def _attributes_of(operation):
+    """Returns the attributes that a copy of an operation has too."""
+    return {name: value for name, value in operation.node_def.attr.items() if name not in _OF_A_PLACE}
 
 
 def _bring_functions(source, target, attributes):
@@ -57,6 +61,8 @@ def _bring_functions(source, target, attributes):
 
 
 _NO_GRADIENT = 'LingPipeGraphPiece'
+_CALL = 'PartitionedCall'
+_OF_A_PLACE = '_class', '_output_shapes'
 _ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its own (a gradient penalty, a Hessian, the '
               'gradient of value_and_grad\'s results), but pipelines have first-order gradients only. Compute such a '
               'term with the plain model.')
@@ -118,6 +124,8 @@ class GraphPiece:
         else:
             self._function = self._build(_graph_def(graph, operations), external, name, jit_compile)
             self._lay_out = self._call
+            self._dtypes = [tensor.dtype for tensor in self.outputs]
+            self._attributes: tuple[weakref.ref, dict] | None = None
 
     def _build(self, graph_def, external, name, jit_compile):
         def piece(*arguments):
@@ -154,14 +162,22 @@ class GraphPiece:
         return {**values, **{tensor.ref(): result for tensor, result in zip(self.outputs, results)}}, results[0].op
 
     def _call(self, arguments):
-        overrides = tf.compat.v1.get_default_graph().gradient_override_map({'PartitionedCall': _NO_GRADIENT})
-        with overrides, record.stop_recording():
-            results = tf.raw_ops.PartitionedCall(
-                args=arguments + list(self._function.captured_inputs), Tout=[tensor.dtype for tensor in self.outputs],
-                f=self._function, config_proto=_optimizer_config(), executor_type=self._executor)
+        graph, inputs = tf.compat.v1.get_default_graph(), arguments + list(self._function.captured_inputs)
+        if self._attributes and self._attributes[0]() is graph:
+            results = graph.create_op(_CALL, inputs, self._dtypes, attrs=self._attributes[1]).outputs
+        else:
+            results = self._first_call(graph, inputs)
+            self._attributes = weakref.ref(graph), _attributes_of(results[0].op)
         if record.could_possibly_record():  # tapes ignore the overrides of graphs
             record.record_operation(_NO_GRADIENT, results, arguments, lambda *gradients: _refuse(arguments, gradients))
         return results
+
+    def _first_call(self, graph, inputs):
+        """Brings the function to the graph; that, and checking all attributes, takes as long as several calls."""
+        with graph.gradient_override_map({_CALL: _NO_GRADIENT}), record.stop_recording():
+            return tf.raw_ops.PartitionedCall(
+                args=inputs, Tout=self._dtypes, f=self._function, config_proto=_optimizer_config(),
+                executor_type=self._executor)
 
     def _copy(self, graph, operations, external, arguments):
         if self._has_barrier:
