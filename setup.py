@@ -1,4 +1,7 @@
-"""Installs the lingpipe package; models in params/ are found beside run.py or in the current folder."""
+"""Installs the packages lingpipe and params, the models that come with it, and the command lingpipe.
+
+A folder `params` or a module of the current folder is found besides; see `lingpipe/model_registry.py`.
+"""
 
 import pathlib
 
@@ -8,6 +11,19 @@ _FOLDER = pathlib.Path(__file__).parent
 # What compiles for TPUs that are not there; there are no wheels for other machines.
 _TPU_COMPILER = [f"{package}; sys_platform == 'linux' and platform_machine == 'x86_64'"
                  for package in ('jaxlib==0.10.2', 'libtpu==0.0.51')]
+_CLASSIFIERS = [
+    'Development Status :: 4 - Beta',
+    'Intended Audience :: Developers',
+    'Intended Audience :: Science/Research',
+    'Operating System :: MacOS',
+    'Operating System :: POSIX :: Linux',
+    'Programming Language :: Python :: 3',
+    'Programming Language :: Python :: 3 :: Only',
+    'Programming Language :: Python :: 3.11',
+    'Topic :: Scientific/Engineering :: Artificial Intelligence',
+    'Topic :: System :: Distributed Computing',
+    'Typing :: Typed',
+]
 _KERAS_HUB = ['keras-hub>=0.32,<0.33', 'safetensors', 'tokenizers']
 
 setuptools.setup(
@@ -17,8 +33,12 @@ setuptools.setup(
     long_description=(_FOLDER / 'README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='Apache-2.0',
-    packages=setuptools.find_packages(include=['lingpipe', 'lingpipe.*']),
+    keywords=['pipeline parallelism', 'GPipe', 'model parallelism', 'Keras', 'TensorFlow', 'Lingvo', 'TPU'],
+    classifiers=_CLASSIFIERS,
+    project_urls={'Paper': 'https://arxiv.org/abs/1811.06965'},
+    packages=setuptools.find_packages(include=['lingpipe', 'lingpipe.*', 'params', 'params.*']),
     package_data={'lingpipe': ['py.typed']},
+    entry_points={'console_scripts': ['lingpipe = lingpipe.command_line.command:run']},
     python_requires='>=3.11',
     install_requires=[
         'absl-py',
@@ -35,6 +55,7 @@ setuptools.setup(
         'wrapt',
     ],
     extras_require={
+        'docs': ['mkdocs-gen-files', 'mkdocs-material', 'mkdocstrings[python]'],
         'gpu': ['tensorflow[and-cuda]'],
         'hub': _KERAS_HUB,
         'tpu-compile': _TPU_COMPILER,

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 from lingpipe import base_model_params, hyperparams, spelling
 
 _MODELS_PACKAGE = 'params'
+_BUNDLED_MODELS = pathlib.Path(__file__).parents[1] / _MODELS_PACKAGE  # in a clone as in site-packages
 _registered: dict[str, type[base_model_params.SingleTaskModelParams]] = {}  # 'module.Class' -> class
 _ExperimentClass = TypeVar('_ExperimentClass', bound=type[base_model_params.SingleTaskModelParams])
 
@@ -104,7 +105,19 @@ def _import_longest_prefix(name):
         except SyntaxError as error:
             _check_is_text(importlib.util.find_spec(prefix).origin, error)
             raise
+        if prefix == _MODELS_PACKAGE:
+            _join_models_packages(module)
     return module, ''
+
+
+def _join_models_packages(package):
+    """Makes the `params` folder of the user and that which comes with LingPipe one package, the user's first.
+
+    Python alone would take only one of them, whichever has an `__init__.py` or comes first.
+    """
+    if hasattr(package, '__path__'):
+        own = os.path.join(os.getcwd(), _MODELS_PACKAGE)
+        package.__path__ = list(dict.fromkeys([own, *package.__path__, str(_BUNDLED_MODELS)]))
 
 
 def _check_is_text(path, error):

@@ -38,6 +38,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, 'path', [path for path in sys.path if path])
     monkeypatch.setattr(model_registry, '_registered', {})
+    monkeypatch.setattr(model_registry, '_BUNDLED_MODELS', tmp_path / 'bundled/params')
     before = dict(sys.modules)
     for name in [name for name in sys.modules if name.split('.')[0] == 'params']:
         del sys.modules[name]
@@ -170,6 +171,29 @@ def test_list_models_reports_broken_modules_and_hides_no_other(folder):
 def test_list_models_without_a_params_package_is_empty(folder, monkeypatch):
     monkeypatch.setattr(sys, 'path', [place for place in sys.path if not pathlib.Path(place, 'params').is_dir()])
     assert model_registry.ListModels() == ({}, {})
+
+
+@pytest.mark.parametrize('is_package', [True, False])
+def test_own_params_stand_beside_the_bundled_ones_and_go_first(folder, is_package):
+    write(folder, 'bundled/params/vision.py', experiments('Net'))
+    write(folder, 'bundled/params/text.py', experiments('Transformer'))
+    write(folder, 'params/own.py', experiments('Own'))
+    write(folder, 'params/vision.py', experiments('MyNet'))
+    if not is_package:
+        (folder / 'params/__init__.py').unlink()
+    assert model_registry.GetClass('params.own').__name__ == 'Own'
+    assert model_registry.GetClass('params.vision').__name__ == 'MyNet'
+    assert model_registry.GetClass('params.text').__name__ == 'Transformer'
+    assert {'params.own.Own', 'params.text.Transformer'} <= set(model_registry.ListModels().models)
+
+
+def test_own_params_without_init_stand_beside_an_installed_package(folder, monkeypatch):
+    write(folder, 'bundled/params/vision.py', experiments('Net'))
+    write(folder, 'params/own.py', experiments('Own'))
+    (folder / 'params/__init__.py').unlink()
+    monkeypatch.setattr(sys, 'path', [*sys.path, str(folder / 'bundled')])
+    assert model_registry.GetClass('params.own').__name__ == 'Own'
+    assert model_registry.GetClass('params.vision').__name__ == 'Net'
 
 
 def test_register_refuses_what_is_no_experiment():

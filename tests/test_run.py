@@ -134,7 +134,11 @@ USAGE_ERRORS = {
     'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see '
                                  '--mode=list'),
     'no folder': ([TINY], '--logdir is missing: --mode=train needs a folder, such as --logdir=logs/my_run.'),
-    'a word that is no flag': (['eval', TINY, '--logdir=x'], "'eval' is not a flag: flags are given as --name=value."),
+    'a word that is no flag': (
+        ['evla', TINY, '--logdir=x'],
+        "'evla' is not a flag: flags are given as --name=value. Did you mean the mode eval?"),
+    'two modes': (['eval', TINY, '--logdir=x', '--mode=train'], 'eval and --mode=train were both given. Give one of'),
+    'a flag that is not there': ([TINY, '--logdr=x'], "Unknown command line flag 'logdr'. Did you mean: logdir"),
 }
 
 
@@ -310,8 +314,8 @@ def test_an_error_is_one_sentence_and_leaves_no_folder_behind(outcomes, command_
 def test_a_wrong_use_is_answered_by_a_sentence_about_the_flags(outcomes, name):
     code, out, err = outcomes[name]()
     assert code == 1
-    assert USAGE_ERRORS[name][1] in err + out
-    assert 'Traceback' not in err
+    assert out == '' and err.startswith(f'Error: {USAGE_ERRORS[name][1]}')
+    assert err.splitlines()[-1] == '(`python run.py --help` shows all flags.)'
 
 
 def test_too_little_memory_is_reported_in_one_sentence_with_advice(outcomes):

@@ -1,6 +1,6 @@
 r"""Starts a whole cluster on this machine, for trying and testing.
 
-    python -m lingpipe.cluster.local_cluster --workers=2 -- run.py --model=params.transformer_lm \
+    python -m lingpipe.cluster.local_cluster --workers=2 -- lingpipe train --model=params.transformer_lm \
         --logdir=logs/x --cluster=pipeline
 
 Every process runs the same command with its own TF_CONFIG, on free ports of loopback::
@@ -259,7 +259,7 @@ def main(arguments: list[str]) -> int:
 def _parse(arguments):
     """Returns the launcher's own settings, and the command that each process runs."""
     parser = argparse.ArgumentParser(
-        prog='python -m lingpipe.cluster.local_cluster', usage='%(prog)s [options] -- run.py ...',
+        prog='python -m lingpipe.cluster.local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
         description=__doc__.split('\n')[0])
     parser.add_argument('--workers', type=int, default=2, help='number of workers')
     parser.add_argument('--ps', type=int, default=0, help='number of parameter servers')
@@ -272,11 +272,18 @@ def _parse(arguments):
     end = arguments.index('--') if '--' in arguments else len(arguments)
     given, command = parser.parse_args(arguments[:end]), arguments[end + 1:]
     if not command:
-        parser.error("the command is missing: end with -- and what each process runs, such as -- run.py --model=...")
+        parser.error('the command is missing: end with -- and what each process runs, such as -- '
+                     'lingpipe train --model=...')
     if given.workers < 1 or given.ps < 0 or given.restart < 0:
         parser.error(f'--workers={given.workers} --ps={given.ps} --restart={given.restart}: give at least one worker '
                      'and no negative number.')
-    return given, [sys.executable, *command] if command[0].endswith('.py') else command
+    return given, _by_this_python(command)
+
+
+def _by_this_python(command):
+    if command[0] == 'lingpipe':  # whether or not it is on the search path
+        return [sys.executable, '-m', *command]
+    return [sys.executable, *command] if command[0].endswith('.py') else command
 
 
 def _mode(command):

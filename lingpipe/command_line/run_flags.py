@@ -1,4 +1,4 @@
-"""The flags of run.py, and the checks of their values."""
+"""The flags of the command, and the checks of their values."""
 
 import os
 
@@ -6,6 +6,16 @@ from absl import app, flags, logging
 
 from lingpipe.cluster import tpu_slice
 
+MODES = {
+    'train': 'trains, evaluating as it goes and at the end; resumes from the newest checkpoint of --logdir',
+    'eval': 'evaluates the newest checkpoint, the one of --checkpoint, or with --follow every new one',
+    'trace': 'runs --steps training steps and shows where their time went: a picture, a table, advice',
+    'export': 'writes a checkpoint as one plain Keras file and as a SavedModel',
+    'generate': 'prints what a language model writes after --prompt, or a translation model makes of it',
+    'inspect_params': 'prints every hyperparameter, in text that reads back',
+    'inspect_model': 'prints every layer with its shape, parameters, FLOPs, partition and device, allocating nothing',
+    'plan': "tells what fits on which devices, how fast it is, and chooses what is 'auto'",
+    'list': 'prints all models'}
 _FLAGS_OF_ONE_MODE = {
     'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
     'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
@@ -16,15 +26,9 @@ _FLAGS_OF_SLICES = ('task', 'step_timeout_seconds')
 flags.DEFINE_string(
     'model', None, "Model: a module of params ('params.amoebanet'), or a class in one ('params.amoebanet.X').")
 flags.DEFINE_enum(
-    'mode', 'train',
-    ['train', 'eval', 'trace', 'export', 'generate', 'inspect_params', 'inspect_model', 'plan', 'list'],
-    'train: train, evaluating as it goes. eval: evaluate a checkpoint. trace: show what the time of a few steps is '
-    'spent on, in a picture and a table. export: write a checkpoint as a plain Keras file and as a SavedModel. '
-    'generate: print what a language model writes after --prompt, or a model of sources and targets makes of it. '
-    'inspect_params: print all hyperparameters. inspect_model: print every layer with its shape, parameters, FLOPs, '
-    'partition and device. plan: tell what fits on which devices, and how fast it is. list: print all models.')
+    'mode', 'train', list(MODES), 'What to do; a mode as the first word does the same.')
 flags.DEFINE_string(
-    'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training goes on from what is there.')
+    'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training resumes from what is there.')
 flags.DEFINE_string(
     'model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4; "
     "input.batch_size=64; test.batch_size=50'.")
@@ -84,8 +88,8 @@ flags.DEFINE_float(
     'step_timeout_seconds', 600., 'With --cluster or --tpu=slice: after so long without the end of a step a worker '
     'counts as lost; 0: never.', lower_bound=0.)
 flags.DEFINE_integer(
-    'max_restarts', 0, 'With --mode=train: how often to start again by itself after a crash or a lost worker, counted '
-    'anew with every new checkpoint.', lower_bound=0)
+    'max_restarts', 0, 'With --mode=train: how often to restart by itself after a crash or a lost worker without a new '
+    'checkpoint in between.', lower_bound=0)
 flags.DEFINE_bool(
     'fail_when_stopped', False, 'With --mode=train: exit code 75, not 0, where a signal stopped training before its '
     'last step, so that Kubernetes, which watches exit codes, starts it again. All processes must see --logdir.')

@@ -192,6 +192,13 @@ def test_wrong_arguments_are_reported(arguments, sentence, capsys):
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.parametrize('command, run', [
+    (['lingpipe', 'train'], [sys.executable, '-m', 'lingpipe', 'train']),
+    (['run.py', '--mode=train'], [sys.executable, 'run.py', '--mode=train']), (['sleep', '1'], ['sleep', '1'])])
+def test_programs_of_python_run_by_the_python_of_the_launcher(command, run):
+    assert local_cluster._parse(['--workers=1', '--', *command])[1] == run
+
+
 def test_jobs_unknown_to_a_mode_are_refused_before_startup():
     with pytest.raises(ValueError, match="a job 'ps', which --cluster=pipeline does not know"):
         local_cluster.main(['--ps=1', '--no-isolated', '--', 'run.py', '--cluster=pipeline'])

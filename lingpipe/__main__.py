@@ -1,0 +1,6 @@
+"""`python -m lingpipe`: the command `lingpipe`, where it is not on the search path."""
+
+from lingpipe.command_line import command
+
+if __name__ == '__main__':
+    command.run()

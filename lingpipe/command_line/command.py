@@ -1,0 +1,206 @@
+"""The command `lingpipe`, and `run.py`, which is the same in a clone.
+
+    lingpipe train --model=params.amoebanet --logdir=logs/amoebanet
+    python run.py --mode=train --model=params.amoebanet --logdir=logs/amoebanet
+"""
+
+import os
+import sys
+import time
+
+_STARTED = time.time()
+if not sys.stderr.isatty():
+    os.environ.setdefault('TQDM_DISABLE', '1')  # bars are for terminals; that of TFDS fills files with lines
+
+from absl import app, flags, logging
+
+from lingpipe import hyperparams, model_registry, spelling
+from lingpipe.cluster import child_process, tpu_slice
+from lingpipe.command_line import modes, new_model, run_flags, startup, topics
+
+FLAGS = flags.FLAGS
+_LONGEST_SILENCE_SECONDS = 60
+
+
+def run() -> None:
+    """Runs the command that `sys.argv` gives, and exits."""
+    program, *words = sys.argv
+    if topics.is_asked_for(words):
+        print(topics.text(words))
+    elif words[0] == 'new':
+        sys.exit(_new(words[1:]))
+    else:
+        app.run(_main, [program, *_with_mode(words)], flags_parser=_parsed)
+
+
+def _new(words):
+    """Writes a params file; returns the exit code."""
+    try:
+        print(new_model.write(words))
+    except (ValueError, OSError) as error:
+        print(f'Error: {error}', file=sys.stderr)
+        return 1
+    return 0
+
+
+def _with_mode(words):
+    """Returns the words with the sub-command, where there is one, as --mode."""
+    first, *others = words
+    if first not in run_flags.MODES:
+        return words
+    second = next((word for word in others if word.split('=')[0].lstrip('-') == 'mode'), None)
+    if second:
+        sys.exit(_usage_error(f'{first} and {second} were both given. Give one of them.'))
+    return [f'--mode={first}', *others]
+
+
+def _parsed(arguments):
+    """Returns the words that are no flags; exits where a flag is wrong."""
+    try:
+        return FLAGS(arguments)
+    except flags.Error as error:
+        sys.exit(_usage_error(error))
+
+
+def _usage_error(error):
+    print(f'Error: {error}\n(`{topics.program()} --help` shows all flags.)', file=sys.stderr)
+    return 1
+
+
+def _experiment():
+    """Returns the params after all overrides, evaluation inputs included, and {name: Params} of these inputs."""
+    experiment = model_registry.GetClass(FLAGS.model)()
+    params = model_registry.GetParams(FLAGS.model, 'Train')
+    evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']
+    for name in evaluated:
+        params.Define(name.lower(), experiment.GetDatasetParams(name), f'The input of {name}.')
+    if FLAGS.model_params_file_override and FLAGS.model_params_override:
+        raise ValueError('--model_params_override and --model_params_file_override were both given. Give one of them.')
+    overrides = FLAGS.model_params_override
+    if FLAGS.model_params_file_override:
+        overrides = _read(FLAGS.model_params_file_override)
+    hyperparams.ApplyOverrides(params, overrides)
+    return params, {name: params.Get(name.lower()) for name in evaluated}
+
+
+def _read(path):
+    try:
+        with open(path, encoding='utf-8') as file:
+            return file.read()
+    except OSError as error:
+        reason = f'cannot be read ({error.strerror})'
+        raise ValueError(f'--model_params_file_override={path} {reason}. Give a file of changes.') from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f'--model_params_file_override={path} is no text ({error}). Give a file of changes, one a line.') from error
+
+
+def _place(params):
+    """Sets devices up, and fills in what is 'auto'.
+
+    Returns:
+        The params, and the `Placement`.
+    """
+    from lingpipe.devices import device_kinds
+    from lingpipe.placements import local
+    kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
+    is_free = kind is None and not params.task.body.devices
+    if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or is_free and device_kinds.has_tpu()):
+        return _place_on_tpu(params)
+    return local.place(params, kind)
+
+
+def _place_on_tpu(params):
+    from lingpipe.placements import tpu_system
+    tpu_system.validate(params.task.body, FLAGS.mode)
+    return tpu_system.start_and_place(params, FLAGS.mode, FLAGS.tpu or tpu_system.LOCAL)
+
+
+def _list():
+    listing = model_registry.ListModels()
+    for name, experiment in sorted(listing.models.items()):
+        print(f'{name}: {(experiment.__doc__ or "").strip().splitlines()[0] if experiment.__doc__ else ""}')
+    for module, error in sorted(listing.errors.items()):
+        print(f'{module} cannot be imported: {error}', file=sys.stderr)
+
+
+def _run(params, datasets):
+    import tensorflow as tf
+
+    from lingpipe.training import errors
+    placement = None
+    try:
+        if FLAGS.cluster != 'none' or FLAGS.tpu == tpu_slice.SLICE:
+            from lingpipe.command_line import cluster_modes
+            return cluster_modes.run(params, datasets, FLAGS, _STARTED)
+        if modes.needs_placement(FLAGS.mode):
+            params, placement = _place(params)
+        modes.run(params, datasets, placement, FLAGS, _STARTED)
+    except tf.errors.OpError as error:
+        raise errors.TrainingError(errors.in_words(error, params.task.body)) from error
+
+
+def _has_finished(params):
+    """Returns whether the newest checkpoint is that of the last step; every process that sees --logdir agrees on it."""
+    from lingpipe.training import checkpoints, logdir
+    paths = checkpoints.complete(logdir.LogDir(FLAGS.logdir).train)
+    return bool(paths) and checkpoints.step_of(paths[0]) >= params.train.max_steps
+
+
+def _leave_tpu_to_server():
+    try:
+        tpu_slice.leave_tpu_to_server(tpu_slice.read(FLAGS.task))
+    except ValueError as error:
+        sys.exit(f'Error: {error}')
+
+
+def _supervise():
+    """Runs this command as a child, as often as is necessary; returns its exit code."""
+    from lingpipe.cluster import supervisor
+    command = [sys.executable, *sys.orig_argv[1:], '--max_restarts=0']
+    checkpoints = os.path.join(os.path.expanduser(FLAGS.logdir), 'train')
+    silence_seconds = min(FLAGS.step_timeout_seconds, _LONGEST_SILENCE_SECONDS)
+    return supervisor.Supervisor(command, FLAGS.max_restarts, checkpoints, silence_seconds=silence_seconds).run()
+
+
+_ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError)
+
+
+def _main(arguments):
+    try:
+        return _checked_main(arguments)
+    except app.UsageError as error:
+        sys.exit(_usage_error(error))
+
+
+def _checked_main(arguments):
+    if len(arguments) > 1:
+        likely = spelling.close(arguments[1], [*run_flags.MODES, 'new'])
+        raise app.UsageError(f'{arguments[1]!r} is not a flag: flags are given as --name=value.'
+                             + (f' Did you mean the mode {" or ".join(likely)}?' if likely else ''))
+    if not FLAGS['verbosity'].present:
+        logging.set_verbosity(logging.WARNING)
+    if FLAGS.mode == 'list':
+        startup.import_tensorflow(find_devices=False)
+        return _list()
+    run_flags.check(FLAGS)
+    if FLAGS.max_restarts:
+        sys.exit(_supervise())
+    if FLAGS.tpu == tpu_slice.SLICE:
+        _leave_tpu_to_server()
+    startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))
+    from lingpipe.training import errors
+    if FLAGS.cluster != 'multi_worker':  # which lets no thread run while it waits for other workers
+        child_process.beat_for_parent()
+    try:
+        params, datasets = _experiment()
+        _run(params, datasets)
+        if FLAGS.fail_when_stopped and not _has_finished(params):
+            sys.exit(errors.EXIT_TRY_AGAIN)
+    except KeyboardInterrupt:
+        sys.exit('Stopped by SIGINT. Checkpoints that were finished before are whole.')
+    except _ERRORS_IN_WORDS + (errors.TrainingError,) as error:
+        if logging.level_debug():
+            raise
+        print(f'Error: {error}\n(--verbosity=1 shows where.)', file=sys.stderr)
+        sys.exit(errors.exit_code(error))

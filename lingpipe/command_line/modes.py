@@ -1,0 +1,121 @@
+"""What the command does in each mode, once params are read and devices are set up."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from absl import flags
+
+from lingpipe import hyperparams
+from lingpipe.command_line import run_flags
+
+_WITHOUT_PLACEMENT = ('inspect_params', 'export', 'plan')
+
+
+def needs_placement(mode: str) -> bool:
+    """Returns whether a mode of --mode uses devices."""
+    return mode not in _WITHOUT_PLACEMENT
+
+
+def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], placement: Any,
+        given: flags.FlagValues, started: float) -> None:
+    """Does what --mode says.
+
+    Args:
+        params: the experiment's Params after all overrides.
+        datasets: {name: Params} of the evaluation inputs.
+        placement: the `Placement`; None for a mode that needs none.
+        given: the parsed `flags.FLAGS`.
+        started: time at which the program started, as `time.time()` gives it.
+    """
+    if given.mode == 'train':
+        return _train(params, datasets, placement, given, started)
+    _MODES[given.mode](params, datasets, placement, given)
+
+
+def _train(params, datasets, placement, given, started):
+    from lingpipe.training import trainer
+    trainer.Trainer(params, datasets, given.logdir, placement, started).run()
+
+
+def _eval(params, datasets, placement, given):
+    from lingpipe.training import evaluation
+    run = evaluation.CheckpointEvaluation(params, datasets, given.logdir, placement.devices)
+    if given.follow:
+        run.follow()
+    else:
+        run.once(given.checkpoint)
+
+
+def _trace(params, unused_datasets, placement, given):
+    from lingpipe.tools.trace import trace
+    trace.Trace(params, given.logdir, placement.devices).run(given.steps)
+
+
+def _export(params, unused_datasets, unused_placement, given):
+    from lingpipe.training import inference
+    inference.Exporter(params, given.logdir).run(given.checkpoint)
+
+
+def _generate(params, unused_datasets, placement, given):
+    from lingpipe.models import sampling, translation_model
+    from lingpipe.training import inference
+    if issubclass(params.task.cls, translation_model.TranslationModel):
+        translation = inference.CheckpointTranslation(params, given.logdir, placement.devices)
+        for prompt in run_flags.prompts(given):
+            translation.run(prompt, given.checkpoint)
+        return
+    writer = inference.CheckpointGeneration(
+        params, given.logdir, sampling.Sampling(
+            given.temperature, given.top_k, given.seed, given.top_p, given.num_beams), placement.devices)
+    writer.run(run_flags.prompts(given), given.num_tokens, given.checkpoint)
+
+
+def _inspect_params(params, unused_datasets, unused_placement, given):
+    print(params.ToText(), end='')
+
+
+def _inspect_model(params, unused_datasets, placement, given):
+    from lingpipe.training import experiment, inspection
+    input_spec = params.input.cls.InputSpec(params.input)
+    print(inspection.model_analysis(experiment.body_params(params), input_spec, placement.devices))
+
+
+def _plan(params, unused_datasets, unused_placement, given):
+    from lingpipe.placements import tpu_system
+    from lingpipe.tools.tpu_compile import tpu_compiler
+    from lingpipe.tools.trace import trace
+    from lingpipe.training import planning
+    accelerator = _accelerator(given)
+    if accelerator in tpu_compiler.KINDS:
+        params = tpu_system.with_defaults(params)
+    planned = planning.plan(params, accelerator, given.device_memory, given.num_devices)
+    files = trace.TraceFiles(os.path.expanduser(given.logdir), 'plan') if given.logdir else None
+    text = str(planned)
+    print(text)
+    if given.compile:
+        from lingpipe.tools.tpu_compile import plan_compilation
+        report = plan_compilation.compiled_report(planned, given.tpu_topology, _folder_of_compiled(files))
+        print(f'\n{report}')
+        text += f'\n\n{report}'
+    if files:
+        print('\n' + '\n'.join([files.write('memory.png', planned.png()), files.write('plan.txt', f'{text}\n')]))
+
+
+def _folder_of_compiled(files):
+    """Returns the folder of compiled programs, which must be on this machine, or None."""
+    return os.path.join(files.folder, 'compiled') if files and '://' not in files.folder else None
+
+
+def _accelerator(given):
+    """Returns the name of the accelerator to plan for: that of the topology where none is given."""
+    from lingpipe.tools.tpu_compile import tpu_compiler
+    if given.accelerator or not given.compile:
+        return given.accelerator
+    tpu_compiler.check_topology(given.tpu_topology)
+    return given.tpu_topology.split(':')[0]
+
+
+_MODES = {
+    'eval': _eval, 'trace': _trace, 'export': _export, 'generate': _generate, 'inspect_params': _inspect_params,
+    'inspect_model': _inspect_model, 'plan': _plan}

@@ -1,0 +1,86 @@
+"""`lingpipe new my_model`: a params file that trains as it is, with comments that say what to change."""
+
+import importlib.util
+import keyword
+import os
+import pathlib
+from collections.abc import Sequence
+
+_TEXT = '''\
+"""A convolutional network on two devices. Train it with `lingpipe train --model={module} --logdir=logs/{folder}`."""
+
+import keras
+
+from lingpipe import base_model_params, layers, model_registry
+from lingpipe.input import image_input
+from lingpipe.models import image_classifier
+
+
+@model_registry.RegisterSingleTaskModel
+class {name}(base_model_params.SingleTaskModelParams):
+    """Says in one line what this experiment is; `lingpipe list` shows it for the modules of the folder params/."""
+
+    def Train(self):
+        # Any image classification dataset of TFDS; 'digits' needs no download.
+        return image_input.ImageInput.Params().Set(
+            dataset='digits', split='train', batch_size=64, augmentation='digits')
+
+    def Test(self):
+        return self.Train().Set(split='test', batch_size=120)
+
+    def Task(self):
+        p = image_classifier.ImageClassifier.Params().Set(name='{folder}')
+        p.body.Set(
+            num_partitions=2,  # devices in a row; 'auto' lets `lingpipe plan --accelerator=v3` choose
+            num_micro_batches=4,  # parts of a batch that are under way at once; divides the batch size
+            schedule='1f1b',  # the order of work on a device; 'gpipe' keeps more activations
+            recompute='none',  # 'stage' stores less and computes twice
+            layers=[  # any Keras layers, in order; those of a Keras model: lingpipe.KerasModelParams
+                layers.KerasParams(keras.layers.Conv2D, filters=32, kernel_size=3, strides=2, activation='relu'),
+                layers.KerasParams(keras.layers.Conv2D, filters=64, kernel_size=3, strides=2, activation='relu'),
+                layers.KerasParams(keras.layers.Flatten),
+                layers.KerasParams(keras.layers.Dense, units=10),  # one unit a class, no softmax
+            ])
+        p.train.Set(max_steps=200, learning_rate=0.002, optimizer=layers.KerasParams(keras.optimizers.Adam))
+        return p
+'''
+
+
+def write(words: Sequence[str]) -> str:
+    """Writes the params file of a new model below the current folder.
+
+    Args:
+        words: the name of the module, such as 'my_model', or 'params.my_model' for a file in the folder params/.
+
+    Returns:
+        What was written, and how to train it.
+
+    Raises:
+        ValueError: the words are not one name, or it cannot be that of a new module.
+        OSError: the file cannot be written.
+    """
+    if len(words) != 1:
+        raise ValueError(f'`new` takes the name of one module, but {len(words)} words were given. Give, for instance, '
+                         '`lingpipe new my_model`.')
+    module, = words
+    parts = module.split('.')
+    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+        raise ValueError(f'{module!r} is no name of a Python module. Use letters, digits and _, such as my_model.')
+    path = pathlib.Path(*parts).with_suffix('.py')
+    _check_is_new(module, parts[0], path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_TEXT.format(module=module, folder=parts[-1], name=_class_name(parts[-1])), encoding='utf-8')
+    return f'{path}\nTrain it with `lingpipe train --model={module} --logdir=logs/{parts[-1]}`.'
+
+
+def _check_is_new(module, first, path):
+    if path.exists():
+        raise ValueError(f'{path} is there already. Choose another name, or remove the file.')
+    is_installed = not os.path.isdir(first) and importlib.util.find_spec(first) is not None
+    if is_installed and module == first:
+        raise ValueError(f'{module} is the name of an installed Python module, which this file would hide. Choose '
+                         'another name.')
+
+
+def _class_name(name):
+    return ''.join(word[:1].upper() + word[1:] for word in name.split('_')) or 'Model'

@@ -1,0 +1,94 @@
+"""The help of the command: its modes, and its flags by topic."""
+
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from absl import flags
+
+from lingpipe.command_line import run_flags
+
+_HELP = ('--help', '-h', '-help', 'help', '--helpfull', '--helpshort')
+_WIDTH = 100
+_MARGIN = 22
+_PURPOSE_OF_NEW = 'writes a params file to start from, in the current folder: `new my_model`'
+
+
+class Topic(NamedTuple):
+    """Flags that belong together.
+
+    Attributes:
+        title: what they are about.
+        modes: the modes that take them; empty: all.
+        names: the names of the flags.
+    """
+    title: str
+    modes: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+TOPICS = (
+    Topic('What to run', (), ('model', 'mode', 'logdir', 'model_params_override', 'model_params_file_override')),
+    Topic('Where to run', (), ('device', 'tpu')),
+    Topic('Checkpoints', ('eval', 'export', 'generate'), ('checkpoint', 'follow')),
+    Topic('Restarts', ('train',), ('max_restarts', 'fail_when_stopped')),
+    Topic('Many machines', ('train', 'trace'), (
+        'cluster', 'cluster_spec', 'task', 'update', 'max_staleness', 'step_timeout_seconds')),
+    Topic('Tracing', ('trace',), ('steps',)),
+    Topic('Planning', ('plan',), ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology')),
+    Topic('Generating text', ('generate',), (
+        'prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')),
+)
+
+
+def program() -> str:
+    """Returns the command as it was typed."""
+    name = os.path.basename(sys.argv[0])
+    return {'__main__.py': 'python -m lingpipe', 'run.py': 'python run.py'}.get(name, 'lingpipe')
+
+
+def is_asked_for(words: Sequence[str]) -> bool:
+    """Returns whether the words after the command ask for help; none does too."""
+    return not words or any(word in _HELP for word in words)
+
+
+def text(words: Sequence[str]) -> str:
+    """Returns the help of the mode that is among the words, or of all modes.
+
+    Args:
+        words: those after the command.
+    """
+    given = [word.removeprefix('--mode=') for word in words]
+    mode = next((name for name in given if name in run_flags.MODES), None)
+    topics = [topic for topic in TOPICS if mode is None or not topic.modes or mode in topic.modes]
+    return '\n\n'.join([_usage(mode), *map(_text_of, topics)])
+
+
+def _usage(mode):
+    if mode:
+        return f'{program()} {mode} --model=MODULE [--flag=value ...]\n\n' + _row(mode, run_flags.MODES[mode])
+    rows = [_row(name, purpose) for name, purpose in (run_flags.MODES | {'new': _PURPOSE_OF_NEW}).items()]
+    return '\n'.join([
+        f'{program()} MODE --model=MODULE [--flag=value ...]', '',
+        f'Pipeline-parallel training in TensorFlow and Keras. `{program()} MODE --help` shows the flags of a mode.', '',
+        *rows])
+
+
+def _text_of(topic):
+    rows = [_row(f'--{name}', _help_of(flags.FLAGS[name])) for name in topic.names]
+    return '\n'.join([f'{topic.title}:', *rows])
+
+
+def _help_of(flag):
+    default = f' Default: {flag.default}.' if flag.default not in (None, '', False) else ''
+    return ' '.join(flag.help.split()) + default
+
+
+def _row(name, words):
+    """Returns a name with what it means beside it; below it, where the name is long."""
+    lines = textwrap.wrap(words, _WIDTH - _MARGIN)
+    first = f'  {name}'.ljust(_MARGIN)
+    head = [first + lines.pop(0)] if len(first) == _MARGIN else [first]
+    return '\n'.join(head + [' ' * _MARGIN + line for line in lines])

@@ -1,0 +1,53 @@
+"""`lingpipe new my_model`, and that what it writes trains."""
+
+import pathlib
+import re
+
+import pytest
+
+from lingpipe.command_line import new_model
+from tests import forked_programs
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Returns a function that runs `python -m lingpipe` in a folder of its own."""
+
+    def run_words(*words):
+        program = forked_programs.ForkedProgram(['-m', 'lingpipe', *words], {'PYTHONPATH': str(ROOT)}, tmp_path)
+        out, err = program.communicate()
+        return program.returncode, out, err
+
+    return run_words
+
+
+def test_a_new_model_trains_as_it_was_written(run, tmp_path):
+    code, out, err = run('new', 'my_model')
+    assert code == 0, err
+    assert out.splitlines()[0] == 'my_model.py'
+    command = re.search('`lingpipe (.*)`', out)[1].split()
+    code, out, err = run(*command)
+    assert code == 0, err
+    assert float(re.search(r'Final Test after 200 steps: .*accuracy ([\d.]+) %', out)[1]) > 80
+    assert (tmp_path / 'logs/my_model').is_dir()
+
+
+def test_a_new_model_can_lie_in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = new_model.write(['params.small_net'])
+    assert text.startswith('params/small_net.py\n') and '--model=params.small_net ' in text
+    assert 'class SmallNet(' in (tmp_path / 'params/small_net.py').read_text()
+
+
+@pytest.mark.parametrize(('words', 'sentence'), [
+    ([], '0 words were given'), (['a', 'b'], '2 words were given'), (['my-model'], "'my-model' is no name of a Python"),
+    (['class'], "'class' is no name of a Python"), (['keras'], 'keras is the name of an installed Python module'),
+    (['there'], 'there.py is there already')])
+def test_a_name_that_cannot_be_is_refused(tmp_path, monkeypatch, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'there.py').write_text('x = 1\n')
+    with pytest.raises(ValueError, match=sentence):
+        new_model.write(words)
+    assert [path.name for path in tmp_path.iterdir()] == ['there.py']
