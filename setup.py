@@ -55,7 +55,7 @@ setuptools.setup(
         'wrapt',
     ],
     extras_require={
-        'docs': ['mkdocs-gen-files', 'mkdocs-material', 'mkdocstrings[python]'],
+        'docs': ['mkdocs>=1.6,<2', 'mkdocs-material>=9.6,<10', 'mkdocstrings[python]'],
         'gpu': ['tensorflow[and-cuda]'],
         'hub': _KERAS_HUB,
         'tpu-compile': _TPU_COMPILER,
