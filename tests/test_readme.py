@@ -1,29 +1,73 @@
+"""Every block of README runs, from top to bottom, in one folder."""
+
 import pathlib
 import re
+import shlex
 
+import pytest
+from absl import flags
+
+from lingpipe.command_line import run_flags
 from tests import forked_programs
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / 'README.md').read_text(encoding='utf-8')
+_INSTALLING = ('train-command', 'test-command')  # .ci/run runs the second, .ci/wheel the same training
 
 
 def code_after(marker):
     return re.search(rf'<!-- {marker} -->\n```\w+\n(.*?)```', README, re.DOTALL).group(1)
 
 
-def test_new_model_of_readme_trains_as_pasted(tmp_path):
-    (tmp_path / 'my_model.py').write_text(code_after('new-model'))
-    program = forked_programs.ForkedProgram(
-        [ROOT / 'run.py', '--model=my_model', '--mode=train', '--logdir=logs/my_model'], {'PYTHONPATH': str(ROOT)},
-        tmp_path)
+def blocks(language):
+    """Returns the blocks of a language but those that install."""
+    found = re.findall(rf'^```{language}\n(.*?)^```', README, re.DOTALL | re.MULTILINE)
+    return [block for block in found if block not in [code_after(marker) for marker in _INSTALLING]]
+
+
+def start(words, folder):
+    program = forked_programs.ForkedProgram(words, {'PYTHONPATH': str(ROOT)}, folder)
     out, err = program.communicate()
     assert program.returncode == 0, err
+    return out
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """Where `my_model.py` of README is."""
+    folder = tmp_path_factory.mktemp('readme')
+    (folder / 'my_model.py').write_text(code_after('new-model'))
+    return folder
+
+
+def test_new_model_of_readme_trains_as_pasted(folder):
+    out = start([ROOT / 'run.py', '--model=my_model', '--mode=train', '--logdir=logs/pasted'], folder)
     accuracy = float(re.search(r'Final Test after 200 steps: .*accuracy ([\d.]+) %', out).group(1))
     assert accuracy > 80
     assert re.search(r'^ +1  CPU:1', out, re.MULTILINE), 'the second partition is on the second device'
 
 
+def test_python_of_readme_runs_as_pasted(folder):
+    program, = [block for block in blocks('python') if block != code_after('new-model')]
+    start(['-c', program], folder)
+    assert (folder / 'resnet50.keras').is_file()
+
+
+@pytest.mark.parametrize('command', [line for block in blocks('sh') for line in block.splitlines()])
+def test_a_command_of_readme_runs(command, folder):
+    first, *others = shlex.split(command)
+    start(others if first == 'python' else ['-m', first, *others], folder)
+
+
+def test_flags_for_a_tpu_vm_are_flags():
+    commands = [shlex.split(line) for block in blocks('console') for line in block.splitlines()]
+    words, = [words for words in commands if words[0] == 'lingpipe']
+    assert words[1] in run_flags.MODES
+    known = {flag.name for flag in flags.FLAGS.flags_by_module_dict()[run_flags.__name__]}
+    assert {word.partition('=')[0].removeprefix('--') for word in words[2:]} <= known
+
+
 def test_commands_of_readme_install_and_run_in_environments_of_their_own():
     train, test = code_after('train-command'), code_after('test-command')
-    assert train.startswith('python3 -m venv .venv &&') and '--model=params.amoebanet --mode=train' in train
+    assert train.startswith('python3 -m venv .venv &&') and 'lingpipe train --model=params.amoebanet ' in train
     assert test.startswith('python3 -m venv .venv-test &&') and test.rstrip().endswith('-m pytest')
