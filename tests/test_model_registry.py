@@ -34,9 +34,12 @@ class Base(base_model_params.SingleTaskModelParams):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A current folder of its own, with no experiment known and no module of it imported."""
+    """A current folder of its own, with no experiment known, no module of it imported, and no `params` elsewhere."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, 'path', [path for path in sys.path if path])
+    monkeypatch.setattr(sys, 'path', [path for path in sys.path if path and not pathlib.Path(path, 'params').is_dir()])
+    # An editable installation finds packages by a class of its own.
+    monkeypatch.setattr(sys, 'meta_path', [
+        finder for finder in sys.meta_path if getattr(finder, '__name__', '') != '_EditableFinder'])
     monkeypatch.setattr(model_registry, '_registered', {})
     monkeypatch.setattr(model_registry, '_BUNDLED_MODELS', tmp_path / 'bundled/params')
     before = dict(sys.modules)
@@ -168,8 +171,7 @@ def test_list_models_reports_broken_modules_and_hides_no_other(folder):
         'params.broken': ModuleNotFoundError, 'params.leaving': SystemExit}
 
 
-def test_list_models_without_a_params_package_is_empty(folder, monkeypatch):
-    monkeypatch.setattr(sys, 'path', [place for place in sys.path if not pathlib.Path(place, 'params').is_dir()])
+def test_list_models_without_a_params_package_is_empty(folder):
     assert model_registry.ListModels() == ({}, {})
 
 
