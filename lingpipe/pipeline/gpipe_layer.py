@@ -14,7 +14,7 @@ from lingpipe import hyperparams, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.keras_graph import hub_model
 from lingpipe.layers import base_layer
-from lingpipe.partition import balancing, selection
+from lingpipe.partition import balancing, partition_summary, selection
 from lingpipe.pipeline import layer_sources, loss_pass, stage_grid, tape_pass, validation
 from lingpipe.private_api import stateless_scope
 from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
@@ -253,6 +253,15 @@ class GPipeLayer(base_layer.BaseLayer):
     def computes_in_float16(self) -> bool:
         """Whether some layer computes in float16, so that gradients need a scaled loss."""
         return any(layer.compute_dtype == 'float16' for layer in self._flatten_layers(include_self=False))
+
+    def __repr__(self) -> str:
+        """Shows which layers went where, once built."""
+        if self._grid is None:
+            return super().__repr__()
+        p = self.params
+        fields = ', '.join(f'{name}={p.Get(name)!r}' for name in ('num_replicas', 'num_micro_batches', 'recompute'))
+        return (f'<GPipeLayer name={self.name!r}, schedule={self._schedule.name!r}, {fields}>\n'
+                f'{partition_summary.table(self.partitions)}')
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if not self.built:

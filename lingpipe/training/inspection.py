@@ -1,12 +1,11 @@
 """What a model consists of and where its parts go, before anything is allocated, and a plan in words."""
 
-import re
 from typing import Any
 
 import tensorflow as tf
 
 from lingpipe import text_tables
-from lingpipe.partition import balancing
+from lingpipe.partition import balancing, partition_summary
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import picture
 from lingpipe.planner.plans import KINDS
@@ -50,68 +49,15 @@ def describe(layers: list, partitions: list) -> str:
         Text with a table of layers and a table of partitions.
     """
     place = {name: (index, part.device) for index, part in enumerate(partitions) for name in part.layer_names}
-    titles, counts = _parameter_columns(layers)
+    titles, counts = partition_summary.parameter_columns(layers)
     rows = [[layer.name, layer.kind, _shapes(layer.outputs), *numbers, layer.flops.total / 1e6,
-             place[layer.name][0], short_device(place[layer.name][1])] for layer, *numbers in zip(layers, *counts)]
+             place[layer.name][0], partition_summary.short_device(place[layer.name][1])]
+            for layer, *numbers in zip(layers, *counts)]
     gflops = sum(layer.flops.total for layer in layers) / 1e9
     header = ['layer', 'kind', 'output of one example', *titles, 'MFLOPs', 'partition', 'device']
     return '\n\n'.join([
-        text_tables.table(header, rows), partition_summary(partitions),
-        f'{parameters_in_words(layers)}, {gflops:,.3f} GFLOPs an example (forward)'])
-
-
-def parameters_in_words(parts: list) -> str:
-    """Returns how many parameters there are, and how many of them are trained where others are frozen.
-
-    Args:
-        parts: list of `LayerAnalysis`, `Partition` or `PartitionPlan`.
-    """
-    trained, frozen = sum(part.num_parameters for part in parts), sum(part.num_frozen for part in parts)
-    return f'{trained + frozen:,} parameters, of which {trained:,} are trained' if frozen else f'{trained:,} parameters'
-
-
-def _parameter_columns(parts):
-    """Returns titles and columns of the parameters, and of those that are trained where others are frozen."""
-    columns = {'parameters': [part.num_parameters + part.num_frozen for part in parts]}
-    if any(part.num_frozen for part in parts):
-        columns['trained'] = [part.num_parameters for part in parts]
-    return list(columns), list(columns.values())
-
-
-def partition_summary(partitions: list) -> Any:
-    """Returns a table with one row a partition: what was split where.
-
-    Args:
-        partitions: list of `Partition`.
-    """
-    columns = [
-        ('partition', range(len(partitions))),
-        ('device', [short_device(part.device) for part in partitions]),
-        ('from .. to', [_span(part.layer_names) for part in partitions]),
-        ('layers', [len(part.layer_names) for part in partitions]),
-        *zip(*_parameter_columns(partitions)),
-        *_cost_columns('MFLOPs', [part.flops / 1e6 for part in partitions])]
-    if partitions[0].seconds is not None:
-        columns += _cost_columns('ms a micro-batch', [1e3 * part.seconds for part in partitions])
-    if partitions[0].memory is not None:
-        columns.append(('MB by estimate', [part.memory / 1e6 for part in partitions]))
-    titles, values = zip(*columns)
-    return text_tables.table(list(titles), list(map(list, zip(*values))))
-
-
-def _cost_columns(title, costs):
-    mean = sum(costs) / len(costs)
-    return [(title, costs), ('of mean', [f'{cost / mean:.2f}' if mean else '-' for cost in costs])]
-
-
-def short_device(device: str) -> Any:
-    """Returns 'CPU:1' for a device of this machine, 'worker:0/CPU:1' for one of a cluster's worker."""
-    here = re.sub('^/job:(localhost|chief)/replica:0/task:0', '', device)
-    return re.sub(r'^/job:(\w+)/replica:0/task:(\d+)', r'\1:\2', here).replace('/device:', '/').lstrip('/')
-
-
-def _span(names):
-    return names[0] if len(names) == 1 else f'{names[0]} .. {names[-1]}'
+        text_tables.table(header, rows), partition_summary.table(partitions),
+        f'{partition_summary.parameters_in_words(layers)}, {gflops:,.3f} GFLOPs an example (forward)'])
 
 
 def _shapes(outputs):
@@ -135,10 +81,10 @@ def describe_plan(plan: Any, device_name: Any, alternative: Any = None) -> str:
 def partition_table(plan: Any) -> Any:
     """Returns the table with one row a partition."""
     limit = plan.setting.memory_limit
-    titles, counts = _parameter_columns(plan.partitions)
+    titles, counts = partition_summary.parameter_columns(plan.partitions)
     header = ['partition', 'device', 'from .. to', 'layers', *titles, 'GFLOPs', *KINDS, 'total MiB']
-    rows = [[index, plan.schedule.device_of(index), _span(part.layer_names), len(part.layer_names), *numbers,
-             part.flops / 1e9, *(getattr(part, kind) / _MIB for kind in KINDS), part.total / _MIB]
+    rows = [[index, plan.schedule.device_of(index), partition_summary.span(part.layer_names), len(part.layer_names),
+             *numbers, part.flops / 1e9, *(getattr(part, kind) / _MIB for kind in KINDS), part.total / _MIB]
             for index, (part, *numbers) in enumerate(zip(plan.partitions, *counts))]
     if limit:
         header += ['limit MiB', 'fits']
@@ -167,7 +113,8 @@ def _numbers(plan):
     source = ('measured times of layers' if plan.setting.layer_times else
               f"at {plan.setting.accelerator.name}'s peaks, the least possible")
     devices = 'the devices of each replica' if plan.setting.num_replicas > 1 else 'all devices'
-    return (f'{parameters_in_words(plan.partitions)}, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
+    parameters = partition_summary.parameters_in_words(plan.partitions)
+    return (f'{parameters}, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
             f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
             f'bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} times as fast as one device without a '
             f'limit{_about(plan)}')

@@ -11,6 +11,7 @@ from absl import logging
 
 from lingpipe.cluster import watchdog
 from lingpipe.devices import device_kinds
+from lingpipe.partition import partition_summary
 from lingpipe.training import (
     background_writer,
     checkpoints,
@@ -133,7 +134,7 @@ class Trainer:
             functools.partial(self._input.training_dataset, self._step * self._batch_size))
         targets = self._input.TargetSpec(self._input.params)
         experiment.validate_best_metric(self._params.eval, self._task.metric_names(targets))
-        analysis = inspection.partition_summary(self._program.partitions)
+        analysis = partition_summary.table(self._program.partitions)
         self._logdir.write_control(self._params.ToText(), self._analysis_text())
         self._curves = progress.SummaryWriter(self._logdir.train)
         self._evaluation_curves = {
@@ -145,7 +146,7 @@ class Trainer:
         print(analysis)
         body = self._params.task.body
         replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''
-        print(f'{inspection.parameters_in_words(self._program.partitions)}, {replicas}{body.num_micro_batches} '
+        print(f'{partition_summary.parameters_in_words(self._program.partitions)}, {replicas}{body.num_micro_batches} '
               'micro-batches, '
               + (f'resuming from step {self._step}' if newest else 'starting')
               + f', {self._params.train.max_steps} steps, log directory {self._logdir.path}', flush=True)

@@ -29,6 +29,16 @@ def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, rec
         pipe, cross_entropy, x, y, num_micro_batches, assert_close, assert_gradients_close)
 
 
+def test_a_built_pipeline_shows_its_partitions():
+    pipe = make_pipe([dense(2), dense(2)], num_partitions=2, num_micro_batches=3)
+    assert 'partition ' not in repr(pipe)
+    pipe.build([None, 4])
+    first, header, _, *rows = repr(pipe).splitlines()
+    assert first == f"<GPipeLayer name={pipe.name!r}, schedule='gpipe', num_replicas=1, num_micro_batches=3, recompute='stage'>"
+    assert [column.strip() for column in header.split('  ') if column][:4] == ['partition', 'device', 'from .. to', 'layers']
+    assert [row.split()[:2] for row in rows] == [['0', 'CPU:0'], ['1', 'CPU:1']]
+
+
 def test_uneven_batches(assert_close, assert_gradients_close):
     x, y = images_and_labels(10)
     pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=4, recompute='layer')

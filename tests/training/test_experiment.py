@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.partition import layer_profile
-from lingpipe.training import experiment, inspection
+from lingpipe.partition import layer_profile, partition_summary
+from lingpipe.training import experiment
 
 SPEC = tf.TensorSpec([32, 8, 8, 1])
 
@@ -51,7 +51,7 @@ def test_a_memory_limit_counts_slots_and_the_moving_average(tiny):
 
 def test_the_table_shows_measured_times_and_estimated_memory(by_time):
     body = by_time[1].body
-    header, _, *rows = inspection.partition_summary(body.partitions).splitlines()
+    header, _, *rows = partition_summary.table(body.partitions).splitlines()
     assert header.endswith('MFLOPs  of mean  ms a micro-batch  of mean  MB by estimate')
     for row, part in zip(rows, body.partitions, strict=True):
         *_, milliseconds, _, megabytes = row.split()

@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from lingpipe import text_tables
 from lingpipe.devices import variable_placement
+from lingpipe.partition import partition_summary
 from lingpipe.schedules import simulation
 from lingpipe.schedules.timeline import StepTimes
 from lingpipe.tools.trace import action_times, trace_breakdown, trace_picture
-from lingpipe.training import errors, experiment, inspection, train_program
+from lingpipe.training import errors, experiment, train_program
 
 _NUM_STEPS_TO_WARM_UP = 2
 
@@ -258,7 +259,8 @@ def _stages_of_devices(schedule, stages):
 
 def _row_name(held, replica):
     indices = ' '.join(str(stage.index) for stage in held)
-    return f'{inspection.short_device(held[0].device)}, {replica}partition{"s" if len(held) > 1 else ""} {indices}'
+    device = partition_summary.short_device(held[0].device)
+    return f'{device}, {replica}partition{"s" if len(held) > 1 else ""} {indices}'
 
 
 def num_shared_cores(body: Any) -> Any:

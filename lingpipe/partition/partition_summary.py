@@ -1,0 +1,64 @@
+"""Which layers went where, as a table for people."""
+
+import re
+
+from lingpipe import text_tables
+
+
+def parameters_in_words(parts: list) -> str:
+    """Returns how many parameters there are, and how many of them are trained where others are frozen.
+
+    Args:
+        parts: list of `LayerAnalysis`, `Partition` or `PartitionPlan`.
+    """
+    trained, frozen = sum(part.num_parameters for part in parts), sum(part.num_frozen for part in parts)
+    return f'{trained + frozen:,} parameters, of which {trained:,} are trained' if frozen else f'{trained:,} parameters'
+
+
+def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
+    """Returns titles and columns of the parameters, and of those that are trained where others are frozen.
+
+    Args:
+        parts: list of `LayerAnalysis`, `Partition` or `PartitionPlan`.
+    """
+    columns = {'parameters': [part.num_parameters + part.num_frozen for part in parts]}
+    if any(part.num_frozen for part in parts):
+        columns['trained'] = [part.num_parameters for part in parts]
+    return list(columns), list(columns.values())
+
+
+def table(partitions: list) -> str:
+    """Returns a table with one row a partition: what was split where.
+
+    Args:
+        partitions: list of `Partition`.
+    """
+    columns = [
+        ('partition', range(len(partitions))),
+        ('device', [short_device(part.device) for part in partitions]),
+        ('from .. to', [span(part.layer_names) for part in partitions]),
+        ('layers', [len(part.layer_names) for part in partitions]),
+        *zip(*parameter_columns(partitions)),
+        *_cost_columns('MFLOPs', [part.flops / 1e6 for part in partitions])]
+    if partitions[0].seconds is not None:
+        columns += _cost_columns('ms a micro-batch', [1e3 * part.seconds for part in partitions])
+    if partitions[0].memory is not None:
+        columns.append(('MB by estimate', [part.memory / 1e6 for part in partitions]))
+    titles, values = zip(*columns)
+    return text_tables.table(list(titles), list(map(list, zip(*values))))
+
+
+def _cost_columns(title, costs):
+    mean = sum(costs) / len(costs)
+    return [(title, costs), ('of mean', [f'{cost / mean:.2f}' if mean else '-' for cost in costs])]
+
+
+def short_device(device: str) -> str:
+    """Returns 'CPU:1' for a device of this machine, 'worker:0/CPU:1' for one of a cluster's worker."""
+    here = re.sub('^/job:(localhost|chief)/replica:0/task:0', '', device)
+    return re.sub(r'^/job:(\w+)/replica:0/task:(\d+)', r'\1:\2', here).replace('/device:', '/').lstrip('/')
+
+
+def span(names: list[str]) -> str:
+    """Returns the names of the first and the last layer of a partition."""
+    return names[0] if len(names) == 1 else f'{names[0]} .. {names[-1]}'
