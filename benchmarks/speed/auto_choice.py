@@ -91,7 +91,7 @@ def steps(choice, partition_by):
 def _planned():
     with common.Process(plan, num_cores=1) as process:
         fields, ends, seconds = process.next()
-    return Choice(*fields), ends, seconds
+    return Choice(*fields), tuple(ends), seconds
 
 
 def _measured(settings):
@@ -105,9 +105,10 @@ def _measured(settings):
 
 def main(unused_argv):
     chosen, ends, simulated = _planned()
-    settings = [(choice, 'flops') for choice in choices()] + [(chosen, ends)]
+    chosen_setting = chosen, ends if chosen.num_partitions > 1 else 'flops'  # one partition has one cut
+    settings = list(dict.fromkeys([*((choice, 'flops') for choice in choices()), chosen_setting]))
     found = sorted(zip(_measured(settings), settings), key=lambda pair: pair[0])
-    best, own = found[0][0], next(seconds for seconds, setting in found if setting == settings[-1])
+    best, own = found[0][0], next(seconds for seconds, setting in found if setting == chosen_setting)
     rows = [[f'{seconds:.3f}', f'{seconds / best:.3f}', *map(str, choice), str(cut) if cut != 'flops' else cut]
             for seconds, (choice, cut) in found]
     reached = 'reached' if own <= (1 + _GOAL) * best else 'missed'

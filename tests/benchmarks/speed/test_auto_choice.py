@@ -7,7 +7,8 @@ _TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4'
 def test_the_choice_is_measured_among_all_others(run_benchmark, table):
     text = run_benchmark('speed.auto_choice', *_TINY)
     rows = table(text)
-    assert len(rows) == 3 and rows[0]['of best'] == '1.000'
+    has_own_cut = "'auto' chose (2," in text  # else it is among the settings that are measured anyway
+    assert len(rows) == 2 + has_own_cut and rows[0]['of best'] == '1.000'
     assert "'auto' chose (" in text and 'above the best. Goal 3%' in text
 
 
