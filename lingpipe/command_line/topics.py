@@ -72,7 +72,8 @@ def _usage(mode):
     rows = [_row(name, purpose) for name, purpose in (run_flags.MODES | {'new': _PURPOSE_OF_NEW}).items()]
     return '\n'.join([
         f'{program()} MODE --model=MODULE [--flag=value ...]', '',
-        f'Pipeline-parallel training in TensorFlow and Keras. `{program()} MODE --help` shows the flags of a mode.', '',
+        'Pipeline-parallel training in TensorFlow and Keras.',
+        f'`{program()} MODE --help` shows the flags of a mode.', '',
         *rows])
 
 

@@ -1,5 +1,6 @@
 """Benchmarks as modules: several of them define flags of one name, so none stays imported after its test."""
 
+import contextlib
 import importlib
 import json
 import os
@@ -25,7 +26,7 @@ def load_benchmark(monkeypatch):
     was_parsed = flags.FLAGS.is_parsed()
     for name in _imported():
         monkeypatch.delitem(sys.modules, name)
-    with flagsaver.flagsaver():
+    with _without_flags_of_the_command_line(), flagsaver.flagsaver():
 
         def load(name, *arguments):
             module = importlib.import_module(f'benchmarks.{name}')
@@ -38,6 +39,19 @@ def load_benchmark(monkeypatch):
         flags.FLAGS.unparse_flags()
     for name in _imported():
         del sys.modules[name]
+
+
+@contextlib.contextmanager
+def _without_flags_of_the_command_line():
+    """Benchmarks have flags of the same names, and other tests of this process may have imported its modules."""
+    found = [(module, flag) for module, defined in flags.FLAGS.flags_by_module_dict().items()
+             if module.startswith('lingpipe.command_line.') for flag in defined]
+    for _, flag in found:
+        delattr(flags.FLAGS, flag.name)
+    yield
+    for module, flag in found:
+        flags.FLAGS[flag.name] = flag
+        flags.FLAGS.register_flag_by_module(module, flag)
 
 
 def _imported():
