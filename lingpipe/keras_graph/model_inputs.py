@@ -18,7 +18,8 @@ def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
     """
     specs = model_units.flat_inputs(functional, given)
     for tensor, spec in zip(functional.inputs, specs):
-        _refuse_shape(model, tensor, _sizes(spec))
+        if spec is not None:  # an optional input
+            _refuse_shape(model, tensor, _sizes(spec))
     refuse_long(model, functional, specs)
 
 
