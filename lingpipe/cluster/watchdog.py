@@ -8,8 +8,6 @@
 """
 
 import contextlib
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +15,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from lingpipe.cluster import child_process, cluster_config, messages
+from lingpipe.cluster import cluster_config, messages, waits
 
 _SECONDS = 5
 
@@ -74,7 +72,7 @@ class Watchdog:
                  on_timeout: Callable[[str], Any] | None = None, first_call_factor: float = 10) -> None:
         self._seconds = seconds
         self._config = config
-        self._on_timeout = _end_process if on_timeout is None else on_timeout
+        self._on_timeout = waits.end_process if on_timeout is None else on_timeout
         self._first_call_factor = first_call_factor
         self._kind: str | None = None
         self._known_kinds: set[str] = set()
@@ -139,14 +137,10 @@ class Watchdog:
     def _sentence(self):
         silent = find_silent_tasks(self._config) if self._config else []
         who = f'No answer came from {", ".join(silent)}' if silent else 'All other tasks answer'
+        waited_for = ''.join(f'This process waits for {what}. ' for what in waits.current())
         return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self._seconds:g}). {who}. '
-                'Training resumes from the newest checkpoint when the same command runs again, as --max_restarts does '
-                'by itself.')
-
-
-def _end_process(sentence):
-    print(f'Error: {sentence}', file=sys.stderr, flush=True)
-    os._exit(child_process.TRY_AGAIN)
+                f'{waited_for}Training resumes from the newest checkpoint when the same command runs again, as '
+                '--max_restarts does by itself.')
 
 
 class Alone:

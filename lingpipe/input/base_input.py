@@ -11,6 +11,7 @@ from lingpipe import hyperparams
 
 # No function of an input branches on a tensor, and AutoGraph takes most of the start-up time to find that out.
 without_autograph = tf.autograph.experimental.do_not_convert
+_FIELDS_OF_SOURCE = ('name', 'files', 'dataset', 'split', 'data_dir')
 
 
 def parallel_calls(num_parallel_calls: int | None) -> int | None:
@@ -94,6 +95,11 @@ class BaseInput:
         self.params.Freeze()
         self._check_params()
 
+    @property
+    def source(self) -> str:
+        """Words that name the data."""
+        return source_of(self.params)
+
     def _check_params(self):
         """Raises ValueError for a field that cannot work; a subclass adds its own."""
         self._check_at_least(batch_size=1, seed=0)
@@ -120,6 +126,17 @@ class BaseInput:
             options.experimental_optimization.apply_default_optimizations = False
             return batches.with_options(options)
         return batches.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)
+
+
+def source_of(params: hyperparams.Params) -> str:
+    """Returns words that name the data of an input.
+
+    Args:
+        params: its Params.
+    """
+    fields = {field: params.Get(field) for field in _FIELDS_OF_SOURCE if field in params}
+    named = ', '.join(f'{field}={value!r}' for field, value in fields.items() if value is not None)
+    return f'{params.cls.__name__}({named})'
 
 
 class BadRecords:

@@ -192,6 +192,8 @@ def train_params() -> Any:
     p.Define('ema_decay', 0.0, 'Decay of the moving average of the weights that evaluation uses; 0 keeps none.')
     p.Define('random_seed', 0, 'Seed of initial weights, input order, augmentation and drop-out.')
     p.Define('steps_per_loop', 20, 'Training steps in one call of the compiled function.')
+    p.Define('input_timeout_seconds', 600.0, 'After so long without a batch of the input the process says which it is '
+                                             'and ends, with exit code 75; 0: never.')
     p.Define('save_interval_seconds', 600.0, 'Seconds between two checkpoints.')
     p.Define('save_async', True, 'Whether training goes on while a checkpoint is written; only the copying of weights '
                                  'to host memory stops it then.')

@@ -52,7 +52,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         """Goes up to the last step, so that none must be thrown away."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
-            self._calls.call(tuple(tf.nest.flatten(next(iterator))))
+            self._calls.call(tuple(tf.nest.flatten(self._next_batch(iterator))))
 
     def _next_rows(self):
         """Returns a list with the next answer, or without it where the gradient was dropped."""

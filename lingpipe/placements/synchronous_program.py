@@ -94,7 +94,7 @@ class SynchronousProgram(server_program.ServerProgram):
     def run(self, iterator: Any, num_steps: int) -> Any:
         rows = []
         while len(rows) < num_steps and not (rows and self.stopping.numpy()):
-            rows.append(self._step_of_all(next(iterator)))
+            rows.append(self._step_of_all(self._next_batch(iterator)))
         return self._result(rows)
 
     def _step_of_all(self, batch):

@@ -1,7 +1,6 @@
 """Training with all workers of a cluster: who does what, and what an error means."""
 
 import contextlib
-import functools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -48,10 +47,9 @@ class Follower:
         """
         self._program.state_restored()
         self._step = int(self._program.global_step)
-        position = self._step * self._input.params.batch_size
-        iterator = self._program.iterate(functools.partial(self._input.training_dataset, position))
+        iterator = self._program.open_input(self._input, self._step)
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
-                self._telling_bad_records():
+                self._telling_bad_records(), self._program.watching_input(self._input):
             self._train(iterator, interrupted)
         by = f' by {interrupted.reason}' if interrupted else ''
         print(f'worker:{self._workers.index} stopped{by} after step {self._step}, and with it all workers.', flush=True)

@@ -1,12 +1,13 @@
 """Evaluating a task over a dataset while it trains, and checkpoints of a run from another process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.stages import losses
 from lingpipe.training import checkpoints, errors, experiment, progress
@@ -32,12 +33,12 @@ class Evaluator:
         self._can_decode = not device_kinds.has_static_shapes_only(task.body.stages[0].device)
         self._function = tf.function(self._batch, autograph=False)
 
-    def run(self, dataset: tf.data.Dataset, interrupted: Any = False, decode: bool = False,
+    def run(self, batches: Iterable, interrupted: Any = False, decode: bool = False,
             on_batch: Callable = lambda: None) -> dict[str, Any] | None:
         """Computes the metrics over all examples, each weighted by its weight.
 
         Args:
-            dataset: finite `tf.data.Dataset` of (images, labels, weights), all batches of one shape.
+            batches: finite iterable, such as a `tf.data.Dataset`, of (images, labels, weights) of one shape.
             interrupted: object that becomes true when somebody wants the program to stop.
             decode: whether to compute the task's `decoding_metrics` too, where the devices can.
             on_batch: function to call after each batch.
@@ -46,7 +47,7 @@ class Evaluator:
             Dictionary from name to mean, as floats; None where it was interrupted.
         """
         totals: Any = None
-        for batch in dataset:
+        for batch in batches:
             if interrupted:
                 return None
             sums = tf.nest.map_structure(_as_doubles, self._function(batch, decode and self._can_decode))
@@ -69,6 +70,16 @@ class Evaluator:
 def _as_doubles(tensor):
     """Counts of many examples leave the range in which float32 can count on."""
     return np.asarray(tensor, np.float64)
+
+
+def batches_of(data: Any, train_params: Any) -> Iterator[Any]:
+    """Yields the batches of an evaluation; an input that gives none ends the process with a sentence.
+
+    Args:
+        data: the input.
+        train_params: the Params of training.
+    """
+    return waits.each_batch(data.evaluation_dataset, data.source, train_params.input_timeout_seconds)
 
 
 class CheckpointEvaluation:
@@ -110,8 +121,8 @@ class CheckpointEvaluation:
             TrainingError: when there is no checkpoint, or it cannot be read.
         """
         step = self._reader.restore_chosen(path, self._logdir.train)
-        results = {
-            name: self._evaluator.run(data.evaluation_dataset(), decode=True) for name, data in self._inputs.items()}
+        results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True)
+                   for name, data in self._inputs.items()}
         for name, metrics in results.items():
             self._write_curves(name, step, metrics)
             print(f'step {step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())), flush=True)

@@ -5,12 +5,16 @@ from typing import Any
 import keras
 
 from lingpipe import spelling
+from lingpipe.cluster import waits
+from lingpipe.input import base_input
 from lingpipe.partition import balancing
 from lingpipe.training import initial_weights, optimization
 
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
-_SMALLEST_NUMBERS = {'save_interval_seconds': 0, 'clip_gradient_norm_to_value': 0, 'l2_regularizer_weight': 0}
+_SMALLEST_NUMBERS = {
+    'input_timeout_seconds': 0, 'save_interval_seconds': 0, 'clip_gradient_norm_to_value': 0,
+    'l2_regularizer_weight': 0}
 
 
 def validate_training_params(train: Any, evaluation: Any) -> None:
@@ -65,7 +69,8 @@ def build_input(input_params: Any, random_seed: Any = 0) -> Any:
     p = input_params.Copy()
     if 'seed' in p and p.seed is None:
         p.seed = random_seed
-    return p.Instantiate()
+    with waits.Wait(f'{base_input.source_of(p)} to be ready', seconds=0):  # to make a dataset may take hours
+        return p.Instantiate()
 
 
 def build_task(params: Any, input_spec: Any, devices: list[str] | None = None, logdir: str | None = None) -> Any:

@@ -1,11 +1,13 @@
 """The compiled training step: forward, backward, clip and update, several times a call."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from lingpipe.cluster import waits
 from lingpipe.devices import variable_placement
 from lingpipe.input import batch_share
 from lingpipe.layers import base_layer
@@ -73,6 +75,7 @@ class TrainProgram:
         with tf.device('CPU:0'):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
+            self._awaited = tf.Variable(0, dtype=tf.int64, trainable=False, name='awaited')  # odd: a batch is
         self._metric_names = []
         self._scales = device_functions.DeviceFunctions(device_functions.scaled)
         self._function = tf.function(self._steps, autograph=False)
@@ -107,6 +110,28 @@ class TrainProgram:
             batches: function from a `Share` to the `tf.data.Dataset` of its rows of each batch.
         """
         return iter(batches(batch_share.WHOLE))
+
+    def open_input(self, data: Any, step: int) -> Any:
+        """Returns what `iterate` does for the batches of an input from a step on.
+
+        Args:
+            data: the input.
+            step: number of steps done.
+        """
+        with waits.for_batch(data.source, self._params.input_timeout_seconds, int):
+            return self.iterate(functools.partial(data.training_dataset, step * data.params.batch_size))
+
+    def watching_input(self, data: Any) -> waits.Wait:
+        """Returns the scope in which an input that gives `run` no batch ends the process with a sentence.
+
+        Args:
+            data: the input.
+        """
+        def position():
+            awaited = int(self._awaited)
+            return awaited if awaited % 2 else None
+
+        return waits.for_batch(data.source, self._params.input_timeout_seconds, position)
 
     def state_restored(self) -> None:
         """Makes the host's variables what is trained, after a checkpoint was restored to them; here they are."""
@@ -143,7 +168,7 @@ class TrainProgram:
         """Returns a row for each step: gradient norm, then the metrics in the order of `_metric_names`."""
 
         def body(index, unused_going_on, rows):
-            row = self._step(next(iterator))
+            row = self._step(self._next_batch(iterator))
             with tf.control_dependencies([row]):  # whether to stop is asked after the step, not while it runs
                 return index + 1, ~self._is_to_stop(), rows.write(index, row)
 
@@ -152,6 +177,14 @@ class TrainProgram:
             rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=False)
             _, _, rows = tf.while_loop(lambda index, going_on, rows: going_on & (index < count), body, [0, True, rows])
             return tf.ensure_shape(rows.stack(), [None, 1 + len(self._metric_names)])
+
+    def _next_batch(self, iterator):
+        """Tells a watching thread when a batch is waited for, from inside of a graph too."""
+        with tf.control_dependencies([self._awaited.assign_add(1)]):
+            batch = next(iterator)
+        with tf.control_dependencies(tf.nest.flatten(batch)):
+            self._awaited.assign_add(1)
+        return batch
 
     def _is_to_stop(self):
         return self.stopping.read_value()

@@ -57,7 +57,7 @@ class Trainer:
         with self._logdir.lock():
             pass  # a second training run run is refused now, and not when everything has been built
         self._input = experiment.build_input(params.input, params.train.random_seed)
-        self._evaluation_inputs = {name: p.Instantiate() for name, p in evaluation_inputs.items()}
+        self._evaluation_inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
         self._build(placement or Placement())
         self._writer = writer = background_writer.BackgroundWriter()
         self._checkpointer = checkpoints.Checkpointer(
@@ -107,7 +107,8 @@ class Trainer:
                 self._chief.minding(interrupted.ask), self._writing_to_the_end():
             self._progress = progress.Progress(p.max_steps, self._step, self._batch_size, self._input.example_name)
             try:
-                self._train(interrupted)
+                with self._program.watching_input(self._input):
+                    self._train(interrupted)
             finally:
                 self._progress.close()
             path = self._begin_save(self._checkpointer)
@@ -130,8 +131,7 @@ class Trainer:
         self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
         self._best_value = self._logdir.read_best()
-        self._iterator = self._program.iterate(
-            functools.partial(self._input.training_dataset, self._step * self._batch_size))
+        self._iterator = self._program.open_input(self._input, self._step)
         targets = self._input.TargetSpec(self._input.params)
         experiment.validate_best_metric(self._params.eval, self._task.metric_names(targets))
         analysis = partition_summary.table(self._program.partitions)
@@ -267,7 +267,8 @@ class Trainer:
         self._bring_to_host()
         for name, data in inputs.items():
             with self._chief.watch(kind='batch of an evaluation'):
-                metrics = self._evaluator.run(data.evaluation_dataset(), interrupted, decode, self._chief.beat)
+                metrics = self._evaluator.run(
+                    evaluation.batches_of(data, self._params.train), interrupted, decode, self._chief.beat)
             if metrics is None:
                 return {}  # the checkpoint is more urgent
             results[name] = metrics

@@ -1,0 +1,176 @@
+"""Waits that have a name and an end: warnings say what is waited for, and at last the process ends with a sentence.
+
+::
+
+    with Wait('the checkpoint logs/train/ckpt-3 to be read', 3600, 'train.checkpoint_timeout_seconds'): ...
+
+    wait ── 30 s ── warning ── 30 s ── warning ── 60 s ── warning ── 120 s ── ... ── 3600 s ── sentence, exit code 75
+
+A call into TensorFlow that blocks cannot be interrupted from Python, so a thread watches, and ends the process.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
+
+from absl import logging
+
+from lingpipe.cluster import child_process
+
+_FIRST_WARNING_SECONDS = 30.
+_SECONDS_BETWEEN_LOOKS = 1.
+_NUM_FILES = 3
+_OPEN_FILES, _FILE_FLAGS = '/proc/self/fd', '/proc/self/fdinfo'  # which only Linux has
+_NO_DATA = ('/dev/', '/proc/', '/sys/')
+_open_waits: list['Wait'] = []
+
+
+def current() -> list[str]:
+    """Returns what this process has been waiting for, for more than a second, as noun phrases."""
+    return [wait.what for wait in list(_open_waits) if wait.seconds_so_far() > _SECONDS_BETWEEN_LOOKS]
+
+
+def end_process(sentence: str) -> None:
+    """Ends this process at once, so that a supervisor can restart it.
+
+    Args:
+        sentence: what is printed.
+    """
+    print(f'Error: {sentence}', file=sys.stderr, flush=True)
+    os._exit(child_process.TRY_AGAIN)
+
+
+class Wait:
+    """Scope in which somebody may wait for something too long.
+
+    Args:
+        what: what is waited for, as a noun phrase.
+        seconds: how long to wait; 0: for ever, with warnings.
+        setting: name of the param or flag that has the seconds.
+        details: function that says more at the time of a message, in whole sentences, or returns ''.
+        position: function of how far the work is, which counts the time from its start at each change; None, as its
+            result, says that nobody waits. By default the whole scope is one wait.
+        on_timeout: function of a sentence, called once in the watching thread; None: `end_process`.
+    """
+
+    def __init__(self, what: str, seconds: float, setting: str = '', details: Callable[[], str] = str,
+                 position: Callable[[], Any] = int, on_timeout: Callable[[str], Any] | None = None) -> None:
+        self.what = what
+        self._seconds, self._setting, self._details, self._position = seconds, setting, details, position
+        self._on_timeout = on_timeout
+        self._first_warning = min(_FIRST_WARNING_SECONDS, seconds / 4 or _FIRST_WARNING_SECONDS)
+        self._since: float | None = None
+        self._has_ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f'waiting for {what}', daemon=True)
+
+    def __enter__(self) -> Self:
+        _open_waits.append(self)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *unused_error: Any) -> None:
+        self._has_ended.set()
+        self._thread.join()
+        _open_waits.remove(self)
+
+    def seconds_so_far(self) -> float:
+        """Returns how long the wait that is under way has lasted, as far as is known; 0 where nobody waits."""
+        since = self._since
+        return 0. if since is None else time.monotonic() - since
+
+    def _watch(self):
+        known, next_warning = None, 0.
+        while True:
+            position = self._position()
+            if position is None or position != known or self._since is None:
+                known, next_warning = position, self._first_warning
+                self._since = None if position is None else time.monotonic()
+            waited = self.seconds_so_far()
+            if self._seconds and waited >= self._seconds:
+                return (self._on_timeout or end_process)(self._last_sentence())
+            if waited >= next_warning and self._since is not None:
+                logging.warning('%s', self._warning(waited))
+                next_warning = 2 * waited
+            if self._has_ended.wait(min(_SECONDS_BETWEEN_LOOKS, self._first_warning / 4)):
+                return None
+
+    def _warning(self, waited):
+        limit = f' This process ends after {self._seconds:g} s ({self._setting}).' if self._seconds else ''
+        return f'Waiting for {self.what} since {waited:.3g} s.{self._more()}{limit}'
+
+    def _last_sentence(self):
+        return (f'Waited {self._seconds:g} s for {self.what} ({self._setting}={self._seconds:g}).{self._more()} Check '
+                'that its machine or file system answers, then run the same command again, as --max_restarts does by '
+                'itself: training resumes from the newest checkpoint.')
+
+    def _more(self):
+        more = self._details()
+        return f' {more}' if more else ''
+
+
+def for_batch(source: str, seconds: float, position: Callable[[], Any]) -> Wait:
+    """Returns the scope of waits for batches.
+
+    Args:
+        source: what names the input.
+        seconds: `train.input_timeout_seconds`.
+        position: as `Wait` takes it.
+    """
+    return Wait(f'a batch of {source}', seconds, 'train.input_timeout_seconds', _files_in_words, position)
+
+
+def each_batch(batches: Callable[[], Iterable], source: str, seconds: float) -> Iterator[Any]:
+    """Yields batches, each of which has a wait of its own; so has opening the input, as for the first of them.
+
+    Args:
+        batches: function that opens the input.
+        source: what names it.
+        seconds: `train.input_timeout_seconds`.
+    """
+    count, is_awaited = 0, True
+    with for_batch(source, seconds, lambda: count if is_awaited else None):
+        for batch in batches():
+            is_awaited = False
+            yield batch
+            count, is_awaited = count + 1, True
+
+
+def for_checkpoint(path: str, verb: str, seconds: float, details: Callable[[], str] = str) -> Wait:
+    """Returns the scope in which a checkpoint is written or read.
+
+    Args:
+        path: its path.
+        verb: 'written' or 'read'.
+        seconds: `train.checkpoint_timeout_seconds`.
+        details: as `Wait` takes it.
+    """
+    return Wait(f'checkpoint {path} to be {verb}', seconds, 'train.checkpoint_timeout_seconds', details)
+
+
+def _files_in_words():
+    files = _files_being_read()
+    more = ', ...' if len(files) > _NUM_FILES else ''
+    return f'Files open for reading: {", ".join(files[:_NUM_FILES])}{more}.' if files else ''
+
+
+def _files_being_read():
+    """Returns the paths of files that are open for reading alone; it touches none, as one may be what hangs."""
+    try:
+        numbers = os.listdir(_OPEN_FILES)
+    except OSError:
+        return []
+    return sorted({path for path in map(_path_if_only_read, numbers) if path})
+
+
+def _path_if_only_read(number):
+    try:
+        path = os.readlink(f'{_OPEN_FILES}/{number}')
+        with open(f'{_FILE_FLAGS}/{number}') as file:
+            flags = int(next(line for line in file if line.startswith('flags:')).split()[1], 8)
+    except (OSError, StopIteration):  # closed meanwhile
+        return None
+    is_file = path.startswith('/') and not path.startswith(_NO_DATA)
+    return path if is_file and flags & os.O_ACCMODE == os.O_RDONLY and not flags & os.O_DIRECTORY else None

@@ -1,0 +1,98 @@
+"""Waits that go on are left alone; one that does not is warned of by name, and ends the process at last."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from lingpipe.cluster import waits, watchdog
+
+
+class Told(list):
+    """What a wait said when it ended the process, and an event that is set then."""
+
+    def __init__(self):
+        super().__init__()
+        self.event = threading.Event()
+
+    def __call__(self, sentence):
+        self.append(sentence)
+        self.event.set()
+
+
+@pytest.fixture
+def told(monkeypatch):
+    said = Told()
+    monkeypatch.setattr(waits, 'end_process', said)
+    return said
+
+
+def test_a_wait_is_warned_of_by_name_and_then_ended(told, caplog):
+    with waits.Wait('a pigeon', .4, 'train.pigeon_seconds', details=lambda: 'It rains.'):
+        assert told.event.wait(30)
+    assert [record.getMessage().split(' since ')[0] for record in caplog.records][:1] == ['Waiting for a pigeon']
+    assert caplog.records[0].getMessage().endswith(' s. It rains. This process ends after 0.4 s (train.pigeon_seconds).')
+    assert len(told) == 1
+    assert told[0].startswith('Waited 0.4 s for a pigeon (train.pigeon_seconds=0.4). It rains. Check that its ')
+
+
+def test_warnings_come_at_twice_the_time_of_the_one_before(monkeypatch, told, caplog):
+    monkeypatch.setattr(waits, '_FIRST_WARNING_SECONDS', .05)
+    with waits.Wait('a pigeon', 0):
+        assert not told.event.wait(1)
+    assert 2 <= len(caplog.records) <= 5  # after 0.05, 0.1, 0.2, 0.4 and 0.8 s
+    assert 'ends after' not in caplog.text
+
+
+def test_progress_counts_the_time_from_its_start(told):
+    positions = iter(range(1000))
+    with waits.Wait('a pigeon', .2, position=lambda: next(positions)):
+        assert not told.event.wait(1)
+
+
+def test_nobody_waits_where_there_is_no_position(told, caplog):
+    with waits.Wait('a pigeon', .1, position=lambda: None) as wait:
+        assert not told.event.wait(.5)
+        assert wait.seconds_so_far() == 0
+    assert not caplog.records
+
+
+def test_only_batches_are_waited_for_and_not_who_takes_them(told, caplog):
+    taken = [(batch, told.event.wait(.8)) for batch in waits.each_batch(lambda: 'ab', 'letters', .4)]
+    assert taken == [('a', False), ('b', False)] and not caplog.records
+
+
+def test_an_input_that_is_not_opened_is_named(told):
+    def opening():
+        assert told.event.wait(30)
+        return 'a'
+
+    assert list(waits.each_batch(opening, 'letters', .2)) == ['a']
+    assert told[0].startswith('Waited 0.2 s for a batch of letters (train.input_timeout_seconds=0.2). ')
+
+
+def test_files_that_are_being_read_are_named(told, tmp_path):
+    for name in ('read', 'written'):
+        (tmp_path / name).write_text('')
+    with (tmp_path / 'read').open(), (tmp_path / 'written').open('a'):
+        files = waits._files_being_read()
+    assert str(tmp_path / 'read') in files and str(tmp_path / 'written') not in files
+
+
+def test_a_step_that_hangs_tells_what_the_process_waits_for(told, monkeypatch):
+    monkeypatch.setattr(waits, '_SECONDS_BETWEEN_LOOKS', .1)
+    with waits.for_checkpoint('logs/ckpt-1', 'written', 60), watchdog.Watchdog(.5, first_call_factor=1) as dog, \
+            dog.watch():
+        assert told.event.wait(30)
+    assert 'All other tasks answer. This process waits for checkpoint logs/ckpt-1 to be written. Training' in told[0]
+    assert waits.current() == []
+
+
+def test_a_process_that_waits_exits_with_the_code_for_a_restart():
+    program = ('import time; from lingpipe.cluster import waits\n'
+               'with waits.Wait("a pigeon", .1, "seconds"): time.sleep(100)')
+    outcome = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=60)
+    assert outcome.returncode == os.EX_TEMPFAIL
+    assert 'Error: Waited 0.1 s for a pigeon (seconds=0.1). Check that' in outcome.stderr
