@@ -49,7 +49,7 @@ class Wait:
     Args:
         what: what is waited for, as a noun phrase.
         seconds: how long to wait; 0: for ever, with warnings.
-        setting: name of the param or flag that has the seconds.
+        setting: name of the param that has the seconds, or ''.
         details: function that says more at the time of a message, in whole sentences, or returns ''.
         position: function of how far the work is, which counts the time from its start at each change; None, as its
             result, says that nobody waits. By default the whole scope is one wait.
@@ -98,13 +98,15 @@ class Wait:
                 return None
 
     def _warning(self, waited):
-        limit = f' This process ends after {self._seconds:g} s ({self._setting}).' if self._seconds else ''
+        setting = f' ({self._setting})' if self._setting else ''
+        limit = f' This process ends after {self._seconds:g} s{setting}.' if self._seconds else ''
         return f'Waiting for {self.what} since {waited:.3g} s.{self._more()}{limit}'
 
     def _last_sentence(self):
-        return (f'Waited {self._seconds:g} s for {self.what} ({self._setting}={self._seconds:g}).{self._more()} Check '
-                'that its machine or file system answers, then run the same command again, as --max_restarts does by '
-                'itself: training resumes from the newest checkpoint.')
+        setting = f' ({self._setting}={self._seconds:g})' if self._setting else ''
+        return (f'Waited {self._seconds:g} s for {self.what}{setting}.{self._more()} Check that its machine or file '
+                'system answers, then run the same command again, as --max_restarts does by itself: training resumes '
+                'from the newest checkpoint.')
 
     def _more(self):
         more = self._details()
@@ -138,7 +140,7 @@ def each_batch(batches: Callable[[], Iterable], source: str, seconds: float) -> 
             count, is_awaited = count + 1, True
 
 
-def for_checkpoint(path: str, verb: str, seconds: float, details: Callable[[], str] = str) -> Wait:
+def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[], str] = str) -> Wait:
     """Returns the scope in which a checkpoint is written or read.
 
     Args:
@@ -147,7 +149,18 @@ def for_checkpoint(path: str, verb: str, seconds: float, details: Callable[[], s
         seconds: `train.checkpoint_timeout_seconds`.
         details: as `Wait` takes it.
     """
-    return Wait(f'checkpoint {path} to be {verb}', seconds, 'train.checkpoint_timeout_seconds', details)
+    return for_files(f'checkpoint {path} to be {verb}', seconds, details)
+
+
+def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wait:
+    """Returns the scope in which something waits for a file system that holds checkpoints.
+
+    Args:
+        what: what is waited for, as a noun phrase.
+        seconds: `train.checkpoint_timeout_seconds`.
+        details: as `Wait` takes it.
+    """
+    return Wait(what, seconds, 'train.checkpoint_timeout_seconds', details)
 
 
 def _files_in_words():

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import cluster_config, messages, waits
 
+SECONDS_TO_CONNECT = 300
 _SECONDS = 5
 
 
@@ -30,7 +31,7 @@ def find_silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SE
     Returns:
         List of those that do not answer, such as 'worker:1'.
     """
-    others = [task for task in config.tasks('chief', 'worker', 'ps') if task != (config.task_type, config.task_index)]
+    others = _others(config)
     answers: dict[tuple[str, int], bool] = {}
     threads = [threading.Thread(target=_ask, args=(config, *task, seconds, answers), daemon=True) for task in others]
     for thread in threads:
@@ -38,6 +39,20 @@ def find_silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SE
     for thread in threads:
         thread.join(seconds + 1)
     return [f'{job}:{index}' for job, index in others if not answers.get((job, index))]
+
+
+def _others(config):
+    return [task for task in config.tasks('chief', 'worker', 'ps') if task != (config.task_type, config.task_index)]
+
+
+def silence_in_words(config: cluster_config.ClusterConfig) -> str:
+    """Returns a sentence that says which other tasks do not answer.
+
+    Args:
+        config: `ClusterConfig` of this process.
+    """
+    silent = find_silent_tasks(config)
+    return f'No answer came from {", ".join(silent)}.' if silent else 'All other tasks answer.'
 
 
 def _ask(config, job, index, seconds, answers):
@@ -52,6 +67,17 @@ def _ask(config, job, index, seconds, answers):
                 answers[job, index] = True
     except tf.errors.OpError:
         answers[job, index] = False
+
+
+def connecting(config: cluster_config.ClusterConfig, seconds: float = SECONDS_TO_CONNECT) -> waits.Wait:
+    """Returns the scope in which this process connects to others: TensorFlow waits for ever for those that are missing.
+
+    Args:
+        config: `ClusterConfig` of this process.
+        seconds: how long they may take to start.
+    """
+    addresses = [f'{job}:{index} ({config.jobs[job][index]})' for job, index in _others(config)]
+    return waits.Wait(f'connections to {", ".join(addresses)}', seconds, details=lambda: silence_in_words(config))
 
 
 class Watchdog:
@@ -135,10 +161,9 @@ class Watchdog:
         return False
 
     def _sentence(self):
-        silent = find_silent_tasks(self._config) if self._config else []
-        who = f'No answer came from {", ".join(silent)}' if silent else 'All other tasks answer'
+        who = f'{silence_in_words(self._config)} ' if self._config else ''
         waited_for = ''.join(f'This process waits for {what}. ' for what in waits.current())
-        return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self._seconds:g}). {who}. '
+        return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self._seconds:g}). {who}'
                 f'{waited_for}Training resumes from the newest checkpoint when the same command runs again, as '
                 '--max_restarts does by itself.')
 
@@ -154,6 +179,9 @@ class Alone:
 
     def beat(self) -> None:
         pass
+
+    def silence_in_words(self) -> str:
+        return ''
 
 
 class Chief:
@@ -190,3 +218,7 @@ class Chief:
     def beat(self) -> None:
         """Reports that the work inside `watch` makes progress."""
         self._watchdog.beat()
+
+    def silence_in_words(self) -> str:
+        """Returns a sentence that says which other tasks do not answer; '' without others."""
+        return silence_in_words(self._config)

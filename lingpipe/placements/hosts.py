@@ -12,7 +12,7 @@ PROCESSES = '/job:worker/'
 _SECONDS_BETWEEN_TRIES = 0.2
 
 
-def connect(config: Any, timeout_seconds: Any = 300) -> None:
+def connect(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> None:
     """Makes the devices of all workers this program's, which has to be the chief.
 
     Workers are clients of each other, and of the chief, from whom they fetch the input::
@@ -37,8 +37,9 @@ def connect(config: Any, timeout_seconds: Any = 300) -> None:
     wait_for_all(config, timeout_seconds)
     jobs = {job: config.jobs[job] for job in ('chief', 'worker')}
     try:
-        tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(jobs), job_name='chief', task_index=0)
-        tf.config.list_logical_devices()  # now it really connects
+        with watchdog.connecting(config, timeout_seconds):
+            tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(jobs), job_name='chief', task_index=0)
+            tf.config.list_logical_devices()  # now it really connects
     except tf.errors.OpError as error:
         raise ConnectionError(
             f'The workers {", ".join(jobs["worker"])} answer, but no cluster came of it '
@@ -53,7 +54,7 @@ def count() -> Any:
     return len(kinds[0] or kinds[1])
 
 
-def wait_for_all(config: Any, timeout_seconds: Any = 300) -> None:
+def wait_for_all(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> None:
     """Waits until all workers answer: TensorFlow itself would wait for ever for one that is stopped, and not name it.
 
     Args:

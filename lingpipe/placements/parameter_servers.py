@@ -67,7 +67,8 @@ class ParameterServers(placement.Placement):
         self.devices = None
         cluster = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(config.jobs), task_type=config.task_type, task_id=config.task_index, rpc_layer='grpc')
-        strategy = tf.distribute.ParameterServerStrategy(cluster)
+        with watchdog.connecting(config):
+            strategy = tf.distribute.ParameterServerStrategy(cluster)
         self._coordinator = _immortal(tf.distribute.coordinator.ClusterCoordinator(strategy))
         self.names = [f'/job:ps/replica:0/task:{index}/device:CPU:0' for index in range(config.num_parameter_servers)]
         self._num_bytes = dict.fromkeys(self.names, 0)

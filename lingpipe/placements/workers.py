@@ -122,7 +122,8 @@ class Workers(collectives.Group, placement.Placement):
             rpc_layer='grpc')
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation.RING)
-        self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        with watchdog.connecting(config):
+            self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 
     @property

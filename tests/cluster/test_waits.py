@@ -86,7 +86,7 @@ def test_a_step_that_hangs_tells_what_the_process_waits_for(told, monkeypatch):
     with waits.for_checkpoint('logs/ckpt-1', 'written', 60), watchdog.Watchdog(.5, first_call_factor=1) as dog, \
             dog.watch():
         assert told.event.wait(30)
-    assert 'All other tasks answer. This process waits for checkpoint logs/ckpt-1 to be written. Training' in told[0]
+    assert '=0.5). This process waits for checkpoint logs/ckpt-1 to be written. Training' in told[0]
     assert waits.current() == []
 
 
