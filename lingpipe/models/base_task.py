@@ -197,6 +197,9 @@ def train_params() -> Any:
     p.Define('save_interval_seconds', 600.0, 'Seconds between two checkpoints.')
     p.Define('save_async', True, 'Whether training goes on while a checkpoint is written; only the copying of weights '
                                  'to host memory stops it then.')
+    p.Define('checkpoint_timeout_seconds', 3600.0, 'After so long without the end of writing or reading a checkpoint '
+                                                   'the process says which it is and ends, with exit code 75; 0: '
+                                                   'never.')
     p.Define('save_max_to_keep', 5, 'Number of newest checkpoints to keep.')
     p.Define('summary_interval_steps', 100, 'Steps between two points of the TensorBoard curves.')
     p.Define('init_from_checkpoint', None, 'Checkpoint whose weights a new training starts from; what it has not '

@@ -45,7 +45,8 @@ class Follower:
         Raises:
             TrainingError: when a loss is not finite.
         """
-        self._program.state_restored()
+        with self._program.watching_start():
+            self._program.state_restored()
         self._step = int(self._program.global_step)
         iterator = self._program.open_input(self._input, self._step)
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from lingpipe.cluster import waits
 from lingpipe.keras_graph import lora, model_source
 from lingpipe.optimizers import loss_scaling
 from lingpipe.training import background_writer, errors, logdir
@@ -181,18 +182,21 @@ class Checkpointer:
         program: a `TrainProgram`.
         max_to_keep: number of newest checkpoints to keep.
         writer: the `BackgroundWriter` of the training run; None: one of its own.
+        wait: function of a path and 'written' or 'read' that returns the scope of that, such as `waits.for_checkpoint`.
 
     Raises:
         TrainingError: as `checkpoints.complete`.
     """
 
     def __init__(self, directory: str, program: Any, max_to_keep: int = 5,
-                 writer: background_writer.BackgroundWriter | None = None) -> None:
+                 writer: background_writer.BackgroundWriter | None = None,
+                 wait: Callable[[str, str], waits.Wait] = waits.for_checkpoint) -> None:
         complete(directory)  # to CheckpointManager a damaged list is an empty one
         self._directory = str(directory)
         self._max_to_keep = max_to_keep
         self._state = _nested_state(program)
         self._writer = writer or background_writer.BackgroundWriter()
+        self._wait = wait
         self._damaged = []
         self._manager = None
 
@@ -231,8 +235,12 @@ class Checkpointer:
         self._writer.wait()
         copies = background_writer.copied_to_hosts(self._state)
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
-        self._writer.begin(functools.partial(self._write, path, copies, then))
+        self._writer.begin(functools.partial(self._write_in_time, path, copies, then))
         return path
+
+    def _write_in_time(self, path, *args):
+        with self._wait(path, 'written'):
+            self._write(path, *args)
 
     def _write(self, path, copies, then):
         newest, step = self.latest(), step_of(path)
@@ -297,8 +305,9 @@ class Checkpointer:
             DamagedCheckpointError: when it cannot be read.
             TrainingError: when it is of another model.
         """
-        _check_matches(path, self._state)
-        _read(tf.train.Checkpoint(**self._state), path)
+        with self._wait(path, 'read'):
+            _check_matches(path, self._state)
+            _read(tf.train.Checkpoint(**self._state), path)
 
 
 class WeightReader:
@@ -306,10 +315,11 @@ class WeightReader:
 
     Args:
         body: a built `GPipeLayer`.
+        timeout_seconds: `train.checkpoint_timeout_seconds`.
     """
 
-    def __init__(self, body: Any) -> None:
-        self._named = model_variables(body)
+    def __init__(self, body: Any, timeout_seconds: float = 0) -> None:
+        self._named, self._timeout_seconds = model_variables(body), timeout_seconds
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def restore_chosen(self, path: str | None, directory: str) -> Any:
@@ -346,6 +356,11 @@ class WeightReader:
             TrainingError: when it is not there, or is of another model.
         """
         path = str(path).removesuffix('.index')
+        with waits.for_checkpoint(path, 'read', self._timeout_seconds):
+            self._read(path)
+        return int(self._step)
+
+    def _read(self, path):
         stored, parts = stored_shapes(path), {'moving_average': {}, 'model': {}}
         for name, variable in self._named.items():
             parts['moving_average' if f'moving_average/{name}' in stored else 'model'][name] = variable
@@ -353,7 +368,6 @@ class WeightReader:
         _check_matches(path, state, partial=True)
         require_low_rank_parts(path, stored, self._named)
         _read(tf.train.Checkpoint(**state), path)
-        return int(self._step)
 
 
 def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, Any]) -> None:

@@ -104,7 +104,7 @@ class CheckpointEvaluation:
             experiment.evaluation_params(params), next(iter(self._inputs.values())).input_spec, devices)
         for each in self._inputs.values():
             self._task.check_input(each)
-        self._reader = checkpoints.WeightReader(self._task.body)
+        self._reader = checkpoints.WeightReader(self._task.body, params.train.checkpoint_timeout_seconds)
         self._evaluator = Evaluator(self._task)
         self._curves = {}
 

@@ -13,8 +13,8 @@ from lingpipe.training import initial_weights, optimization
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
 _SMALLEST_NUMBERS = {
-    'input_timeout_seconds': 0, 'save_interval_seconds': 0, 'clip_gradient_norm_to_value': 0,
-    'l2_regularizer_weight': 0}
+    'input_timeout_seconds': 0, 'save_interval_seconds': 0, 'checkpoint_timeout_seconds': 0,
+    'clip_gradient_norm_to_value': 0, 'l2_regularizer_weight': 0}
 
 
 def validate_training_params(train: Any, evaluation: Any) -> None:

@@ -55,7 +55,8 @@ class Exporter:
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
         """
-        step = checkpoints.WeightReader(self._body).restore_chosen(path, self._logdir.train)
+        step = checkpoints.WeightReader(
+            self._body, self._params.train.checkpoint_timeout_seconds).restore_chosen(path, self._logdir.train)
         folder = tf.io.gfile.join(self._logdir.path, 'export')
         tf.io.gfile.makedirs(folder)
         keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))
@@ -127,7 +128,7 @@ class CheckpointGeneration:
         self._input_spec = spec
         self._tokenizer = params.input.tokenizer.Instantiate()
         self._body = experiment.build_task(experiment.evaluation_params(params), spec, devices).body
-        self._reader = checkpoints.WeightReader(self._body)
+        self._reader = checkpoints.WeightReader(self._body, params.train.checkpoint_timeout_seconds)
 
     def run(self, prompts: list[str], num_tokens: int, path: str | None = None) -> list[str]:
         """Prints prompts and their continuations; that of a single prompt as it comes, where layers decode.
@@ -191,7 +192,7 @@ class CheckpointTranslation:
         self._logdir.require()
         spec = params.input.cls.InputSpec(params.input)
         task = experiment.build_task(experiment.evaluation_params(params), spec, devices)
-        self._reader = checkpoints.WeightReader(task.body)
+        self._reader = checkpoints.WeightReader(task.body, params.train.checkpoint_timeout_seconds)
         self._translator = translation_model.Translator(task, params.input.tokenizer.Instantiate(), spec)
 
     def run(self, text: Any, path: str | None = None) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from absl import logging
 
 from lingpipe import spelling
+from lingpipe.cluster import waits
 from lingpipe.training import checkpoints, errors
 
 _FIELD = 'train.init_from_checkpoint_rules'
@@ -79,7 +80,8 @@ def load(train: Any, body: Any) -> None:
     else:
         sources = {path: _mapped(named, *entry) for path, entry in train.init_from_checkpoint_rules.items()}
     for path, names in sources.items():
-        _read(str(path).removesuffix('.index'), names, named)
+        with waits.for_checkpoint(path, 'read', train.checkpoint_timeout_seconds):
+            _read(str(path).removesuffix('.index'), names, named)
     loaded = {name for names in sources.values() for name in names}
     tell = print if train.init_from_checkpoint_rules or len(loaded) == len(named) else logging.warning
     tell(f'{len(loaded)} of {len(named)} variables come from {" and ".join(map(str, sources))}'

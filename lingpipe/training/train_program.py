@@ -121,6 +121,14 @@ class TrainProgram:
         with waits.for_batch(data.source, self._params.input_timeout_seconds, int):
             return self.iterate(functools.partial(data.training_dataset, step * data.params.batch_size))
 
+    def watching_start(self, details: Callable[[], str] = str) -> waits.Wait:
+        """Returns the scope of `state_restored`, for which others may have to read a checkpoint first.
+
+        Args:
+            details: as `waits.Wait` takes it.
+        """
+        return waits.for_files('weights to reach all devices', self._params.checkpoint_timeout_seconds, details)
+
     def watching_input(self, data: Any) -> waits.Wait:
         """Returns the scope in which an input that gives `run` no batch ends the process with a sentence.
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.cluster import watchdog
+from lingpipe.cluster import waits, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.partition import partition_summary
 from lingpipe.training import (
@@ -53,16 +53,16 @@ class Trainer:
         self._started = started or time.time()
         self._chief = chief or watchdog.Alone()
         self._logdir = logdirs.LogDir(logdir)
-        self._logdir.create()
-        with self._logdir.lock():
-            pass  # a second training run run is refused now, and not when everything has been built
+        with waits.for_files(f'log directory {logdir}', params.train.checkpoint_timeout_seconds):
+            self._logdir.create()
+            with self._logdir.lock():
+                pass  # a second training run run is refused now, and not when everything has been built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
         self._build(placement or Placement())
-        self._writer = writer = background_writer.BackgroundWriter()
-        self._checkpointer = checkpoints.Checkpointer(
-            self._logdir.train, self._program, params.train.save_max_to_keep, writer)
-        self._best = checkpoints.Checkpointer(self._logdir.best, self._program, max_to_keep=1, writer=writer)
+        self._writer = background_writer.BackgroundWriter()
+        self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
+        self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)
         self._step = 0
         self._num_told_bad_records = 0
 
@@ -71,6 +71,12 @@ class Trainer:
         batch_spec = self._input.input_spec, *self._input.TargetSpec(self._input.params)
         self._program = placement.program(self._task, self._params.train, batch_spec)
         self._evaluator = evaluation.Evaluator(self._task, self._program.read, placement)
+
+    def _make_checkpointer(self, directory, max_to_keep):
+        wait = functools.partial(
+            waits.for_checkpoint, seconds=self._params.train.checkpoint_timeout_seconds,
+            details=self._chief.silence_in_words)
+        return checkpoints.Checkpointer(directory, self._program, max_to_keep, self._writer, wait)
 
     def _built_task(self, placement):
         """A new training run loads its initial weights before an optimizer or an average copies them."""
@@ -112,7 +118,7 @@ class Trainer:
             finally:
                 self._progress.close()
             path = self._begin_save(self._checkpointer)
-            self._wait_for_save()
+            self._writer.wait()
             if self._program.should_stop(interrupted) and self._step < p.max_steps:
                 print(f'Stopped by {interrupted.reason or "another worker"} at step {self._step}; checkpoint {path}. '
                       'Run the same command again to resume from there.', flush=True)
@@ -128,7 +134,8 @@ class Trainer:
     def _begin(self):
         """Restores what is there, and refuses what cannot work, before anything is written."""
         newest = self._checkpointer.restore_newest()
-        self._program.state_restored()
+        with self._program.watching_start(self._chief.silence_in_words):
+            self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
         self._best_value = self._logdir.read_best()
         self._iterator = self._program.open_input(self._input, self._step)
@@ -160,15 +167,12 @@ class Trainer:
 
     def _begin_save(self, checkpointer, then=lambda: None):
         self._bring_to_host()
-        with self._chief.watch(kind='save'):
+        self._writer.wait()
+        with self._chief.watch(kind='copy of the state for a checkpoint'):
             path = checkpointer.begin_save(then)
         if not self._params.train.save_async:
-            self._wait_for_save()
-        return path
-
-    def _wait_for_save(self):
-        with self._chief.watch(kind='save'):
             self._writer.wait()
+        return path
 
     @contextlib.contextmanager
     def _writing_to_the_end(self):
@@ -177,7 +181,7 @@ class Trainer:
             yield
         except BaseException:
             try:
-                self._wait_for_save()
+                self._writer.wait()
             except (errors.TrainingError, tf.errors.OpError) as error:
                 logging.warning('%s', error)  # the run ends by another error, which came first
             raise
@@ -250,7 +254,7 @@ class Trainer:
 
     def _non_finite(self):
         step = int(self._program.global_step) + 1
-        self._wait_for_save()
+        self._writer.wait()
         newest = self._checkpointer.latest()
         return errors.TrainingError(
             f'The loss or a gradient of step {step} is not finite; the weights were not touched. '
@@ -301,7 +305,7 @@ class Trainer:
 
     def _finish(self, interrupted, path):
         results = self._evaluate(self._evaluation_inputs, interrupted, decode=True)
-        self._wait_for_save()
+        self._writer.wait()
         if interrupted and len(results) < len(self._evaluation_inputs):
             print(f'Stopped by {interrupted.reason} in the final evaluation; checkpoint {path}. Run the same command '
                   'again for it.',

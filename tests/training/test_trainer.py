@@ -275,7 +275,7 @@ def test_weights_averages_and_slots_start_from_another_run(tiny, finished, tmp_p
     ('train.max_steps', -1), ('train.max_steps', 1e6), ('train.steps_per_loop', 0), ('train.save_max_to_keep', 0),
     ('train.summary_interval_steps', -1), ('train.save_interval_seconds', -1.0), ('train.ema_decay', 1.0),
     ('train.clip_gradient_norm_to_value', float('nan')), ('eval.interval_steps', True), ('train.save_async', 1),
-    ('train.input_timeout_seconds', -1)])
+    ('train.input_timeout_seconds', -1), ('train.checkpoint_timeout_seconds', None)])
 def test_a_field_that_cannot_work_is_named_before_anything_is_written(tiny, tmp_path, field, value):
     with pytest.raises(ValueError, match=f'^{field}={value}.* must be .*Set it to'):
         tiny.trainer(tmp_path / 'logs', **{field.replace('.', '__'): value})
