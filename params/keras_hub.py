@@ -16,17 +16,39 @@ from lingpipe.layers import keras_params
 from lingpipe.models import image_classifier, keras_task, language_model
 
 
-@model_registry.RegisterSingleTaskModel
-class PydocGPTNeoX(base_model_params.SingleTaskModelParams):
-    """A small GPT-NeoX of KerasHub on the Python interpreter's help texts, with byte pairs learnt from them."""
+class _SmallHubModel(base_model_params.SingleTaskModelParams):
+    """What all of these models have in common: two partitions, and a training run of minutes with warm-up and decay."""
 
     NUM_PARTITIONS = 2
     NUM_MICRO_BATCHES = 4
+    MAX_STEPS = 600
+    WARMUP_STEPS = 60
+    LEARNING_RATE = 1e-3
+
+    def _SetBody(self, body, **model_fields):
+        body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
+        body.model = hub_model.KerasHubModel.Params().Set(**model_fields)
+
+    def _SetTraining(self, p, optimizer):
+        p.train.Set(
+            max_steps=self.MAX_STEPS, clip_gradient_norm_to_value=1.0, optimizer=optimizer,
+            lr_schedule=keras_params.KerasParams(
+                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=self.LEARNING_RATE,
+                warmup_steps=self.WARMUP_STEPS, decay_steps=self.MAX_STEPS - self.WARMUP_STEPS),
+            save_interval_seconds=60.0, summary_interval_steps=20)
+        p.eval.Set(interval_steps=200)
+
+
+@model_registry.RegisterSingleTaskModel
+class PydocGPTNeoX(_SmallHubModel):
+    """A small GPT-NeoX of KerasHub on the Python interpreter's help texts, with byte pairs learnt from them."""
+
     BATCH_SIZE = 16
     SEQUENCE_LENGTH = 128
     VOCAB_SIZE = 1024
     MAX_STEPS = 1000
     WARMUP_STEPS = 100
+    LEARNING_RATE = 3e-3
 
     def _Input(self, split):
         tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
@@ -49,19 +71,10 @@ class PydocGPTNeoX(base_model_params.SingleTaskModelParams):
 
     def Task(self):
         p = language_model.LanguageModel.Params().Set(name='pydoc_gpt_neo_x')
-        p.body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
-        p.body.model = hub_model.KerasHubModel.Params().Set(
-            backbone='GPTNeoXBackbone', head='causal_lm', backbone_arguments={
-                'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 4, 'num_heads': 4, 'hidden_dim': 128,
-                'intermediate_dim': 512, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
-        p.train.Set(
-            max_steps=self.MAX_STEPS, clip_gradient_norm_to_value=1.0,
-            optimizer=keras_params.KerasParams(keras.optimizers.AdamW, weight_decay=0.1, beta_2=0.98),
-            lr_schedule=keras_params.KerasParams(
-                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=3e-3,
-                warmup_steps=self.WARMUP_STEPS, decay_steps=self.MAX_STEPS - self.WARMUP_STEPS),
-            save_interval_seconds=60.0, summary_interval_steps=20)
-        p.eval.Set(interval_steps=200)
+        self._SetBody(p.body, backbone='GPTNeoXBackbone', head='causal_lm', backbone_arguments={
+            'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 4, 'num_heads': 4, 'hidden_dim': 128,
+            'intermediate_dim': 512, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
+        self._SetTraining(p, keras_params.KerasParams(keras.optimizers.AdamW, weight_decay=0.1, beta_2=0.98))
         return p
 
 
@@ -84,18 +97,14 @@ class PydocGPTNeoXLora(PydocGPTNeoX):
         return p
 
 
-class _Roberta(base_model_params.SingleTaskModelParams):
+class _Roberta(_SmallHubModel):
     """A small RoBERTa of KerasHub, whose byte pairs are learnt from the texts that it is trained on."""
 
     DATASET = None
-    NUM_PARTITIONS = 2
-    NUM_MICRO_BATCHES = 4
     BATCH_SIZE = 32
     SEQUENCE_LENGTH = 64
     VOCAB_SIZE = 4096
     HIDDEN_DIM = 64
-    MAX_STEPS = 600
-    WARMUP_STEPS = 60
 
     def _Records(self, input_class, split):
         tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
@@ -118,19 +127,10 @@ class _Roberta(base_model_params.SingleTaskModelParams):
 
     def _Task(self, task, name, head, **head_arguments):
         p = task.Params().Set(name=name)
-        p.body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
-        p.body.model = hub_model.KerasHubModel.Params().Set(
-            backbone='RobertaBackbone', head=head, head_arguments=head_arguments, backbone_arguments={
-                'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': self.HIDDEN_DIM,
-                'intermediate_dim': 4 * self.HIDDEN_DIM, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
-        p.train.Set(
-            max_steps=self.MAX_STEPS, clip_gradient_norm_to_value=1.0,
-            optimizer=keras_params.KerasParams(keras.optimizers.AdamW, weight_decay=0.01),
-            lr_schedule=keras_params.KerasParams(
-                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=1e-3,
-                warmup_steps=self.WARMUP_STEPS, decay_steps=self.MAX_STEPS - self.WARMUP_STEPS),
-            save_interval_seconds=60.0, summary_interval_steps=20)
-        p.eval.Set(interval_steps=200)
+        self._SetBody(p.body, backbone='RobertaBackbone', head=head, head_arguments=head_arguments, backbone_arguments={
+            'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': self.HIDDEN_DIM,
+            'intermediate_dim': 4 * self.HIDDEN_DIM, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
+        self._SetTraining(p, keras_params.KerasParams(keras.optimizers.AdamW, weight_decay=0.01))
         return p
 
 
@@ -180,11 +180,9 @@ class PydocMaskedRoberta(_Roberta):
 
 
 @model_registry.RegisterSingleTaskModel
-class SpokenNumbersBart(base_model_params.SingleTaskModelParams):
+class SpokenNumbersBart(_SmallHubModel):
     """A small BART of KerasHub that reads spoken numbers and writes them in digits."""
 
-    NUM_PARTITIONS = 2
-    NUM_MICRO_BATCHES = 4
     BATCH_SIZE = 64
     SOURCE_LENGTH = 24
     TARGET_LENGTH = 10
@@ -210,19 +208,10 @@ class SpokenNumbersBart(base_model_params.SingleTaskModelParams):
     def Task(self):
         p = language_model.LanguageModel.Params().Set(
             name='spoken_numbers_bart', sample_prompt='four hundred and seven thousand and twelve')
-        p.body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
-        p.body.model = hub_model.KerasHubModel.Params().Set(
-            backbone='BartBackbone', head='seq_2_seq_lm', backbone_arguments={
-                'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': 128,
-                'intermediate_dim': 256, 'dropout': 0.0, 'max_sequence_length': self.SOURCE_LENGTH})
-        p.train.Set(
-            max_steps=self.MAX_STEPS, clip_gradient_norm_to_value=1.0,
-            optimizer=keras_params.KerasParams(keras.optimizers.Adam),
-            lr_schedule=keras_params.KerasParams(
-                keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.0, warmup_target=1e-3,
-                warmup_steps=self.WARMUP_STEPS, decay_steps=self.MAX_STEPS - self.WARMUP_STEPS),
-            save_interval_seconds=60.0, summary_interval_steps=20)
-        p.eval.Set(interval_steps=200)
+        self._SetBody(p.body, backbone='BartBackbone', head='seq_2_seq_lm', backbone_arguments={
+            'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': 128,
+            'intermediate_dim': 256, 'dropout': 0.0, 'max_sequence_length': self.SOURCE_LENGTH})
+        self._SetTraining(p, keras_params.KerasParams(keras.optimizers.Adam))
         return p
 
 
