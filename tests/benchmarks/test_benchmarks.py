@@ -45,7 +45,7 @@ def run_main(load_forking, capsys):
 def test_pipeline_overhead_has_a_row_for_each_size(run_benchmark, table):
     text = run_benchmark('speed.pipeline_overhead', '--num_partitions=2', '--num_micro_batches=1,3', '--num_steps=2')
     assert [(row['K'], row['M'], row['actions']) for row in table(text)] == [('2', '1', '4'), ('2', '3', '12')]
-    assert 'Goal at K=8, M=64: built in 20 s, 100 µs an action, or less: not measured.' in text
+    assert 'Goal at K=16, M=256: built in 20 s, 10 µs an action, or less: not measured.' in text
 
 
 def test_a_command_prints_and_writes_what_a_process_of_its_own_measured(table, tmp_path):
