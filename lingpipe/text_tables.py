@@ -1,5 +1,6 @@
-"""Plain text tables."""
+"""Plain text tables, written and read."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,20 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     right = [all(isinstance(row[column], (int, float)) for row in rows) for column in range(len(header))]
     lines = [_line(line, widths, right) for line in [header, ['-' * width for width in widths], *cells]]
     return '\n'.join(lines)
+
+
+def read(text: str) -> tuple[list[str], list[list[str]]]:
+    """Reads what `table` wrote; the line of dashes says where columns stand.
+
+    Args:
+        text: a table, and nothing else.
+
+    Returns:
+        The list of column titles, and the list of rows, each a list of texts.
+    """
+    header, dashes, *rows = text.splitlines()
+    columns = [slice(*match.span()) for match in re.finditer('-+', dashes)]
+    return [header[column].strip() for column in columns], [[row[column].strip() for column in columns] for row in rows]
 
 
 def _text(cell):

@@ -74,7 +74,7 @@ USAGE_ERRORS = {
     'a mode that is not there': (
         [TINY, '--logdir=x', '--mode=trian'],
         'flag --mode=trian: value should be one of '
-        '<train|eval|trace|export|generate|inspect_params|inspect_model|plan|list>'),
+        '<train|eval|trace|report|export|generate|inspect_params|inspect_model|plan|list>'),
     'a checkpoint to evaluate in a training': (
         [TINY, '--logdir=x', '--checkpoint=logs/train/ckpt-5'],
         '--checkpoint is for --mode=eval, export and generate only. To train from the weights of a checkpoint, set '
@@ -214,6 +214,7 @@ def outcomes(command_line):
             '--model_params_override=task.body.layers[3].rate=0.0'),
         'trace': lambda: run_forked(
             TINY, '--mode=trace', '--steps=2', '--logdir=traced', '--model_params_override=task.body.schedule=1f1b'),
+        'report': lambda: run_forked(TINY, '--mode=report', '--logdir=first'),
         'inspect_params': lambda: inspected_params(command_line),
         'full disk': lambda: trained_on_a_full_disk(command_line),
         **{name: lambda arguments=arguments: run_forked(*arguments) for name, (arguments, _) in ERRORS.items()},
@@ -463,6 +464,14 @@ def test_another_process_evaluates_the_newest_checkpoint_on_one_partition(outcom
     final = runs.completed.out.splitlines()[-1].removeprefix(f'Final Test after {step} steps: ')
     assert runs.evaluated.code == 0
     assert runs.evaluated.out.splitlines()[-1] == f'step {step}, Test: {final}'
+
+
+def test_a_report_is_one_file_in_the_folder_of_a_run(outcomes, command_line):
+    outcomes['first']()
+    assert outcomes['report']() == (0, 'first/report.html\n', '')
+    text = (command_line.folder / 'first/report.html').read_text('utf-8')
+    assert all(f'<h2>{section}</h2>' in text for section in ('Curves', 'Partitions', 'Samples', 'Versions'))
+    assert ' images of Test were taken for something else by the checkpoint of step 12.' in text
 
 
 def test_a_trace_says_where_the_time_went_and_names_its_files(outcomes, command_line):

@@ -188,7 +188,7 @@ def _checked_main(arguments):
         sys.exit(_supervise())
     if FLAGS.tpu == tpu_slice.SLICE:
         _leave_tpu_to_server()
-    startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan'))
+    startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'))
     from lingpipe.training import errors
     if FLAGS.cluster != 'multi_worker':  # which lets no thread run while it waits for other workers
         child_process.beat_for_parent()

@@ -7,9 +7,9 @@ from typing import Any
 from absl import flags
 
 from lingpipe import hyperparams
-from lingpipe.command_line import run_flags
+from lingpipe.command_line import run_flags, topics
 
-_WITHOUT_PLACEMENT = ('inspect_params', 'export', 'plan')
+_WITHOUT_PLACEMENT = ('inspect_params', 'export', 'plan', 'report')
 
 
 def needs_placement(mode: str) -> bool:
@@ -102,6 +102,14 @@ def _plan(params, unused_datasets, unused_placement, given):
         print('\n' + '\n'.join([files.write('memory.png', planned.png()), files.write('plan.txt', f'{text}\n')]))
 
 
+def _report(params, unused_datasets, unused_placement, given):
+    import tensorflow as tf
+
+    from lingpipe.tools.report import report
+    tf.config.set_visible_devices([], 'GPU')  # a training run may be at work there
+    report.Report(params, report.Command(topics.program(), given.model, given.logdir)).write()
+
+
 def _folder_of_compiled(files):
     """Returns the folder of compiled programs, which must be on this machine, or None."""
     return os.path.join(files.folder, 'compiled') if files and '://' not in files.folder else None
@@ -118,4 +126,4 @@ def _accelerator(given):
 
 _MODES = {
     'eval': _eval, 'trace': _trace, 'export': _export, 'generate': _generate, 'inspect_params': _inspect_params,
-    'inspect_model': _inspect_model, 'plan': _plan}
+    'inspect_model': _inspect_model, 'plan': _plan, 'report': _report}

@@ -10,6 +10,7 @@ MODES = {
     'train': 'trains, evaluating as it goes and at the end; resumes from the newest checkpoint of --logdir',
     'eval': 'evaluates the newest checkpoint, the one of --checkpoint, or with --follow every new one',
     'trace': 'runs --steps training steps and shows where their time went: a picture, a table, advice',
+    'report': 'writes one page about a run, report.html: curves, partitions, memory, timeline, samples, configuration',
     'export': 'writes a checkpoint as one plain Keras file and as a SavedModel',
     'generate': 'prints what a language model writes after --prompt, or a translation model makes of it',
     'inspect_params': 'prints every hyperparameter, in text that reads back',
@@ -153,7 +154,7 @@ def _check_mode(given):
     if given.mode == 'generate':
         prompts(given)
         _check_beams(given)
-    if given.mode in ('train', 'eval', 'trace', 'export', 'generate') and not given.logdir:
+    if given.mode in ('train', 'eval', 'trace', 'report', 'export', 'generate') and not given.logdir:
         raise app.UsageError(f'--logdir is missing: --mode={given.mode} needs a folder, such as --logdir=logs/my_run.')
 
 

@@ -4,6 +4,7 @@ import bisect
 import io
 import itertools
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,9 +121,9 @@ def to_text(num_bytes: int) -> Any:
 
 from lingpipe.planner.plans import KINDS
 
-_COLOURS = {
+COLOURS = {
     'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266'}
-_LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients',
+LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients',
            'boundary': 'boundary activations',
            'working': 'working activations'}
 _INK, _LIMIT = '#202020', '#c02020'
@@ -175,23 +176,28 @@ def _bars(draw, font, plan, left, right, y):
     for device in range(num_devices):
         centre = left + (device + 0.5) * pitch
         first, last, so_far = round(centre - bar / 2), round(centre + bar / 2), 0
-        for kind, num_bytes in _kinds(plan, device):
+        for kind, num_bytes in bytes_by_kind(plan, device):
             if y(so_far + num_bytes) < y(so_far):
-                draw.rectangle([first, y(so_far + num_bytes), last - 1, y(so_far) - 1], _COLOURS[kind])
+                draw.rectangle([first, y(so_far + num_bytes), last - 1, y(so_far) - 1], COLOURS[kind])
             so_far += num_bytes
         if device % numbered == 0:
             draw.text((centre, y(0) + 12), str(device), _INK, font, anchor='mm')
 
 
-def _kinds(plan, device):
-    """Yields each kind with its bytes on a device."""
+def bytes_by_kind(plan: Any, device: int) -> Iterator[tuple[str, int]]:
+    """Yields each of `KINDS` with its bytes on a device.
+
+    Args:
+        plan: `Plan`.
+        device: index of the device.
+    """
     parts = [part for stage, part in enumerate(plan.partitions) if plan.schedule.device_of(stage) == device]
     for kind in KINDS:
         yield kind, sum(getattr(part, kind) for part in parts)
 
 
 def _legend(draw, font, x, y):
-    for kind, name in _LEGEND.items():
-        draw.rectangle([x, y - 6, x + 12, y + 6], _COLOURS[kind])
+    for kind, name in LEGEND.items():
+        draw.rectangle([x, y - 6, x + 12, y + 6], COLOURS[kind])
         draw.text((x + 18, y), name, _INK, font, anchor='lm')
         x += 18 + round(font.getlength(name)) + 2 * _MARGIN

@@ -113,6 +113,18 @@ def body_params(params: Any) -> Any:
     return p
 
 
+def on_one_device(body_params: Any, device: str) -> Any:
+    """Returns a copy of a body's params for one partition on one device, whose model is as plain as any.
+
+    Args:
+        body_params: `GPipeLayer.Params()`.
+        device: its name.
+    """
+    return body_params.Copy().Set(
+        num_partitions=1, num_virtual_stages=1, num_replicas=1, num_micro_batches=1, schedule='gpipe',
+        partition_by='flops', devices=[device])
+
+
 def evaluation_params(params: Any) -> Any:
     """Returns a copy of an experiment's Params for evaluation alone.
 

@@ -81,9 +81,7 @@ class Exporter:
         return types.SimpleNamespace(stack=stack, model=None)
 
     def _one_partition_of(self, body):
-        """Returns a pipeline on one device, whose model is as plain as any."""
-        one = {'num_partitions': 1, 'num_virtual_stages': 1, 'num_replicas': 1, 'num_micro_batches': 1}
-        pipe = body.Set(**one, schedule='gpipe', partition_by='flops', devices=['CPU:0']).Instantiate()
+        pipe = experiment.on_one_device(body, 'CPU:0').Instantiate()
         pipe.build_from_specs(self._input_spec, load_weights=False)
         return pipe
 

@@ -5,6 +5,7 @@
     control/lock                 held by the training that runs here
     control/params.txt           what was trained, as text that reads back
     control/model_analysis.txt   every layer, its partition and device
+    control/versions.txt         the packages that it was trained with, one a line
     layer_times.json             measured times of layers, where the cut balances time
     train/ckpt-*, train/events*  checkpoints and training curves
     eval_test/events*            evaluation curves, one folder a dataset
@@ -12,12 +13,15 @@
     trace/                       picture and trace file of --mode=trace
     plan/                        picture and table of --mode=plan
     export/                      model.keras and saved_model/ of --mode=export
+    report.html                  all of it on one page, by --mode=report
 """
 
 import contextlib
 import fcntl
+import importlib.metadata
 import json
 import os
+import platform
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +29,8 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe.training import errors
+
+_PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy')
 
 
 @contextlib.contextmanager
@@ -109,12 +115,17 @@ class LogDir:
 
     def read_params(self) -> str | None:
         """Returns the text of the params that this run was started with, or None."""
-        return _read_text(tf.io.gfile.join(self._control, 'params.txt'))
+        return self.read('control', 'params.txt')
+
+    def read(self, *names: str) -> str | None:
+        """Returns the text of a file by its path below this folder, or None where there is no such file."""
+        return _read_text(tf.io.gfile.join(self.path, *names))
 
     def write_control(self, params_text: Any, analysis_text: Any) -> None:
-        """Writes down what is being trained."""
+        """Writes down what is being trained, and by which packages."""
         replace_text(tf.io.gfile.join(self._control, 'params.txt'), params_text)
         replace_text(tf.io.gfile.join(self._control, 'model_analysis.txt'), analysis_text + '\n')
+        replace_text(tf.io.gfile.join(self._control, 'versions.txt'), versions_text() + '\n')
 
     def read_best(self) -> Any:
         """Returns the value of the best metric so far, or None."""
@@ -128,6 +139,15 @@ class LogDir:
     @property
     def _best_file(self):
         return tf.io.gfile.join(self.best, 'best.json')
+
+
+def versions_text() -> str:
+    """Returns a line for Python and for each package that matters to a run and is installed, such as 'keras 3.15.1'."""
+    lines = [f'python {platform.python_version()}']
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            lines.append(f'{package} {importlib.metadata.version(package)}')
+    return '\n'.join(lines)
 
 
 def _read_text(file):

@@ -8,8 +8,8 @@ def test_a_finished_run_is_laid_out_as_documented(finished):
     found = {str(path.relative_to(finished.logdir).parent / path.name.split('-')[0].split('.out.')[0])
              for path in finished.logdir.rglob('*') if path.is_file()}
     assert found == {
-        'control/lock', 'control/params.txt', 'control/model_analysis.txt', 'train/checkpoint', 'train/ckpt',
-        'train/events',
+        'control/lock', 'control/params.txt', 'control/model_analysis.txt', 'control/versions.txt', 'train/checkpoint',
+        'train/ckpt', 'train/events',
         'eval_test/events', 'best/checkpoint', 'best/ckpt', 'best/best.json'}
 
 

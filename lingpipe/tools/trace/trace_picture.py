@@ -7,12 +7,9 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 from lingpipe.schedules.timeline import RECOMPUTE
+from lingpipe.tools.trace import trace_blocks
+from lingpipe.tools.trace.trace_blocks import COLOURS, LEGEND, WAIT
 
-_UPDATE, _WAIT, _INPUT = 'U', '.', 'I'
-_COLOURS = {'F': '#7fb2e5', 'B': '#6cc08b', 'W': '#b9a3e3', RECOMPUTE: '#f4c266', _UPDATE: '#9a9a9a', _WAIT: '#eeeeee',
-            _INPUT: '#e58b8b'}
-_LEGEND = {'F': 'forward', 'B': 'backward', 'W': 'weight gradients', RECOMPUTE: 'recompute', _UPDATE: 'update',
-           _WAIT: 'wait', _INPUT: 'wait for input'}
 _INK, _EDGE = '#202020', '#ffffff'
 _MARGIN, _ROW, _GAP, _TITLE = 12, 26, 6, 24
 _FONT_SIZE, _SMALL_FONT_SIZE = 13, 11
@@ -40,7 +37,7 @@ class _Canvas:
         """Fills a time on a row; the label stands in it where it has room."""
         first, last = self.x(start), self.x(end)
         if last > first:
-            self.draw.rectangle([first, top, last - 1, top + _ROW - 1], _COLOURS[kind])
+            self.draw.rectangle([first, top, last - 1, top + _ROW - 1], COLOURS[kind])
             self.draw.line([first, top, first, top + _ROW - 1], _EDGE)
             if label and self.small.getlength(label) + 3 <= last - first:
                 self.draw.text(((first + last) / 2, top + _ROW / 2), label, _INK, self.small, anchor='mm')
@@ -62,48 +59,32 @@ def png(panels: dict, row_names: Any, width: Any = 1200) -> Any:
     """
     font = ImageFont.load_default(_FONT_SIZE)
     left = 2 * _MARGIN + round(max(font.getlength(name) for name in row_names))
+    drawn = {title: trace_blocks.of_step(step, row_names) for title, step in panels.items()}
     tops = [_MARGIN]
-    for step in panels.values():
-        tops.append(tops[-1] + _TITLE + (len(row_names) + bool(step.input_wait)) * (_ROW + _GAP) + _GAP)
+    for panel in drawn.values():
+        tops.append(tops[-1] + _TITLE + len(panel.rows) * (_ROW + _GAP) + _GAP)
     height = tops[-1] + _TITLE + _MARGIN
-    canvas = _Canvas(width, height, left, max(step.end - step.asked for step in panels.values()))
-    for top, (title, step) in zip(tops, panels.items(), strict=False):
-        _panel(canvas, top, title, step, row_names)
-    first = next(iter(panels.values()))
-    kinds = {span.action.kind for step in panels.values() for span in step.spans} | {_WAIT}
-    kinds |= {kind for kind, has in ((_UPDATE, first.updates), (_INPUT, first.input_wait)) if has}
-    _legend(canvas, height - _MARGIN - _TITLE / 2, kinds)
+    canvas = _Canvas(width, height, left, max(panel.seconds for panel in drawn.values()))
+    for top, (title, panel) in zip(tops, drawn.items(), strict=False):
+        _panel(canvas, top, title, panel)
+    _legend(canvas, height - _MARGIN - _TITLE / 2, {WAIT}.union(*(panel.kinds for panel in drawn.values())))
     return _png_bytes(canvas.image)
 
 
-def _panel(canvas, top, title, step, row_names):
-    canvas.text(_MARGIN, top + _TITLE / 2, f'{title}: {1000 * (step.end - step.asked):.4g} ms')
-    names = [*row_names, 'input'] if step.input_wait else row_names
-    tops = [top + _TITLE + device * (_ROW + _GAP) for device in range(len(names))]
-    for name, row in zip(names, tops):
+def _panel(canvas, top, title, panel):
+    canvas.text(_MARGIN, top + _TITLE / 2, f'{title}: {1000 * panel.seconds:.4g} ms')
+    tops = [top + _TITLE + row * (_ROW + _GAP) for row in range(len(panel.rows))]
+    for name, row in zip(panel.rows, tops):
         canvas.text(_MARGIN, row + _ROW / 2, name)
-    for row in tops[:len(row_names)]:
-        canvas.block(_WAIT, 0, step.end - step.asked, row)
-    for span in step.spans:
-        canvas.block(
-            span.action.kind, span.start - step.asked, span.end - step.asked, tops[span.device], _label(step, span))
-    for row, (begin, end) in zip(tops, step.updates):
-        canvas.block(_UPDATE, begin - step.asked, end - step.asked, row)
-    if step.input_wait:
-        canvas.block(_INPUT, 0, step.input_seconds, tops[-1])
-
-
-def _label(step, span):
-    """The micro-batch; with several stages on a device, the stage before it."""
-    several = step.schedule.num_virtual_stages > 1
-    return f'{span.action.stage}·{span.action.micro_batch}' if several else str(span.action.micro_batch)
+    for block in panel.blocks:
+        canvas.block(block.kind, block.begin, block.end, tops[block.row], block.label)
 
 
 def _legend(canvas, y, kinds):
     x = canvas.left
-    for kind, name in _LEGEND.items():
+    for kind, name in LEGEND.items():
         if kind in kinds:
-            canvas.draw.rectangle([x, y - 6, x + 12, y + 6], _COLOURS[kind])
+            canvas.draw.rectangle([x, y - 6, x + 12, y + 6], COLOURS[kind])
             canvas.text(x + 18, y, name)
             x += 18 + round(canvas.font.getlength(name)) + 2 * _MARGIN
 

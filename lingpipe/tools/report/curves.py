@@ -1,0 +1,64 @@
+"""The curves and texts that a run has written for TensorBoard, read back from its event files."""
+
+import os
+from typing import NamedTuple
+
+import tensorflow as tf
+from tensorboard.backend.event_processing import event_accumulator
+
+_TEXT, _SCALARS = 'text', 'scalars'
+
+
+class Written(NamedTuple):
+    """What the event files of a folder hold; of a step that several runs have written, the last one counts.
+
+    Attributes:
+        scalars: dictionary from name to the list of pairs (step, value), by step.
+        texts: dictionary from name to the list of pairs (step, text), by step.
+    """
+
+    scalars: dict[str, list[tuple[int, float]]]
+    texts: dict[str, list[tuple[int, str]]]
+
+
+def read(folder: str) -> Written:
+    """Reads all event files of a folder; a run that was resumed has several.
+
+    Args:
+        folder: its path; one that is not there holds nothing.
+    """
+    found = Written({}, {})
+    if not tf.io.gfile.isdir(folder):
+        return found
+    accumulator = event_accumulator.EventAccumulator(folder, {'tensors': 0}, purge_orphaned_data=False)
+    accumulator.Reload()
+    for name in accumulator.Tags()['tensors']:
+        kind = accumulator.SummaryMetadata(name).plugin_data.plugin_name
+        if kind == _TEXT:
+            found.texts[name] = [(step, _without_margin(text)) for step, text in _values(accumulator, name)]
+        elif kind == _SCALARS:
+            found.scalars[name] = _values(accumulator, name)
+    return found
+
+
+def _values(accumulator, name):
+    events = sorted(accumulator.Tensors(name), key=lambda event: event.wall_time)
+    return sorted({event.step: tf.make_ndarray(event.tensor_proto).item() for event in events}.items())
+
+
+def read_evaluations(logdir: str) -> dict[str, Written]:
+    """Reads the curves of all evaluations of a run.
+
+    Args:
+        logdir: path of its log directory.
+
+    Returns:
+        Dictionary from the name of a dataset, such as 'test', to what was written.
+    """
+    folders = sorted(name.rstrip('/') for name in tf.io.gfile.listdir(logdir) if name.startswith('eval_'))
+    return {name.removeprefix('eval_'): read(os.path.join(logdir, name)) for name in folders}
+
+
+def _without_margin(text):
+    """Takes away the margin that `progress.SummaryWriter` gives texts, so that TensorBoard keeps their spaces."""
+    return '\n'.join(line.removeprefix('    ') for line in text.decode('utf-8', 'replace').split('\n'))

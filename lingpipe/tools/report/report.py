@@ -1,0 +1,255 @@
+"""The mode `report`: one page of HTML about a run, which needs no server, no network and no other file.
+
+::
+
+    train/events*, eval_*/events* ──> curves, samples ─┐
+    control/* ──────────────────────> partitions, ...  ├──> report.html
+    trace/trace.json ───────────────> timeline         │
+    params ──> plan ────────────────> memory, timeline ┘
+
+What a run has not written is left out; the page says then which command writes it.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from lingpipe import text_tables
+from lingpipe.planner import picture, plans
+from lingpipe.schedules.timeline import StepTimes
+from lingpipe.tools.report import charts, curves, page, wrong_images
+from lingpipe.tools.report.page import Element, element
+from lingpipe.tools.trace import trace_blocks
+from lingpipe.training import checkpoints, errors, planning, progress
+from lingpipe.training import logdir as logdirs
+
+FILE = 'report.html'
+_NUM_SAMPLES = 5
+
+
+class Command(NamedTuple):
+    """How the command was called, for the commands that the page names.
+
+    Attributes:
+        program: its name, such as 'lingpipe'.
+        model: --model.
+        logdir: --logdir.
+    """
+
+    program: str
+    model: str
+    logdir: str
+
+    def of(self, mode: str, *flags: str) -> str:
+        """Returns the same command in another mode, with more flags."""
+        return ' '.join([self.program, mode, f'--model={self.model}', f'--logdir={self.logdir}', *flags])
+
+
+class Report:
+    """What there is to show of a run.
+
+    Args:
+        params: the experiment's Params, those of evaluation inputs included. A run that has written its own is shown by
+            those.
+        command: `Command`.
+
+    Raises:
+        TrainingError: there is no such log directory.
+    """
+
+    def __init__(self, params: Any, command: Command) -> None:
+        self._command = command
+        self._logdir = logdirs.LogDir(command.logdir)
+        self._logdir.require()
+        self._params_text = self._logdir.read_params()
+        self._params, self._unread = _params_of_run(params, self._params_text)
+        self._training = curves.read(self._logdir.train)
+        self._evaluations = curves.read_evaluations(self._logdir.path)
+
+    def write(self) -> str:
+        """Writes the page, in place of an earlier one.
+
+        Returns:
+            Its path.
+
+        Raises:
+            TrainingError: it cannot be written.
+        """
+        path = f'{self._logdir.path.rstrip("/")}/{FILE}'
+        logdirs.replace_text(path, self.text())
+        print(path, flush=True)
+        return path
+
+    def text(self) -> str:
+        """Returns the page."""
+        sections = {
+            'Curves': self._curves(), 'Partitions': self._partitions(), 'Memory': self._memory(),
+            'Timeline of a step': self._timeline(), 'Samples': self._samples(), 'Configuration': self._configuration(),
+            'Versions': self._versions()}
+        return page.text(f'{self._params.task.name or self._command.model} · LingPipe', sections, self._introduction())
+
+    def _introduction(self):
+        newest = checkpoints.complete(self._logdir.train)
+        max_steps = self._params.train.max_steps
+        state = (f'{checkpoints.step_of(newest[0]):,} of {max_steps:,} steps' if newest
+                 else f'no checkpoint yet, {max_steps:,} steps are planned')
+        facts = [('model', self._command.model), ('log directory', self._logdir.path), ('state', state)]
+        shown = [element('span', f'{name} ', element('code', value), class_='fact') for name, value in facts]
+        return [element('p', *shown, class_='soft'), *self._final_metrics()]
+
+    def _final_metrics(self):
+        last = {name: {metric: points[-1] for metric, points in written.scalars.items()}
+                for name, written in self._evaluations.items() if written.scalars}
+        rows = [[name, f'{max(step for step, _ in metrics.values()):,}',
+                 ', '.join(progress.format_metric((metric, value)) for metric, (_, value) in metrics.items())]
+                for name, metrics in last.items()]
+        return [page.table(['evaluation', 'step', 'metrics'], rows)] if rows else []
+
+    def _curves(self):
+        train = self._command.of('train')
+        series: dict[str, dict] = {}
+        for run, written in {'training': self._training, **self._evaluations}.items():
+            for name, points in written.scalars.items():
+                if not name.startswith('partitions/'):
+                    series.setdefault(name, {})[run] = points
+        if not series:
+            return [page.missing('This log directory has no curves.', train)]
+        drawn = [element('div', *(charts.lines(name, by_run) for name, by_run in series.items()), class_='charts')]
+        if not self._training.scalars:
+            drawn.append(page.missing('There are no curves of training.', train))
+        if not any(written.scalars for written in self._evaluations.values()):
+            drawn.append(page.missing('Nothing was evaluated.', self._command.of('eval')))
+        return drawn
+
+    def _partitions(self):
+        analysis = self._logdir.read('control', 'model_analysis.txt')
+        if analysis is None:
+            return [page.missing('Nothing was trained here yet.', self._command.of('train'))]
+        layers, partitions, sentence = analysis.rstrip('\n').split('\n\n')[:3]
+        table = text_tables.read(layers)
+        return [element('p', sentence), page.table(*text_tables.read(partitions)),
+                page.folded(f'{len(table[1])} layers', page.table(*table))]
+
+    @functools.cached_property
+    def _plan(self):
+        """The `Planned` of the params, or a sentence that says why there is none."""
+        try:
+            return planning.plan(self._params)
+        except ValueError as error:
+            return str(error)
+
+    def _memory(self):
+        written = self._logdir.read('plan', 'plan.txt')
+        told = [page.folded('What `plan` wrote', element('pre', written))] if written is not None else [page.missing(
+            'This is for a device without a limit; nothing was planned for an accelerator.',
+            self._command.of('plan', '--accelerator=v5e'))]
+        if isinstance(self._plan, str):
+            return [page.missing(f'No plan can be made: {self._plan}'), *told]
+        plan = self._plan.plan
+        table, *sentences = str(self._plan).split('\n\n')
+        return [_memory_chart(plan), page.table(*text_tables.read(table)),
+                *(element('pre', sentence) for sentence in sentences), *told]
+
+    def _timeline(self):
+        text = self._logdir.read('trace', 'trace.json')
+        advice = []
+        if text is not None:
+            try:
+                return _drawn_step(trace_blocks.of_trace_file(text), 'A measured step')
+            except ValueError as error:
+                advice = [page.missing(f'trace/trace.json cannot be shown. {error}', self._command.of('trace'))]
+        advice = advice or [page.missing('No step was traced: the one above is simulated.', self._command.of('trace'))]
+        if isinstance(self._plan, str):
+            return [page.missing(f'No step can be simulated: {self._plan}'), *advice]
+        return [*_drawn_step(_simulated(self._plan.plan), 'A simulated step, from the operations and bytes of layers'),
+                *advice]
+
+    def _samples(self):
+        samples = self._training.texts.get('sample', [])[-_NUM_SAMPLES:]
+        if samples:
+            return [part for step, text in reversed(samples) for part in (
+                element('h3', f'Step {step:,}'), element('pre', text))]
+        if wrong_images.shows_images(self._params):
+            return self._wrong_images()
+        return [page.missing('This run has shown no samples: models of language and of translation write one with each '
+                             'evaluation of training.',
+                             self._command.of('train', "--model_params_override='eval.interval_steps=100'"))]
+
+    def _wrong_images(self):
+        if not checkpoints.complete(self._logdir.train):
+            return [page.missing('There is no checkpoint to find wrong images with.', self._command.of('train'))]
+        name = next((name for name in ('Test', 'Dev') if name.lower() in self._params), None)
+        if name is None or isinstance(self._plan, str):
+            return [page.missing('The model has no images to be tested on: it defines neither Test() nor Dev().'
+                                 if name is None else f'The model cannot be analysed: {self._plan}')]
+        flops = sum(part.flops for part in self._plan.plan.partitions)
+        if wrong_images.too_expensive(flops):
+            return [page.missing(f'Wrong images are not looked for: an image takes {flops / 1e9:,.1f} GFLOPs, too many '
+                                 'for the processor that makes this page.')]
+        try:
+            found = wrong_images.find(self._params, self._params.Get(name.lower()), self._logdir, flops)
+        except (errors.TrainingError, ValueError, OSError) as error:
+            return [page.missing(f'Wrong images could not be looked for: {error}')]
+        return _shown(found, name)
+
+    def _configuration(self):
+        if self._params_text is None:
+            return [page.missing('Nothing was trained here yet; these are the params of the model.',
+                                 self._command.of('train')), element('pre', self._params.ToText())]
+        num_fields = len(self._params_text.splitlines())
+        told = [page.missing(f'The model has changed since: {self._unread} What is planned and simulated above is for '
+                             'the model of today.')] if self._unread else []
+        return [*told, page.folded(f'{num_fields} params of this run', element('pre', self._params_text))]
+
+    def _versions(self):
+        of_run = self._logdir.read('control', 'versions.txt')
+        here = dict(line.split(' ', 1) for line in logdirs.versions_text().splitlines())
+        trained = dict(line.split(' ', 1) for line in (of_run or '').splitlines())
+        names = list(dict.fromkeys([*trained, *here]))
+        rows = [[name, trained.get(name, 'not known'), here.get(name, 'not installed')] for name in names]
+        return [page.table(['package', 'of the run', 'of this page'], rows)]
+
+
+def _params_of_run(params, text):
+    """Returns the params that a run was started with, and why they cannot be read, or ''."""
+    if text is None:
+        return params, ''
+    try:
+        return params.Copy().FromText(text), ''
+    except (AttributeError, IndexError, ValueError, TypeError) as error:
+        return params, str(error)
+
+
+def _memory_chart(plan):
+    num_devices = plan.schedule.num_devices
+    blocks = []
+    for device in range(num_devices):
+        so_far = 0
+        for kind, num_bytes in picture.bytes_by_kind(plan, device):
+            blocks.append(trace_blocks.Block(device, kind, so_far, so_far + num_bytes))
+            so_far += num_bytes
+    limit = plan.setting.memory_limit
+    names = [f'device {device}: {picture.to_text(num_bytes)}' for device, num_bytes in enumerate(plan.device_bytes)]
+    return element('figure', charts.rows(
+        names, blocks, 1.02 * max([*plan.device_bytes, limit or 0]), picture.COLOURS, 'Memory of each device', limit),
+                   charts.legend(picture.LEGEND, picture.COLOURS, set(plans.KINDS)))
+
+
+def _simulated(plan):
+    timeline = plan.timeline
+    end = max(span.end for span in timeline.spans)
+    step = StepTimes(timeline.schedule, timeline.spans, tuple((end, end + update) for update in timeline.updates))
+    return trace_blocks.of_step(step, [f'device {device}' for device in range(timeline.num_devices)])
+
+
+def _drawn_step(panel: trace_blocks.Panel, title: str) -> list[Element]:
+    return [element('figure', element('h3', f'{title}: {1000 * panel.seconds:.4g} ms'),
+                    charts.rows(panel.rows, panel.blocks, panel.seconds, trace_blocks.COLOURS, title),
+                    charts.legend(trace_blocks.LEGEND, trace_blocks.COLOURS, panel.kinds))]
+
+
+def _shown(found, name):
+    told = element('p', f'{found.num_wrong} of {found.num_examples} images of {name} were taken for something else by '
+                        f'the checkpoint of step {found.step:,}.')
+    figures = [element('figure', page.image(wrong.png, f'an image of class {wrong.label}'), element(
+        'figcaption', f'{wrong.label}, taken for {wrong.prediction}')) for wrong in found.shown]
+    return [told, element('div', *figures, class_='images')]
