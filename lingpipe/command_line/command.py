@@ -80,6 +80,8 @@ def _experiment():
     if FLAGS.model_params_file_override:
         overrides = _read(FLAGS.model_params_file_override)
     hyperparams.ApplyOverrides(params, overrides)
+    if FLAGS.profile_steps is not None:
+        params.train.profile_steps = FLAGS.profile_steps
     return params, {name: params.Get(name.lower()) for name in evaluated}
 
 

@@ -18,6 +18,7 @@ MODES = {
     'plan': "tells what fits on which devices, how fast it is, and chooses what is 'auto'",
     'list': 'prints all models'}
 _FLAGS_OF_ONE_MODE = {
+    'train': ('profile_steps',),
     'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
     'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
@@ -50,6 +51,9 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     'compile', False, 'With --mode=plan: also compile what each device would run for a TPU, which need not be there.')
 flags.DEFINE_string('tpu_topology', 'v5e:2x2', "With --mode=plan --compile: the TPUs to compile for, such as 'v3:2x2'.")
+flags.DEFINE_string(
+    'profile_steps', None, "With --mode=train: the first and the last step that TensorFlow's profiler records for "
+    "TensorBoard, such as '100:104'.")
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
 flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text, or the source to translate.')
 flags.DEFINE_string(

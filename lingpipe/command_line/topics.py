@@ -36,6 +36,7 @@ TOPICS = (
     Topic('Restarts', ('train',), ('max_restarts', 'fail_when_stopped')),
     Topic('Many machines', ('train', 'trace'), (
         'cluster', 'cluster_spec', 'task', 'update', 'max_staleness', 'step_timeout_seconds')),
+    Topic('Profiling', ('train',), ('profile_steps',)),
     Topic('Tracing', ('trace',), ('steps',)),
     Topic('Planning', ('plan',), ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology')),
     Topic('Generating text', ('generate',), (

@@ -22,6 +22,7 @@ from lingpipe.training import (
     inspection,
     interruption,
     planning,
+    profiling,
     progress,
     train_program,
 )
@@ -63,6 +64,7 @@ class Trainer:
         self._writer = background_writer.BackgroundWriter()
         self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
         self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)
+        self._profile = profiling.StepProfile(params.train.profile_steps, self._logdir.train)
         self._step = 0
         self._num_told_bad_records = 0
 
@@ -117,6 +119,7 @@ class Trainer:
                     self._train(interrupted)
             finally:
                 self._progress.close()
+                self._profile.close()
             path = self._begin_save(self._checkpointer)
             self._writer.wait()
             if self._program.should_stop(interrupted) and self._step < p.max_steps:
@@ -157,6 +160,9 @@ class Trainer:
               'micro-batches, '
               + (f'resuming from step {self._step}' if newest else 'starting')
               + f', {self._params.train.max_steps} steps, log directory {self._logdir.path}', flush=True)
+        if self._profile.is_over(self._step):
+            logging.warning('--profile_steps=%s: this run resumes from step %d, so that nothing is profiled. Give '
+                            'later steps.', self._params.train.profile_steps, self._step)
 
     @property
     def _batch_size(self):
@@ -196,7 +202,8 @@ class Trainer:
         intervals = [p.train.summary_interval_steps, p.eval.interval_steps]
         distances = [interval - step % interval for interval in intervals if interval]
         first = [1] if self._first_step_is_ahead else []
-        return min(p.train.steps_per_loop, p.train.max_steps - step, *distances, *first)
+        return min(
+            p.train.steps_per_loop, p.train.max_steps - step, *distances, *first, *self._profile.num_steps_ahead(step))
 
     @property
     def _first_step_is_ahead(self):
@@ -205,7 +212,7 @@ class Trainer:
     def _train_steps(self, num_steps):
         begin = time.monotonic()
         try:
-            with self._chief.watch(num_steps):
+            with self._chief.watch(num_steps), self._profile.of_next_step(self._step):
                 result = self._program.run(self._iterator, num_steps)
             self._metrics = {name: values.numpy() for name, values in result.metrics.items()}
         except tf.errors.InvalidArgumentError as error:
@@ -226,6 +233,9 @@ class Trainer:
     def _after_steps(self, interrupted):
         p = self._params
         self._writer.check()
+        told = self._profile.end_after(self._step)
+        if told:
+            self._progress.write(told)
         passed = functools.partial(_has_passed, self._step_of_events, self._step)
         self._step_of_events = self._step
         if passed(p.train.summary_interval_steps):

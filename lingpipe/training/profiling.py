@@ -1,0 +1,131 @@
+"""A profile of some training steps, taken by TensorFlow's profiler for TensorBoard."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from lingpipe.training import errors
+
+
+def steps_of(text: str) -> tuple[int, int]:
+    """Reads which steps are to be profiled.
+
+    Args:
+        text: 'FIRST:LAST', both counted from 1, both profiled.
+
+    Returns:
+        FIRST and LAST.
+
+    Raises:
+        ValueError: there are no such steps.
+    """
+    match = re.fullmatch(r'(\d+):(\d+)', str(text))
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ValueError(f'train.profile_steps={text!r} is not possible: it must be FIRST:LAST with 1 <= FIRST <= LAST'
+                         '. Give, for instance, --profile_steps=100:104.')
+    return int(match[1]), int(match[2])
+
+
+def validate(train: Any) -> None:
+    """Raises ValueError when there are no such steps to profile.
+
+    Args:
+        train: the Params of training.
+    """
+    if train.profile_steps is None:
+        return
+    _, last = steps_of(train.profile_steps)
+    if last > train.max_steps:
+        raise ValueError(f'train.profile_steps={train.profile_steps!r} is not possible: training ends with step '
+                         f'{train.max_steps} (train.max_steps). Profile earlier steps, or train for longer.')
+
+
+class StepProfile:
+    """Profiles a range of steps, each in a call of its own.
+
+    ::
+
+        --profile_steps=100:102    97 98 99 │ 100 │ 101 │ 102 │ 103 104 105 ...     │: a call ends, another begins
+                                            └──── profile ────┘
+
+    Args:
+        steps: 'FIRST:LAST', or None to profile nothing.
+        directory: folder whose `plugins/profile` gets it.
+    """
+
+    def __init__(self, steps: str | None, directory: str) -> None:
+        self._first, self._last = steps_of(steps) if steps else (1, 0)
+        self._directory = directory
+        self._is_recording = False
+
+    def is_over(self, step: int) -> bool:
+        """Returns whether steps were to be profiled that a run which resumes from `step` has behind it."""
+        return 0 < self._last <= step
+
+    def num_steps_ahead(self, step: int) -> list[int]:
+        """Returns the list of how many steps can be done in one call; empty where any number can.
+
+        Args:
+            step: number of steps done.
+        """
+        if self._first - 1 <= step < self._last:
+            return [1]
+        return [self._first - 1 - step] if step < self._first - 1 < self._last else []
+
+    @contextlib.contextmanager
+    def of_next_step(self, step: int) -> Iterator[None]:
+        """Scope of the call that comes after `step` steps; begins the profile where it is time.
+
+        Raises:
+            TrainingError: another profile of this process is under way.
+        """
+        if not self._first - 1 <= step < self._last:
+            yield
+            return
+        if not self._is_recording:
+            self._begin()
+        with tf.profiler.experimental.Trace('train', step_num=step + 1, _r=1):
+            yield
+
+    def _begin(self):
+        try:
+            tf.profiler.experimental.start(self._directory)
+        except tf.errors.OpError as error:
+            raise errors.TrainingError(
+                f'Steps cannot be profiled ({errors.cause(error)}). End the other profile of this process, or leave '
+                '--profile_steps out.') from error
+        self._is_recording = True
+
+    def end_after(self, step: int) -> str | None:
+        """Ends the profile after its last step; returns then what to tell, else None.
+
+        Args:
+            step: number of steps done.
+
+        Raises:
+            TrainingError: it cannot be written.
+        """
+        if not self._is_recording or step < self._last:
+            return None
+        self.close()
+        return (f'Profile of steps {self._first} to {self._last}: {self._directory}/plugins/profile; tensorboard with '
+                'tensorboard-plugin-profile shows it')
+
+    def close(self) -> None:
+        """Ends the profile where it is under way, and writes what there is.
+
+        Raises:
+            TrainingError: it cannot be written.
+        """
+        if not self._is_recording:
+            return
+        self._is_recording = False
+        try:
+            tf.profiler.experimental.stop()
+        except tf.errors.OpError as error:
+            raise errors.TrainingError(
+                f'The profile could not be written to {self._directory} ({errors.cause(error)}). Free some space or '
+                'choose another --logdir, then run the same command again.') from error
