@@ -367,7 +367,7 @@ def test_a_folder_in_use_is_refused_until_its_training_run_ends(outcomes):
 def test_a_first_training_run_writes_its_progress_and_nothing_else(outcomes):
     outcome = outcomes['first']()
     assert outcome.code == 0
-    assert re.fullmatch(r'First step after .* s\n(step \d+/12, .* left\n)+step 12, Test: .* %\n', outcome.err)
+    assert re.fullmatch(r'First step after .* s\n(step \d+/12, .* left\n)+step 12, Test: .* %\nTime .*\n', outcome.err)
 
 
 def test_a_listing_has_every_model_with_its_first_line(outcomes):

@@ -1,4 +1,10 @@
-"""Showing a person how training goes: a bar or plain lines, curves for TensorBoard, records that were skipped."""
+"""Showing a person how training goes: a bar or plain lines, curves for TensorBoard, records that were skipped.
+
+In a terminal one line is updated; elsewhere lines come at an interval, without the shares of time::
+
+    step 5000/20000 |██▌       | loss 1.2346, accuracy 98.77 %, 6,400 images/s, 5:00 left, input 4 %, saving 1 %
+    step 5000/20000, loss 1.2346, accuracy 98.77 %, 6,400 images/s, 5:00 left
+"""
 
 import contextlib
 import os
@@ -9,11 +15,12 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
-from lingpipe.training import errors
+from lingpipe.training import errors, time_spent
 
 _NUM_NAMED = 5
 _BAR = 'step {n_fmt}/{total_fmt} |{bar}| '
 _USUAL_WIDTH = 80
+_LEAST_SHARE = 0.01
 
 
 def count_bad_records(data: Any) -> Any:
@@ -90,7 +97,7 @@ class SummaryWriter:
 
 
 class Progress:
-    """Shows step, metrics, examples per second and time left.
+    """Shows step, metrics, examples per second, time left, and in a terminal what takes time beside steps.
 
     Args:
         max_steps: last step.
@@ -115,7 +122,8 @@ class Progress:
                 total=max_steps, initial=start_step, file=self._stream, miniters=1, bar_format=_BAR,
                 dynamic_ncols=has_width, ncols=None if has_width else _USUAL_WIDTH)
 
-    def update(self, step: Any, metrics: dict[str, Any], done_steps: Any, seconds: float) -> None:
+    def update(self, step: Any, metrics: dict[str, Any], done_steps: Any, seconds: float,
+               shares: dict[str, float] | None = None) -> None:
         """Shows a new state.
 
         Args:
@@ -123,12 +131,13 @@ class Progress:
             metrics: dictionary from name to number.
             done_steps: steps since the last update.
             seconds: seconds that they took.
+            shares: as `TimeSpent.shares` returns them, or None.
         """
         rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
         left = f'{_clock(self._seconds_left(step, done_steps, seconds))} left'
         text = ', '.join([*map(format_metric, metrics.items()), rate, left])
         if self._bar is not None:
-            self._bar.bar_format = _BAR + text
+            self._bar.bar_format = _BAR + ', '.join([text, *_in_percent(shares or {}, _LEAST_SHARE)])
             self._bar.update(step - self._bar.n)
         elif time.monotonic() - self._shown >= self._interval_seconds or step >= self._max_steps:
             self._shown = time.monotonic()
@@ -159,6 +168,19 @@ def format_metric(item: Any) -> Any:
     """Returns 'accuracy 98.40 %' or 'loss 0.1234' for a (name, value) pair."""
     name, value = item
     return f'{name} {100 * value:.2f} %' if name.startswith(('accuracy', 'exact_match')) else f'{name} {value:.4f}'
+
+
+def time_text(spent: time_spent.TimeSpent) -> str:
+    """Returns the line that tells where the time of a run went; '' where no step was counted."""
+    shares = spent.shares()
+    if not shares.get(time_spent.STEPS):
+        return ''
+    return f'Time {_clock(spent.total)} after the first step: {", ".join(_in_percent(shares, 0.0, with_steps=True))}'
+
+
+def _in_percent(shares, least, with_steps=False):
+    return [f'{kind} {100 * share:.0f} %' for kind, share in shares.items()
+            if share >= least and (with_steps or kind != time_spent.STEPS)]
 
 
 def comparison(dataset: Any, baselines: Any) -> Any:

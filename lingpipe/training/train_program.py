@@ -59,6 +59,7 @@ class TrainProgram:
         train_params: the Params of training.
 
     Attributes:
+        input_seconds: `tf.Variable` float64, seconds that steps have waited for their batches so far.
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends with the step that is under way.
     """
 
@@ -76,6 +77,7 @@ class TrainProgram:
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
             self._awaited = tf.Variable(0, dtype=tf.int64, trainable=False, name='awaited')  # odd: a batch is
+            self.input_seconds = tf.Variable(0, dtype=tf.float64, trainable=False, name='input_seconds')
         self._metric_names = []
         self._scales = device_functions.DeviceFunctions(device_functions.scaled)
         self._function = tf.function(self._steps, autograph=False)
@@ -187,11 +189,14 @@ class TrainProgram:
             return tf.ensure_shape(rows.stack(), [None, 1 + len(self._metric_names)])
 
     def _next_batch(self, iterator):
-        """Tells a watching thread when a batch is waited for, from inside of a graph too."""
+        """Tells a watching thread when a batch is waited for, from inside of a graph too, and counts the seconds."""
         with tf.control_dependencies([self._awaited.assign_add(1)]):
+            begin = _now()
+        with tf.control_dependencies([begin]):
             batch = next(iterator)
         with tf.control_dependencies(tf.nest.flatten(batch)):
             self._awaited.assign_add(1)
+            self.input_seconds.assign_add(_now() - begin)
         return batch
 
     def _is_to_stop(self):
@@ -276,6 +281,12 @@ class TrainProgram:
         if not limit:
             return gradients
         return self._scales(self._trainable, (gradients,), (limit / tf.maximum(norm, limit),))
+
+
+def _now():
+    """Returns the time in seconds, by the clock of the host that reads batches."""
+    with tf.device('CPU:0'):
+        return tf.timestamp()
 
 
 def _add_l2_regularizers(trainable_variables, weight):

@@ -24,6 +24,7 @@ from lingpipe.training import (
     planning,
     profiling,
     progress,
+    time_spent,
     train_program,
 )
 from lingpipe.training import logdir as logdirs
@@ -65,6 +66,7 @@ class Trainer:
         self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
         self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)
         self._profile = profiling.StepProfile(params.train.profile_steps, self._logdir.train)
+        self._time = time_spent.TimeSpent()
         self._step = 0
         self._num_told_bad_records = 0
 
@@ -121,7 +123,8 @@ class Trainer:
                 self._progress.close()
                 self._profile.close()
             path = self._begin_save(self._checkpointer)
-            self._writer.wait()
+            with self._time.of(time_spent.SAVING):
+                self._writer.wait()
             if self._program.should_stop(interrupted) and self._step < p.max_steps:
                 print(f'Stopped by {interrupted.reason or "another worker"} at step {self._step}; checkpoint {path}. '
                       'Run the same command again to resume from there.', flush=True)
@@ -173,11 +176,12 @@ class Trainer:
 
     def _begin_save(self, checkpointer, then=lambda: None):
         self._bring_to_host()
-        self._writer.wait()
-        with self._chief.watch(kind='copy of the state for a checkpoint'):
-            path = checkpointer.begin_save(then)
-        if not self._params.train.save_async:
+        with self._time.of(time_spent.SAVING):
             self._writer.wait()
+            with self._chief.watch(kind='copy of the state for a checkpoint'):
+                path = checkpointer.begin_save(then)
+            if not self._params.train.save_async:
+                self._writer.wait()
         return path
 
     @contextlib.contextmanager
@@ -210,7 +214,7 @@ class Trainer:
         return self._started is not None
 
     def _train_steps(self, num_steps):
-        begin = time.monotonic()
+        begin, waited = time.monotonic(), float(self._program.input_seconds)
         try:
             with self._chief.watch(num_steps), self._profile.of_next_step(self._step):
                 result = self._program.run(self._iterator, num_steps)
@@ -228,7 +232,10 @@ class Trainer:
             self._progress.write(f'First step after {time.time() - self._started:.1f} s')
             self._started = None
         else:
-            self._progress.update(self._step, means, result.num_steps, seconds)
+            waited = min(float(self._program.input_seconds) - waited, seconds)
+            self._time.add(time_spent.INPUT, waited)
+            self._time.add(time_spent.STEPS, seconds - waited)
+            self._progress.update(self._step, means, result.num_steps, seconds, self._time.shares())
 
     def _after_steps(self, interrupted):
         p = self._params
@@ -277,6 +284,10 @@ class Trainer:
         return {'Dev': inputs['Dev']} if 'Dev' in inputs else inputs
 
     def _evaluate(self, inputs, interrupted, decode=False):
+        with self._time.of(time_spent.EVALUATION):
+            return self._evaluated(inputs, interrupted, decode)
+
+    def _evaluated(self, inputs, interrupted, decode):
         results = {}
         self._bring_to_host()
         for name, data in inputs.items():
@@ -316,6 +327,7 @@ class Trainer:
     def _finish(self, interrupted, path):
         results = self._evaluate(self._evaluation_inputs, interrupted, decode=True)
         self._writer.wait()
+        self._tell_time()
         if interrupted and len(results) < len(self._evaluation_inputs):
             print(f'Stopped by {interrupted.reason} in the final evaluation; checkpoint {path}. Run the same command '
                   'again for it.',
@@ -329,6 +341,11 @@ class Trainer:
                 print(progress.comparison(name, baselines), flush=True)
         self._print_report()
         return results
+
+    def _tell_time(self):
+        told = progress.time_text(self._time)
+        if told:
+            self._progress.write(told)
 
     def _print_report(self):
         report = self._task.report(self._input, self._program.read)

@@ -9,7 +9,7 @@ import termios
 
 import pytest
 
-from lingpipe.training import progress
+from lingpipe.training import progress, time_spent
 
 
 @pytest.fixture
@@ -91,6 +91,34 @@ def test_a_terminal_gets_a_bar_with_everything_that_fits_its_width(columns, monk
     bar = r'step 5000/20000 \|█.* \| loss 1.2346, accuracy 98.77 %, 6,400 images/s, 5:00 left'
     assert re.fullmatch(bar, shown[-1])
     assert all(len(frame) <= (columns or 80) for frame in shown)
+
+
+def test_a_terminal_shows_what_takes_time_beside_steps(monkeypatch):
+    monkeypatch.delenv('COLUMNS', raising=False)
+    with terminal(140) as (stream, written):
+        shown = progress.Progress(200, 0, 8, 'images', stream=stream)
+        shown.update(50, {'loss': 1.0}, 50, 1.0, {'steps': 0.9, 'input': 0.06, 'saving': 0.036, 'evaluation': 0.004})
+        shown.close()
+        stream.flush()
+        last = frames(written())[-1]
+    assert last.endswith(' left, input 6 %, saving 4 %')  # what takes less than 1 % is left out
+
+
+def test_plain_lines_have_no_shares_of_time():
+    stream = io.StringIO()
+    shown = progress.Progress(200, 0, 8, 'images', interval_seconds=0.0, stream=stream)
+    shown.update(50, {'loss': 1.0}, 50, 1.0, {'steps': 0.9, 'input': 0.1})
+    assert stream.getvalue().endswith(' left\n')
+
+
+def test_the_time_of_a_run_is_told_with_all_shares():
+    spent = time_spent.TimeSpent()
+    assert progress.time_text(spent) == ''
+    spent.add(time_spent.EVALUATION, 30.0)
+    assert progress.time_text(spent) == ''  # a finished run that is evaluated again
+    spent.add(time_spent.STEPS, 90.0)
+    assert progress.time_text(spent) == (
+        'Time 2:00 after the first step: steps 75 %, input 0 %, saving 0 %, evaluation 25 %')
 
 
 def test_the_bar_moves_with_every_update(monkeypatch):
