@@ -58,7 +58,9 @@ setuptools.setup(
         'docs': ['mkdocs>=1.6,<2', 'mkdocs-material>=9.6,<10', 'mkdocstrings[python]'],
         'gpu': ['tensorflow[and-cuda]'],
         'hub': _KERAS_HUB,
+        'mlflow': ['mlflow'],
         'tpu-compile': _TPU_COMPILER,
+        'wandb': ['wandb'],
         'test': _KERAS_HUB + (_FOLDER / 'requirements/test.txt').read_text(encoding='utf-8').split(),
     },
 )

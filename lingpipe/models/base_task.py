@@ -202,6 +202,8 @@ def train_params() -> Any:
                                                    'never.')
     p.Define('save_max_to_keep', 5, 'Number of newest checkpoints to keep.')
     p.Define('summary_interval_steps', 100, 'Steps between two points of the TensorBoard curves.')
+    p.Define('trackers', [], "Services that get params and curves too: 'mlflow', 'wandb', and 'tensorboard' for its "
+                             'tab of hyperparameters.')
     p.Define('profile_steps', None, "Steps that TensorFlow's profiler records for TensorBoard, as 'FIRST:LAST'; "
                                     '--profile_steps sets it.')
     p.Define('init_from_checkpoint', None, 'Checkpoint whose weights a new training starts from; what it has not '

@@ -8,7 +8,7 @@ from lingpipe import spelling
 from lingpipe.cluster import waits
 from lingpipe.input import base_input
 from lingpipe.partition import balancing
-from lingpipe.training import initial_weights, optimization, profiling
+from lingpipe.training import initial_weights, optimization, profiling, trackers
 
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
@@ -34,6 +34,7 @@ def validate_training_params(train: Any, evaluation: Any) -> None:
                          'one of them.')
     initial_weights.validate(train)
     profiling.validate(train)
+    trackers.validate(train.trackers)
     if not 0 <= train.ema_decay < 1:
         raise ValueError(f'train.ema_decay={train.ema_decay!r} is not possible: it must be in [0, 1). Set it to 0.999, '
                          'for instance, or to 0 for no moving average.')

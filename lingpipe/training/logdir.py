@@ -6,6 +6,7 @@
     control/params.txt           what was trained, as text that reads back
     control/model_analysis.txt   every layer, its partition and device
     control/versions.txt         the packages that it was trained with, one a line
+    control/mlflow_run.txt       which run of a tracker this is, a file a tracker
     layer_times.json             measured times of layers, where the cut balances time
     train/ckpt-*, train/events*  checkpoints and training curves
     eval_test/events*            evaluation curves, one folder a dataset
@@ -123,9 +124,13 @@ class LogDir:
 
     def write_control(self, params_text: Any, analysis_text: Any) -> None:
         """Writes down what is being trained, and by which packages."""
-        replace_text(tf.io.gfile.join(self._control, 'params.txt'), params_text)
-        replace_text(tf.io.gfile.join(self._control, 'model_analysis.txt'), analysis_text + '\n')
-        replace_text(tf.io.gfile.join(self._control, 'versions.txt'), versions_text() + '\n')
+        self.write_control_file('params.txt', params_text)
+        self.write_control_file('model_analysis.txt', analysis_text + '\n')
+        self.write_control_file('versions.txt', versions_text() + '\n')
+
+    def write_control_file(self, name: str, text: str) -> None:
+        """Writes a file of the folder 'control', in place of an earlier one."""
+        replace_text(tf.io.gfile.join(self._control, name), text)
 
     def read_best(self) -> Any:
         """Returns the value of the best metric so far, or None."""

@@ -25,6 +25,7 @@ from lingpipe.training import (
     profiling,
     progress,
     time_spent,
+    trackers,
     train_program,
 )
 from lingpipe.training import logdir as logdirs
@@ -55,6 +56,7 @@ class Trainer:
         self._started = started or time.time()
         self._chief = chief or watchdog.Alone()
         self._logdir = logdirs.LogDir(logdir)
+        self._trackers = trackers.Trackers(params.train.trackers, self._logdir)
         with waits.for_files(f'log directory {logdir}', params.train.checkpoint_timeout_seconds):
             self._logdir.create()
             with self._logdir.lock():
@@ -105,6 +107,7 @@ class Trainer:
             try:
                 return self._run()
             finally:
+                self._trackers.end()
                 told = progress.bad_records_text({'Train': self._input, **self._evaluation_inputs})
                 if told:
                     print(told, flush=True)
@@ -149,6 +152,7 @@ class Trainer:
         experiment.validate_best_metric(self._params.eval, self._task.metric_names(targets))
         analysis = partition_summary.table(self._program.partitions)
         self._logdir.write_control(self._params.ToText(), self._analysis_text())
+        self._trackers.start(self._params)
         self._curves = progress.SummaryWriter(self._logdir.train)
         self._evaluation_curves = {
             name: progress.SummaryWriter(self._logdir.evaluation(name)) for name in self._evaluation_inputs}
@@ -257,11 +261,13 @@ class Trainer:
 
     def _write_curves(self):
         num_bad_records = progress.count_bad_records(self._input)
-        self._curves.scalars(self._step, {
+        values = {
             **{name: float(values.mean()) for name, values in self._metrics.items()},
             'learning_rate': float(self._program.learning_rate), 'gradient_norm': self._gradient_norm,
             f'{self._input.example_name}_per_second': self._rate,
-            **({} if num_bad_records is None else {'bad_records': num_bad_records})})
+            **({} if num_bad_records is None else {'bad_records': num_bad_records})}
+        self._curves.scalars(self._step, values)
+        self._trackers.log(self._step, values, 'train')
 
     def _tell_bad_records(self):
         num_bad_records = progress.count_bad_records(self._input) or 0
@@ -299,6 +305,7 @@ class Trainer:
             results[name] = metrics
             self._evaluation_curves[name].scalars(self._step, metrics)
             self._evaluation_curves[name].flush()
+            self._trackers.log(self._step, metrics, name.lower())
             self._progress.write(
                 f'step {self._step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())))
         self._keep_best(results)

@@ -1,0 +1,250 @@
+"""Services that keep the params and curves of many runs side by side, each by its own library.
+
+::
+
+    train.trackers=['mlflow']       start(config) ── log(step, values) ── log(step, values) ── ... ── end()
+                                        │ which run it is stands in control/mlflow_run.txt,
+                                        └ so that a training run that resumes goes on with it
+
+A tracker sees what TensorBoard sees. Where one fails while training goes on, it is left out with a warning.
+"""
+
+import importlib
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+from absl import logging
+
+from lingpipe import hyperparams, spelling
+from lingpipe.hyperparams_text import param_tree, text_format
+from lingpipe.training import errors
+from lingpipe.training import logdir as logdirs
+
+Value = bool | int | float | str
+_MOST_PARAMS_OF_A_CALL, _LONGEST_VALUE = 100, 500  # MLflow takes no more in one request
+
+
+class Tracker(Protocol):
+    """What `Trackers` needs of a service."""
+
+    def start(self, config: dict[str, Value], run: str | None) -> str:
+        """Begins a run, or goes on with one.
+
+        Args:
+            config: {path: value} of all params.
+            run: what an earlier `start` returned for the same log directory, or None.
+
+        Returns:
+            What names the run.
+        """
+        ...
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        """Adds a point to several curves.
+
+        Args:
+            step: number of steps done.
+            values: {name: value}.
+        """
+        ...
+
+    def end(self) -> None:
+        """Ends the run in good order."""
+        ...
+
+
+class TensorBoardHyperparameters:
+    """The params of a run in TensorBoard's tab HPARAMS, beside the last values of its curves.
+
+    Args:
+        logdir: `LogDir` of the run.
+    """
+
+    def __init__(self, logdir: logdirs.LogDir) -> None:
+        self._folder = logdir.train
+        self._api = _library('tensorboard', 'tensorboard.plugins.hparams.api')
+
+    def start(self, config: dict[str, Value], run: str | None) -> str:
+        """See `Tracker.start`; a run that resumes writes its params of today."""
+        run = run or _new_name()
+        writer = tf.summary.create_file_writer(self._folder, filename_suffix='.hparams')
+        with writer.as_default():
+            self._api.hparams(config, trial_id=run)
+        writer.close()
+        return run
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        """The curves are there already."""
+
+    def end(self) -> None:
+        """There is nothing to end."""
+
+
+class WeightsAndBiases:
+    """A run of Weights & Biases, whose project, entity and mode its own environment variables (`WANDB_...`) name.
+
+    Args:
+        logdir: `LogDir` of the run.
+    """
+
+    def __init__(self, logdir: logdirs.LogDir) -> None:
+        self._wandb = _library('wandb', 'wandb')
+        self._name = logdir.path
+
+    def start(self, config: dict[str, Value], run: str | None) -> str:
+        """See `Tracker.start`."""
+        self._run = self._wandb.init(
+            id=run or _new_name(), resume='allow', name=self._name, config=config)
+        if run is not None:
+            self._run.config.update(config, allow_val_change=True)
+        return self._run.id
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        """See `Tracker.log`; points of a step that was logged before a crash are left out by W&B itself."""
+        self._run.log(values, step=step)
+
+    def end(self) -> None:
+        """See `Tracker.end`."""
+        self._run.finish()
+
+
+class MLflow:
+    """A run of MLflow, whose server and experiment its own environment variables (`MLFLOW_...`) name.
+
+    Args:
+        logdir: `LogDir` of the run.
+    """
+
+    def __init__(self, logdir: logdirs.LogDir) -> None:
+        self._mlflow = _library('mlflow', 'mlflow')
+        self._name = logdir.path
+
+    def start(self, config: dict[str, Value], run: str | None) -> str:
+        """See `Tracker.start`; MLflow lets no param change, so a run that goes on keeps its first ones."""
+        if run is not None:
+            return self._mlflow.start_run(run_id=run).info.run_id
+        started = self._mlflow.start_run(run_name=self._name).info.run_id
+        items = [(path, str(value)[:_LONGEST_VALUE]) for path, value in config.items()]
+        for begin in range(0, len(items), _MOST_PARAMS_OF_A_CALL):
+            self._mlflow.log_params(dict(items[begin:begin + _MOST_PARAMS_OF_A_CALL]))
+        return started
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        """See `Tracker.log`."""
+        self._mlflow.log_metrics(values, step=step)
+
+    def end(self) -> None:
+        """See `Tracker.end`."""
+        self._mlflow.end_run()
+
+
+TRACKERS = {'tensorboard': TensorBoardHyperparameters, 'wandb': WeightsAndBiases, 'mlflow': MLflow}
+
+
+class Trackers:
+    """The trackers of a training run, which none has to have.
+
+    Args:
+        names: list of names of `TRACKERS`.
+        logdir: `LogDir` of the run.
+
+    Raises:
+        ValueError: there is no tracker of a name, or its library is not installed.
+    """
+
+    def __init__(self, names: Sequence[str], logdir: logdirs.LogDir) -> None:
+        validate(names)
+        self._logdir = logdir
+        self._made: dict[str, Tracker] = {name: TRACKERS[name](logdir) for name in names}
+        self._active: dict[str, Tracker] = {}
+
+    def start(self, params: hyperparams.Params) -> None:
+        """Begins a run of each tracker, or goes on with that of the log directory.
+
+        Args:
+            params: the experiment's Params.
+
+        Raises:
+            TrainingError: a tracker cannot begin.
+        """
+        config = flat(params)
+        for name, tracker in self._made.items():
+            try:
+                run = tracker.start(config, (self._logdir.read('control', _file_of(name)) or '').strip() or None)
+            except Exception as error:  # libraries raise what they like
+                raise errors.TrainingError(
+                    f'train.trackers: {name!r} cannot begin a run ({type(error).__name__}: {errors.cause(error)}). '
+                    'Mend that, or leave it out of train.trackers; nothing was trained.') from error
+            self._active[name] = tracker
+            self._logdir.write_control_file(_file_of(name), f'{run}\n')
+
+    def log(self, step: int, values: Mapping[str, Any], prefix: str) -> None:
+        """Adds a point to several curves.
+
+        Args:
+            step: number of steps done.
+            values: {name: number}.
+            prefix: what they are of: 'train', or the name of a dataset.
+        """
+        named = {f'{prefix}/{name}': float(value) for name, value in values.items()}
+        self._each(lambda tracker: tracker.log(step, named))
+
+    def end(self) -> None:
+        """Ends all runs in good order."""
+        self._each(lambda tracker: tracker.end())
+
+    def _each(self, action):
+        for name, tracker in list(self._active.items()):
+            try:
+                action(tracker)
+            except Exception as error:  # a service that is away must not end a training run
+                del self._active[name]
+                logging.warning('train.trackers: %r failed (%s: %s). Training goes on without it.', name,
+                                type(error).__name__, error)
+
+
+def validate(names: Any) -> None:
+    """Raises ValueError where one of some names is not that of a tracker.
+
+    Args:
+        names: `train.trackers`.
+    """
+    if not isinstance(names, (list, tuple)):
+        raise ValueError(f'train.trackers={names!r} is not possible: it must be a list of names. Set it to '
+                         "['mlflow'], for instance.")
+    for name in names:
+        if name not in TRACKERS:
+            raise ValueError(f'train.trackers has {name!r}, which is no tracker'
+                             f'{spelling.did_you_mean(str(name), TRACKERS)} Set it to names that are.')
+
+
+def flat(params: hyperparams.Params) -> dict[str, Value]:
+    """Returns {path: value} of all params, with text in the place of what is neither a number nor a text.
+
+    Args:
+        params: Params.
+    """
+    found: dict[str, Value] = {}
+    params.Visit(
+        lambda path, value: found.__setitem__(
+            path, value if isinstance(value, (bool, int, float, str)) else text_format.format_value(value)),
+        lambda path, value: param_tree.holds_params(value))
+    return found
+
+
+def _file_of(name):
+    return f'{name}_run.txt'
+
+
+def _new_name():
+    return uuid.uuid4().hex[:12]
+
+
+def _library(name, module):
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f'train.trackers has {name!r}, but the package {name} cannot be imported ({error}). Run '
+                         f'`pip install {name}`, or leave it out of train.trackers.') from error

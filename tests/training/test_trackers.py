@@ -1,0 +1,181 @@
+"""Trackers, against libraries that keep what they are given, with the interfaces of MLflow and W&B."""
+
+import pathlib
+import re
+import sys
+import types
+
+import pytest
+from tensorboard.backend.event_processing import event_accumulator
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+from lingpipe.training import errors, logdir, trackers
+from tests import curves
+
+
+class Mlflow:
+    """The functions of the package mlflow that are called, with its limits."""
+
+    def __init__(self):
+        self.runs, self.active, self.calls = {}, None, []
+
+    def start_run(self, run_id=None, run_name=None):
+        assert self.active is None
+        self.active = run_id or f'run{len(self.runs)}'
+        self.runs.setdefault(self.active, {'name': run_name, 'params': {}, 'metrics': []})
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id=self.active))
+
+    def log_params(self, params):
+        assert len(params) <= 100 and all(len(value) <= 500 for value in params.values())
+        known = self.runs[self.active]['params']
+        assert not known.keys() & params.keys()
+        known.update(params)
+
+    def log_metrics(self, metrics, step):
+        self.runs[self.active]['metrics'].append((step, metrics))
+
+    def end_run(self):
+        self.active = None
+
+
+class Wandb:
+    """The functions of the package wandb that are called."""
+
+    def __init__(self):
+        self.runs = {}
+
+    def init(self, id, resume, name, config):
+        assert resume == 'allow'
+        return self.runs.setdefault(id, WandbRun(id, name, config))
+
+
+class WandbRun:
+    def __init__(self, id, name, config):
+        self.id, self.name, self.config = id, name, Config(config)
+        self.points, self.num_finished = [], 0
+
+    def log(self, values, step):
+        self.points.append((step, values))
+
+    def finish(self):
+        self.num_finished += 1
+
+
+class Config(dict):
+    def update(self, config, allow_val_change):
+        assert allow_val_change
+        super().update(config)
+
+
+@pytest.fixture
+def mlflow(monkeypatch):
+    fake = Mlflow()
+    monkeypatch.setitem(sys.modules, 'mlflow', fake)
+    return fake
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    fake = Wandb()
+    monkeypatch.setitem(sys.modules, 'wandb', fake)
+    return fake
+
+
+def train(tiny, folder, *names, **overrides):
+    return tiny.train(folder, train__trackers=list(names), eval__interval_steps=4, **overrides)
+
+
+def test_mlflow_gets_params_and_the_points_of_tensorboard(tiny, mlflow, tmp_path):
+    run = train(tiny, tmp_path, 'mlflow')
+    tracked, = mlflow.runs.values()
+    assert tracked['name'] == str(tmp_path) and mlflow.active is None
+    assert tracked['params']['train.max_steps'] == '12' and tracked['params']['task.body.num_partitions'] == '2'
+    losses = [(step, values['train/loss']) for step, values in tracked['metrics'] if 'train/loss' in values]
+    assert losses == pytest.approx(curves.curve(tmp_path / 'train', 'loss'))
+    tests = [(step, values) for step, values in tracked['metrics'] if 'test/loss' in values]
+    assert [step for step, _ in tests] == [4, 8, 12]
+    assert tests[-1][1] == {f'test/{name}': value for name, value in run.results['Test'].items()}
+
+
+def test_a_resumed_run_goes_on_with_its_tracked_run(tiny, mlflow, wandb, tmp_path):
+    for max_steps in (8, 12):
+        train(tiny, tmp_path, 'mlflow', 'wandb', train__max_steps=max_steps)
+    tracked, = mlflow.runs.values()
+    assert sorted({step for step, _ in tracked['metrics']}) == [4, 8, 12]
+    assert tracked['params']['train.max_steps'] == '8'  # which MLflow lets nobody change
+    run, = wandb.runs.values()
+    assert sorted({step for step, _ in run.points}) == [4, 8, 12]
+    assert run.config['train.max_steps'] == 12 and run.num_finished == 2
+    assert (tmp_path / 'control/wandb_run.txt').read_text() == f'{run.id}\n'
+
+
+def test_a_run_that_fails_is_ended(tiny, wandb, tmp_path):
+    with pytest.raises(errors.TrainingError, match='not finite'):
+        tiny.train(tmp_path, 'PoisonedDigits', train__trackers=['wandb'])
+    run, = wandb.runs.values()
+    assert run.num_finished == 1
+
+
+def test_tensorboard_gets_the_params_as_hyperparameters(tiny, tmp_path):
+    train(tiny, tmp_path, 'tensorboard')
+    accumulator = event_accumulator.EventAccumulator(str(tmp_path / 'train'), {'tensors': 0})
+    accumulator.Reload()
+    content = accumulator.SummaryMetadata('_hparams_/session_start_info').plugin_data.content
+    found = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
+    assert found['train.max_steps'].number_value == 12
+    assert found['input.dataset'].string_value == 'digits'
+    assert found['train.save_async'].bool_value is True
+
+
+def test_a_tracker_that_fails_is_left_out_and_training_ends(tiny, mlflow, wandb, tmp_path, caplog, finished):
+    def unreachable(metrics, step):
+        raise ConnectionError('no answer')
+
+    mlflow.log_metrics = unreachable
+    assert train(tiny, tmp_path, 'mlflow', 'wandb').results == finished.results
+    assert caplog.text.count("train.trackers: 'mlflow' failed (ConnectionError: no answer). Training goes on") == 1
+    run, = wandb.runs.values()
+    assert {step for step, _ in run.points} == {4, 8, 12}
+
+
+def test_a_tracker_that_cannot_begin_stops_before_training(tiny, mlflow, tmp_path):
+    def refused(**unused):
+        raise PermissionError('who are you?')
+
+    mlflow.start_run = refused
+    with pytest.raises(errors.TrainingError, match=r"'mlflow' cannot begin a run .PermissionError: who are you\?.. Mend"):
+        train(tiny, tmp_path, 'mlflow')
+    assert not list(tmp_path.glob('train/ckpt-*'))
+
+
+@pytest.mark.parametrize('name', ['mlflow', 'wandb'])
+def test_a_library_that_is_not_installed_is_named(name, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=f"has '{name}', but the package {name} cannot .* Run `pip install {name}`"):
+        trackers.Trackers([name], logdir.LogDir(tmp_path))
+
+
+@pytest.mark.parametrize(('names', 'said'), [
+    (['mlfow'], "'mlfow', which is no tracker; did you mean mlflow?"), ('mlflow', 'it must be a list of names')])
+def test_names_that_are_wrong_are_refused(names, said):
+    with pytest.raises(ValueError) as caught:
+        trackers.validate(names)
+    assert said in str(caught.value)
+
+
+def test_params_are_flat_and_of_plain_types(tiny):
+    params = tiny.params(train__trackers=['wandb'])
+    found = trackers.flat(params)
+    assert found['train.max_steps'] == 12 and found['task.body.layers[1].units'] == 16
+    assert found['train.trackers'] == "['wandb']"
+    assert {type(value) for value in found.values()} <= {bool, int, float, str}
+    assert set(found) == {line.split(' : ')[0] for line in params.ToText().splitlines()}
+
+
+def test_the_program_of_the_page_tracks(tiny, tmp_path, capsys, monkeypatch):
+    page = (pathlib.Path(__file__).parents[2] / 'docs/tracking.md').read_text('utf-8')
+    monkeypatch.setattr(trackers, 'TRACKERS', dict(trackers.TRACKERS))
+    exec(re.search(r'^```python\n(.*?)^```', page, re.DOTALL | re.MULTILINE)[1], {})
+    train(tiny, tmp_path, 'printed')
+    printed = capsys.readouterr().out
+    assert f'{tmp_path} 12\n' in printed and printed.count("{'train/loss'") == 3 and '\nend\n' in printed
