@@ -3,8 +3,9 @@
     python -m benchmarks.speed.auto_choice --model=decoder --counts=4,8,16
     python -m benchmarks.speed.auto_choice --model=amoebanet --counts=2,4,8
 
-The planner measures the layers on one core, and simulates. Then each setting trains in a process of its own, held to
-two cores; the processes take turns, a step each.
+The planner measures the layers on one core, and simulates. Then each setting trains in a separate process, bound to two
+cores; the processes take turns, a step each. Processes differ from each other by several per cent: --rounds starts new
+ones.
 """
 
 import contextlib
@@ -24,7 +25,8 @@ _NUM_CORES = 2
 _COUNTS = flags.DEFINE_list('counts', ['4', '8', '16'], 'Micro-batches M of a step to choose among, in all replicas.')
 _SCHEDULES = flags.DEFINE_list('schedules', sorted(schedules.SCHEDULES), "Values of GPipeLayer's field.")
 _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field.")
-_NUM_STEPS = flags.DEFINE_integer('num_steps', 5, 'Measured steps of each; medians count.', lower_bound=1)
+_NUM_STEPS = flags.DEFINE_integer('num_steps', 5, 'Measured steps of each process.', lower_bound=1)
+_ROUNDS = flags.DEFINE_integer('rounds', 1, 'Processes of each setting; the median of their medians counts.', lower_bound=1)
 _GOAL = 0.03
 
 
@@ -95,7 +97,13 @@ def _planned():
 
 
 def _measured(settings):
-    """Returns the median seconds of each pair of a `Choice` and a cut."""
+    """Returns the seconds of each pair of a `Choice` and a cut."""
+    rounds = [_round(settings) for _ in range(_ROUNDS.value)]
+    return [statistics.median(medians) for medians in zip(*rounds)]
+
+
+def _round(settings):
+    """Returns the median seconds of each pair in one process."""
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(common.Process(steps, list(choice), cut, num_cores=_NUM_CORES))
                      for choice, cut in settings]
