@@ -8,13 +8,17 @@ import sys
 
 import pytest
 
-from tests import forked_programs
+from tests import forked_programs, needs
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / 'docs'
 TUTORIALS = [DOCS / 'start.md', DOCS / 'troubleshooting.md', *sorted((DOCS / 'tutorials').glob('*.md'))]
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"\n]+)")?\n(.*?)^\1```', re.DOTALL | re.MULTILINE)
 _OF_THE_SITE = ('reference/', 'project/')  # tests/docs/test_site.py looks them up
+
+
+def _marks_of(page):
+    return [needs.keras_hub] if 'params.keras_hub' in page.read_text('utf-8') else []
 
 
 @pytest.mark.parametrize('page', ['from_keras.md', 'from_lingvo.md'])
@@ -29,7 +33,7 @@ def test_the_programs_of_the_page_run(page, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize('page', TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize('page', [pytest.param(page, id=page.stem, marks=_marks_of(page)) for page in TUTORIALS])
 def test_the_tutorial_works_from_top_to_bottom(page, tmp_path):
     """In an empty folder: files are written, programs and `sh` blocks run; `console` blocks are for other machines."""
     program = []

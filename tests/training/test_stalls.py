@@ -14,24 +14,25 @@ class Stall:
     """Blocks what calls it until the process would have ended.
 
     Attributes:
-        sentences: what the process would have ended with.
+        expected: beginning of the sentence that the process would end with. On a busy machine other waits may take too
+            long as well.
     """
 
     def __init__(self):
-        self.sentences, self._has_begun, self._is_over = [], False, threading.Event()
+        self.expected, self._sentences, self._condition = None, [], threading.Condition()
 
     def block(self):
-        self._has_begun = True
-        assert self._is_over.wait(60)
+        with self._condition:
+            assert self._condition.wait_for(self.sentence, 60)
 
     def end(self, sentence):
-        self.sentences.append(sentence)
-        if self._has_begun:
-            self._is_over.set()
+        with self._condition:
+            self._sentences.append(sentence)
+            self._condition.notify_all()
 
-    def says(self, beginning):
-        """Whether it was named; where the machine is busy, other waits may have been too long as well."""
-        return any(sentence.startswith(beginning) for sentence in self.sentences)
+    def sentence(self):
+        """Returns the sentence with the expected beginning, or None."""
+        return next((sentence for sentence in self._sentences if sentence.startswith(self.expected)), None)
 
     def in_batches(self, batches):
         """Returns the same dataset, whose third batch blocks."""
@@ -63,34 +64,38 @@ def sentence(split):
 
 def test_a_training_input_that_blocks_is_named(
         tiny, stall, monkeypatch, tmp_path, caplog, finished, assert_same_checkpoint):
+    stall.expected = sentence('train')
     stall_input(stall, monkeypatch, 'training_dataset')
     tiny.only_train(tmp_path, train__input_timeout_seconds=1.0)
-    assert stall.says(sentence('train'))
-    assert '(train.input_timeout_seconds=1). ' in stall.sentences[0]
+    assert stall.sentence()
+    assert '(train.input_timeout_seconds=1). ' in stall.sentence()
     assert 'Waiting for a batch of ImageInput(' in caplog.text
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
 def test_an_input_that_cannot_be_opened_is_named(tiny, stall, monkeypatch, tmp_path):
+    stall.expected = sentence('train')
     training_dataset = image_input.ImageInput.training_dataset
     monkeypatch.setattr(image_input.ImageInput, 'training_dataset',
                         lambda self, *args: stall.block() or training_dataset(self, *args))
     tiny.only_train(tmp_path, train__input_timeout_seconds=1.0)
-    assert stall.says(sentence('train'))
+    assert stall.sentence()
 
 
 def test_the_input_of_an_evaluation_that_blocks_is_named(tiny, stall, monkeypatch, tmp_path, finished):
+    stall.expected = sentence('test')
     stall_input(stall, monkeypatch, 'evaluation_dataset')
     assert tiny.train(tmp_path, train__input_timeout_seconds=1.0).results == finished.results
-    assert stall.says(sentence('test'))
+    assert stall.sentence()
 
 
 def test_the_input_of_a_checkpoints_evaluation_that_blocks_is_named(tiny, stall, monkeypatch, copied, finished):
+    stall.expected = sentence('test')
     stall_input(stall, monkeypatch, 'evaluation_dataset')
     params = tiny.params(train__input_timeout_seconds=1.0)
     results = evaluation.CheckpointEvaluation(params, tiny.evaluation_inputs(), copied).once()
     assert results == finished.results
-    assert stall.says(sentence('test'))
+    assert stall.sentence()
 
 
 def test_nobody_waits_for_the_input_while_a_step_takes_long(tiny, tmp_path, monkeypatch):
@@ -114,6 +119,7 @@ def test_nobody_waits_for_the_input_while_a_step_takes_long(tiny, tmp_path, monk
 
 def test_batches_of_a_program_are_waited_for_without_a_graph(tiny, stall):
     """As the chief of parameter servers does."""
+    stall.expected = sentence('train')
     params = tiny.params(train__input_timeout_seconds=1.0)
     data = experiment.build_input(params.input)
     program = train_program.TrainProgram(experiment.build_task(params, data.input_spec), params.train)
@@ -121,15 +127,16 @@ def test_batches_of_a_program_are_waited_for_without_a_graph(tiny, stall):
     with program.watching_input(data):
         for _ in range(3):
             program._next_batch(iterator)
-    assert stall.says(sentence('train'))
+    assert stall.sentence()
 
 
 def test_a_checkpoint_that_is_not_written_is_named(
         tiny, stall, monkeypatch, tmp_path, caplog, finished, assert_same_checkpoint):
+    stall.expected = f'Waited 1 s for checkpoint {tmp_path}/train/ckpt-12 to be written (train.check'
     save = tf.train.CheckpointManager.save
     monkeypatch.setattr(tf.train.CheckpointManager, 'save', lambda *args, **kwargs: stall.block() or save(*args, **kwargs))
     tiny.only_train(tmp_path, train__checkpoint_timeout_seconds=1.0)
-    assert stall.says(f'Waited 1 s for checkpoint {tmp_path}/train/ckpt-12 to be written (train.check')
+    assert stall.sentence()
     assert f'Waiting for checkpoint {tmp_path}/train/ckpt-12 to be written since' in caplog.text
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
@@ -143,31 +150,36 @@ def unread(stall, monkeypatch):
 
 
 def test_a_checkpoint_that_training_cannot_read_is_named(tiny, unread, copied):
+    unread.expected = f'Waited 1 s for checkpoint {copied}/train/ckpt-12 to be read (train.checkpoint_tim'
     tiny.only_train(copied, train__checkpoint_timeout_seconds=1.0)
-    assert unread.says(f'Waited 1 s for checkpoint {copied}/train/ckpt-12 to be read (train.checkpoint_tim')
+    assert unread.sentence()
 
 
 def test_a_checkpoint_that_evaluation_cannot_read_is_named(tiny, unread, copied, finished):
+    unread.expected = f'Waited 1 s for checkpoint {copied}/train/ckpt-12 to be read (train.checkpoint_tim'
     params = tiny.params(train__checkpoint_timeout_seconds=1.0)
     evaluated = evaluation.CheckpointEvaluation(params, tiny.evaluation_inputs(), copied)
     assert evaluated.once() == finished.results
-    assert unread.says(f'Waited 1 s for checkpoint {copied}/train/ckpt-12 to be read (train.checkpoint_tim')
+    assert unread.sentence()
 
 
 def test_initial_weights_that_cannot_be_read_are_named(tiny, unread, finished, tmp_path):
     path = f'{finished.logdir}/train/ckpt-12'
+    unread.expected = f'Waited 1 s for checkpoint {path} to be read (train.checkpo'
     tiny.only_train(tmp_path, train__checkpoint_timeout_seconds=1.0, train__init_from_checkpoint=path)
-    assert unread.says(f'Waited 1 s for checkpoint {path} to be read (train.checkpo')
+    assert unread.sentence()
 
 
 def test_devices_that_the_weights_do_not_reach_are_waited_for_by_name(tiny, stall, monkeypatch, tmp_path):
+    stall.expected = 'Waited 1 s for weights to reach all devices ('
     monkeypatch.setattr(train_program.TrainProgram, 'state_restored', lambda self: stall.block())
     tiny.only_train(tmp_path, train__checkpoint_timeout_seconds=1.0, train__max_steps=1)
-    assert stall.says('Waited 1 s for weights to reach all devices (')
+    assert stall.sentence()
 
 
 def test_a_log_directory_that_does_not_answer_is_named(tiny, stall, monkeypatch, tmp_path):
+    stall.expected = f'Waited 1 s for log directory {tmp_path} ('
     create = logdir.LogDir.create
     monkeypatch.setattr(logdir.LogDir, 'create', lambda self: stall.block() or create(self))
     tiny.trainer(tmp_path, train__checkpoint_timeout_seconds=1.0)
-    assert stall.says(f'Waited 1 s for log directory {tmp_path} (')
+    assert stall.sentence()
