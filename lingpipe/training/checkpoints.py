@@ -12,14 +12,14 @@ from absl import logging
 from lingpipe.cluster import waits
 from lingpipe.keras_graph import lora, model_source
 from lingpipe.optimizers import loss_scaling
-from lingpipe.training import background_writer, errors, logdir
+from lingpipe.training import background_writer, errors, logdir, shared_folder
 
 _INDEX = re.compile(r'ckpt-\d+\.index')
 _UNFINISHED = re.compile(r'ckpt-\d+_temp')
 MODEL = 'model/'  # what the names of a model's weights begin with
 _NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whole
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
-# Else each worker of a cluster writes on its own disk.
+# Else each worker of a cluster would read from its own disk.
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
 _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
@@ -177,6 +177,8 @@ class Checkpointer:
     moving averages. The position in the data and all random numbers follow from the step; a constant learning rate is
     not in it, so that training can resume with another one.
 
+    Machines that see the folder write and read what they hold; see `shared_folder`.
+
     Args:
         directory: folder of the checkpoints.
         program: a `TrainProgram`.
@@ -199,6 +201,7 @@ class Checkpointer:
         self._wait = wait
         self._damaged = []
         self._manager = None
+        self._found_options = None
 
     def latest(self) -> str | None:
         """Returns the path of the newest checkpoint that is not known to be damaged, or None."""
@@ -259,7 +262,7 @@ class Checkpointer:
         for name, part in copies.items():
             setattr(manager.checkpoint, name, tf.nest.map_structure(_variable_of, part))
         try:
-            manager.save(checkpoint_number=step, options=_ON_THIS_MACHINE)
+            manager.save(checkpoint_number=step, options=self._options())
         finally:
             for name in copies:
                 delattr(manager.checkpoint, name)  # which frees the memory of the copies
@@ -276,6 +279,12 @@ class Checkpointer:
                 logdir.replace_text(tf.io.gfile.join(self._directory, 'checkpoint'),
                                     f'model_checkpoint_path: "{_NONE_YET}"\n')
         return self._manager
+
+    def _options(self):
+        if self._found_options is None:
+            devices = {variable.device for variable in tf.nest.flatten(self._state)}
+            self._found_options = shared_folder.checkpoint_options(self._directory, devices)
+        return self._found_options
 
     def _unwritten(self, step, newest, error):
         earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
@@ -307,7 +316,7 @@ class Checkpointer:
         """
         with self._wait(path, 'read'):
             _check_matches(path, self._state)
-            _read(tf.train.Checkpoint(**self._state), path)
+            _read(tf.train.Checkpoint(**self._state), path, self._options())
 
 
 class WeightReader:
@@ -476,9 +485,9 @@ def _check_matches(path, state, partial=False):
             'choose another --logdir; nothing was changed.')
 
 
-def _read(checkpoint, path):
+def _read(checkpoint, path, options=_ON_THIS_MACHINE):
     try:
-        checkpoint.read(str(path), options=_ON_THIS_MACHINE).assert_existing_objects_matched().expect_partial()
+        checkpoint.read(str(path), options=options).assert_existing_objects_matched().expect_partial()
     except (tf.errors.OpError, ValueError, AssertionError, IndexError) as error:
         if errors.is_lost_machine(error):
             raise

@@ -35,8 +35,7 @@ def run_fixture(tmp_path, tiny):
 
 def test_stages_on_workers_survive_faults_and_equal_one_machine(
         run, tmp_path, stored, assert_close, assert_same_checkpoint):
-    """Where the log directory is a relative path, only the chief's own disk is the right one: workers have no such
-    folder."""
+    """Machines that see the log directory write their own shares of checkpoints."""
     steps = 'train.max_steps=28; train.save_interval_seconds=0'
     printed = run(
         '--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}', '--max_restarts=5',
@@ -60,3 +59,5 @@ def test_stages_on_workers_survive_faults_and_equal_one_machine(
     assert f'2 replicas of 1 micro-batches, resuming from step {step}' in printed
     assert all(f'worker:{worker}/CPU:{device}' in printed for worker, device in ((0, 0), (0, 1)))
     assert_close(stored(tmp_path / 'cluster/train/ckpt-28'), stored(tmp_path / 'alone/train/ckpt-28'))
+    for each in step, 28:  # the step is the chief's, the weights the workers'
+        assert len(list(tmp_path.glob(f'cluster/train/ckpt-{each}.data-*-of-00003'))) == 3
