@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 _NUM_SHOWN = 5
 _LIKENESS = 0.6  # above which a name was probably meant; as in difflib
+_LONGEST_NAME, _MOST_NAMES = 100, 10_000  # of those that are compared: files of strangers may hold millions
 _AS_LIKELY = 0.2  # how far below the best another name may be and still count as probably meant
 
 
@@ -42,10 +43,11 @@ def what_there_is(name: str, names: Collection[str], prefix: str = '', see_all: 
 def _likeness(name, names):
     """Returns {name: likeness}, the most similar name first."""
     matcher = difflib.SequenceMatcher()
-    matcher.set_seq2(name[:100])
+    matcher.set_seq2(name[:_LONGEST_NAME])
 
     def likeness(other: str) -> float:
         matcher.set_seq1(other)
         return matcher.ratio()
 
-    return dict(sorted(((other, likeness(other)) for other in sorted(set(names))), key=lambda pair: -pair[1]))
+    others = sorted({other[:_LONGEST_NAME] for other in names})[:_MOST_NAMES]
+    return dict(sorted(((other, likeness(other)) for other in others), key=lambda pair: -pair[1]))

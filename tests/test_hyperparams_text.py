@@ -383,11 +383,17 @@ def test_two_objects_of_one_name_are_not_confused():
     'value : ' + '-' * 100_000 + '1', 'value : ' + '9' * 100_000, 'value' + '.value' * 100_000 + ' : 1',
     'value' + '[0]' * 100_000 + ' : 1', 'value[999999999] : 1', 'value[99999999999999999999] : 1',
     'value : "' + '\\' * 100_001, 'value : ' + "'" * 100_001, 'value : [' + "'" * 100_001, '#' * 100_000 + '\nvalue',
-    'value : type/' + 'a' * 100_000 + '/b'])
+    'value : type/' + 'a' * 100_000 + '/b', 'value : 0x' + 'f' * 5000, 'a' * 100_000 + ' : 1', 'value : [1] ' + 'a' * 10**6])
 def test_bombs_are_refused(bomb):
     for before in (None, [1], 3):
-        with pytest.raises((ValueError, AttributeError, IndexError)):
+        with pytest.raises((ValueError, AttributeError, IndexError)) as caught:
             holding(before).FromText(bomb)
+        assert len(str(caught.value)) < 2000
+
+
+def test_a_number_larger_than_any_float_is_refused():
+    with pytest.raises(ValueError, match='larger than any float; write inf'):
+        holding(.5).FromText('value : ' + '9' * 399)
 
 
 def test_types_cannot_ask_for_a_huge_list():

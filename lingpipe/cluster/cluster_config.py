@@ -12,13 +12,14 @@ import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lingpipe import spelling
+from lingpipe import spelling, text_files
 
 PIPELINE, MULTI_WORKER, PARAMETER_SERVER = MODES = ('pipeline', 'multi_worker', 'parameter_server')
 JOBS = ('chief', 'worker', 'ps', 'evaluator')
 _JOBS_OF_MODES = {PIPELINE: ('chief', 'worker'), MULTI_WORKER: ('worker',), PARAMETER_SERVER: ('chief', 'worker', 'ps')}
 _KEYS = ('cluster', 'task', 'environment', 'job', 'rpc_layer')  # services write the last three, nothing reads them
 _ADDRESS = re.compile(r'([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})', re.ASCII)
+_MOST_BYTES = 2**20  # enough for 10,000 processes
 _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
 
 
@@ -121,19 +122,16 @@ def free_addresses(count: int) -> list[str]:
 
 def _text_of(path, source):
     try:
-        with open(path, encoding='utf-8') as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else 'it is not text in UTF-8'
-        raise ValueError(f'{source} cannot be read ({reason}). Give a JSON file in the form of TF_CONFIG.') from error
+        return text_files.read(path, _MOST_BYTES)
+    except ValueError as error:
+        raise ValueError(f'{source} cannot be read ({error}). Give a JSON file in the form of TF_CONFIG.') from error
 
 
 def _parse(text, source):
     try:
-        config = json.loads(text, object_pairs_hook=_without_duplicates)
-    except (ValueError, RecursionError) as error:
-        reason = 'it is nested too deeply' if isinstance(error, RecursionError) else error
-        raise ValueError(f'{source} is not valid JSON ({reason}). {_expected()}') from error
+        config = text_files.parsed_json(text, _without_duplicates)
+    except ValueError as error:
+        raise ValueError(f'{source} is not valid JSON ({error}). {_expected()}') from error
     if not isinstance(config, dict):
         raise ValueError(f'{source} holds {_shown(config)}. {_expected()}')
     for key in config:

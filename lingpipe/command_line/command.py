@@ -14,12 +14,13 @@ if not sys.stderr.isatty():
 
 from absl import app, flags, logging
 
-from lingpipe import hyperparams, model_registry, spelling
+from lingpipe import hyperparams, model_registry, spelling, text_files
 from lingpipe.cluster import child_process, tpu_slice
 from lingpipe.command_line import modes, new_model, run_flags, startup, topics
 
 FLAGS = flags.FLAGS
 _LONGEST_SILENCE_SECONDS = 60
+_MOST_BYTES_OF_CHANGES = 4 * 2**20  # ten times all fields of a model of a thousand layers
 
 
 def run() -> None:
@@ -87,14 +88,10 @@ def _experiment():
 
 def _read(path):
     try:
-        with open(path, encoding='utf-8') as file:
-            return file.read()
-    except OSError as error:
-        reason = f'cannot be read ({error.strerror})'
-        raise ValueError(f'--model_params_file_override={path} {reason}. Give a file of changes.') from error
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f'--model_params_file_override={path} is no text ({error}). Give a file of changes, one a line.') from error
+        return text_files.read(path, _MOST_BYTES_OF_CHANGES)
+    except ValueError as error:
+        raise ValueError(f'--model_params_file_override={path} cannot be read ({error}). Give a file of changes, one a '
+                         'line.') from error
 
 
 def _place(params):

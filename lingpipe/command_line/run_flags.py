@@ -4,6 +4,7 @@ import os
 
 from absl import app, flags, logging
 
+from lingpipe import text_files
 from lingpipe.cluster import tpu_slice
 
 MODES = {
@@ -23,6 +24,7 @@ _FLAGS_OF_ONE_MODE = {
     'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
 _FLAGS_OF_CLUSTERS = ('cluster_spec', 'task', 'step_timeout_seconds')
+_MOST_BYTES_OF_PROMPTS = 64 * 2**20  # a hundred thousand prompts
 _FLAGS_OF_SLICES = ('task', 'step_timeout_seconds')
 
 flags.DEFINE_string(
@@ -115,8 +117,11 @@ def prompts(given: flags.FlagValues) -> list[str]:
         raise app.UsageError('--prompt and --prompt_file were both given. Give one of them.')
     if not os.path.isfile(given.prompt_file):
         raise app.UsageError(f'--prompt_file={given.prompt_file} is no file. Give the path of a text, a prompt a line.')
-    with open(given.prompt_file, encoding='utf-8') as file:
-        lines = file.read().splitlines()
+    try:
+        lines = text_files.read(given.prompt_file, _MOST_BYTES_OF_PROMPTS).splitlines()
+    except ValueError as error:
+        raise app.UsageError(f'--prompt_file={given.prompt_file} cannot be read ({error}). Give a text, a prompt a '
+                             'line.') from error
     if not lines:
         raise app.UsageError(f'--prompt_file={given.prompt_file} is empty. Write a prompt in each of its lines.')
     return lines

@@ -16,6 +16,7 @@ from lingpipe.hyperparams_text import known_objects, text_format
 INT = re.compile(r'[-+]?(?:0|[1-9][0-9_]*|0[xX][0-9a-fA-F]+|0[bB][01]+)')
 FLOAT = re.compile(r'[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|inf|nan)')
 WORD = re.compile(r"""[^\s,:\[\](){}'"]+""")
+_MOST_DIGITS = 400  # more than the largest float has; work with millions of them takes hours
 _NUMPY_DTYPE = re.compile(r'dtype/([<>|=]?[A-Za-z0-9_]+)')
 _KEYWORDS = {'True': True, 'False': False, 'None': None, 'NoneType': None}
 _MAX_DEPTH = 100  # of nested brackets: far above any real value, far below Python's recursion limit
@@ -43,6 +44,17 @@ def parse_literal(text: str, known: known_objects.KnownObjects, words_are_string
     return parser.word_value(text)
 
 
+def parse_int(word: str) -> int:
+    """Returns the number of a text that INT matches.
+
+    Raises:
+        ValueError: it is too long for any number that counts something.
+    """
+    if len(word) > _MOST_DIGITS:
+        raise ValueError(f'has {len(word)} digits; no number here needs more than {_MOST_DIGITS}.')
+    return int(word, 0)
+
+
 def make_record(record_class: type[Any], fields: Mapping[Any, Any]) -> Any:
     """Returns a named tuple or dataclass object with the given {name: value}.
 
@@ -53,7 +65,8 @@ def make_record(record_class: type[Any], fields: Mapping[Any, Any]) -> Any:
     names = record_class._fields if is_tuple else [field.name for field in dataclasses.fields(record_class)]
     for name in fields:
         if name not in names:
-            raise ValueError(f'has {name!r}, which is no field{spelling.did_you_mean(str(name), names)}')
+            nearest = spelling.did_you_mean(str(name), names)
+            raise ValueError(f'has {text_format.shown(str(name))!r}, which is no field{nearest}')
     missing = [name for name in names if name not in fields]
     if missing:
         raise ValueError(f'lacks the field {missing[0]} of {record_class.__name__}.')
@@ -81,7 +94,7 @@ class _LiteralParser:
         """Returns the value of the text, which must end where the value does."""
         value = self._value(0)
         if self._peek():
-            raise ValueError(f'has {self._text[self._position:]!r} after its end.')
+            raise ValueError(f'has {text_format.shown(self._text[self._position:])!r} after its end.')
         return value
 
     def _peek(self):
@@ -132,7 +145,7 @@ class _LiteralParser:
             try:
                 pairs[key] = value
             except TypeError as error:
-                raise ValueError(f'has {key!r}, which cannot be the key of a dict.') from error
+                raise ValueError(f'has {text_format.shown(repr(key))}, which cannot be the key of a dict.') from error
             if not self._take(','):
                 self._expect('}')
                 break
@@ -146,7 +159,8 @@ class _LiteralParser:
         try:
             return ast.literal_eval(match[0])
         except (SyntaxError, ValueError) as error:
-            raise ValueError(f'has {match[0]}, in which a backslash is wrong; double it.') from error
+            raise ValueError(
+                f'has {text_format.shown(match[0])}, in which a backslash is wrong; double it.') from error
 
     def _word(self, depth):
         match = WORD.match(self._text, self._position)
@@ -169,7 +183,7 @@ class _LiteralParser:
         if word in _KEYWORDS:
             return _KEYWORDS[word]
         if INT.fullmatch(word):
-            return int(word, 0)
+            return parse_int(word)
         if FLOAT.fullmatch(word):
             return float(word)
         reference = text_format.REFERENCE.fullmatch(word)
@@ -177,7 +191,8 @@ class _LiteralParser:
             return self._known.find(reference[1])
         value = self._enum_or_dtype(word)
         if value is _UNKNOWN and not self._words_are_strings:
-            raise ValueError(f'has {word!r}, which is neither a number nor a known name; put a string in quotes.')
+            raise ValueError(f'has {text_format.shown(word)!r}, which is neither a number nor a known name; put a '
+                             'string in quotes.')
         return word if value is _UNKNOWN else value
 
     def _enum_or_dtype(self, word):

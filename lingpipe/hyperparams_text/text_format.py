@@ -16,6 +16,8 @@ STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 INLINE_STRING = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 REFERENCE = re.compile(r'type/([^/\s{]+/[^/\s{]+)')
 public_keys: dict[Any, str] = {}  # class or function -> 'module/Name', where that is not the module that defines it
+_LONGEST_PATH = 1000  # characters: ten times the longest of any model that comes with LingPipe
+_NUM_SHOWN = 80
 _ENTRY = re.compile(rf'({param_tree.PATH_PATTERN})[ \t]*(.)[ \t]*')
 _ESCAPE = re.compile(r"""\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([\\'"]))""")
 
@@ -183,6 +185,11 @@ def format_lines(texts: Mapping[str, str], separator: str) -> str:
 # ---- cutting a text into entries ------------------------------------------------------------------------------------
 
 
+def shown(text: str) -> str:
+    """Returns what an error shows of a text: its beginning, where it is long."""
+    return text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN - 3] + '...'
+
+
 def split_entries(text: str, separators: str = ':', ends: str = '\n') -> list[Entry]:
     """Cuts a text of `path : value` entries.
 
@@ -207,6 +214,9 @@ def split_entries(text: str, separators: str = ':', ends: str = '\n') -> list[En
             line = re.split(f'[{ends}]', text[position:position + 80], maxsplit=1)[0]
             form = ' or '.join(f'<key> {separator} <value>' for separator in separators)
             raise ValueError(f'{line!r} is not of the form {form}.')
+        if len(match[1]) > _LONGEST_PATH:
+            raise ValueError(
+                f'{shown(match[1])} has {len(match[1])} characters, more than the path of any field. Correct it.')
         end = _end_of_value(text, match.end(), ends, match[1])
         entries.append(Entry(match[1], text[match.end():end].strip()))
         position = _next_entry(text, end, ends)
@@ -238,7 +248,7 @@ def _end_of_quoted(text, start, ends, path):
     match = STRING.match(text, start)
     if not match:
         raise ValueError(f'{path} : the quote before {text[start + 1:start + 20]!r} is not closed; close it.')
-    rest = re.compile(rf'[^{ends}]*').match(text, match.end())[0]
+    rest = shown(re.compile(rf'[^{ends}]*').match(text, match.end())[0])
     if rest.strip():
         raise ValueError(f'{path} : {rest.strip()!r} stands after the closing quote; escape quotes in a string.')
     return match.end()

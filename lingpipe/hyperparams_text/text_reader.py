@@ -10,6 +10,7 @@ from lingpipe.hyperparams_text import known_objects, literals, param_tree, text_
 
 _SHAPE = re.compile(r'(list|tuple)\[([0-9]+)\]|dict(\[.*\])', re.DOTALL)
 _MAX_LENGTH = 100_000  # of a list that a text makes: far more than any model has, far less than fills the memory
+_MAX_DIGITS = 9
 _CLASS_CHANGE, _SHAPE_CHANGE, _VALUE_CHANGE = range(3)  # the order of changes of equal depth
 
 
@@ -70,7 +71,7 @@ def _parse_bool(text):
 def _parse_int(text):
     word = _unquoted(text)
     if literals.INT.fullmatch(word):
-        return int(word, 0)
+        return literals.parse_int(word)
     if word == 'auto':
         return word  # many numbers may be left to the program; it checks which
     is_integral = literals.FLOAT.fullmatch(word) and float(word).is_integer()
@@ -80,10 +81,17 @@ def _parse_int(text):
 def _parse_float(text):
     word = _unquoted(text)
     if literals.INT.fullmatch(word):
-        return float(int(word, 0))
+        return _as_float(literals.parse_int(word))
     if literals.FLOAT.fullmatch(word):
         return float(word)
     raise ValueError('is not a float; write a number such as 0.1, 1e-3 or inf.')
+
+
+def _as_float(number):
+    try:
+        return float(number)
+    except OverflowError as error:
+        raise ValueError('is larger than any float; write inf.') from error
 
 
 _PLAIN_PARSERS = {'bool': _parse_bool, 'int': _parse_int, 'float': _parse_float}
@@ -110,7 +118,7 @@ def _parse_numpy_scalar(text, type_name, known):
         raise ValueError(f'is said to be {type_name}, which is not the type of a number or string.')
     try:
         return scalar_type(literals.parse_literal(text, known))
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise ValueError(f'is not a {type_name}.') from error
 
 
@@ -158,8 +166,7 @@ def read(params: Any, entries: Iterable[text_format.Entry], kinds: Mapping[str, 
         try:
             reader.apply(steps, change, text)
         except ValueError as error:
-            shown = text if len(text) <= 80 else text[:77] + '...'
-            raise ValueError(f'{param_tree.format_path(steps)} : {shown} {error}') from error
+            raise ValueError(f'{param_tree.format_path(steps)} : {text_format.shown(text)} {error}') from error
 
 
 def _change(path, text):
@@ -244,7 +251,7 @@ class _Reader:
         if keys:
             keys = parse_value(keys, None, self._known)
             shaped = {key: current.get(key) if isinstance(current, dict) else None for key in keys}
-        elif int(length) > _MAX_LENGTH:
+        elif len(length) > _MAX_DIGITS or int(length) > _MAX_LENGTH:
             raise ValueError(f'is longer than {_MAX_LENGTH} elements.')
         else:
             kept = list(current) if isinstance(current, (list, tuple)) else []

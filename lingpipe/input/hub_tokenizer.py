@@ -10,9 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
+from lingpipe.input import preset_files
 from lingpipe.private_api import keras_hub_presets
 
 _SPACE = '▁'  # how SentencePiece writes it
+_NUM_SHOWN = 600  # characters of what KerasHub says
+_MOST_TOKENS = 10**7  # forty times the largest vocabulary of a public model
+
 
 class KerasHubTokenizer:
     """Makes the tokens that the model of a preset was trained with.
@@ -109,6 +113,9 @@ class KerasHubTokenizer:
     def _sizes(self):
         classes, tokenizer = import_keras_hub().tokenizers, self._tokenizer
         numbers = {token: tokenizer.token_to_id(token) for token in tokenizer.get_vocabulary()}
+        if max(numbers.values()) > _MOST_TOKENS:
+            raise ValueError(f'tokenizer.preset={self.params.preset!r} has a token with the number '
+                             f'{max(numbers.values())}, more than any vocabulary has. Use that of a language model.')
         sizes = np.zeros([1 + max(numbers.values())], np.float32)
         sizes[self.end_id] = 1
         if isinstance(tokenizer, classes.BytePairTokenizer):
@@ -146,8 +153,10 @@ def load_preset(field: str, preset: str, load: Callable[[str], Any], wanted: str
         ValueError: it cannot be loaded.
     """
     try:
+        if isinstance(preset, str):
+            preset_files.check(preset)
         return load(preset)
-    except (ValueError, OSError, ImportError, KeyError, TypeError) as error:
+    except Exception as error:  # whatever KerasHub trips over in a damaged or hostile file
         raise ValueError(f'{field}={preset!r} {_what_is_wrong(str(preset), error)} Give the folder of {wanted}, or a '
                          'name that KerasHub knows.') from error
 
@@ -155,7 +164,7 @@ def load_preset(field: str, preset: str, load: Callable[[str], Any], wanted: str
 def _what_is_wrong(preset, error):
     names = keras_hub_presets().BUILTIN_PRESETS
     if os.path.isdir(preset) or '://' in preset or preset in names:
-        return f'cannot be loaded ({" ".join(str(error).split())}).'
+        return f'cannot be loaded ({" ".join(str(error).split())[:_NUM_SHOWN] or type(error).__name__}).'
     if os.sep in preset or preset.startswith(('.', '~')):
         folder, name = os.path.split(preset.rstrip(os.sep))
         there = os.listdir(folder or '.') if os.path.isdir(folder or '.') else []

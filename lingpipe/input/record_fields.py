@@ -87,7 +87,7 @@ def weight(record: text_records.Record, field: str | None) -> float:
     value = _value(record, field)
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
         raise BadRecord(f'field {field!r}: {_shown(value)} is no weight, which is a number from 0.')

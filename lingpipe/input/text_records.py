@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingpipe import spelling
+from lingpipe import spelling, text_files
 from lingpipe.input import tfds_builders
 
 _FORMATS = {'.jsonl': 'jsonl', '.ndjson': 'jsonl', '.json': 'jsonl', '.csv': 'csv', '.tsv': 'tsv', '.txt': 'text'}
@@ -134,9 +134,11 @@ def _from_json_lines(path):
 
 def _json_record(place, line):
     try:
-        fields = json.loads(line)
+        fields = text_files.parsed_json(line)
     except json.JSONDecodeError as error:
         return Record(place, {}, f'is no JSON ({error.msg} at column {error.colno}): {_shown(line)}.')
+    except ValueError as error:
+        return Record(place, {}, f'cannot be read ({error}): {_shown(line)}.')
     if not isinstance(fields, dict):
         return Record(place, {}, f'is no JSON object: {_shown(line)}.')
     return Record(place, fields)
@@ -172,7 +174,7 @@ def _next_row(rows):
 
 def _csv_record(place, columns, row):
     if len(row) != len(columns):
-        return Record(place, {}, f'has {len(row)} columns, not the {len(columns)} of {list(columns)}: '
+        return Record(place, {}, f'has {len(row)} columns, not the {len(columns)} of {_shown(repr(columns))}: '
                                  f'{_shown(repr(row))}.')
     return Record(place, dict(zip(columns, row)))
 
@@ -192,6 +194,10 @@ def _from_folder(path):
 
 def _lines(path):
     """Yields lines with their ends; bytes that are no UTF-8 become lone surrogates, which no text may hold."""
+    try:
+        text_files.require_regular(path)
+    except ValueError as error:
+        raise ValueError(f'files: {path!r} cannot be read ({error}). Give the path of a file or a folder.') from error
     with tf.io.gfile.GFile(path, 'rb') as file:
         content = file.read()  # its own iteration would drop carriage returns
     for number, line in enumerate(io.BytesIO(content)):

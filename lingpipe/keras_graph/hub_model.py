@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import hub_tokenizer
+from lingpipe.input import hub_tokenizer, preset_files
 from lingpipe.keras_graph import model_source, weight_loading
 from lingpipe.layers import base_layer
 from lingpipe.private_api import keras_hub_presets, tracking
@@ -50,6 +50,8 @@ class KerasHubModel(model_source.KerasModelSource):
             backbone = self._preset_backbone(hub) if p.preset else self._new_backbone(hub)
             model = _with_head(hub, backbone, p)
         if p.preset and p.load_weights:
+            hub_tokenizer.load_preset('preset', p.preset, lambda preset: weight_loading.require_room(
+                backbone.weights, preset_files.num_bytes_of_weights(preset)))
             self._awaited = weight_loading.AwaitedWeights(model.weights)
         return model
 
@@ -58,15 +60,16 @@ class KerasHubModel(model_source.KerasModelSource):
         return f'Use {_INPUTS[head]}, which goes with head={head!r}.' if head in _INPUTS else super().suitable_input()
 
     def load_weights(self, model: keras.Model) -> None:
-        p = self.params
-        if not (p.preset and p.load_weights):
-            return
-        presets = keras_hub_presets()
-        loader = hub_tokenizer.load_preset('preset', p.preset, presets.get_preset_loader)
+        if self.params.preset and self.params.load_weights:
+            hub_tokenizer.load_preset('preset', self.params.preset, lambda preset: self._load_weights(model, preset))
+
+    def _load_weights(self, model, preset):
+        presets, p = keras_hub_presets(), self.params
+        loader = presets.get_preset_loader(preset)
         with self._awaited.loading():
             _load_backbone_weights(loader, getattr(model, 'backbone', model))
-            if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, p.preset, model):
-                model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
+            if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, preset, model):
+                model.load_task_weights(presets.get_file(preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
         """Compares classes of KerasHub; a model without a preset may also learn tokens that KerasHub does not make."""
@@ -155,12 +158,14 @@ def _with_head(hub, backbone, p):
     if p.head == _TOKEN_CLASSIFIER:
         return _token_classifier(backbone, p.head_arguments)
     cls = _task_class(hub, p.head, type(backbone))
-    arguments = {**(_stored_arguments(p.preset, cls) if p.preset else {}), **p.head_arguments}
+    stored = hub_tokenizer.load_preset(
+        'preset', p.preset, lambda preset: _stored_arguments(preset, cls)) if p.preset else {}
+    arguments = {**stored, **p.head_arguments}
     try:
         return cls(backbone=backbone, preprocessor=None, compile=False, **arguments)
-    except TypeError as error:
-        raise ValueError(f'head_arguments={arguments} are not those of {cls.__name__} ({error}). See '
-                         f'help(keras_hub.models.{cls.__name__}).') from error
+    except Exception as error:  # the arguments of a damaged or hostile preset trip any code of a head
+        raise ValueError(f'head_arguments={str(arguments)[:200]} are not those of {cls.__name__} ({str(error)[:200]}). '
+                         f'See help(keras_hub.models.{cls.__name__}).') from error
 
 
 def _stored_arguments(preset, task_class):

@@ -46,6 +46,22 @@ class AwaitedWeights:
                     variable.assign(initializer(variable.shape, dtype=variable.dtype))
 
 
+def require_room(variables: Iterable[keras.Variable], num_bytes: int) -> None:
+    """Refuses a model with more weights than the files that it comes with can hold, before it takes their memory.
+
+    Args:
+        variables: list of Keras variables, which need not have a value yet.
+        num_bytes: size of the files.
+
+    Raises:
+        ValueError: an array of a byte a number would not fit; the message is the reason.
+    """
+    wanted = sum(math.prod(variable.shape) for variable in variables)
+    if wanted > num_bytes:
+        raise ValueError(
+            f'its configuration has {wanted:,} weights, more than its {num_bytes:,} bytes of weights can hold')
+
+
 def _assign(assigned, variable, value):
     """Assigns rows of a few MiB at a time, each of which is copied on its way to another device or host.
 

@@ -18,6 +18,8 @@ from typing import Any
 _LOSS = 'L'
 _MEANINGS = {'E': 'embedding', 't': 'Transformer layer', 'm': 'layer that predicts further tokens', _LOSS: 'loss'}
 _LETTERS = ''.join(_MEANINGS)
+_MOST_LETTERS, _MOST_DIGITS = 10_000, 9  # far more layers than any model has; nothing is unrolled beyond
+_NUM_SHOWN = 80
 _LAYOUT = re.compile(rf'[{_LETTERS}|*(),0-9\s]+')
 _REPEATED = re.compile(rf'(?:\(([^()]*)\)|([{_LETTERS}|]))\*([0-9]+)')
 
@@ -46,6 +48,7 @@ def partition_ends(layout: str, num_layers: int, num_partitions: int) -> list[in
         ValueError: the text is no layout, has a partition without a layer, or is for other numbers.
     """
     parts = _partitions(layout)
+    layout = layout[:_NUM_SHOWN]  # which errors show
     letters = ''.join(parts)
     if _LOSS in letters[:-1]:
         raise ValueError(f"partition_by={layout!r} has an 'L' that is not the last layer: it is the loss, which comes "
@@ -75,12 +78,16 @@ def partition_ends(layout: str, num_layers: int, num_partitions: int) -> list[in
 
 def _partitions(layout):
     text = re.sub(r'[,\s]', '', layout)
-    while match := _REPEATED.search(text):
-        text = text[:match.start()] + (match[1] or match[2] or '') * int(match[3]) + text[match.end():]
+    while len(text) <= _MOST_LETTERS and (match := _REPEATED.search(text)):
+        repeated, count = match[1] or match[2] or '', min(int(match[3][:_MOST_DIGITS]), _MOST_LETTERS + 1)
+        text = text[:match.start()] + repeated * count + text[match.end():]
+    if len(text) > _MOST_LETTERS:
+        raise ValueError(f'partition_by={layout[:_NUM_SHOWN]!r} has more than {_MOST_LETTERS:,} letters, counting what '
+                         'is repeated. Write one letter for each layer.')
     unknown = next((letter for letter in text if letter not in f'{_LETTERS}|'), None)
     if unknown:
         meanings = ', '.join(f'{letter!r} ({meaning})' for letter, meaning in _MEANINGS.items())
         raise ValueError(
-            f"partition_by={layout!r} is no layout, because of {unknown!r}: it may have {meanings}, '|' between "
-            "partitions, and repeats such as 't*3' and '(tt|)*2'. Correct it, or give a list of end indices.")
+            f"partition_by={layout[:_NUM_SHOWN]!r} is no layout, because of {unknown!r}: it may have {meanings}, '|' "
+            "between partitions, and repeats such as 't*3' and '(tt|)*2'. Correct it, or give a list of end indices.")
     return text.split('|')

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT
 
 INPUTS, _WHOLE = 'I', 'BW'
-_ACTION = re.compile(f'([0-9]+)?({FORWARD}|{BACKWARD}|{INPUTS}|{WEIGHT}|{_WHOLE})([0-9]+)')
-_TRANSFER = re.compile('([0-9]+)((?:SEND|RECV)_[FB])([0-9]+)')
-_SHARDS = re.compile('([0-9]+)(UNSHARD|RESHARD|REDUCE_GRAD)()')
+_ACTION = re.compile(f'([0-9]{{1,9}})?({FORWARD}|{BACKWARD}|{INPUTS}|{WEIGHT}|{_WHOLE})([0-9]{{1,9}})')
+_TRANSFER = re.compile('([0-9]{1,9})((?:SEND|RECV)_[FB])([0-9]{1,9})')
+_SHARDS = re.compile('([0-9]{1,9})(UNSHARD|RESHARD|REDUCE_GRAD)()')
 _OVERLAP = re.compile(r'\(([^()]*)\)OVERLAP_F_B')
 
 

@@ -16,13 +16,18 @@ checked to be where their stage is, and left out: tensors go where data dependen
 
 import collections
 import csv
+import io
 import os
 from collections.abc import Iterable
 from typing import Any
 
+from lingpipe import text_files
 from lingpipe.schedules import cells
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.schedule_type import Schedule
+
+_LONGEST_CELL = 60  # that an error shows
+_MOST_BYTES = 2 * 2**20  # a quarter of a million actions
 
 
 def from_csv(path: str | os.PathLike[str]) -> Schedule:
@@ -38,11 +43,10 @@ def from_csv(path: str | os.PathLike[str]) -> Schedule:
         ValueError: when there is no such file, or it holds no order that works.
     """
     try:
-        with open(path, encoding='utf-8', newline='') as file:
-            rows = [row for row in csv.reader(file) if row]
-    except OSError as error:
-        raise ValueError(
-            f'schedule={str(path)!r} cannot be read: {error.strerror}. Give the path of a CSV file.') from error
+        text = text_files.read(path, _MOST_BYTES)
+        rows = [row for row in csv.reader(io.StringIO(text, newline='')) if row]
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f'schedule={str(path)!r} cannot be read: {error}. Give the path of a CSV file.') from error
     return from_lists(rows, name=str(path))
 
 
@@ -78,9 +82,9 @@ def _parse(cell, name, device, position):
     found = cells.parse(str(cell), device)
     if not found:
         raise ValueError(
-            f'Schedule {name!r}, device {device}, position {position}: {cell!r} is no action. Write a stage (or leave '
-            f"it out, for stage {device}), one of the letters 'F', 'B', 'I' and 'W', and a micro-batch, such as "
-            f"'{device}F0'.")
+            f'Schedule {name!r}, device {device}, position {position}: {str(cell)[:_LONGEST_CELL]!r} is no action. '
+            f"Write a stage (or leave it out, for stage {device}), one of the letters 'F', 'B', 'I' and 'W', and a "
+            f"micro-batch, such as '{device}F0'.")
     return found
 
 

@@ -4,6 +4,7 @@ import collections
 import csv
 import dataclasses
 import functools
+import heapq
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -89,25 +90,29 @@ class Schedule:
             ValueError: when the devices would wait for each other forever.
         """
         positions = [0] * self.num_devices
-        done: set[Action] = set()
-        order: list[Action] = []
-        num_actions = sum(map(len, self.device_actions))
-        while len(order) < num_actions:
-            before = len(order)
-            for device, actions in enumerate(self.device_actions):
-                while positions[device] < len(actions):
-                    action = actions[positions[device]]
-                    more = waits_for_more(action) if waits_for_more else []
-                    if not done.issuperset([*self.dependencies(action), *more]):
-                        break
-                    done.add(action)
-                    order.append(action)
-                    positions[device] += 1
-            if len(order) == before and waits_for_more:
+        order: dict[Action, None] = {}
+        waiting: dict[Action, list[int]] = collections.defaultdict(list)  # devices, by what they wait for
+        this_round, next_round = list(range(self.num_devices)), []
+        while this_round or next_round:
+            if not this_round:
+                this_round, next_round = sorted(next_round), []
+            device = heapq.heappop(this_round)
+            while positions[device] < len(self.device_actions[device]):
+                action = self.device_actions[device][positions[device]]
+                more = waits_for_more(action) if waits_for_more else []
+                missing = next((each for each in (*self.dependencies(action), *more) if each not in order), None)
+                if missing is not None:
+                    waiting[missing].append(device)
+                    break
+                order[action] = None
+                positions[device] += 1
+                for woken in waiting.pop(action, ()):
+                    heapq.heappush(this_round if woken > device else next_round, woken)
+        if len(order) < sum(map(len, self.device_actions)):
+            if waits_for_more:
                 raise ValueError(f'Schedule {self.name!r} has no order in which actions wait for so many others.')
-            if len(order) == before:
-                raise ValueError(_describe_deadlock(self, positions))
-        return order
+            raise ValueError(_describe_deadlock(self, positions))
+        return list(order)
 
     def dependencies(self, action: Action) -> list[Action]:
         """Returns the list of actions whose results an action works on."""

@@ -9,14 +9,17 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from lingpipe import text_files
 from lingpipe.cluster import waits
 from lingpipe.keras_graph import lora, model_source
 from lingpipe.optimizers import loss_scaling
 from lingpipe.training import background_writer, errors, logdir, shared_folder
 
+_NAME = re.compile(r'.*-[0-9]{1,18}|none_yet')
 _INDEX = re.compile(r'ckpt-\d+\.index')
 _UNFINISHED = re.compile(r'ckpt-\d+_temp')
 MODEL = 'model/'  # what the names of a model's weights begin with
+_MOST_BYTES_OF_LIST = 2**20  # ten thousand checkpoints
 _NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whole
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 # Else each worker of a cluster would read from its own disk.
@@ -67,10 +70,10 @@ def complete(directory: Any) -> Any:
         TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged, or names
             others.
     """
-    listed = _listed(directory)
-    found = [path for path in listed if files_of(path)]
-    present = sorted(
-        (name.removesuffix('.index') for name in _names_in(directory) if _INDEX.fullmatch(name)), key=step_of)
+    listed, names = _listed(directory), _names_in(directory)
+    prefixes = {name[:dot.start()] for name in names for dot in re.finditer(r'\.', name)}
+    found = [path for path in listed if os.path.basename(path) in prefixes]
+    present = sorted((name.removesuffix('.index') for name in names if _INDEX.fullmatch(name)), key=step_of)
     if present and not found and _NONE_YET not in map(os.path.basename, listed):
         raise errors.TrainingError(
             f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To go "
@@ -80,10 +83,7 @@ def complete(directory: Any) -> Any:
 
 
 def _listed(directory):
-    try:
-        state = tf.train.get_checkpoint_state(str(directory))
-    except ValueError:
-        return []
+    state = _state_in(directory)
     listed = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
     for path in listed:
         # In this folder training would delete it as too old.
@@ -91,7 +91,23 @@ def _listed(directory):
             raise errors.TrainingError(
                 f"The file 'checkpoint' in {directory} names {path}, which lies elsewhere: LingPipe never writes that. "
                 'Delete the line, or choose another --logdir; nothing was changed.')
+        if not _NAME.fullmatch(os.path.basename(path)):
+            raise errors.TrainingError(
+                f"The file 'checkpoint' in {directory} names {path[:100]}, which does not end in -STEP: LingPipe never "
+                'writes that. Delete the line, or choose another --logdir; nothing was changed.')
     return listed
+
+
+def _state_in(directory):
+    """Returns what TensorFlow reads from the list of checkpoints; None where it is missing or damaged."""
+    path = tf.io.gfile.join(str(directory), 'checkpoint')
+    try:
+        text_files.require_regular(path)
+        if not tf.io.gfile.exists(path) or tf.io.gfile.stat(path).length > _MOST_BYTES_OF_LIST:
+            return None
+        return tf.train.get_checkpoint_state(str(directory))
+    except (ValueError, tf.errors.OpError):
+        return None
 
 
 def leave_out(directory: str, paths: list[str]) -> None:
@@ -101,7 +117,7 @@ def leave_out(directory: str, paths: list[str]) -> None:
         directory: folder of checkpoints.
         paths: list of paths.
     """
-    state = tf.train.get_checkpoint_state(str(directory)) if paths else None
+    state = _state_in(directory) if paths else None
     if state is None:
         return
     listed = state.all_model_checkpoint_paths
@@ -424,6 +440,8 @@ def stored_shapes(path: str) -> dict:
         TrainingError: when it is missing.
     """
     try:
+        for name in files_of(path):
+            text_files.require_regular(os.path.join(os.path.dirname(str(path)), name))
         shapes = tf.compat.v1.train.NewCheckpointReader(str(path)).get_variable_to_shape_map()
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         raise _damaged(path, error) from error
@@ -488,7 +506,7 @@ def _check_matches(path, state, partial=False):
 def _read(checkpoint, path, options=_ON_THIS_MACHINE):
     try:
         checkpoint.read(str(path), options=options).assert_existing_objects_matched().expect_partial()
-    except (tf.errors.OpError, ValueError, AssertionError, IndexError) as error:
+    except Exception as error:  # a damaged list of objects trips TensorFlow's own code in any way
         if errors.is_lost_machine(error):
             raise
         raise _damaged(path, error) from error

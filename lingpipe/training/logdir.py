@@ -21,6 +21,7 @@ import contextlib
 import fcntl
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import socket
@@ -29,9 +30,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe import text_files
 from lingpipe.training import errors
 
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy')
+_MOST_BYTES = 16 * 2**20  # the params of a run, thirty times those of the largest model that comes with LingPipe
+_LONGEST_HOLDER = 200  # characters
+_REMEDY = 'Delete it, or choose another --logdir; nothing was changed.'
 
 
 @contextlib.contextmanager
@@ -50,18 +55,30 @@ def hold_lock(file: str, folder: Any) -> Iterator[Any]:
     if '://' in file:
         yield
         return
-    with open(file, 'a+', encoding='utf-8') as stream:
+    with _opened(file, folder) as stream:
         _lock(stream, folder)
         yield
+
+
+def _opened(file, folder):
+    """Opens the lock itself, never what a link of its name leads to: the name of the holder would overwrite that."""
+    try:
+        text_files.require_regular(file)
+        number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        return open(number, 'r+', encoding='utf-8', errors='replace')
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise errors.TrainingError(f'--logdir={folder} cannot be used: its lock {file} cannot be opened ({reason}). It '
+                                   'must be a plain file. Delete it, or choose another --logdir.') from error
 
 
 def _lock(stream, folder):
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        stream.seek(0)
+        holder = ''.join(filter(str.isprintable, stream.read(_LONGEST_HOLDER))) or 'unknown'
         raise errors.TrainingError(
-            f'--logdir={folder} is in use by another training run ({stream.read().strip()}). Wait for its end, stop '
+            f'--logdir={folder} is in use by another training run ({holder}). Wait for its end, stop '
             'it, or choose another --logdir; nothing was changed.') from error
     except OSError:
         return  # this file system has no locks
@@ -86,8 +103,9 @@ class LogDir:
         """Makes the folder, where it is not there, for a training run to write to.
 
         Raises:
-            TrainingError: when nothing can be written there.
+            TrainingError: when nothing can be written there, or something there leads elsewhere.
         """
+        refuse_links(self.path)
         try:
             for folder in (self.train, self._control):
                 tf.io.gfile.makedirs(folder)
@@ -104,7 +122,8 @@ class LogDir:
         return hold_lock(tf.io.gfile.join(self._control, 'lock'), self.path)
 
     def require(self) -> None:
-        """Raises TrainingError when the folder is not there."""
+        """Raises TrainingError when the folder is not there, or something in it leads elsewhere."""
+        refuse_links(self.path)
         if not tf.io.gfile.isdir(self.path):
             raise errors.TrainingError(
                 f'There is no folder --logdir={self.path}, and none was made. Give the folder that a training run '
@@ -135,7 +154,16 @@ class LogDir:
     def read_best(self) -> Any:
         """Returns the value of the best metric so far, or None."""
         text = _read_text(self._best_file)
-        return None if text is None else json.loads(text)['value']
+        if text is None:
+            return None
+        try:
+            value = float(text_files.parsed_json(text)['value'])
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
+            reason = f'{type(error).__name__}: {str(error)[:80]}'
+            raise errors.TrainingError(f'{self._best_file} is damaged ({reason}). {_REMEDY}') from error
+        if not math.isfinite(value):
+            raise errors.TrainingError(f'{self._best_file} has the value {value}, which no metric has. {_REMEDY}')
+        return value
 
     def write_best(self, step: Any, metric: Any, value: Any) -> None:
         """Writes down which checkpoint in 'best' is there and why."""
@@ -155,11 +183,38 @@ def versions_text() -> str:
     return '\n'.join(lines)
 
 
+def refuse_links(path: str) -> None:
+    """Refuses a log directory in which a link leads out of it: who writes there, or deletes, would do so elsewhere.
+
+    The folder itself may be a link. Who can write to it while a training run goes on can still put a link there.
+
+    Args:
+        path: the folder, on this machine or elsewhere; it need not be there.
+
+    Raises:
+        TrainingError: there is such a link.
+    """
+    root = os.path.realpath(os.path.expanduser(path))
+    for folder, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            entry = os.path.join(folder, name)
+            if os.path.islink(entry) and os.path.commonpath([root, os.path.realpath(entry)]) != root:
+                raise errors.TrainingError(
+                    f'{entry} is a link to {os.path.realpath(entry)}, outside of --logdir={path}, and training '
+                    'would write there. Delete the link, or give the folder that it leads to as --logdir; nothing was '
+                    'changed.')
+
+
 def _read_text(file):
     if not tf.io.gfile.exists(file):
         return None
-    with tf.io.gfile.GFile(file) as stream:
-        return stream.read()
+    try:
+        text_files.require_regular(file)
+        with tf.io.gfile.GFile(file, 'rb') as stream:
+            return text_files.text_of(stream, _MOST_BYTES)
+    except (ValueError, tf.errors.OpError) as error:
+        reason = errors.reason(error) if isinstance(error, tf.errors.OpError) else error
+        raise errors.TrainingError(f'{file} cannot be read ({reason}). {_REMEDY}') from error
 
 
 def _write_text(file, text):

@@ -61,6 +61,8 @@ def test_columns_may_be_named_for_files_without_a_header(tmp_path):
 @pytest.mark.parametrize(('name', 'content', 'line', 'words'), [
     ('a.jsonl', '{"text": "a"}\n{"text":', 2, 'is no JSON (Expecting value at column 9): {"text":'),
     ('a.jsonl', '["a"]', 1, 'is no JSON object: ["a"]'),
+    ('a.jsonl', '[' * 10**5, 1, 'cannot be read (it is nested too deeply): [[['),
+    ('a.jsonl', '9' * 5000, 1, 'cannot be read (Exceeds the limit (4300 digits)'),
     ('a.csv', 'text,label\na,b,c\n', 2, "has 3 columns, not the 2 of ['text', 'label']: ['a', 'b', 'c']"),
     ('a.csv', 'text,label\n"a\nb\nc"d,1\n', 2, "is no CSV (',' expected after '\"')"),
     ('a.csv', 'text,label\na,1\n"b,1\n', 3, 'is no CSV (unexpected end of data)')])

@@ -1,6 +1,7 @@
 """Bodies that are Keras models, given by Params: where their weights go, what they are called, what is refused."""
 
 import pathlib
+import zipfile
 
 import keras
 import numpy as np
@@ -118,6 +119,41 @@ def test_a_damaged_file_is_refused(tmp_path):
     path.write_bytes(b'no archive')
     with pytest.raises(ValueError, match='holds no Keras model that can be read here'):
         lingpipe.KerasModelParams(model_file=str(path)).Instantiate().make()
+
+
+def rewritten(path, change, **options):
+    """Writes the archive again, after `change` of the dictionary of its files."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    change(files)
+    with zipfile.ZipFile(path, 'w', **options) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def bytes_replaced(name, old, new):
+    return lambda files: files.update({name: files[name].replace(old, new)})
+
+
+@pytest.mark.parametrize('change, options, words', [
+    (bytes_replaced('config.json', b'"units": 7', b'"units": 1000000000000'), {}, 'more than its .* bytes of weights can hold'),
+    (lambda files: files.update({'config.json': b'[' * 10**5}), {}, 'nested too deeply'),
+    (lambda files: files.update({'config.json': bytes(2**26 + 1)}), {'compression': zipfile.ZIP_DEFLATED}, 'more than 67,108,864'),
+    (lambda files: files.update({'model.weights.h5': bytes(2**28 + 1)}), {'compression': zipfile.ZIP_DEFLATED}, 'unpacks to'),
+    (lambda files: files.pop('model.weights.h5'), {}, 'no item named'),
+    (bytes_replaced('config.json', b'"units": 7', b'"num_layers": 1000000000, "units": 7'), {}, 'no model has more than')])
+def test_a_file_that_promises_more_than_it_holds_is_refused(file, change, options, words):
+    rewritten(file[0], change, **options)
+    with pytest.raises(ValueError, match=f'holds no Keras model that can be read here .*{words}'):
+        lingpipe.KerasModelParams(model_file=str(file[0])).Instantiate().make()
+
+
+def test_weights_that_do_not_fit_are_refused(file):
+    source = lingpipe.KerasModelParams(model_file=str(file[0])).Instantiate()
+    model = source.make()
+    rewritten(file[0], lambda files: files.update({'model.weights.h5': b'nothing'}))
+    with pytest.raises(ValueError, match='holds no Keras model that can be read here'):
+        source.load_weights(model)
 
 
 def test_layers_beside_a_model_are_refused():

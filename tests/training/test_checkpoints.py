@@ -206,3 +206,31 @@ def test_a_lost_worker_is_not_blamed_on_disk_or_checkpoint(make_program, copied,
         monkeypatch.setattr(tf.train.Checkpoint, 'read', lose_worker)
         with pytest.raises(tf.errors.UnavailableError, match='^Socket closed$'):
             checkpointer.restore(checkpointer.latest())
+
+
+def test_a_list_of_ten_thousand_names_lists_its_folder_once(tmp_path, monkeypatch):
+    (tmp_path / 'checkpoint').write_text('model_checkpoint_path: "ckpt-1"\n' + ''.join(
+        f'all_model_checkpoint_paths: "ckpt-{step}"\n' for step in range(10_000)))
+    tf.train.Checkpoint(step=tf.Variable(1)).write(str(tmp_path / 'ckpt-1'))
+    listed, listdir = [], tf.io.gfile.listdir
+    monkeypatch.setattr(tf.io.gfile, 'listdir', lambda path: listed.append(path) or listdir(path))
+    assert checkpoints.complete(str(tmp_path)) == [str(tmp_path / 'ckpt-1')]
+    assert len(listed) == 1
+
+
+@pytest.mark.parametrize('name', ['ckpt-', 'model', 'ckpt-' + '9' * 30])
+def test_a_list_names_a_step_for_each_checkpoint(tmp_path, name):
+    (tmp_path / 'checkpoint').write_text(f'model_checkpoint_path: "{name}"\n')
+    with pytest.raises(errors.TrainingError, match='which does not end in -STEP'):
+        checkpoints.complete(str(tmp_path))
+
+
+def test_a_damaged_list_of_objects_is_a_damaged_checkpoint(tmp_path, monkeypatch):
+    path = tf.train.Checkpoint(step=tf.Variable(1)).write(str(tmp_path / 'ckpt-1'))
+
+    def trip(*unused, **unused_fields):
+        raise KeyError('node 3')
+
+    monkeypatch.setattr(tf.train.Checkpoint, 'read', trip)
+    with pytest.raises(errors.DamagedCheckpointError, match='cannot be read .*node 3'):
+        checkpoints.read_variables(path, [('step', tf.Variable(0))])

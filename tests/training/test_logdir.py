@@ -83,3 +83,32 @@ def test_a_disk_that_fills_up_leaves_the_old_file_whole(tmp_path, full_disk, con
     with full_disk(), pytest.raises(errors.TrainingError, match='params.txt could not be written .File too large..'):
         made.write_control('new text' * 1000, 'new analysis')
     assert contents(tmp_path) == before
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path):
+    (tmp_path / 'elsewhere').mkdir()
+    for name in ('train', 'control/params.txt.new', 'train/ckpt-7_temp'):
+        run = logdir.LogDir(tmp_path / f'run {name.count("/")}{len(name)}')
+        link = tmp_path / run.path / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(tmp_path / 'elsewhere')
+        for use in (run.create, run.require):
+            with pytest.raises(errors.TrainingError, match='is a link to .*elsewhere, outside of --logdir='):
+                use()
+    assert not list((tmp_path / 'elsewhere').iterdir())
+
+
+def test_links_within_the_folder_and_the_folder_itself_may_be_links(tmp_path):
+    (tmp_path / 'disk/run').mkdir(parents=True)
+    (tmp_path / 'run').symlink_to(tmp_path / 'disk/run')
+    (tmp_path / 'run/newest').symlink_to('train')
+    logdir.LogDir(tmp_path / 'run').create()
+    assert (tmp_path / 'disk/run/train').is_dir()
+
+
+@pytest.mark.parametrize('text', ['', '{}', '[]', '{"value": "a"}', '{"value": NaN}', '[' * 10**5, '{"value": 1' + '0' * 400 + '}'])
+def test_a_damaged_best_metric_says_what_to_do(tmp_path, text):
+    (tmp_path / 'best').mkdir()
+    (tmp_path / 'best/best.json').write_text(text)
+    with pytest.raises(errors.TrainingError, match='best.json .*Delete it, or choose another --logdir'):
+        logdir.LogDir(tmp_path).read_best()

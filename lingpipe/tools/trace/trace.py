@@ -15,6 +15,7 @@ from lingpipe.schedules import simulation
 from lingpipe.schedules.timeline import StepTimes
 from lingpipe.tools.trace import action_times, trace_breakdown, trace_picture
 from lingpipe.training import errors, experiment, train_program
+from lingpipe.training import logdir as logdirs
 
 _NUM_STEPS_TO_WARM_UP = 2
 
@@ -119,10 +120,11 @@ class TraceFiles:
         name: name of the folder.
 
     Raises:
-        TrainingError: when the folder cannot be made.
+        TrainingError: when the folder cannot be made, or a link in the log directory leads out of it.
     """
 
     def __init__(self, logdir: str, name: str = 'trace') -> None:
+        logdirs.refuse_links(logdir)
         self.folder = tf.io.gfile.join(logdir, name)
         self._attempt(lambda: tf.io.gfile.makedirs(self.folder))
 
