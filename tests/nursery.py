@@ -64,7 +64,7 @@ def _start(command, env=None, pass_fds=(), **options):
     parent, environment = os.getpid(), dict(os.environ if env is None else env)
 
     def run():
-        child_process._die_with(parent)
+        child_process.die_with(parent)
         for start, end in zip([2, *sorted(pass_fds)], [*sorted(pass_fds), os.sysconf('SC_OPEN_MAX')]):
             os.closerange(start + 1, end)  # also what `subprocess` waits for
         _become(command, environment)

@@ -30,10 +30,15 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         `subprocess.Popen`.
     """
     parent = os.getpid()
-    return subprocess.Popen(command, process_group=0, preexec_fn=lambda: _die_with(parent), **options)
+    return subprocess.Popen(command, process_group=0, preexec_fn=lambda: die_with(parent), **options)
 
 
-def _die_with(parent):
+def die_with(parent: int) -> None:
+    """Has this process killed when the thread of its parent that started it ends.
+
+    Args:
+        parent: process id of the parent.
+    """
     if hasattr(_libc, 'prctl'):
         _libc.prctl(_SET_SIGNAL_AT_DEATH_OF_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # the parent has died in between

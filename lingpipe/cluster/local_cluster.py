@@ -12,12 +12,8 @@ Every process runs the same command with its own TF_CONFIG, on free ports of loo
 """
 
 import argparse
-import ctypes
-import fcntl
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -25,12 +21,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lingpipe.cluster import child_process, cluster_config
+from lingpipe.cluster import child_process, cluster_config, private_network
 
 _lock = threading.Lock()
-_NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET of unshare(2)
-_SET_FLAGS = 0x8914  # SIOCSIFFLAGS of netdevice(7)
-_UP_AND_RUNNING = 0x1 | 0x40  # IFF_UP | IFF_RUNNING
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _POLL_SECONDS = .05
 _PAUSE_SECONDS = 1  # before a restart
@@ -131,52 +124,6 @@ class Part:
             if self._log and not self._log.closed:
                 self._log.write(line)
                 self._log.flush()
-
-
-def enter_private_network() -> None:
-    """Moves this process for good to a network of its own, without those of the machine.
-
-    Call it while the process has only one thread, and call `can_have_private_network` before: a failure can leave the
-    process without any network.
-
-    Raises:
-        OSError: the system does not allow it.
-    """
-    user, group = os.getuid(), os.getgid()
-    try:
-        _unshare(_NEW_NETWORK)  # for root: without users of its own, who could not read the files of others
-    except PermissionError:
-        _unshare(_NEW_USERS | _NEW_NETWORK)
-        _write('setgroups', 'deny')
-        _write('uid_map', f'{user} {user} 1')
-        _write('gid_map', f'{group} {group} 1')
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack('16sh14x', b'lo', _UP_AND_RUNNING))
-
-
-def can_have_private_network() -> bool:
-    """Returns whether `enter_private_network` would succeed: a child process tries it."""
-    if sys.platform != 'linux':
-        return False
-    child = os.fork()
-    if child == 0:
-        try:
-            enter_private_network()
-        except OSError:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
-
-
-def _unshare(flags):
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(flags):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-def _write(name, text):
-    with open(f'/proc/self/{name}', 'w', encoding='ascii') as file:
-        file.write(text)
 
 
 class LocalCluster:
@@ -309,12 +256,12 @@ def _configs(jobs, mode):
 def _isolate(is_wanted, command):
     """Enters a private network where that is wanted or does no harm; says so."""
     if is_wanted is None:
-        is_wanted = not any('://' in word for word in command) and can_have_private_network()
-    elif is_wanted and not can_have_private_network():
+        is_wanted = not any('://' in word for word in command) and private_network.can_have_private_network()
+    elif is_wanted and not private_network.can_have_private_network():
         raise ValueError('--isolated: this system allows no network of its own (user namespaces are off). Leave it '
                          'out, and close the ports in the firewall.')
     if is_wanted:
-        enter_private_network()
+        private_network.enter_private_network()
         say('The cluster has a network of its own: nobody outside reaches it, and it reaches nothing outside, such as '
             'gs:// or data to download (--no-isolated for that).')
 

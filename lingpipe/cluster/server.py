@@ -118,6 +118,26 @@ def _await_end(config, target, events):
         events.put(_ENDED)
 
 
+def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> None:
+    """Refuses a cluster that other machines reach, until somebody has said who is to; then only warns of it.
+
+    Args:
+        config: `ClusterConfig`.
+        is_chosen: whether --cluster_network was given.
+
+    Raises:
+        ValueError: it was not, and the cluster has addresses that are not of this machine alone.
+    """
+    outside = [address for job in config.jobs.values() for address in job if not is_loopback(address)]
+    if outside and not is_chosen:
+        raise ValueError(
+            f'{_listed(outside)}: an address that is not only of this machine. {_DANGER}Give '
+            '--cluster_network=private, which lets this process listen at its own address alone, for hosts of the '
+            'cluster alone; or, where a firewall closes the ports to all others, --cluster_network=all. See '
+            'docs/many_machines.md.')
+    warn_about_addresses(config)
+
+
 def warn_about_addresses(config: cluster_config.ClusterConfig) -> None:
     """Logs a warning where others than this machine could reach the servers of a cluster.
 

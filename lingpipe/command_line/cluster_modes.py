@@ -40,7 +40,7 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
     if given.tpu == tpu_slice.SLICE:
         return _run_on_slice(params, datasets, given, started)
     config = cluster_config.read(given.cluster_spec, task=given.task, mode=given.cluster)
-    server.warn_about_addresses(config)
+    server.check_addresses(config, given.cluster_network is not None)
     if given.cluster == cluster_config.MULTI_WORKER:
         _train_as_worker(params, datasets, given, config, started)
     elif not config.is_chief:

@@ -15,7 +15,7 @@ if not sys.stderr.isatty():
 from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry, spelling, text_files
-from lingpipe.cluster import child_process, tpu_slice
+from lingpipe.cluster import child_process, cluster_config, private_network, tpu_slice
 from lingpipe.command_line import modes, new_model, run_flags, startup, topics
 
 FLAGS = flags.FLAGS
@@ -153,6 +153,16 @@ def _leave_tpu_to_server():
         sys.exit(f'Error: {error}')
 
 
+def _enter_private_network():
+    """A process with threads, such as those of TensorFlow, can no longer do it."""
+    try:
+        config = cluster_config.read(FLAGS.cluster_spec, task=FLAGS.task, mode=FLAGS.cluster)
+        os.environ['TF_CONFIG'] = private_network.enter(config).to_json()
+    except ValueError as error:
+        sys.exit(f'Error: {error}')
+    FLAGS.cluster_spec = FLAGS.task = None  # now those of TF_CONFIG
+
+
 def _supervise():
     """Runs this command as a child, as often as is necessary; returns its exit code."""
     from lingpipe.cluster import supervisor
@@ -187,6 +197,8 @@ def _checked_main(arguments):
         sys.exit(_supervise())
     if FLAGS.tpu == tpu_slice.SLICE:
         _leave_tpu_to_server()
+    if FLAGS.cluster_network == run_flags.PRIVATE:
+        _enter_private_network()
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'))
     from lingpipe.training import errors
     if FLAGS.cluster != 'multi_worker':  # which lets no thread run while it waits for other workers

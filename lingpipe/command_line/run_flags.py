@@ -23,7 +23,8 @@ _FLAGS_OF_ONE_MODE = {
     'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
     'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
-_FLAGS_OF_CLUSTERS = ('cluster_spec', 'task', 'step_timeout_seconds')
+_FLAGS_OF_CLUSTERS = ('cluster_spec', 'cluster_network', 'task', 'step_timeout_seconds')
+PRIVATE, ALL = 'private', 'all'
 _MOST_BYTES_OF_PROMPTS = 64 * 2**20  # a hundred thousand prompts
 _FLAGS_OF_SLICES = ('task', 'step_timeout_seconds')
 
@@ -82,6 +83,11 @@ flags.DEFINE_enum(
 flags.DEFINE_string(
     'cluster_spec', None, 'With --cluster: file in the form of TF_CONFIG that names all processes; by default '
     'TF_CONFIG itself.')
+flags.DEFINE_enum(
+    'cluster_network', None, [PRIVATE, ALL],
+    'With --cluster: who reaches the server of this process, which asks for no password. private: it listens at its '
+    'own address alone, for hosts of the cluster alone, and reaches nobody else; Linux only. all: it listens on '
+    'every network of this machine, which a firewall must close. By default addresses of other machines are refused.')
 flags.DEFINE_string(
     'task', None, "With --cluster: which process this one is, such as 'worker:1'; by default as the cluster spec says. "
     "With --tpu=slice: 'worker:0' is the server alone of host 0.")

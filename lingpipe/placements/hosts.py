@@ -84,10 +84,18 @@ def _missing(config):
 def _is_open(address):
     host, _, port = address.rpartition(':')
     try:
-        with socket.create_connection((host.strip('[]'), int(port)), timeout=1):
-            return True
+        with socket.create_connection((host.strip('[]'), int(port)), timeout=1) as found:
+            return _is_answered(found)
     except OSError:
         return False
+
+
+def _is_answered(connection):
+    """A relay takes connections before it knows whether the worker does; it closes them where that does not."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK) != b''
+    except TimeoutError:  # it waits for the client to begin
+        return True
 
 
 from lingpipe.devices import device_kinds

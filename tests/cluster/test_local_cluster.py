@@ -33,7 +33,7 @@ sys.exit(int(code or 0))
 
 def _allows_a_private_network():
     """Asks in a process of its own: that of the tests has threads."""
-    program = 'import sys; from lingpipe.cluster import local_cluster; sys.exit(not local_cluster.can_have_private_network())'
+    program = 'import sys; from lingpipe.cluster import private_network; sys.exit(not private_network.can_have_private_network())'
     return subprocess.run([sys.executable, '-c', program], env={**os.environ, 'PYTHONPATH': str(ROOT)},
                           check=False).returncode == 0
 

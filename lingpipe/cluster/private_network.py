@@ -1,0 +1,264 @@
+"""A network for one process of a cluster, in which TensorFlow's server finds nothing but loopback.
+
+The server listens on every network that its process sees, whatever address the cluster gives it, and asks nobody for a
+password. So its process moves to a network of its own (a namespace of Linux), and a relay listens in its place, at that
+one address of the machine that the cluster names::
+
+    network of the machine             relay       network of the process: loopback alone
+
+    others ─────────> 10.0.0.3:2222 ═════════════> 127.0.0.1:20001      TensorFlow's server of worker 1
+    10.0.0.2:2222 <─── dialler ─────────────────── 127.0.0.1:20000      stands for the chief
+    10.0.0.4:2222 <─── dialler ─────────────────── 127.0.0.1:20002      stands for worker 2
+
+The relay lives inside, and holds a socket that was opened outside before it went in. The dialler stays outside, opens
+connections there, and hands them to the relay. All processes number the tasks alike, because servers pass addresses on
+to each other. What crosses the machine's network is not encrypted: that is for a tunnel, such as WireGuard.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lingpipe.cluster import child_process, cluster_config
+
+_NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET of unshare(2)
+_SET_FLAGS = 0x8914  # SIOCSIFFLAGS of netdevice(7)
+_UP_AND_RUNNING = 0x1 | 0x40  # IFF_UP | IFF_RUNNING
+_FIRST_PORT = 20000
+_SECONDS_TO_CONNECT = 5
+_CHUNK_BYTES = 2**18
+_CONNECTED, _FAILED = b'+', b'-'
+_LOOPBACK = '127.0.0.1'
+
+
+def enter_private_network() -> None:
+    """Moves this process for good to a network of its own, without those of the machine.
+
+    Call it while the process has only one thread, and call `can_have_private_network` before: a failure can leave the
+    process without any network.
+
+    Raises:
+        OSError: the system does not allow it.
+    """
+    user, group = os.getuid(), os.getgid()
+    try:
+        _unshare(_NEW_NETWORK)  # for root: without users of its own, who could not read the files of others
+    except PermissionError:
+        _unshare(_NEW_USERS | _NEW_NETWORK)
+        _write('setgroups', 'deny')
+        _write('uid_map', f'{user} {user} 1')
+        _write('gid_map', f'{group} {group} 1')
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack('16sh14x', b'lo', _UP_AND_RUNNING))
+
+
+def can_have_private_network() -> bool:
+    """Returns whether `enter_private_network` would succeed: a child process tries it."""
+    if sys.platform != 'linux':
+        return False
+    child = os.fork()
+    if child == 0:
+        try:
+            enter_private_network()
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _unshare(flags):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(flags):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _write(name, text):
+    with open(f'/proc/self/{name}', 'w', encoding='ascii') as file:
+        file.write(text)
+
+
+def enter(config: cluster_config.ClusterConfig) -> cluster_config.ClusterConfig:
+    """Moves this process to a network of its own, with a relay to the others of its cluster.
+
+    Call it before TensorFlow is imported, while the process has only one thread. It opens no file and no host outside
+    of the cluster from then on: `gs://`, and data to download, are out of reach.
+
+    Args:
+        config: `ClusterConfig` with the addresses outside.
+
+    Returns:
+        The `ClusterConfig` inside.
+
+    Raises:
+        ValueError: the system allows no such network, or this machine does not have the address of the task.
+    """
+    if not can_have_private_network():
+        raise ValueError(
+            '--cluster_network=private: this system allows no network of its own (user namespaces are off, or this is '
+            'not Linux). Close the ports in a firewall, and give --cluster_network=all.')
+    listener = _listener(config)
+    tasks = config.tasks(*config.jobs)
+    others = {place: config.jobs[job][index] for place, (job, index) in enumerate(tasks)
+              if (job, index) != (config.task_type, config.task_index)}
+    lines = {place: socket.socketpair() for place in others}  # from the relay to the dialler
+    _fork(lambda: _dial({place: (ends[1], others[place]) for place, ends in lines.items()}))
+    enter_private_network()
+    doors = {place: socket.create_server((_LOOPBACK, _FIRST_PORT + place)) for place in others}
+    own_port = _FIRST_PORT + tasks.index((config.task_type, config.task_index))
+    _fork(lambda: _relay(listener, _hosts_of(config), own_port, [(doors[place], lines[place][0]) for place in others]))
+    for each in (listener, *doors.values(), *(end for ends in lines.values() for end in ends)):
+        each.close()
+    places = iter(range(_FIRST_PORT, _FIRST_PORT + len(tasks)))
+    inside = {job: [f'{_LOOPBACK}:{next(places)}' for _ in addresses] for job, addresses in config.jobs.items()}
+    _say(f'{config.task} is reached at {config.address} alone, by the hosts of its cluster.')
+    return config._replace(jobs=inside)
+
+
+def _say(sentence):
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(':')
+    return host.strip('[]'), int(port)
+
+
+def _hosts_of(config):
+    return {_split(address)[0] for addresses in config.jobs.values() for address in addresses}
+
+
+def _listener(config: cluster_config.ClusterConfig) -> socket.socket:
+    """Returns a socket that listens at the one address of this task, in the network of the machine."""
+    host, port = _split(config.address)
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        if not any(socket.inet_pton(family, place[0])):
+            raise ValueError(f'--cluster_network=private: {config.address} of {config.task} means every network of '
+                             'this machine. Give the address of one in the cluster of every process.')
+        return socket.create_server(place[:2], family=family)
+    except OSError as error:
+        raise ValueError(
+            f'--cluster_network=private: {config.task} cannot listen at {config.address} ({error.strerror}). Give an '
+            'address of this machine whose port is free (ip address; ss -ltnp) in the cluster of every process.'
+        ) from error
+
+
+def _fork(work: Callable[[], Any]) -> None:
+    """Runs a function in a child that lives as long as this process, which may need it to end in good order."""
+    parent = os.getpid()
+    if os.fork() == 0:
+        try:
+            child_process.die_with(parent)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            work()
+        finally:
+            os._exit(1)
+
+
+def _dial(lines: dict[int, tuple[socket.socket, str]]) -> None:
+    _serve_all((lambda line=line, address=address: _dial_for(line, address)) for line, address in lines.values())
+
+
+def _dial_for(line, address):
+    """Opens a connection whenever the relay asks for one, and hands it over."""
+    while line.recv(1):
+        try:
+            with socket.create_connection(_split(address), timeout=_SECONDS_TO_CONNECT) as found:
+                found.settimeout(None)
+                socket.send_fds(line, [_CONNECTED], [found.fileno()])
+        except OSError:
+            line.send(_FAILED)
+
+
+def _relay(listener, hosts, own_port, doors):
+    def from_others():
+        known = _Hosts(hosts)
+        for outer, address in _accepted(listener):
+            if known.has(address[0]):
+                _start(_join, outer, lambda: socket.create_connection((_LOOPBACK, own_port)))
+            else:
+                _say(f'Refused a connection from {address[0]}, which is no host of the cluster.')
+                outer.close()
+
+    def to_another(door, line):
+        for inner, _ in _accepted(door):
+            _join(inner, lambda: _dialled(line))
+
+    _serve_all([from_others, *((lambda door=door, line=line: to_another(door, line)) for door, line in doors)])
+
+
+class _Hosts:
+    """The addresses of some hosts, whose names may come to be known after this process has started."""
+
+    def __init__(self, names):
+        self._names, self._addresses = names, set()
+
+    def has(self, address: str) -> bool:
+        """Returns whether an address is that of a host."""
+        address = address.removeprefix('::ffff:')
+        if address not in self._addresses:
+            for name in self._names:
+                with contextlib.suppress(OSError):
+                    self._addresses |= {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
+        return address in self._addresses
+
+
+def _accepted(listener):
+    while True:
+        with contextlib.suppress(ConnectionError):
+            yield listener.accept()
+
+
+def _dialled(line):
+    line.send(_CONNECTED)
+    answer, (*found,), _, _ = socket.recv_fds(line, 1, 1)
+    if answer != _CONNECTED:
+        raise ConnectionError
+    return socket.socket(fileno=found[0])
+
+
+def _join(one, other_of):
+    """Connects a connection with another, which is made here; without it, the first is closed."""
+    try:
+        other = other_of()
+    except OSError:
+        one.close()
+        return
+    for each in (one, other):
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    both_ended = threading.Barrier(2, action=lambda: (one.close(), other.close()))
+    _start(_pump, one, other, both_ended)
+    _start(_pump, other, one, both_ended)
+
+
+def _pump(source, target, both_ended):
+    """Passes bytes on until the source ends; what then still comes the other way is passed on too."""
+    try:
+        while data := source.recv(_CHUNK_BYTES):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:  # one of them is lost: then so is the other
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+    both_ended.wait()
+
+
+def _start(function, *arguments):
+    thread = threading.Thread(target=function, args=arguments, name='relay', daemon=True)
+    thread.start()
+    return thread
+
+
+def _serve_all(functions: Iterable[Callable[[], Any]]) -> None:
+    for thread in [_start(function) for function in functions]:
+        thread.join()
