@@ -165,7 +165,7 @@ def _end(code, seconds=0):
 def _train_with_parameter_servers(params, datasets, given, config, started, reached):
     from lingpipe.placements import parameter_servers
     params, servers = parameter_servers.join(
-        params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given))
+        params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given), given.batches_from)
     leader = watchdog.Chief(config, 'ps', given.step_timeout_seconds)
     reached()
     parameter_servers.train(params, datasets, given.logdir, servers, started, leader)

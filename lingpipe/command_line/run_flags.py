@@ -97,6 +97,9 @@ flags.DEFINE_enum(
 flags.DEFINE_integer(
     'max_staleness', None, 'With --cluster=parameter_server --update=async: gradients are dropped that are staler than '
     'so many updates of others; by default none is.', lower_bound=0)
+flags.DEFINE_enum(
+    'batches_from', 'chief', ['chief', 'workers'], 'With --cluster=parameter_server: who reads the input. workers: '
+    'each its own part, from its own disk, so that the chief sends no batches; the input must run no Python.')
 flags.DEFINE_float(
     'step_timeout_seconds', 600., 'With --cluster or --tpu=slice: after so long without the end of a step a worker '
     'counts as lost; 0: never.', lower_bound=0.)
@@ -211,8 +214,9 @@ def _check_cluster(given):
     elif given.device == 'tpu':
         raise app.UsageError('--cluster is for CPUs and GPUs only: the hosts of a TPU slice train with --tpu=slice. '
                              'Give one of them.')
-    if given['update'].present and given.cluster != 'parameter_server':
-        raise app.UsageError('--update is for --cluster=parameter_server only. Add --cluster=parameter_server.')
+    for name in ('update', 'batches_from'):
+        if given[name].present and given.cluster != 'parameter_server':
+            raise app.UsageError(f'--{name} is for --cluster=parameter_server only. Add --cluster=parameter_server.')
     if given['max_staleness'].present and (given.cluster, given.update) != ('parameter_server', 'async'):
         raise app.UsageError('--max_staleness is for --cluster=parameter_server --update=async only: elsewhere no '
                              'gradient is stale.')

@@ -14,7 +14,7 @@ from lingpipe.devices import collectives, device_kinds
 def device_of(variable: keras.Variable | tf.Variable) -> str:
     """Returns the name, as `tf.device` takes it, of the device of a Keras variable or `tf.Variable`."""
     variable = native(variable)
-    return getattr(variable, 'logical_core', None) or variable.device
+    return getattr(variable, 'logical_core', None) or getattr(variable, 'works_on', None) or variable.device
 
 
 def native(variable: keras.Variable | tf.Variable) -> tf.Variable:

@@ -59,4 +59,10 @@ class DeviceFunctions:
 
 def scaled(unused_variables: Any, tensors: Any, factor: Any) -> Any:
     """Function for `DeviceFunctions` that multiplies tensors by a scalar."""
-    return [tensor * tf.cast(factor, tensor.dtype) for tensor in tensors]
+    return [_scaled(tensor, tf.cast(factor, tensor.dtype)) for tensor in tensors]
+
+
+def _scaled(tensor, factor):
+    if isinstance(tensor, tf.IndexedSlices):
+        return tf.IndexedSlices(tensor.values * factor, tensor.indices, tensor.dense_shape)
+    return tensor * factor

@@ -122,6 +122,11 @@ def apply_values(optimizer: Any, gradients: Any, variables: Any, learning_rate: 
     optimizer._device_placement.apply_values(gradients, variables, learning_rate, iterations)
 
 
+def slots_of(optimizer: Any, variable: keras.Variable) -> list[keras.Variable]:
+    """Returns the list of what a placed optimizer keeps beside a variable."""
+    return optimizer._device_placement.slots_of(variable)
+
+
 def _place_parts(optimizer):
     """Some of them are made when the weights are known."""
     for part in optimizer.optimizers:
@@ -155,6 +160,7 @@ class _DevicePlacement:
     def __init__(self, optimizer):
         self._optimizer = optimizer
         self._variables, self._constraints, self._slots = [], {}, []
+        self._slots_of: dict[int, list] = {}
         if optimizer.gradient_accumulation_steps:
             _place_accumulation(optimizer)
         self._keep_own_methods(optimizer)
@@ -201,7 +207,11 @@ class _DevicePlacement:
             add = functools.partial(base_optimizer.BaseOptimizer.add_variable_from_reference, self._optimizer)
         with variable_placement.creating_on(device):
             self._slots.append(add(reference_variable, *args, **kwargs))
+        self._slots_of.setdefault(id(reference_variable), []).append(self._slots[-1])
         return self._slots[-1]
+
+    def slots_of(self, variable):
+        return self._slots_of.get(id(variable), [])
 
     def apply(self, *args, **kwargs):
         """Restores constraints, which `apply_gradients` has taken off: Keras would compute them on the first device."""

@@ -411,8 +411,9 @@ class GPipeLayer(base_layer.BaseLayer):
 
     @tf.autograph.experimental.do_not_convert
     def value_and_grad(self, loss_fn: Callable, x: Any, y_true: Any, sample_weight: Any = None, step: Any = None,
-                       return_outputs: bool = False, assign_state: bool = True,
-                       loss_scale: Any = None) -> loss_pass.ValueAndGrad:
+                       return_outputs: bool = False, assign_state: bool = True, loss_scale: Any = None,
+                       read: Callable[[keras.Variable], tf.Tensor] = variable_placement.read_variable
+                       ) -> loss_pass.ValueAndGrad:
         """Computes the mean loss of a batch and its gradients, with the loss inside the last stage.
 
         Args:
@@ -428,6 +429,7 @@ class GPipeLayer(base_layer.BaseLayer):
                 does.
             loss_scale: scalar by which the loss is multiplied before the backward pass, and gradients are divided after
                 it, so that small ones do not vanish in float16; None: 1.
+            read: function that gives the value of a Keras variable.
 
         Returns:
             `loss_pass.ValueAndGrad`.
@@ -442,7 +444,7 @@ class GPipeLayer(base_layer.BaseLayer):
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         out = self._in_function(loss_pass.value_and_grad)(
             self._grid, self._loss_of_targets(loss_fn), self._source.enter(x),
-            _targets(loss_fn, y_true, sample_weight), step, return_outputs, assign_state, loss_scale)
+            _targets(loss_fn, y_true, sample_weight), step, return_outputs, assign_state, loss_scale, read)
         gradients = dict(zip(map(id, self._grid.trainable_variables), out.gradients))
         return out._replace(gradients=[gradients.get(id(variable)) for variable in self.trainable_variables],
                             outputs=self.pack_outputs(out.outputs) if return_outputs else None)

@@ -244,18 +244,22 @@ def _numbers(gradient):
 def _finish(device, variables, weights, parts, total_weight):
     """Adds up all parts and replicas, divides by the total weight, and adds regularisers, once per step."""
 
+    weights = [weight if variable.regularizer else None for variable, weight in zip(variables, weights)]
+
     def regularize(weights):
-        terms = [variable.regularizer(weight) for variable, weight in zip(variables, weights) if variable.regularizer]
+        terms = [variable.regularizer(weight) for variable, weight in zip(variables, weights) if weight is not None]
         return tf.add_n(terms) if terms else tf.zeros([])
 
     def divide_and_regularize(weights, parts, total_weight):
         totals = [micro_batches.total(each, variable.shape) if each else None
                   for each, variable in zip(parts, variables)]
         totals = _over_all_replicas(device, totals)
+        regularized = [weight for weight in weights if weight is not None]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(weights)
+            tape.watch(regularized)
             regularization = regularize(weights)
-        extra = tape.gradient(regularization, weights)
+        of_regularizers = iter(tape.gradient(regularization, regularized))
+        extra = [None if weight is None else next(of_regularizers) for weight in weights]
         gradients = [_mean(total, weight, total_weight) for total, weight in zip(totals, weights)]
         gradients = [mean if more is None else tf.convert_to_tensor(mean) + more
                      for mean, more in zip(gradients, extra)]

@@ -36,7 +36,8 @@ class ValueAndGrad(NamedTuple):
 
 
 def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, step: tf.Tensor | None,
-                   return_outputs: bool, assign_state: bool, loss_scale: tf.Tensor | None) -> ValueAndGrad:
+                   return_outputs: bool, assign_state: bool, loss_scale: tf.Tensor | None,
+                   read: Callable[[keras.Variable], tf.Tensor]) -> ValueAndGrad:
     """Lays out a training step up to the gradients.
 
     Args:
@@ -48,6 +49,7 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
         return_outputs: whether outputs are needed.
         assign_state: whether to assign moving statistics and other state.
         loss_scale: scalar, or None.
+        read: function that gives the value of a Keras variable.
 
     Returns:
         `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and the outputs of the last stage.
@@ -55,7 +57,7 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
     stages = grid.stages
     work = executor.Work(grid.schedule, grid.seed_and_step(step, True), True, grid.recompute, loss,
                          observer=grid.observer, loss_scale=loss_scale)
-    execution = grid.execution(work, variable_placement.read_values(stages), x, targets)
+    execution = grid.execution(work, variable_placement.read_values(stages, read), x, targets)
     execution.run()
     last = stages[-1].device
     sums = _of_all_replicas(execution.sums, last)

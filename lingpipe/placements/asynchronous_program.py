@@ -1,9 +1,12 @@
 """Asynchronous updates: every worker applies its gradients as soon as it has them."""
 
+import functools
 from typing import Any
 
 import tensorflow as tf
 
+from lingpipe import hyperparams
+from lingpipe.cluster import waits
 from lingpipe.placements import server_program
 
 
@@ -25,7 +28,8 @@ class AsynchronousProgram(server_program.ServerProgram):
     A worker that dies in the middle of a step has it done again by another, which then sees its batch once more: at
     least once, never less. What it had applied already stays, so a step may be counted twice. A batch is handed out in
     the order of a single machine's; between two checkpoints it is not known which are done, and a training run that
-    resumes starts at the batch whose number is that of the step.
+    resumes starts at the batch whose number is that of the step. Where workers read for themselves, worker w gets
+    batches w, W + w, 2 W + w, ... at its own pace, and one that comes back begins where the training run did.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -40,6 +44,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         return self._result_with_staleness(rows)
 
     def state_restored(self) -> None:
+        super().state_restored()
         self._done = int(self.global_step)
 
     def before_save(self) -> None:
@@ -52,7 +57,8 @@ class AsynchronousProgram(server_program.ServerProgram):
         """Goes up to the last step, so that none must be thrown away."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
-            self._calls.call(tuple(tf.nest.flatten(self._next_batch(iterator))))
+            self._calls.call((iterator,) if self._is_read_by_workers else tuple(
+                tf.nest.flatten(self._next_batch(iterator))))
 
     def _next_rows(self):
         """Returns a list with the next answer, or without it where the gradient was dropped."""
@@ -70,14 +76,26 @@ class AsynchronousProgram(server_program.ServerProgram):
             result.metrics['dropped'] = tf.fill(tf.shape(staleness), float(self._num_dropped))
         return result
 
-    def _traced(self, batch_specs):
-        return tf.function(self._call, autograph=False).get_concrete_function(*batch_specs)
+    def open_input(self, data: Any, step: int) -> Any:
+        """Each worker that reads for itself takes one of W batches at a time, each as large as that of the params."""
+        if not self._is_read_by_workers:
+            return super().open_input(data, step)
+        count = self._servers.num_workers
+        params = hyperparams.CopyFieldsTo(data.params, type(data).Params())  # which are not frozen
+        whole = params.Set(batch_size=count * data.params.batch_size).Instantiate()
+        position = step // count * whole.params.batch_size
+        with waits.for_batch(data.source, self._params.input_timeout_seconds, int):
+            return self._servers.iterators(functools.partial(whole.training_dataset, position), self._rows_spec)
 
-    def _call(self, *tensors):
+    def _traced(self, batch_spec):
+        return tf.function(self._call, autograph=False).get_concrete_function(*self._argument_specs(batch_spec))
+
+    def _call(self, *arguments):
         """Lays out the step of a worker: a row of whether it was applied, its gradients' norm, and the metrics."""
+        batch = self._batch_of(arguments)
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):
-            out, metrics = self._value_and_grad(self._packed(tensors), version)
+            out, metrics = self._value_and_grad(batch, version)
         with tf.control_dependencies([out.loss, *(gradient for gradient in out.gradients if gradient is not None)]):
             staleness = self.global_step.read_value() - version
         is_applied = self._train_unless_stale(staleness, out, version)

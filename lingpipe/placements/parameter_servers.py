@@ -5,18 +5,21 @@ import ctypes
 import gc
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from lingpipe.cluster import server, watchdog
 from lingpipe.devices import device_kinds
-from lingpipe.placements import asynchronous_program, server_program, synchronous_program
+from lingpipe.input import batch_share
+from lingpipe.placements import asynchronous_program, server_program, server_rows, synchronous_program
 from lingpipe.planner import resolution
-from lingpipe.training import errors, placement, planning, trainer
+from lingpipe.training import errors, optimization, placement, planning, trainer
 
 MODES = ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
+_IGNORED = 1  # as tf.data numbers its policies for functions with a state, such as those in Python
+LEAST_BYTES_OF_PART = 2**18  # as that of tf.distribute's MinSizePartitioner
 _OF_OTHERS = (
     tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
 _PROGRAMS = {
@@ -33,9 +36,10 @@ class ParameterServers(placement.Placement):
               ─────────────────> worker 1 ────────────────> server 1: the others
                                              gradients
 
-    Each variable lies as a whole on one server, the one that has the fewest bytes of them when it is made. (The
-    strategy's own `variable_partitioner` would cut large ones into `ShardedVariable`s. Keras layers can use these, but
-    Keras optimizers keep whole slots for them, on one server, and they have no device on which a step could read them.)
+    Each variable lies on one server, the one that has the fewest bytes of them when it is made. Large weights are cut
+    into rows over all servers once training begins; see `server_rows`. (The strategy's own `variable_partitioner` would
+    make `ShardedVariable`s. Keras layers can use these, but Keras optimizers keep whole slots for them, on one server,
+    and they have no device on which a step could read them.)
 
     Make it before TensorFlow has done anything else in the process but setting virtual devices up. It waits until all
     tasks of the cluster are there.
@@ -45,11 +49,14 @@ class ParameterServers(placement.Placement):
         update: 'async' or 'sync', one of MODES.
         max_staleness: gradients that are staler than so many updates are dropped; None: no limit.
         timeout_seconds: after so long without an answer of any worker the training ends; 0: never.
+        batches_from: 'chief', which reads all batches and sends them, or 'workers', each of which reads its own.
+        least_bytes_of_part: weights are cut over several servers where each of these gets so many bytes.
 
     Attributes:
         update: as given.
         max_staleness: as given.
         timeout_seconds: as given.
+        batches_from: as given.
         num_workers: W.
         names: list of the names of the servers' devices.
         devices: list of the names of the devices of any worker, one a partition of each of its replicas, once chosen.
@@ -59,9 +66,12 @@ class ParameterServers(placement.Placement):
     """
 
     def __init__(self, config: Any, update: Any = ASYNCHRONOUS, max_staleness: Any = None,
-                 timeout_seconds: Any = 0.0) -> None:
+                 timeout_seconds: Any = 0.0, batches_from: str = server_program.CHIEF,
+                 least_bytes_of_part: int = LEAST_BYTES_OF_PART) -> None:
         _check(update, max_staleness)
         self.update, self.max_staleness, self.timeout_seconds = update, max_staleness, timeout_seconds
+        self.batches_from = batches_from
+        self._least_bytes_of_part = least_bytes_of_part
         self._config = config
         self.num_workers = config.num_workers
         self.devices = None
@@ -114,6 +124,25 @@ class ParameterServers(placement.Placement):
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
         return _PROGRAMS[self.update](task, train_params, self, batch_spec)
 
+    def cut(self, body: Any, train_params: Any) -> list[tuple[Any, int]]:
+        """Moves the weights that are to be cut into rows to the chief, which keeps the whole of each.
+
+        Args:
+            body: built `GPipeLayer`.
+            train_params: the Params of training.
+
+        Returns:
+            List of pairs of a Keras variable and the number of servers that get rows of it.
+        """
+        if train_params.ema_decay or not server_rows.can_cut(optimization.make_optimizer(train_params)):
+            return []
+        counts = [(variable, server_rows.num_parts(variable, len(self.names), self._least_bytes_of_part))
+                  for variable in body.trainable_variables]
+        found = [(variable, count) for variable, count in counts if count > 1]
+        for variable, _ in found:
+            server_rows.move_to_chief(variable, '/job:chief/replica:0/task:0/device:CPU:0')
+        return found
+
     def silent_tasks(self) -> list:
         """Returns the list of the tasks that do not answer, such as 'worker:1'."""
         return watchdog.find_silent_tasks(self._config)
@@ -125,6 +154,57 @@ class ParameterServers(placement.Placement):
             function: `tf.function` traced for its arguments.
         """
         return server_program.RemoteCalls(self._coordinator, function, 2 * self.num_workers)
+
+    def pinned_calls(self, function: Any) -> server_program.PinnedCalls:
+        """Returns the `PinnedCalls` of a function.
+
+        Args:
+            function: `tf.function` traced for its arguments.
+        """
+        return server_program.PinnedCalls(function, self._hosts)
+
+    def iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> Any:
+        """Makes an iterator on each worker, over its share of each batch; a worker that comes back gets a fresh one.
+
+        Args:
+            batches: function from a `Share` to the `tf.data.Dataset` of its rows, without Python in it.
+            spec: nest of the `tf.TensorSpec` of the rows.
+
+        Returns:
+            `tf.distribute.experimental.coordinator.PerWorkerValues`.
+        """
+        made = [worker.create_resource(function) for worker, function in zip(
+            self._coordinator._cluster.workers, self._makers(batches, spec))]
+        return tf.distribute.experimental.coordinator.PerWorkerValues(tuple(made))
+
+    def pinned_iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> list:
+        """Returns a list of an iterator on each worker, over its share of each batch; see `iterators`."""
+        found = []
+        for host, make in zip(self._hosts, self._makers(batches, spec)):
+            with tf.device(host):
+                found.append(make())
+        return found
+
+    def _makers(self, batches, spec):
+        """Returns for each worker a function that makes the iterator over its share where it is called."""
+        return [_maker(batches(batch_share.Share(index, self.num_workers)), spec) for index in range(self.num_workers)]
+
+    @property
+    def _hosts(self):
+        return [f'/job:worker/replica:0/task:{index}' for index in range(self.num_workers)]
+
+
+def _maker(dataset, spec):
+    """Returns a function that makes an iterator over a dataset of the chief, by the graph of the dataset."""
+    graph = tf.raw_ops.DatasetToGraphV2(
+        input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORED,
+        strip_device_assignment=True)
+
+    def make():
+        variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
+        return iter(tf.data.experimental.from_variant(variant, spec))
+
+    return make
 
 
 def _immortal(coordinator):
@@ -146,7 +226,7 @@ def _check(update, max_staleness):
 
 
 def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeout_seconds: Any = 0.0,
-         kind: Any = None) -> Any:
+         kind: Any = None, batches_from: str = server_program.CHIEF) -> Any:
     """Connects the chief with all workers and servers, and chooses the devices of stages.
 
     Args:
@@ -156,6 +236,7 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
         max_staleness: likewise.
         timeout_seconds: likewise.
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
+        batches_from: as `ParameterServers` takes it.
 
     Returns:
         Params with numbers in the place of 'auto', and the `ParameterServers`.
@@ -173,7 +254,7 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
     server.check_port(config)
     print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.',
           file=sys.stderr, flush=True)
-    servers = ParameterServers(config, update, max_staleness, timeout_seconds)
+    servers = ParameterServers(config, update, max_staleness, timeout_seconds, batches_from)
     params = planning.resolved(params, num_devices, kind == 'CPU')
     servers.choose_devices(params.task.body, kind)
     return params, servers

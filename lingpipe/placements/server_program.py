@@ -1,5 +1,6 @@
 """Training steps whose weights live on parameter servers: what asynchronous and synchronous updates share."""
 
+import functools
 import queue
 import threading
 import time
@@ -9,10 +10,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lingpipe.devices import variable_placement
 from lingpipe.optimizers import device_placement
-from lingpipe.training import errors, train_program
+from lingpipe.placements import server_rows
+from lingpipe.training import errors, optimization, train_program
 
 _POLL_SECONDS, _RETRY_SECONDS = 0.5, 0.1
+BATCHES_FROM = CHIEF, WORKERS = ('chief', 'workers')
+_PYTHON_IS_MISSING = 'callback pyfunc'  # what TensorFlow says of a function that another process has registered
 
 
 class RemoteCalls:
@@ -74,6 +79,65 @@ class RemoteCalls:
         return answer
 
 
+class PinnedCalls:
+    """Calls of one function, each on a worker of its own choice; that worker alone has what the call reads.
+
+    ::
+
+        call(..., worker=0) ─> queue 0 ─> worker 0 ─┐
+        call(..., worker=1) ─> queue 1 ─> worker 1 ─┴─> answers ─> next_answer()
+
+    Args:
+        function: concrete function.
+        devices: list of the names of the workers' hosts.
+    """
+
+    def __init__(self, function: Callable, devices: list[str]) -> None:
+        self.num_under_way = 0
+        self._arguments: list[queue.Queue] = [queue.Queue() for _ in devices]
+        self._answers: queue.Queue = queue.Queue()
+        for arguments, device in zip(self._arguments, devices):
+            threading.Thread(target=_call_on, args=(device, function, arguments, self._answers),
+                             name=f'calls on {device}', daemon=True).start()
+
+    def call(self, arguments: tuple, worker: int) -> None:
+        """Sends a call off.
+
+        Args:
+            arguments: tuple of tensors and iterators.
+            worker: number of the worker that does it.
+        """
+        self._arguments[worker].put(arguments)
+        self.num_under_way += 1
+
+    def next_answer(self, seconds: Any) -> Any:
+        """Waits for a call to end; see `RemoteCalls.next_answer`."""
+        try:
+            answer, error = self._answers.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        self.num_under_way -= 1
+        if error is not None:
+            raise error
+        return answer
+
+
+def _call_on(device, function, arguments, answers):
+    while True:
+        given = arguments.get()
+        try:
+            with tf.device(device):
+                answers.put((tf.nest.map_structure(lambda tensor: tensor.numpy(), function(*given)), None))
+        except Exception as error:  # which the thread that asks gets to see
+            answers.put((None, error))
+        del given
+
+
+def _has_fewer(tokens, count):
+    """Returns whether tokens are one tensor of fewer than so many, as far as is known."""
+    return tf.is_tensor(tokens) and tokens.shape.is_fully_defined() and tokens.shape.num_elements() < count
+
+
 def _fetch(values, answers):
     """Runs in a thread, which must not keep the function from being forgotten while its servers still run."""
     while True:
@@ -101,7 +165,8 @@ class ServerProgram(train_program.TrainProgram):
     """A `TrainProgram` whose step is spread over workers and servers.
 
     The chief reads the batches and hands them out, so that the data and their order are those of one machine, and
-    inputs may run any Python code. Steps are counted on a server by `assign_add`, which loses no count. (Keras's own
+    inputs may run any Python code; or each worker reads its own part of them, and the chief sends numbers alone.
+    Steps are counted on a server by `assign_add`, which loses no count. (Keras's own
     counter of updates is read, changed and written, and so loses some; it gets the number of steps before each
     checkpoint.)
 
@@ -119,18 +184,36 @@ class ServerProgram(train_program.TrainProgram):
         if task.body.computes_in_float16:
             raise ValueError("dtype_policy='mixed_float16' does not go with parameter servers: the scale of the loss "
                              "would depend on who comes first. Set it to 'mixed_bfloat16' or 'float32'.")
-        super().__init__(task, train_params)
         self._servers, self._batch_spec = servers, batch_spec
+        cut = servers.cut(task.body, train_params)
+        super().__init__(task, train_params)
+        self._cut = [server_rows.CutWeight(
+            variable, device_placement.slots_of(self.optimizer, variable), servers.names[:count],
+            functools.partial(optimization.make_optimizer, train_params)) for variable, count in cut]
+        self._cut_of = {id(each.variable): each for each in self._cut}
+        self._table = server_rows.table_of(task.body)
+        self._trained_places = [place for variable in self._trainable for place in self._parts_of(variable)]
         with tf.device(servers.names[0]):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
-        self._calls = servers.calls(self._traced(tf.nest.flatten(batch_spec)))
+        self._is_read_by_workers = servers.batches_from == WORKERS
+        self._calls = self._made_calls(self._traced(batch_spec))
 
-    def _traced(self, batch_specs):
-        """Returns the concrete function that workers run, of tensors of these specs `[batch, ...]`."""
+    def _made_calls(self, function):
+        """Returns the calls of what `_traced` returned."""
+        return self._servers.calls(function)
+
+    def _traced(self, batch_spec):
+        """Returns the concrete function that workers run, of `_argument_specs(batch_spec)`."""
         raise NotImplementedError
 
-    def _packed(self, tensors):
-        return tf.nest.pack_sequence_as(self._batch_spec, tensors)
+    def _argument_specs(self, batch_spec):
+        """Returns the list of the specs by which a worker gets a batch: its tensors, or an iterator of its own."""
+        self._rows_spec = batch_spec
+        return [tf.data.IteratorSpec(batch_spec)] if self._is_read_by_workers else tf.nest.flatten(batch_spec)
+
+    def _batch_of(self, arguments):
+        """Returns the batch, or share of one, that a worker gets by such arguments."""
+        return next(*arguments) if self._is_read_by_workers else tf.nest.pack_sequence_as(self._batch_spec, arguments)
 
     @property
     def learning_rate(self) -> Any:
@@ -147,12 +230,56 @@ class ServerProgram(train_program.TrainProgram):
                               'workers')
                 for part in super().partitions]
 
+    def state_restored(self) -> None:
+        for each in self._cut:
+            each.to_servers()
+
     def before_save(self) -> None:
         self.optimizer.iterations.assign(self.global_step.read_value())
+        for each in self._cut:
+            each.to_chief()
+
+    def _parts_of(self, variable):
+        """Returns the list of what stands for a trainable variable on the servers: itself, or its rows."""
+        cut = self._cut_of.get(id(variable))
+        return cut.parts if cut else [variable]
+
+    def _reading(self, images):
+        """Returns the function that reads a variable for a step on some input of the body."""
+        def read(variable):
+            cut = self._cut_of.get(id(variable))
+            if variable is self._table and _has_fewer(images, variable.shape[0]):
+                places = cut.places if cut else [(variable.value, 0, variable.shape[0])]
+                with tf.device(None):  # the rows come to the worker, wherever the table is
+                    return server_rows.dense_rows(images, places, variable.shape)
+            return cut.read() if cut else variable_placement.read_variable(variable)
+
+        return read
+
+    def _gradients_of(self, images, targets, step):
+        """Returns the `ValueAndGrad` of a batch, whose gradients are those of `_trained_places`."""
+        out = self._task.body.value_and_grad(
+            self._task.loss_and_metrics, images, tuple(targets), step=step, assign_state=False,
+            read=self._reading(images))
+        return out._replace(gradients=[
+            part for variable, gradient in zip(self._trainable, out.gradients)
+            for part in (self._cut_of[id(variable)].split(gradient) if id(variable) in self._cut_of else [gradient])])
+
+    def _value_and_grad(self, batch, step, loss_scale=None):
+        images, *targets = batch
+        out = self._gradients_of(images, targets, step)
+        return out, {'loss': out.loss, **out.metrics}
 
     def _apply(self, gradients, step):
-        """Lays out the optimizer's arithmetic on each variable's server; what it adds to a weight is never lost."""
-        device_placement.apply_values(self.optimizer, gradients, self._trainable, self._learning_rate(step), step)
+        """Lays out the optimizer's arithmetic on each server; what it adds to a weight is never lost."""
+        of_place = {id(place): gradient for place, gradient in zip(self._trained_places, gradients)}
+        rate = self._learning_rate(step)
+        whole = [variable for variable in self._trainable if id(variable) not in self._cut_of]
+        if any(of_place[id(variable)] is not None for variable in whole):
+            device_placement.apply_values(
+                self.optimizer, [of_place[id(variable)] for variable in whole], whole, rate, step)
+        for each in self._cut:
+            each.update([of_place[id(part)] for part in each.parts], step, rate)
 
     def _next_answer(self):
         """Returns the next answer of a worker.
@@ -161,13 +288,23 @@ class ServerProgram(train_program.TrainProgram):
             LostWorkerError: none came in time.
         """
         limit, begin = self._servers.timeout_seconds, time.monotonic()
-        while (answer := self._calls.next_answer(_POLL_SECONDS)) is None:
+        while (answer := self._poll()) is None:
             if limit and time.monotonic() - begin > limit:
                 raise errors.LostWorkerError(
                     f'No worker ended a step in {limit:g} s (--step_timeout_seconds); no answer comes from '
                     f'{", ".join(self._servers.silent_tasks()) or "none of them, though all can be reached"}. Start '
                     'what has died again, and run the same command: training resumes from its newest checkpoint.')
         return answer
+
+    def _poll(self):
+        try:
+            return self._calls.next_answer(_POLL_SECONDS)
+        except tf.errors.OpError as error:
+            if _PYTHON_IS_MISSING not in str(error):
+                raise
+            raise errors.TrainingError(
+                'The input runs Python for its batches, such as a tokenizer in Python, or for a bad record, and '
+                'workers have no Python for it. Give --batches_from=chief.') from error
 
     def _result(self, rows):
         """Makes a `StepResult` of rows as the step returns them: gradient norm, then the metrics."""

@@ -71,7 +71,8 @@ class SynchronousProgram(server_program.ServerProgram):
 
     Each share counts by the weights of its examples, and moving statistics are those of the whole batch: the step
     equals that of one machine with W times as many micro-batches. (Random numbers depend on step and micro-batch: the
-    shares draw the same.) A worker that dies has its share computed again by another, which changes nothing.
+    shares draw the same.) A worker that dies has its share computed again by another, which changes nothing. Where
+    workers read for themselves, share w is that of worker w alone, and training ends with it.
 
     Args:
         As `ServerProgram`.
@@ -94,31 +95,48 @@ class SynchronousProgram(server_program.ServerProgram):
     def run(self, iterator: Any, num_steps: int) -> Any:
         rows = []
         while len(rows) < num_steps and not (rows and self.stopping.numpy()):
-            rows.append(self._step_of_all(self._next_batch(iterator)))
+            rows.append(self._step_of_all(iterator))
         return self._result(rows)
 
-    def _step_of_all(self, batch):
-        tensors, count = tf.nest.flatten(batch), self._servers.num_workers
-        for share in range(count):
+    def iterate(self, batches: Any) -> Any:
+        if not self._is_read_by_workers:
+            return super().iterate(batches)
+        return self._servers.pinned_iterators(batches, self._rows_spec)
+
+    def _made_calls(self, function):
+        return self._servers.pinned_calls(function) if self._is_read_by_workers else super()._made_calls(function)
+
+    def _hand_out_shares(self, iterator):
+        if self._is_read_by_workers:
+            for share, own in enumerate(iterator):
+                self._calls.call((tf.constant(share), own), share)
+            return
+        tensors = tf.nest.flatten(self._next_batch(iterator))
+        for share in range(self._servers.num_workers):
             rows = slice(share * self._rows_of_share, (share + 1) * self._rows_of_share)
             self._calls.call((tf.constant(share), *[tensor[rows] for tensor in tensors]))
+
+    def _step_of_all(self, iterator):
+        count = self._servers.num_workers
+        self._hand_out_shares(iterator)
         shares = sorted((self._next_answer() for _ in range(count)), key=lambda row: row[0])
         return self._apply_function(tf.stack([row[1:] for row in shares])).numpy()
 
-    def _traced(self, tensor_specs):
-        floating = {id(variable): variable for variable in [*self._trainable, *self.named_variables.values()]
-                    if tf.as_dtype(variable.dtype).is_floating}
+    def _traced(self, batch_spec):
+        floating = {id(variable): variable for variable in [*self._trained_places, *self.named_variables.values()]
+                    if tf.as_dtype(variable.dtype).is_floating and id(variable) not in self._cut_of}
         self._slots = ShareSlots(floating.values(), self._servers.num_workers)
-        specs = [tf.TensorSpec([self._rows_of_share, *spec.shape[1:]], spec.dtype) for spec in tensor_specs]
-        return tf.function(self._share, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32), *specs)
+        share_spec = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec([self._rows_of_share, *spec.shape[1:]], spec.dtype), batch_spec)
+        return tf.function(self._share, autograph=False).get_concrete_function(
+            tf.TensorSpec([], tf.int32), *self._argument_specs(share_spec))
 
-    def _share(self, share, *tensors):
+    def _share(self, share, *arguments):
         """Lays out the work on a share: a row of its number, its loss, and the sums of its metrics."""
-        images, *targets = self._packed(tensors)
-        out = self._task.body.value_and_grad(
-            self._task.loss_and_metrics, images, tuple(targets), step=self.global_step.read_value(), assign_state=False)
+        images, *targets = self._batch_of(arguments)
+        out = self._gradients_of(images, targets, self.global_step.read_value())
         reached = [
-            (variable, gradient) for variable, gradient in zip(self._trainable, out.gradients) if gradient is not None]
+            (place, gradient) for place, gradient in zip(self._trained_places, out.gradients) if gradient is not None]
         self._reached = {id(variable) for variable, _ in reached}
         for variable, gradient in reached:
             self._slots.put(share, variable, gradient)
@@ -153,10 +171,10 @@ class SynchronousProgram(server_program.ServerProgram):
 
     def _mean_gradients(self, weights):
         """Returns the gradients, None for a weight that no loss reaches, and half the sums of squares of the others."""
-        shares = [share if id(variable) in self._reached else None
-                  for variable, share in zip(self._trainable, self._slots.shares(self._trainable))]
-        gradients = self._means(self._trainable, (shares,), (weights,))
-        halves = self._squares(self._trainable, (gradients,))
+        shares = [share if id(place) in self._reached else None
+                  for place, share in zip(self._trained_places, self._slots.shares(self._trained_places))]
+        gradients = self._means(self._trained_places, (shares,), (weights,))
+        halves = self._squares(self._trained_places, (gradients,))
         return gradients, [half for half in halves if half is not None]
 
     def _new_state(self, weights):

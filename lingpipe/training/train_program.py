@@ -67,7 +67,7 @@ class TrainProgram:
         self._task = task
         self._params = train_params
         self.named_variables = checkpoints.model_variables(task.body)
-        self._trainable = task.body.trainable_variables
+        self._trainable = self._trained_places = task.body.trainable_variables
         _add_l2_regularizers(self._trainable, train_params.l2_regularizer_weight)
         self.optimizer = self._make_optimizer()
         self.average = None
@@ -280,7 +280,7 @@ class TrainProgram:
         limit = self._params.clip_gradient_norm_to_value
         if not limit:
             return gradients
-        return self._scales(self._trainable, (gradients,), (limit / tf.maximum(norm, limit),))
+        return self._scales(self._trained_places, (gradients,), (limit / tf.maximum(norm, limit),))
 
 
 def _now():

@@ -92,7 +92,7 @@ def largest_difference(text):
 
 def test_true_weights_are_found_and_no_step_loses_its_count(results_of, tmp_path):
     texts = results_of('find_true_weights')
-    for name in ('async', 'sync', 'limited'):
+    for name in ('async', 'sync', 'limited', 'async_of_workers'):
         assert largest_difference(texts[name]) < 0.02, texts[name]
         values = newest_values(tmp_path / name)
         assert values['global_step'] == values['optimizer/SGD/0000'] == 100  # the second is the optimizer's own count
@@ -111,7 +111,18 @@ def test_synchronous_steps_and_checkpoints_equal_one_machine(results_of, tmp_pat
     assert_close(in_turns, alone)
     steps, of_one_machine = (dict(curve(tmp_path / name / 'train', 'auc')) for name in ('sync', 'alone'))
     assert [steps[step] for step in (1, 2, 3)] == pytest.approx([of_one_machine[step] for step in (1, 2, 3)], rel=1e-5)
+    assert 'resuming from step 3, 5 steps' in texts[6]
+    assert_close(newest_values(tmp_path / 'sync_of_workers'), alone)
     assert 'Final Test after 9 steps' in texts[4] and newest_values(tmp_path / 'sync')['global_step'] == 9
+
+
+def test_weights_in_rows_over_servers_are_trained_as_whole_ones(results_of, tmp_path, assert_close):
+    texts = results_of('rows')
+    assert 'resuming from step 3, 5 steps' in texts[1], texts
+    in_rows, whole = newest_values(tmp_path / 'rows'), newest_values(tmp_path / 'whole')
+    assert in_rows.keys() == whole.keys() and in_rows['global_step'] == 5
+    assert_close(in_rows, whole)
+    assert 'Final Test after 20 steps' in texts[3]
 
 
 def test_training_outlives_a_worker_and_ends_in_words_with_a_server(start, results_of, tmp_path):

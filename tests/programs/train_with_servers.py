@@ -15,10 +15,12 @@ import keras
 from absl import logging
 from programs import tiny_digits
 
+from lingpipe import base_model_params
 from lingpipe.cluster import cluster_config, server
 from lingpipe.devices import device_kinds
-from lingpipe.layers import keras_params
-from lingpipe.models import keras_metrics
+from lingpipe.input import text_input
+from lingpipe.layers import keras_params, transformer
+from lingpipe.models import keras_metrics, language_model
 from lingpipe.placements import parameter_servers
 from lingpipe.training import errors, placement, trainer
 from params import linear_regression
@@ -65,10 +67,41 @@ class TwiceAsManyMicroBatches(Digits):
     NUM_MICRO_BATCHES = 4
 
 
+class Bytes(base_model_params.SingleTaskModelParams):
+    """A language model with a table of 256 rows, of which a share of a batch looks up at most 32."""
+
+    NUM_MICRO_BATCHES = 1
+    folder = None
+
+    def _input(self, split):
+        return text_input.TextInput.Params().Set(split=split, data_dir=self.folder, batch_size=4, sequence_length=16)
+
+    def Train(self):
+        return self._input('train')
+
+    def Test(self):
+        return self._input('test[:5%]')
+
+    def Task(self):
+        p = language_model.LanguageModel.Params().Set(name='bytes', n_gram_order=1)
+        p.body.Set(num_micro_batches=self.NUM_MICRO_BATCHES, layers=transformer.transformer_lm_layers(
+            num_layers=1, vocab_size=256, model_dim=8, hidden_dim=16, num_heads=2, positions='rotary'))
+        p.train.Set(learning_rate=0.1, optimizer=keras_params.KerasParams(keras.optimizers.SGD, momentum=0.9),
+                    clip_gradient_norm_to_value=1.0)
+        return p
+
+
+class BytesOfTwoMicroBatches(Bytes):
+    """What one machine must do for two shares."""
+
+    NUM_MICRO_BATCHES = 2
+
+
 def find_true_weights(servers, folder):
     texts = {}
-    for name, servers.update, servers.max_staleness in (('async', 'async', None), ('sync', 'sync', None),
-                                                        ('limited', 'async', 0)):
+    for name, servers.update, servers.max_staleness, servers.batches_from in (
+            ('async', 'async', None, 'chief'), ('sync', 'sync', None, 'chief'), ('limited', 'async', 0, 'chief'),
+            ('async_of_workers', 'async', None, 'workers')):
         texts[name] = train(linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=100)
     return texts
 
@@ -84,6 +117,20 @@ def digits(servers, folder):
         'sync_then_alone', 'alone')]
     servers.update = 'async'
     texts.append(train(Digits(), f'{folder}/sync', servers, max_steps=9))
+    servers.update, servers.batches_from = 'sync', 'workers'
+    texts += [train(Digits(), f'{folder}/sync_of_workers', servers, max_steps=steps) for steps in (3, 5)]
+    return texts
+
+
+def rows(servers, folder):
+    """Weights in rows over both servers, and lookups there: three steps in sync, two more on this machine, the same here
+    only; async."""
+    Bytes.folder, servers._least_bytes_of_part = f'{folder}/data', 64
+    servers.update, servers.batches_from = 'sync', 'workers'
+    texts = [train(Bytes(), f'{folder}/rows', servers, max_steps=3)]
+    texts += [train(BytesOfTwoMicroBatches(), f'{folder}/{name}', None, max_steps=5) for name in ('rows', 'whole')]
+    servers.update = 'async'
+    texts.append(train(Bytes(), f'{folder}/async', servers, max_steps=20))
     return texts
 
 
