@@ -46,6 +46,9 @@ from tensorflow.python.compiler.xla.experimental import xla_sharding
 # distributed_values: what tf.distribute's all-reduce takes; public code gets one only inside a strategy.
 from tensorflow.python.distribute import values as distributed_values
 
+# eager_context: changing the workers of a cluster that this process is connected to.
+from tensorflow.python.eager import context as eager_context
+
 # record: refusing gradients beyond first order, of tapes too.
 from tensorflow.python.eager import record
 
@@ -56,9 +59,9 @@ from tensorflow.python.ops import custom_gradient
 from tensorflow.python.saved_model import save_context
 
 __all__ = [
-    'Functional', 'ag_ctx', 'base_optimizer', 'custom_gradient', 'distributed_values', 'global_state', 'keras_backend',
-    'keras_hub_presets', 'keras_losses', 'masking', 'pywrap_tfe', 'record', 'save_context', 'seed_generator',
-    'stateless_scope', 'tensorflow_optimizer', 'tracking', 'xla', 'xla_sharding']
+    'Functional', 'ag_ctx', 'base_optimizer', 'custom_gradient', 'distributed_values', 'eager_context', 'global_state',
+    'keras_backend', 'keras_hub_presets', 'keras_losses', 'masking', 'pywrap_tfe', 'record', 'save_context',
+    'seed_generator', 'stateless_scope', 'tensorflow_optimizer', 'tracking', 'xla', 'xla_sharding']
 
 
 def keras_hub_presets() -> Any:

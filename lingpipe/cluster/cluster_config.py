@@ -30,11 +30,13 @@ class ClusterConfig(NamedTuple):
         jobs: {'chief' | 'worker' | 'ps' | 'evaluator': list of 'host:port'}, those that exist.
         task_type: the job of this process.
         task_index: its number in that job, from 0.
+        left_out: names of processes that take no part for now, such as 'worker:1'.
     """
 
     jobs: dict[str, list[str]]
     task_type: str
     task_index: int
+    left_out: frozenset[str] = frozenset()
 
     @property
     def num_workers(self) -> int:
@@ -62,8 +64,14 @@ class ClusterConfig(NamedTuple):
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
     def tasks(self, *jobs: str) -> list[tuple[str, int]]:
-        """Returns the list of pairs (job, index) of all processes of some jobs."""
-        return [(job, index) for job in jobs for index in range(len(self.jobs.get(job, ())))]
+        """Returns the list of pairs (job, index) of all processes of some jobs that take part."""
+        return [(job, index) for job in jobs for index in range(len(self.jobs.get(job, ())))
+                if f'{job}:{index}' not in self.left_out]
+
+    def address_of(self, name: str) -> str:
+        """Returns the 'host:port' of a process such as 'worker:1'."""
+        job, _, index = name.partition(':')
+        return self.jobs[job][int(index)]
 
     def to_json(self) -> str:
         """Returns the text that TF_CONFIG of this process holds."""

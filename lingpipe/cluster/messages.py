@@ -21,6 +21,8 @@ STOP = 'lingpipe_stop_was_asked_for'
 _SECONDS_TO_TELL = 5
 _SECONDS_TO_LISTEN = 1
 _SECONDS_BETWEEN_LOOKS = 0.05
+_hearers: dict[tuple[str, str], Callable[[str], Any]] = {}  # (word, address) -> whom to call
+_lock = threading.Lock()
 
 
 def send_to_all(config: cluster_config.ClusterConfig, word: str) -> None:
@@ -37,7 +39,7 @@ def send_to_all(config: cluster_config.ClusterConfig, word: str) -> None:
 
 
 def listen(config: cluster_config.ClusterConfig, word: str, jobs: Iterable[str], heard: Callable[[str], Any]) -> None:
-    """Calls a function, from another thread, for each server that sends a word.
+    """Calls a function, from another thread, for each server that sends a word; it takes the place of an earlier one.
 
     Args:
         config: `ClusterConfig` of the chief.
@@ -45,13 +47,13 @@ def listen(config: cluster_config.ClusterConfig, word: str, jobs: Iterable[str],
         jobs: those of 'worker' and 'ps' to listen to.
         heard: function of the name of the task, such as 'worker:1'.
     """
-    def hear(job, index):
-        with contextlib.suppress(tf.errors.OpError):  # gone; whoever needs it will notice
-            _receive(word, job, index, f'grpc://{config.jobs[job][index]}')
-            heard(f'{job}:{index}')
-
-    for task in config.tasks(*jobs):
-        _start(hear, *task)
+    for job, index in config.tasks(*jobs):
+        address = config.jobs[job][index]
+        with _lock:
+            is_listened_to = (word, address) in _hearers
+            _hearers[word, address] = heard
+        if not is_listened_to:
+            _start(_hear, word, job, index, address)
 
 
 def wait_for(config: cluster_config.ClusterConfig, word: str, target: str) -> None:
@@ -82,6 +84,17 @@ def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> b
         while (is_unheard := bool(session.run(size))) and time.monotonic() < deadline:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
     return not is_unheard
+
+
+def _hear(word, job, index, address):
+    is_heard = False
+    with contextlib.suppress(tf.errors.OpError):  # gone; whoever needs it will notice
+        _receive(word, job, index, f'grpc://{address}')
+        is_heard = True
+    with _lock:
+        heard = _hearers.pop((word, address))
+    if is_heard:
+        heard(f'{job}:{index}')
 
 
 def _start(function, *arguments):

@@ -171,6 +171,9 @@ class Watchdog:
 class Alone:
     """What takes the place of a `Chief` without a cluster: it watches nothing."""
 
+    def is_worker_back(self) -> bool:
+        return False
+
     def minding(self, ask_to_stop: Callable[[str], Any]) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
@@ -191,10 +194,13 @@ class Chief:
         config: `ClusterConfig` of the chief.
         needed_job: the job all of whose tasks training needs, 'worker' or 'ps'.
         step_timeout_seconds: how long a step may take; 0: any time.
+        is_worker_back: function that says whether a worker answers again that training continued without.
     """
 
-    def __init__(self, config: cluster_config.ClusterConfig, needed_job: str, step_timeout_seconds: float) -> None:
+    def __init__(self, config: cluster_config.ClusterConfig, needed_job: str, step_timeout_seconds: float,
+                 is_worker_back: Callable[[], bool] = bool) -> None:
         self._config, self._needed_job = config, needed_job
+        self.is_worker_back = is_worker_back
         self._watchdog = Watchdog(step_timeout_seconds, config)
 
     @contextlib.contextmanager

@@ -47,7 +47,9 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
         uses_gpus = given.device != 'cpu' and config.task_type != 'ps'
         server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), uses_gpus)
     else:
-        train = _train_pipeline if given.cluster == cluster_config.PIPELINE else _train_with_parameter_servers
+        train = _train_with_parameter_servers
+        if given.cluster == cluster_config.PIPELINE:
+            train = _train_elastic_pipeline if given.replace_after_seconds else _train_pipeline
         with _ending_servers(config) as reached:
             train(params, datasets, given, config, started, reached)
 
@@ -96,6 +98,20 @@ def _train_pipeline(params, datasets, given, config, started, reached):
     else:
         leader = watchdog.Chief(config, 'worker', given.step_timeout_seconds)
         trainer.Trainer(params, datasets, given.logdir, placement, started, leader).run()
+
+
+def _train_elastic_pipeline(params, datasets, given, config, started, reached):
+    from lingpipe.placements import elastic_hosts
+    from lingpipe.training import trainer
+    workers = elastic_hosts.ElasticHosts(config, given.replace_after_seconds, given.logdir)
+    params = workers.connect(params, _kind(given))
+    reached()
+
+    def run(placed, placement, roster, since):
+        leader = watchdog.Chief(roster.config, 'worker', given.step_timeout_seconds, roster.is_worker_back)
+        trainer.Trainer(placed, datasets, given.logdir, placement, since, leader).run()
+
+    workers.train(params, started, run)
 
 
 def _run_on_slice(params, datasets, given, started):

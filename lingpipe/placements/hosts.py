@@ -1,5 +1,6 @@
 """One pipeline whose stages are on the machines of a cluster."""
 
+import copy
 import socket
 import time
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe.cluster import server, watchdog
+from lingpipe.private_api import eager_context
 
 PROCESSES = '/job:worker/'
-_SECONDS_BETWEEN_TRIES = 0.2
+SECONDS_BETWEEN_TRIES = 0.2
 
 
 def connect(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> None:
@@ -35,16 +37,44 @@ def connect(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> 
     # No stage comes here, but TensorFlow would take the memory of the GPUs of this machine.
     tf.config.set_visible_devices([], 'GPU')
     wait_for_all(config, timeout_seconds)
-    jobs = {job: config.jobs[job] for job in ('chief', 'worker')}
     try:
         with watchdog.connecting(config, timeout_seconds):
-            tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(jobs), job_name='chief', task_index=0)
+            tf.config.experimental_connect_to_cluster(_cluster_of(config), job_name='chief', task_index=0)
             tf.config.list_logical_devices()  # now it really connects
     except tf.errors.OpError as error:
         raise ConnectionError(
-            f'The workers {", ".join(jobs["worker"])} answer, but no cluster came of it '
+            f'The workers {", ".join(map(config.address_of, _workers(config)))} answer, but no cluster came of it '
             f'({str(error).splitlines()[0]}). Check that each runs this version of TensorFlow and LingPipe with the '
             'same addresses, and start them again.') from error
+
+
+def reconnect(config: Any) -> None:
+    """Makes the devices of other workers than before this program's: TensorFlow's public function would start a second
+    server at the chief's port.
+
+    Nothing that was on the devices of workers can be used any more.
+
+    Args:
+        config: `ClusterConfig` of the chief, in which other workers may be left out than when it connected.
+
+    Raises:
+        OpError: a worker was lost meanwhile.
+    """
+    definition = copy.deepcopy(eager_context.get_server_def())
+    definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())
+    first = config.tasks('worker')[0][1]
+    definition.default_session_config.experimental.collective_group_leader = f'/job:worker/replica:0/task:{first}'
+    with watchdog.connecting(config):
+        eager_context.update_server_def(definition)
+
+
+def _cluster_of(config):
+    tasks = {'worker': {index: config.jobs['worker'][index] for _, index in config.tasks('worker')}}
+    return tf.train.ClusterSpec({'chief': config.jobs['chief'], **tasks})
+
+
+def _workers(config):
+    return [f'{job}:{index}' for job, index in config.tasks('worker')]
 
 
 def count() -> Any:
@@ -65,20 +95,37 @@ def wait_for_all(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT
         ConnectionError: workers cannot be reached; the message names them.
     """
     end = time.monotonic() + timeout_seconds
-    while missing := _missing(config):
+    while missing := _closed(config) or watchdog.find_silent_tasks(config):
         if time.monotonic() > end:
             raise ConnectionError(
-                f'After {timeout_seconds} s there is no answer from {", ".join(missing)}, of {config.num_workers} '
-                'workers. Check that each is running the same command with its own task, that the addresses are right, '
-                'and that no firewall stands between.')
-        time.sleep(_SECONDS_BETWEEN_TRIES)
+                f'After {timeout_seconds} s there is no answer from {in_words(config, missing)}, of '
+                f'{config.num_workers} workers. Check that each is running the same command with its own task, that '
+                'the addresses are right, and that no firewall stands between.')
+        time.sleep(SECONDS_BETWEEN_TRIES)
 
 
-def _missing(config):
-    """Returns the workers that do not answer: those that take no connections or, if all do, that compute nothing."""
-    addresses = config.jobs['worker']
-    closed = [f'worker:{index} ({address})' for index, address in enumerate(addresses) if not _is_open(address)]
-    return closed or watchdog.find_silent_tasks(config)
+def silent_workers(config: Any) -> list[str]:
+    """Returns the workers that do not answer: they take no connections or compute nothing.
+
+    Args:
+        config: `ClusterConfig` of the chief.
+    """
+    closed = _closed(config)
+    return closed + watchdog.find_silent_tasks(config._replace(left_out=config.left_out.union(closed)))
+
+
+def _closed(config):
+    return [name for name in _workers(config) if not _is_open(config.address_of(name))]
+
+
+def in_words(config: Any, names: Any) -> str:
+    """Returns the names of processes with their addresses.
+
+    Args:
+        config: `ClusterConfig`.
+        names: names such as 'worker:1'.
+    """
+    return ', '.join(f'{name} ({config.address_of(name)})' for name in names)
 
 
 def _is_open(address):

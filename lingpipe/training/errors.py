@@ -37,6 +37,14 @@ class LostWorkerError(TrainingError):
     """Another process of the cluster died or hangs: the same command resumes from the newest checkpoint."""
 
 
+class WorkerIsBackError(LostWorkerError):
+    """A worker that training continued without answers again: training continues with it from the newest checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__('A worker that was left out answers again. All workers restart, where --max_restarts does so, '
+                         'and training continues with it.')
+
+
 def exit_code(error: Any) -> Any:
     """Returns what a program that stops at `error` ends with: EXIT_TRY_AGAIN where a restart can mend it, else 1."""
     while error is not None:
@@ -84,7 +92,7 @@ def in_words(error: tf.errors.OpError, body_params: Any) -> Any:
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return f'A device ran out of memory ({told}). {_save_memory(body_params)}'
     if is_lost_machine(error):
-        return (f'{_machine(error)} was lost in the middle of a step ({told}). Start it again, where nothing does so '
+        return (f'{machine(error)} was lost in the middle of a step ({told}). Start it again, where nothing does so '
                 'by itself, and run the same command here too: training resumes from its newest checkpoint. With '
                 '--max_restarts=10 both happens by itself.')
     if isinstance(error, tf.errors.CancelledError):
@@ -100,7 +108,8 @@ def is_lost_machine(error: Any) -> bool:
     return isinstance(error, _LOST) or _OTHER_PROCESS in str(error)
 
 
-def _machine(error):
+def machine(error: Any) -> str:
+    """Returns the name of the machine that an error is about, which begins a sentence."""
     task = _REMOTE_TASK.search(str(error))
     return f'{task[1].capitalize()} {task[2]}' if task else 'Another machine'
 

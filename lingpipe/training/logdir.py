@@ -7,6 +7,7 @@
     control/model_analysis.txt   every layer, its partition and device
     control/versions.txt         the packages that it was trained with, one a line
     control/mlflow_run.txt       which run of a tracker this is, a file a tracker
+    control/left_out.json        the workers that training continues without, and how many devices there are with them
     layer_times.json             measured times of layers, where the cut balances time
     train/ckpt-*, train/events*  checkpoints and training curves
     eval_test/events*            evaluation curves, one folder a dataset
@@ -150,6 +151,25 @@ class LogDir:
     def write_control_file(self, name: str, text: str) -> None:
         """Writes a file of the folder 'control', in place of an earlier one."""
         replace_text(tf.io.gfile.join(self._control, name), text)
+
+    def read_left_out(self) -> tuple[list[str], int | None] | None:
+        """Returns what `write_left_out` was given; None where the training run has not begun."""
+        text = _read_text(self._left_out_file)
+        record = json.loads(text) if text else None
+        return record and (record['left_out'], record['num_devices'])
+
+    def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
+        """Writes down which workers a training run continues without, for a chief that restarts.
+
+        Args:
+            names: such as 'worker:1'; none when it begins.
+            num_devices: how many devices all workers offer; None where the chief does not see them.
+        """
+        replace_text(self._left_out_file, json.dumps({'left_out': names, 'num_devices': num_devices}) + '\n')
+
+    @property
+    def _left_out_file(self):
+        return tf.io.gfile.join(self._control, 'left_out.json')
 
     def read_best(self) -> Any:
         """Returns the value of the best metric so far, or None."""

@@ -102,6 +102,7 @@ class Trainer:
         Raises:
             ValueError: when `eval.best_metric` is not a metric of the task.
             TrainingError: when a loss is not finite, or the log directory fails.
+            WorkerIsBackError: at a checkpoint, when the chief of the cluster says so.
         """
         with self._logdir.lock():
             try:
@@ -258,6 +259,8 @@ class Trainer:
             self._begin_save(self._checkpointer)
             self._saved_at = time.monotonic()
             self._tell_bad_records()
+            if self._chief.is_worker_back():
+                raise errors.WorkerIsBackError
 
     def _write_curves(self):
         num_bad_records = progress.count_bad_records(self._input)

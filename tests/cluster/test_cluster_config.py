@@ -15,7 +15,7 @@ def environment(cluster=JOBS, **task):
 
 def test_tf_config_says_who_is_who():
     config = cluster_config.read(environment=environment(type='worker', index=1))
-    assert config == (JOBS, 'worker', 1)
+    assert config == (JOBS, 'worker', 1, frozenset())
     assert (config.num_workers, config.num_parameter_servers, config.address, config.task) == (
         2, 1, '10.0.0.4:2222', 'worker:1')
     assert cluster_config.read(environment={'TF_CONFIG': config.to_json()}) == config

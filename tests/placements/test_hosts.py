@@ -15,13 +15,13 @@ _SECONDS = 400  # an idle machine takes a tenth of it
 def run_fixture(tmp_path, tiny):
     tiny.evaluation_inputs()['Test'].Instantiate()  # prepares the data
 
-    def run(*flags, of_cluster=True, strikes=()):
+    def run(*flags, of_cluster=True, strikes=(), options=(), **variables):
         """Returns what the processes, or one without a cluster, printed; `strikes`: 'BATCH SIGNAL TASK'."""
         strikes = [f'{batch} {name} {tmp_path}/struck_{batch} {tmp_path}/{task}'
                    for batch, name, task in map(str.split, strikes)]
         environment = {'PIDS': str(tmp_path), 'STRIKE': ';'.join(strikes), 'TFDS_DATA_DIR': tiny._data_dir,
-                       'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1'}
-        launcher = ['-m', 'lingpipe.cluster.local_cluster', '--workers=2', '--'] if of_cluster else []
+                       'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1', **variables}
+        launcher = ['-m', 'lingpipe.cluster.local_cluster', '--workers=2', *options, '--'] if of_cluster else []
         program = forked_programs.ForkedProgram(
             [*launcher, PROGRAMS / 'run_in_cluster.py', '--model=struck_digits.StruckTinyDigits', *flags], environment,
             tmp_path,
@@ -61,3 +61,21 @@ def test_stages_on_workers_survive_faults_and_equal_one_machine(
     assert_close(stored(tmp_path / 'cluster/train/ckpt-28'), stored(tmp_path / 'alone/train/ckpt-28'))
     for each in step, 28:  # the step is the chief's, the weights the workers'
         assert len(list(tmp_path.glob(f'cluster/train/ckpt-{each}.data-*-of-00003'))) == 3
+
+
+def test_training_continues_without_a_lost_worker_until_it_is_back(run, tmp_path, assert_same_checkpoint):
+    """The first worker is lost, where TensorFlow's collective operations have their leader."""
+    steps = 'train.steps_per_loop=2; train.save_interval_seconds=0; train.max_steps'
+    printed = run(
+        '--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}=1000000',
+        '--replace_after_seconds=0.1', options=['--restart=1'], strikes=['6 SIGKILL worker:0'],
+        LEFT_OUT=str(tmp_path / 'cluster/control/left_out.json'))
+    lost, = re.findall(r'worker:0 \(127.0.0.1:\d+\) has not answered for 0.1 s .*: training continues over worker:1\.',
+                       printed)
+    alone, back = re.findall(r'2 micro-batches, resuming from step (\d+)', printed)
+    assert int(alone) <= 6
+    assert re.search(r'worker:0 \(127.0.0.1:\d+\) answers again: training continues over worker:0, worker:1\.', printed)
+    step, = re.findall(r'Stopped by SIGTERM at step (\d+); checkpoint', printed)
+    assert int(alone) < int(back) < int(step)
+    run('--logdir=alone', f'--model_params_override={steps}={step}', of_cluster=False)
+    assert_same_checkpoint(tmp_path / f'cluster/train/ckpt-{step}', tmp_path / f'alone/train/ckpt-{step}')

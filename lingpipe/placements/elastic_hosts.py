@@ -1,0 +1,123 @@
+"""A pipeline over hosts that continues without workers that are lost, and with them again once they are back.
+
+::
+
+    Trainer on workers 0, 1, 2 ── worker 1 is lost ──> Trainer on workers 0, 2 ── worker 1 is back ──> Trainer on all
+              │                                          ^   │                                           ^
+              └── newest checkpoint ─────────────────────┘   └── a new checkpoint ───────────────────────┘
+
+The partitions stay as they are, and are placed on other devices: several on one where there are fewer. So every step
+computes what it would have computed, bit for bit. The chief decides, and stays in its process: only its connections
+change.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingpipe.devices import device_kinds
+from lingpipe.placements import hosts, roster
+from lingpipe.planner import resolution
+from lingpipe.training import checkpoints, errors, logdir, placement, planning
+
+
+class ElasticHosts:
+    """The workers of a pipeline over hosts, some of which may be lost.
+
+    Args:
+        config: `ClusterConfig` of the chief.
+        replace_after_seconds: how long a worker may be gone before training continues without it.
+        folder: log directory of the run.
+    """
+
+    def __init__(self, config: Any, replace_after_seconds: float, folder: str) -> None:
+        self._files = logdir.LogDir(folder)
+        self._roster = roster.Roster(config, replace_after_seconds, self._files)
+        self._kind: str | None = None
+        self._num_losses = 0  # without a new checkpoint
+        self._newest: str | None = None
+
+    def connect(self, params: Any, kind: str | None = None) -> Any:
+        """Connects the chief with the workers.
+
+        Args:
+            params: the experiment's Params.
+            kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.
+
+        Returns:
+            Params with numbers in the place of 'auto'.
+
+        Raises:
+            ValueError: params cannot work.
+            TrainingError: the log directory cannot be written to.
+            ConnectionError: workers cannot be reached.
+        """
+        resolution.validate(params.task.body)
+        self._files.create()
+        self._kind = kind
+        device_kinds.configure_graph_optimizer()
+        device_kinds.use_virtual_devices(1)
+        self._roster.gather()
+        hosts.connect(self._roster.config)
+        self._roster.has_connected(hosts.count())
+        return planning.resolved(params, self._roster.num_devices, on_cpu=True)
+
+    def train(self, params: Any, started: float, run: Callable[[Any, placement.Placement, roster.Roster, float], Any]
+              ) -> None:
+        """Trains over the workers that are there, as often as they change, until training ends.
+
+        Args:
+            params: what `connect` returned.
+            started: `time.time()` at the start of the program.
+            run: function that trains from the newest checkpoint on, of the params, their `Placement`, the `Roster` and
+                the time at which this began.
+
+        Raises:
+            TrainingError: as `trainer.Trainer`.
+            ConnectionError: all workers are gone.
+            OpError: a worker is lost again and again without a new checkpoint, or something else failed.
+        """
+        while not self._has_ended(run, params, started):
+            gc.collect()  # what was on the workers
+            keras.backend.clear_session()  # layers without a name of their own get the same as before
+            started = time.time()
+            self._roster.gather()
+            hosts.reconnect(self._roster.config)
+            self._roster.has_connected(hosts.count())
+
+    def _has_ended(self, run, params, started):
+        """Returns False where a change of the workers has ended `run`, of which nothing is left then."""
+        try:
+            run(*self._placed(params), self._roster, started)
+        except errors.WorkerIsBackError:
+            return False
+        except tf.errors.OpError as error:
+            if not self._can_continue(error):
+                raise
+            print(f'{errors.machine(error)} was lost in the middle of a step ({errors.cause(error)}).', flush=True)
+            return False
+        return True
+
+    def _can_continue(self, error):
+        newest = next(iter(checkpoints.complete(self._files.train)), None)
+        self._num_losses = 1 + (self._num_losses if newest == self._newest else 0)
+        self._newest = newest
+        return self._num_losses <= self._roster.config.num_workers and (
+            errors.is_lost_machine(error) or hosts.silent_workers(self._roster.config))
+
+    def _placed(self, params):
+        """Returns params and `Placement`, in which devices of workers that are there take the place of others."""
+        params = params.Copy()
+        body = params.task.body
+        found = device_kinds.stage_devices(body.num_replicas * body.num_partitions, self._kind, hosts.PROCESSES)
+        if body.devices:
+            body.devices = [other if self._is_left_out(name) else name for name, other in zip(body.devices, found)]
+        return params, placement.Placement(body.devices or found)
+
+    def _is_left_out(self, device):
+        spec = tf.DeviceSpec.from_string(device)
+        return f'{spec.job}:{spec.task}' in self._roster.config.left_out

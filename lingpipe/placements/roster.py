@@ -1,0 +1,132 @@
+"""Which workers take part in training: one that does not answer for too long is left out until it is back.
+
+::
+
+    a step fails ─> all are asked ─> the silent ones are waited for ─┬─> all answer: training continues with all
+                                                                     └─> that takes too long: it continues without them
+
+    a thread asks those that are left out ─> one answers ─> next checkpoint ─> training continues with it too
+"""
+
+import threading
+import time
+from typing import Any
+
+from lingpipe.cluster import cluster_config, watchdog
+from lingpipe.placements import hosts
+from lingpipe.training import logdir
+
+_SECONDS_BETWEEN_LOOKS = 1.
+
+
+class Roster:
+    """The workers of a pipeline over hosts, some of which may be left out.
+
+    It is written down in the log directory, so that a chief that restarts waits for nobody whom it left out before.
+
+    Args:
+        config: `ClusterConfig` of the chief, with all workers.
+        replace_after_seconds: how long a worker may be gone.
+        files: `LogDir` of the run.
+
+    Attributes:
+        config: `ClusterConfig` of the chief, without the workers that are left out.
+        num_devices: how many devices all workers offer; None while they have not been there together.
+    """
+
+    def __init__(self, config: cluster_config.ClusterConfig, replace_after_seconds: float,
+                 files: logdir.LogDir) -> None:
+        self._all, self._patience, self._files = config, replace_after_seconds, files
+        left_out, self.num_devices = files.read_left_out() or ([], None)
+        self.config = config._replace(left_out=frozenset(_names(config)).intersection(left_out))
+        self._is_back = threading.Event()
+
+    def gather(self) -> None:
+        """Waits for workers, and leaves out those that are gone for too long.
+
+        A training run begins with all workers. Those that it continued without before are asked, not waited for.
+
+        Raises:
+            ConnectionError: no worker answers, or one does not with which the training run has to begin.
+        """
+        silent, begin, is_told = self._silent(), time.monotonic(), False
+        while not self._is_enough(silent, time.monotonic() - begin):
+            if not is_told:
+                self._tell_wait(silent)
+                is_told = True
+            if time.monotonic() - begin > watchdog.SECONDS_TO_CONNECT:
+                raise ConnectionError(
+                    f'After {watchdog.SECONDS_TO_CONNECT} s there is no answer from '
+                    f'{hosts.in_words(self._all, silent)}, of {self._all.num_workers} workers. Check that each is '
+                    'running the same command with its own task, that the addresses are right, and that no firewall '
+                    'stands between.')
+            time.sleep(hosts.SECONDS_BETWEEN_TRIES)
+            silent = self._silent()
+        self._tell_change(silent)
+        self.config = self._all._replace(left_out=frozenset(silent))
+        self._watch_those_left_out()
+
+    def has_connected(self, num_devices: int) -> None:
+        """Writes down who takes part, after the chief has connected.
+
+        Args:
+            num_devices: how many devices those offer.
+        """
+        if not self.config.left_out:
+            self.num_devices = num_devices
+        self._files.write_left_out(sorted(self.config.left_out), self.num_devices)
+
+    def is_worker_back(self) -> bool:
+        """Returns whether a worker that is left out answers again."""
+        return self._is_back.is_set()
+
+    def _silent(self):
+        return hosts.silent_workers(self._all)
+
+    def _is_enough(self, silent, seconds):
+        """Returns whether training can continue without the silent workers."""
+        awaited = set(silent) - self.config.left_out
+        is_over = self.num_devices is not None and seconds >= self._patience
+        return len(silent) < self._all.num_workers and (not awaited or is_over)
+
+    def _tell_wait(self, silent):
+        limit = '' if self.num_devices is None else f' for {self._patience:g} s (--replace_after_seconds)'
+        _say(f'No answer from {hosts.in_words(self._all, silent)}: waiting{limit}.')
+
+    def _tell_change(self, silent):
+        lost, returned = set(silent) - self.config.left_out, self.config.left_out.difference(silent)
+        remaining = [name for name in _names(self._all) if name not in silent]
+        if lost:
+            _say(f'{_listed(self._all, lost)} not answered for {self._patience:g} s (--replace_after_seconds): '
+                 f'training continues over {", ".join(remaining)}. A worker that answers again takes part from the '
+                 'next checkpoint on.')
+        if returned:
+            _say(f'{hosts.in_words(self._all, sorted(returned))} answers again: training continues over '
+                 f'{", ".join(remaining)}.')
+
+    def _watch_those_left_out(self):
+        self._is_back = threading.Event()
+        if self.config.left_out:
+            threading.Thread(target=self._watch, args=(self.config.left_out, self._is_back), name='roster',
+                             daemon=True).start()
+
+    def _watch(self, left_out, is_back):
+        """Ends when one is back; who takes part is settled at the next checkpoint."""
+        others = frozenset(_names(self._all)) - left_out
+        while len(hosts.silent_workers(self._all._replace(left_out=others))) == len(left_out):
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            if is_back is not self._is_back:
+                return  # others are left out now
+        is_back.set()
+
+
+def _names(config):
+    return [f'{job}:{index}' for job, index in config.tasks('worker')]
+
+
+def _listed(config, names):
+    return f'{hosts.in_words(config, sorted(names))} {"has" if len(names) == 1 else "have"}'
+
+
+def _say(sentence: Any) -> None:
+    print(sentence, flush=True)
