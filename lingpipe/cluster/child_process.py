@@ -1,4 +1,7 @@
-"""Child processes: they do not outlive their parent, send it heartbeats, and have their exit codes read."""
+"""Child processes: they do not outlive their parent, send it heartbeats, and have their exit codes read.
+
+One that has imported TensorFlow and waits for its turn takes the place of another without the seconds of a start.
+"""
 
 import contextlib
 import ctypes
@@ -14,6 +17,7 @@ TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: the fault lies outside, such as a l
 _SET_SIGNAL_AT_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2), which only Linux has
 _libc = ctypes.CDLL(None)
 _VARIABLE = 'LINGPIPE_HEARTBEAT'
+_TURN = 'LINGPIPE_TURN'
 _SECONDS_BETWEEN_BEATS = 1
 
 
@@ -60,6 +64,51 @@ def _signal_name(number):
         return signal.Signals(number).name
     except ValueError:
         return f'signal {number}'
+
+
+def is_standby() -> bool:
+    """Returns whether the parent has started this process before it is its turn."""
+    return _TURN in os.environ
+
+
+def wait_for_turn() -> None:
+    """Returns when the parent says so, or ends this process with it; at once where nobody has to wait."""
+    pipe = os.environ.pop(_TURN, None)
+    if pipe is not None and not os.read(int(pipe), 1):
+        os._exit(1)
+
+
+class Standby:
+    """A child that has started, but begins its work later.
+
+    Args:
+        command: list of words.
+
+    Attributes:
+        process: `subprocess.Popen`.
+        pulse: its `Pulse`.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.pulse = Pulse()
+        reader, self._writer = os.pipe()
+        self.process = start(command, pass_fds=[*self.pulse.options['pass_fds'], reader],
+                             env={**self.pulse.options['env'], _TURN: str(reader)})
+        os.close(reader)
+
+    def begin(self) -> bool:
+        """Lets it begin; returns whether it is still there."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._writer, b'.')
+        os.close(self._writer)
+        return self.process.poll() is None
+
+    def discard(self) -> None:
+        """Ends it before it has begun."""
+        os.close(self._writer)
+        self.process.kill()
+        self.process.wait()
+        self.pulse.close()
 
 
 def beat_for_parent() -> None:

@@ -4,10 +4,12 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from lingpipe.cluster import child_process
 
@@ -16,6 +18,7 @@ _INDEX = re.compile(r'ckpt-(\d+)\.index')
 _POLL_SECONDS = .2
 _LONGEST_PAUSE = 60  # seconds
 _LONG_LIFE = 600  # seconds
+_SECONDS_TO_STANDBY = 20  # until the child that works has started itself
 
 
 class Supervisor:
@@ -32,22 +35,27 @@ class Supervisor:
         checkpoints: folder of the checkpoints, or None.
         first_pause: seconds before the first restart.
         silence_seconds: a child that has begun to send heartbeats is killed after so long without one; 0: never.
+        keeps_standby: whether another child is started while the first one works, which imports TensorFlow, and begins
+            when that has ended.
     """
 
     def __init__(self, command: Sequence[str], max_restarts: int, checkpoints: str | None = None,
-                 first_pause: float = 1., silence_seconds: float = 0) -> None:
+                 first_pause: float = 1., silence_seconds: float = 0, keeps_standby: bool = False) -> None:
         self._command = command
         self._max_restarts = max_restarts
         self._checkpoints = checkpoints
         self._first_pause = first_pause
         self._silence_seconds = silence_seconds
-        self._process = None
+        self._keeps_standby = keeps_standby
+        self._standby: child_process.Standby | None = None
+        self._process: subprocess.Popen[Any] | None = None
         self._held_back = None  # signal that came while there was no child to pass it on to
         self._is_stopped = threading.Event()
 
     def run(self) -> int:
         """Returns the exit code of the last child, 128 + number for a signal."""
-        with self._passing_signals_on():
+        with self._passing_signals_on(), contextlib.ExitStack() as stack:
+            stack.callback(self._discard_standby)
             restarts, step = 0, self._newest_step(-1)
             while True:
                 begin = time.monotonic()
@@ -66,12 +74,14 @@ class Supervisor:
                     return child_process.exit_code(code)
 
     def _run_once(self):
-        pulse = child_process.Pulse()
-        self._process = child_process.start(self._command, **pulse.options)
+        self._process, pulse = self._started()
         if self._held_back is not None:
             self._process.send_signal(self._held_back)
+        begin = time.monotonic()
         try:
             while self._process.poll() is None:  # a wait could delay a signal that comes just before it
+                if self._keeps_standby and not self._standby and time.monotonic() - begin > _SECONDS_TO_STANDBY:
+                    self._standby = child_process.Standby(self._command)
                 if self._silence_seconds and pulse.is_missing(self._silence_seconds):
                     _say(f'The training gave no sign of life for {self._silence_seconds:g} s and is killed.')
                     self._process.kill()
@@ -82,9 +92,24 @@ class Supervisor:
             self._process = None
             pulse.close()
 
+    def _started(self):
+        """Returns the process of a child that works, and its `Pulse`."""
+        standby, self._standby = self._standby, None
+        if standby and standby.begin():
+            return standby.process, standby.pulse
+        if standby:
+            standby.pulse.close()
+        pulse = child_process.Pulse()
+        return child_process.start(self._command, **pulse.options), pulse
+
+    def _discard_standby(self):
+        if self._standby:
+            self._standby.discard()
+
     def _pause(self, code, restarts, newest):
         """Waits before a restart; returns whether nobody has asked to stop meanwhile."""
-        seconds = min(self._first_pause * 2 ** (restarts - 1), _LONGEST_PAUSE)
+        pause = min(self._first_pause * 2 ** (restarts - 1), _LONGEST_PAUSE)
+        seconds = 0 if self._standby else pause  # a standby is there only after some time without a crash
         start = f'the checkpoint of step {newest}' if newest >= 0 else 'the beginning'
         _say(f'The training {child_process.ending(code)}; restart {restarts} of {self._max_restarts} in {seconds:g} s, '
              f'from {start}.')

@@ -169,7 +169,18 @@ def _supervise():
     command = [sys.executable, *sys.orig_argv[1:], '--max_restarts=0']
     checkpoints = os.path.join(os.path.expanduser(FLAGS.logdir), 'train')
     silence_seconds = min(FLAGS.step_timeout_seconds, _LONGEST_SILENCE_SECONDS)
-    return supervisor.Supervisor(command, FLAGS.max_restarts, checkpoints, silence_seconds=silence_seconds).run()
+    return supervisor.Supervisor(
+        command, FLAGS.max_restarts, checkpoints, silence_seconds=silence_seconds,
+        keeps_standby=bool(FLAGS.replace_after_seconds)).run()
+
+
+def _wait_for_turn():
+    """Imports what training takes while another process still trains."""
+    global _STARTED
+    from lingpipe.command_line import cluster_modes  # noqa: F401
+    from lingpipe.placements import elastic_hosts, worker_training  # noqa: F401
+    child_process.wait_for_turn()
+    _STARTED = time.time()
 
 
 _ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError)
@@ -200,6 +211,8 @@ def _checked_main(arguments):
     if FLAGS.cluster_network == run_flags.PRIVATE:
         _enter_private_network()
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'))
+    if child_process.is_standby():
+        _wait_for_turn()
     from lingpipe.training import errors
     if FLAGS.cluster != 'multi_worker':  # which lets no thread run while it waits for other workers
         child_process.beat_for_parent()

@@ -138,3 +138,24 @@ def test_the_child_dies_with_a_supervisor_that_is_killed(start, tmp_path):
             return
         time.sleep(.1)
     pytest.fail('The child still runs.')
+
+
+# Says whether it was on standby, and leaves the rest to one that was.
+STANDBY = '''
+import os, pathlib, sys, time
+from lingpipe.cluster import child_process
+was_on_standby = child_process.is_standby()
+pathlib.Path(f'there_{was_on_standby}').touch()
+child_process.wait_for_turn()
+with open('begun', 'a') as file: print(was_on_standby, file=file)
+while not os.path.exists('there_True'): time.sleep(.05)
+sys.exit(0 if was_on_standby else 75)
+'''
+
+
+def test_a_child_on_standby_takes_the_place_of_one_that_crashed(run_here, monkeypatch, tmp_path):
+    """It has started while the other one worked, and begins when that has ended."""
+    monkeypatch.setattr(supervisor, '_SECONDS_TO_STANDBY', 0)
+    code = supervisor.Supervisor(
+        [sys.executable, '-c', STANDBY], 1, '.', first_pause=.01, keeps_standby=True).run()
+    assert (code, (tmp_path / 'begun').read_text()) == (0, 'False\nTrue\n')
