@@ -126,7 +126,7 @@ USAGE_ERRORS = {
         '--max_staleness is for --cluster=parameter_server --update=async only'),
     'a worker that nobody waits for': (
         [TINY, '--logdir=x', '--cluster=parameter_server', '--replace_after_seconds=30'],
-        '--replace_after_seconds is for --mode=train --cluster=pipeline only'),
+        '--replace_after_seconds is for --mode=train --cluster=pipeline and multi_worker only'),
     'restarts of an evaluation': (
         [TINY, '--logdir=x', '--mode=eval', '--max_restarts=3'], '--max_restarts is for --mode=train only.'),
     'an evaluation that a signal is to fail': (

@@ -96,11 +96,23 @@ def check_port(config: cluster_config.ClusterConfig) -> None:
     Args:
         config: `ClusterConfig`.
     """
+    listening(config).close()
+
+
+def listening(config: cluster_config.ClusterConfig) -> socket.socket:
+    """Returns a socket that listens at the port of this process, on all networks.
+
+    Args:
+        config: `ClusterConfig`.
+
+    Raises:
+        RuntimeError: the port is taken; the message says what to do.
+    """
     port = int(config.address.rpartition(':')[2])
     dualstack: dict[str, Any] = {'family': socket.AF_INET6, 'dualstack_ipv6': True}
     everywhere = dualstack if socket.has_dualstack_ipv6() else {}
     try:
-        socket.create_server(('', port), **everywhere).close()
+        return socket.create_server(('', port), **everywhere)
     except OSError as error:
         raise RuntimeError(_port_in_words(config, port, os.strerror(error.errno or 0))) from error
 

@@ -169,10 +169,14 @@ class Watchdog:
 
 
 class Alone:
-    """What takes the place of a `Chief` without a cluster: it watches nothing."""
+    """What takes the place of a `Chief` where no other process computes for this one: it watches nothing.
 
-    def is_worker_back(self) -> bool:
-        return False
+    Args:
+        is_worker_back: as `Chief` takes it.
+    """
+
+    def __init__(self, is_worker_back: Callable[[], bool] = bool) -> None:
+        self.is_worker_back = is_worker_back
 
     def minding(self, ask_to_stop: Callable[[str], Any]) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

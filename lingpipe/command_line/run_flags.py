@@ -104,9 +104,9 @@ flags.DEFINE_float(
     'step_timeout_seconds', 600., 'With --cluster or --tpu=slice: after so long without the end of a step a worker '
     'counts as lost; 0: never.', lower_bound=0.)
 flags.DEFINE_float(
-    'replace_after_seconds', 0., 'With --cluster=pipeline: training continues over the other workers, from the newest '
-    'checkpoint, when one has been gone for so long, and takes it in again at the first checkpoint after it is back; '
-    '0: training waits for it. --max_restarts then keeps a second process ready.', lower_bound=0.)
+    'replace_after_seconds', 0., 'With --cluster=pipeline or multi_worker: training continues over the other workers, '
+    'from the newest checkpoint, when one has been gone for so long, and takes it in again at the first checkpoint '
+    'after it is back; 0: training waits for it. --max_restarts then keeps a second process ready.', lower_bound=0.)
 flags.DEFINE_integer(
     'max_restarts', 0, 'With --mode=train: how often to restart by itself after a crash or a lost worker without a new '
     'checkpoint in between.', lower_bound=0)
@@ -222,9 +222,9 @@ def _check_cluster(given):
         if given[name].present and given.cluster != 'parameter_server':
             raise app.UsageError(f'--{name} is for --cluster=parameter_server only. Add --cluster=parameter_server.')
     if given['replace_after_seconds'].present and (
-            given.mode != 'train' or given.cluster != 'pipeline'):
-        raise app.UsageError('--replace_after_seconds is for --mode=train --cluster=pipeline only: it says '
-                             'when training continues without a lost worker.')
+            given.mode != 'train' or given.cluster not in ('pipeline', 'multi_worker')):
+        raise app.UsageError('--replace_after_seconds is for --mode=train --cluster=pipeline and multi_worker only: it '
+                             'says when training continues without a lost worker.')
     if given['max_staleness'].present and (given.cluster, given.update) != ('parameter_server', 'async'):
         raise app.UsageError('--max_staleness is for --cluster=parameter_server --update=async only: elsewhere no '
                              'gradient is stale.')

@@ -2,12 +2,12 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import server
+from lingpipe.cluster import server, watchdog
 from lingpipe.partition import balancing
 from lingpipe.placements import local, workers
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
@@ -95,7 +95,7 @@ def join(params: Any, config: Any, kind: Any = None, dog: Any = None) -> Any:
         RuntimeError: the port of this worker is taken.
     """
     body = params.task.body
-    _refuse_measured_times(body)
+    validate(params)
     num_devices, on_cpu = local.set_up(body, kind)
     server.check_port(config)
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
@@ -106,7 +106,8 @@ def join(params: Any, config: Any, kind: Any = None, dog: Any = None) -> Any:
     return params, joined
 
 
-def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Workers, started: Any = None) -> None:
+def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Workers, started: Any = None,
+          is_worker_back: Callable[[], bool] = bool) -> None:
     """Trains up to the last step, or until a signal asks any of the workers to stop.
 
     Args:
@@ -115,15 +116,18 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
         logdir: folder of the run, which only the chief reads and writes.
         joined: the `Workers`, with devices.
         started: `time.time()` at the start of the program.
+        is_worker_back: function that says whether more workers could train, asked at each checkpoint.
 
     Raises:
+        WorkerIsBackError: it has said so.
         ValueError: params cannot work, or differ between workers.
         TrainingError: as `trainer.Trainer`.
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}')
     if joined.is_chief:
-        trainer.Trainer(params, evaluation_inputs, logdir, joined, started).run()
+        alone = watchdog.Alone(is_worker_back)  # what it watches, all workers watch
+        trainer.Trainer(params, evaluation_inputs, logdir, joined, started, alone).run()
     else:
         Follower(params, joined).run()
     joined.leave()
@@ -141,9 +145,15 @@ def losses_in_words() -> Iterator[Any]:
             '--max_restarts: training resumes from its newest checkpoint.') from error
 
 
-def _refuse_measured_times(body_params):
-    if body_params.partition_by in balancing.BY_TIME:
+def validate(params: Any) -> None:
+    """Raises ValueError where workers could cut the model differently.
+
+    Args:
+        params: the experiment's Params.
+    """
+    partition_by = params.task.body.partition_by
+    if partition_by in balancing.BY_TIME:
         raise ValueError(
-            f'task.body.partition_by={body_params.partition_by!r} measures layers on each worker, which may then cut '
-            "the model differently. Set it to 'flops', or to the list of end indices that --mode=inspect_model shows "
-            'on one machine.')
+            f'task.body.partition_by={partition_by!r} measures layers on each worker, which may then cut the model '
+            "differently. Set it to 'flops', or to the list of end indices that --mode=inspect_model shows on one "
+            'machine.')

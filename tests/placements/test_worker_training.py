@@ -4,6 +4,8 @@ import os
 import pathlib
 import re
 import resource
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -116,6 +118,37 @@ def test_workers_stop_together_and_restart_bit_for_bit(
     assert f'The training ended with exit code {errors.EXIT_TRY_AGAIN}; restart 1 of 5' in printed[0]
     assert f'resuming from step {stopped}' in printed[0]
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', undisturbed[0].folder / 'train/ckpt-12')
+
+
+def test_training_continues_without_a_lost_worker_until_it_is_back(
+        data_dir, tiny, tmp_path, assert_same_checkpoint):
+    """Alone, a worker has the whole batch, and computes what one machine does from the same checkpoint on."""
+    cluster = Cluster(tmp_path / 'cluster', data_dir)
+    saves = 'train.save_interval_seconds=0; train.save_max_to_keep=100; train.steps_per_loop=2; train.max_steps'
+    elastic = f'--model_params_override={saves}=12', '--replace_after_seconds=0.1'
+    chief, lost = cluster.start(*elastic, of_each=({}, {'STRIKE': f'6 SIGKILL {tmp_path}/killed'}),
+                                flags_of_each=(('--max_restarts=5',), ()))
+    printed, _ = chief.communicate(timeout=_SECONDS)
+    assert (chief.returncode, lost.wait()) == (0, -signal.SIGKILL), printed
+    assert re.search(r'worker:1 \(127.0.0.1:\d+\) did not answer for 0.1 s \(--replace_after_seconds\): training '
+                     r'continues over worker:0, each with 32 rows of a batch\.', printed)
+    step, = re.findall(r'resuming from step (\d+)', printed)
+    assert 0 < int(step) <= 6
+    of_start = shutil.copytree(tmp_path / 'cluster/train', tmp_path / 'alone/train',
+                               ignore=lambda folder, names: {name for name in names if f'ckpt-{step}.' not in name})
+    (of_start / 'checkpoint').write_text(f'model_checkpoint_path: "ckpt-{step}"\n')
+    params = tiny.params()
+    params.task.body.layers[2] = layers.KerasParams(batch_normalization.BatchNormalization, group_size=2, momentum=0.9)
+    trainer.Trainer(params, {}, tmp_path / 'alone').run()
+    assert_same_checkpoint(tmp_path / 'cluster/train/ckpt-12', tmp_path / 'alone/train/ckpt-12')
+
+    codes, printed = cluster.run(
+        f'--model_params_override={saves}=1000000', '--replace_after_seconds=0.1',
+        of_each=({}, {'STRIKE': f'+20 SIGTERM {tmp_path}/terminated'}), flags_of_each=(('--max_restarts=5',),) * 2)
+    assert codes == [0, 0], printed
+    assert 'All workers answer again: training continues over worker:0, worker:1.' in printed[0]
+    assert 'worker:1 trains as number 1 of 2 workers.' in printed[1]
+    assert 'Stopped by another worker at step ' in printed[0]
 
 
 def test_others_ask_for_a_restart_where_a_worker_hangs(data_dir, tmp_path):

@@ -1,7 +1,7 @@
 """A tiny model on which signals strike the process that reads a certain batch, or another one, once each.
 
-STRIKE='7 SIGKILL FILE; 9 SIGTERM FILE PID' in the environment: batch 7 of the training, which signal, what is there
-once it was sent, and perhaps a file with the number of the process to strike.
+STRIKE='7 SIGKILL FILE; 9 SIGTERM FILE PID' in the environment: batch 7 of the training ('+7': of this process), which
+signal, what is there once it was sent, and perhaps a file with the number of the process to strike.
 """
 
 import os
@@ -25,16 +25,16 @@ class StruckInput(image_input.ImageInput):
         def strike(index, batch):
             images, labels, weights = batch
             shape = labels.shape
-            labels = tf.numpy_function(_strike, [index + first, labels], tf.int32)
+            labels = tf.numpy_function(_strike, [index + first, index, labels], tf.int32)
             return images, tf.ensure_shape(labels, shape), weights
 
         return super().training_dataset(position, share).enumerate().map(strike)
 
 
-def _strike(step, labels):
+def _strike(step, index, labels):
     for strike in filter(None, os.environ.get('STRIKE', '').split(';')):
         at, name, file, *pid = strike.split()
-        if step == int(at) and not pathlib.Path(file).exists():
+        if at in (str(step), f'+{index + 1}') and not pathlib.Path(file).exists():
             pathlib.Path(file).touch()
             os.kill(int(pathlib.Path(*pid).read_text()) if pid else os.getpid(), signal.Signals[name])
     return labels

@@ -1,0 +1,64 @@
+"""Which workers of --cluster=multi_worker train together: those that answer, and others once they are back.
+
+::
+
+    4 workers, 16 of 64 rows each ── worker 2 is lost ─> all end ─> 3 answer, of whom 2 can share 64 rows, 32 each
+                                                                    the third waits until they can be 4 again
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lingpipe.cluster import cluster_config, roll_call, waits
+from lingpipe.placements import worker_training
+from lingpipe.training import logdir
+
+
+def meet(params: Any, config: cluster_config.ClusterConfig, folder: str, replace_after_seconds: float
+         ) -> tuple[cluster_config.ClusterConfig, Callable[[], bool]]:
+    """Waits until it is settled who trains together; the first worker settles it.
+
+    A training run begins with all workers, and can continue with fewer.
+
+    Args:
+        params: the experiment's Params.
+        config: `ClusterConfig` with all workers.
+        folder: log directory of the run, which only the first worker reads and writes.
+        replace_after_seconds: how long a worker may be gone.
+
+    Returns:
+        `ClusterConfig` of those that train together, and a function that says whether more of them could.
+
+    Raises:
+        ValueError: params cannot work.
+        TrainingError: the log directory cannot be read or written to.
+        ConnectionError: the workers that answer are too few.
+        RuntimeError: the port of this worker is taken.
+    """
+    worker_training.validate(params)
+    if config.is_chief:
+        return _call(params.input.batch_size, config, logdir.LogDir(folder), replace_after_seconds)
+    with waits.Wait(f'worker:0 ({config.jobs["worker"][0]}) to call {config.task}', seconds=0):
+        members = roll_call.answer(config)
+    print(f'{config.task} trains as number {members.task_index} of {members.num_workers} workers.', flush=True)
+    return members, bool
+
+
+def _call(batch_size, config, files, patience):
+    files.create()
+    record = files.read_left_out()
+    left_out = [int(name.partition(':')[2]) for name in record[0]] if record else []
+    caller = roll_call.Caller(config, lambda count: batch_size % count == 0)
+    members = caller.call(patience if record else math.inf, left_out)
+    files.write_left_out([name.partition(' ')[0] for name in caller.absent()])
+    names = ', '.join(f'worker:{index}' for index in caller.members)
+    if caller.absent():
+        without = f'{", ".join(caller.silent)} did not answer for {patience:g} s (--replace_after_seconds): '
+        print(f'{without if caller.silent else ""}training continues over {names}, each with '
+              f'{batch_size // len(caller.members)} rows of a batch. A worker that answers again takes part from the '
+              'next checkpoint on.', flush=True)
+    elif left_out:
+        print(f'All workers answer again: training continues over {names}.', flush=True)
+    caller.watch()
+    return members, caller.is_worker_back
