@@ -1,8 +1,8 @@
 """The handwritten digits of scikit-learn as a TFDS dataset: real images that need no network."""
 
-
-import numpy as np
 import tensorflow_datasets as tfds
+
+from lingpipe.input import digits
 
 _DESCRIPTION = """\
 1,797 handwritten digits, 8x8 pixels, gray. They are the test part of the UCI data set "Optical Recognition of
@@ -23,24 +23,21 @@ _CITATION = """\
 }
 """
 
-_TEST_FRACTION = 0.2
-_HIGHEST_COUNT = 16
-
 
 class Digits(tfds.core.GeneratorBasedBuilder):
     """Builder of the TFDS dataset 'digits'; importing this module registers it."""
 
-    name = 'digits'
+    name = digits.NAME
     VERSION = tfds.core.Version('2.0.0')
     url_infos = None  # Nothing is downloaded, so TFDS need not look for checksums.
-    NUM_CLASSES = 10
+    NUM_CLASSES = digits.NUM_CLASSES
 
     def _info(self):
         return tfds.core.DatasetInfo(
             builder=self,
             description=_DESCRIPTION,
             features=tfds.features.FeaturesDict({
-                'image': tfds.features.Image(shape=(8, 8, 1), encoding_format='png'),
+                'image': tfds.features.Image(shape=digits.IMAGE_SHAPE, encoding_format='png'),
                 'label': tfds.features.ClassLabel(num_classes=self.NUM_CLASSES),
             }),
             supervised_keys=('image', 'label'),
@@ -50,33 +47,12 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager):
-        from sklearn import datasets
-
-        digits = datasets.load_digits()
-        images = np.round(digits.images * (255 / _HIGHEST_COUNT)).astype(np.uint8)[..., np.newaxis]
+        images, labels = digits.examples()
         return {
-            split: self._generate_examples(images, digits.target, indices)
-            for split, indices in stratified_split(digits.target).items()
+            split: self._generate_examples(images, labels, indices)
+            for split, indices in digits.stratified_split(labels).items()
         }
 
     def _generate_examples(self, images, labels, indices):
         for index in indices:
             yield int(index), {'image': images[index], 'label': int(labels[index])}
-
-
-def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Splits the examples of every class 80/20, as scikit-learn does with `random_state=0`.
-
-    The split is part of the data: it is the one that a reader who compares another method would try first.
-
-    Args:
-        labels: integer array [num_examples].
-
-    Returns:
-        `{'train': indices, 'test': indices}`, sorted integer arrays that share no index.
-    """
-    from sklearn import model_selection
-
-    train, test = model_selection.train_test_split(
-        np.arange(len(labels)), test_size=_TEST_FRACTION, stratify=labels, random_state=0)
-    return {'train': np.sort(train), 'test': np.sort(test)}

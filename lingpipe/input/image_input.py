@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, batch_share, image_augmentation, image_sources, tfds_builders
+from lingpipe.input import base_input, batch_share, digits, image_augmentation, image_sources
 
 _CACHES = ('none', 'encoded', 'decoded')
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
@@ -83,7 +83,7 @@ class ImageInput(base_input.BaseInput):
         Args:
             params: `ImageInput.Params()`.
         """
-        channels = params.num_channels or tfds_builders.described_image_shape(params.dataset, params.data_dir)[-1]
+        channels = params.num_channels or _described_image_shape(params)[-1]
         return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
 
     @staticmethod
@@ -94,7 +94,7 @@ class ImageInput(base_input.BaseInput):
     def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
         self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
-        self._data = tfds_builders.TfdsImages(params.dataset, params.split, params.data_dir)
+        self._data = _images(params)
         self._bad_records = base_input.BadRecords(params.max_bad_records, self._data.folder)
         self.num_examples = self._data.num_examples
         self.num_classes = self._data.num_classes + params.label_offset
@@ -264,3 +264,18 @@ class ImageInput(base_input.BaseInput):
             raise ValueError(
                 f'cache: {p.cache!r} keeps images in this process, but data_service has others read them. '
                 "Set cache to 'none'.")
+
+
+def _described_image_shape(p):
+    if digits.are_at_hand(p.dataset, p.split, p.data_dir):
+        return digits.IMAGE_SHAPE
+    from lingpipe.input import tfds_builders
+    return tfds_builders.described_image_shape(p.dataset, p.data_dir)
+
+
+def _images(p):
+    """TFDS is imported where it is used: that takes half a second."""
+    if digits.are_at_hand(p.dataset, p.split, p.data_dir):
+        return digits.DigitsImages(p.split)
+    from lingpipe.input import tfds_builders
+    return tfds_builders.TfdsImages(p.dataset, p.split, p.data_dir)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.input import base_input, image_augmentation, image_pixels, tfds_builders
+from lingpipe.input import base_input, image_augmentation, image_pixels
 
 # Number of images in one call. With more of them, calls cost less; with fewer, threads share the work better.
 _ROWS_PER_CALL = 32
@@ -151,12 +151,12 @@ class ImageSources:
 
     Args:
         params: `ImageInput.Params()`.
-        data: `TfdsImages`.
+        data: `tfds_builders.TfdsImages` or `digits.DigitsImages`.
         cropping: `Cropping` of the augmentation, or None.
         num_channels: 1 or 3.
     """
 
-    def __init__(self, params: hyperparams.Params, data: tfds_builders.TfdsImages,
+    def __init__(self, params: hyperparams.Params, data: Any,
                  cropping: image_augmentation.Cropping | None, num_channels: int) -> None:
         self._params = params
         self._data = data

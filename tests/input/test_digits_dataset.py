@@ -43,11 +43,6 @@ def test_every_class_is_split_80_20(prepared):
     np.testing.assert_allclose(in_test / in_all, 0.2, atol=1 / 174)
 
 
-def test_the_split_is_pinned():
-    split = digits_dataset.stratified_split(datasets.load_digits().target)
-    assert split['test'][:8].tolist() == [21, 24, 28, 34, 35, 37, 39, 42]
-
-
 def test_preparing_opens_no_connection(tmp_path, monkeypatch):
     def refuse(*args):
         raise AssertionError(f'a connection was opened: {args}')

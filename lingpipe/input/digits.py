@@ -1,0 +1,87 @@
+"""The handwritten digits of scikit-learn, straight from there: nothing to prepare, and no TFDS to import.
+
+`digits_dataset.py` is the same as a dataset of TFDS, which parts of splits and folders of prepared data are read from.
+"""
+
+import hashlib
+
+import numpy as np
+import tensorflow as tf
+
+NAME = 'digits'
+NUM_CLASSES = 10
+IMAGE_SHAPE = (8, 8, 1)
+_SPLITS = ('train', 'test')
+_TEST_FRACTION = 0.2
+_HIGHEST_COUNT = 16
+
+
+def examples() -> tuple[np.ndarray, np.ndarray]:
+    """Returns all images, uint8 [1797, 8, 8, 1], and labels, int64 [1797], in the order of scikit-learn."""
+    from sklearn import datasets
+
+    found = datasets.load_digits()
+    return np.round(found.images * (255 / _HIGHEST_COUNT)).astype(np.uint8)[..., np.newaxis], found.target
+
+
+def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Splits the examples of every class 80/20, as scikit-learn does with `random_state=0`.
+
+    The split is part of the data: it is the one that a reader who compares another method would try first.
+
+    Args:
+        labels: integer array [num_examples].
+
+    Returns:
+        `{'train': indices, 'test': indices}`, sorted integer arrays that share no index.
+    """
+    from sklearn import model_selection
+
+    train, test = model_selection.train_test_split(
+        np.arange(len(labels)), test_size=_TEST_FRACTION, stratify=labels, random_state=0)
+    return {'train': np.sort(train), 'test': np.sort(test)}
+
+
+def are_at_hand(dataset: str, split: str, data_dir: str | None) -> bool:
+    """Returns whether a split of a dataset is one of those that `DigitsImages` has.
+
+    Args:
+        dataset: TFDS name.
+        split: TFDS split.
+        data_dir: directory of prepared data, which is then read; or None.
+    """
+    return dataset == NAME and split in _SPLITS and data_dir is None
+
+
+class DigitsImages:
+    """One split of the digits, example by example what `tfds_builders.TfdsImages` reads of them.
+
+    Args:
+        split: 'train' or 'test'.
+
+    Attributes:
+        name, folder, num_examples, num_classes, image_shape: as of `TfdsImages`.
+    """
+
+    name, folder = NAME, 'scikit-learn'
+    num_classes, image_shape = NUM_CLASSES, IMAGE_SHAPE
+
+    def __init__(self, split: str) -> None:
+        images, labels = examples()
+        order = _order_of_tfds(stratified_split(labels)[split], split)
+        self._split, self._images, self._labels = split, images[order], labels[order]
+        self.num_examples = len(order)
+
+    def encoded_examples(self, shuffle_seed: tf.Tensor | None = None,
+                         num_parallel_calls: int | None = None) -> tf.data.Dataset:
+        """Returns the split once; see `TfdsImages.encoded_examples`. There is one file, whose order is always its own.
+        """
+        del shuffle_seed, num_parallel_calls
+        identifiers = [f'{NAME}-{self._split}__{number}' for number in range(self.num_examples)]
+        rows = tf.data.Dataset.from_tensor_slices((self._images, self._labels, identifiers))
+        return rows.map(lambda image, label, identifier: (tf.io.encode_png(image), label, identifier))
+
+
+def _order_of_tfds(indices, split):
+    """Sorts as TFDS stores examples, by the MD5 hash of the name of the split and the key."""
+    return sorted(map(int, indices), key=lambda index: hashlib.md5(f'{split}{index}'.encode()).digest())
