@@ -16,7 +16,7 @@ _TOPICS = {
     'optimizers': 'Optimizers and learning rates', 'training': 'Training, checkpoints and evaluation',
     'planner': 'Plans', 'devices': 'Devices', 'placements': 'Placements: hosts, workers, servers, TPUs',
     'spmd': 'One program for all cores of a TPU', 'cluster': 'Processes of a cluster',
-    'tools': 'Tracing and compiling for TPUs'}
+    'tools': 'Reports, traces and compiling for TPUs'}
 
 
 class Error(NamedTuple):

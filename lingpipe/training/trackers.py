@@ -11,7 +11,7 @@ A tracker sees what TensorBoard sees. Where one fails while training goes on, it
 
 import importlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -140,7 +140,8 @@ class MLflow:
         self._mlflow.end_run()
 
 
-TRACKERS = {'tensorboard': TensorBoardHyperparameters, 'wandb': WeightsAndBiases, 'mlflow': MLflow}
+TRACKERS: dict[str, Callable[[logdirs.LogDir], Tracker]] = {
+    'tensorboard': TensorBoardHyperparameters, 'wandb': WeightsAndBiases, 'mlflow': MLflow}
 
 
 class Trackers:

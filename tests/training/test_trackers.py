@@ -90,8 +90,8 @@ def test_mlflow_gets_params_and_the_points_of_tensorboard(tiny, mlflow, tmp_path
     tracked, = mlflow.runs.values()
     assert tracked['name'] == str(tmp_path) and mlflow.active is None
     assert tracked['params']['train.max_steps'] == '12' and tracked['params']['task.body.num_partitions'] == '2'
-    losses = [(step, values['train/loss']) for step, values in tracked['metrics'] if 'train/loss' in values]
-    assert losses == pytest.approx(curves.curve(tmp_path / 'train', 'loss'))
+    losses = {step: values['train/loss'] for step, values in tracked['metrics'] if 'train/loss' in values}
+    assert losses == pytest.approx(dict(curves.curve(tmp_path / 'train', 'loss')))
     tests = [(step, values) for step, values in tracked['metrics'] if 'test/loss' in values]
     assert [step for step, _ in tests] == [4, 8, 12]
     assert tests[-1][1] == {f'test/{name}': value for name, value in run.results['Test'].items()}

@@ -91,7 +91,9 @@ def missing(reason: str, command: str | None = None) -> Element:
         reason: a sentence that says why.
         command: what would add it, or None.
     """
-    return element('p', reason, *([' To add it: ', element('code', command)] if command else []), class_='missing')
+    if command is None:
+        return element('p', reason, class_='missing')
+    return element('p', f'{reason} To add it: ', element('code', command), class_='missing')
 
 
 def folded(summary: str, *children: Element) -> Element:
