@@ -193,8 +193,8 @@ class Report:
 
     def _configuration(self):
         if self._params_text is None:
-            return [page.missing('Nothing was trained here yet; these are the params of the model.',
-                                 self._command.of('train')), element('pre', self._params.ToText())]
+            return [page.missing('Nothing was trained here yet.', self._command.of('train')),
+                    page.folded('Params of the model', element('pre', self._params.ToText()))]
         num_fields = len(self._params_text.splitlines())
         told = [page.missing(f'The model has changed since: {self._unread} What is planned and simulated above is for '
                              'the model of today.')] if self._unread else []
