@@ -75,7 +75,7 @@ class KerasHubTokenizer:
         """Returns how many bytes of text each token stands for, float32; the end of a text counts as one.
 
         SentencePiece may change white space before it cuts a text into pieces: bytes are those of the changed text.
-        Where it puts a space before every text, that one counts in place of the end. What it does not know counts one.
+        Where it puts a space before every text, that one counts instead of the end. What it does not know counts one.
 
         Args:
             tokens: integers of any shape.

@@ -32,7 +32,7 @@ class ImageInput(base_input.BaseInput):
         num_classes: number of classes, `label_offset` included.
         input_shape: (batch_size, height, width, channels) of the images.
         input_spec: `tf.TensorSpec` of a batch of images.
-        bad_records: as in `BaseInput`; counted since this object was made, once a record.
+        bad_records: as in `BaseInput`; counted since this object was made, once per record.
     """
 
     example_name = 'images'

@@ -170,7 +170,7 @@ class PixelReader:
         Args:
             images: string [n].
             identifiers: string [n], TFDS's identifiers of the examples.
-            seeds: int32 [n, 2 or more], the first two of which draw the box; None where nothing is drawn.
+            seeds: int32 [n, 2 or more], the first two of which draw the box; None if nothing is drawn.
 
         Returns:
             Tuple of uint8 [n, *size], and what is wrong with each, string [n]: empty, or as of `base_input.describe`.

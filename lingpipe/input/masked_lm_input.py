@@ -161,7 +161,7 @@ class _Masking:
 
         Returns:
             Tokens `[batch, length]` with masks; positions and tokens of what is to be guessed, int32
-            `[batch, num_masks]`, 0 where there is none; its weights, float32 of that shape.
+            `[batch, num_masks]`, 0 if there is none; its weights, float32 of that shape.
         """
         def of_row(row):
             tokens, number = row

@@ -73,7 +73,7 @@ def words(record: text_records.Record, field: str) -> list[str]:
 
 
 def weight(record: text_records.Record, field: str | None) -> float:
-    """Returns a sample weight; 1 where there is no field for it.
+    """Returns a sample weight; 1 if there is no field for it.
 
     Args:
         record: the record.

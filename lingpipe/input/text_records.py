@@ -93,7 +93,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
 
 def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
-    """Returns the names of a dataset's classes in their order, without preparing it; None where it names none.
+    """Returns the names of a dataset's classes in their order, without preparing it; None if it names none.
 
     Args:
         dataset: TFDS name.

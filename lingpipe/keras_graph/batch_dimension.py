@@ -15,12 +15,12 @@ _MAY_MIX = 'GetItem', 'Matmul', 'Einsum', 'Dot', 'Tensordot', 'Take'
 
 
 def refuse_lost_batches(graph: Any, outputs: list[int]) -> None:
-    """Raises ValueError where a tensor of a Keras model mixes the examples of a batch, or an output has them elsewhere.
+    """Raises ValueError if a tensor mixes the examples of a batch, or an output's first dimension is not the batch.
 
-    Each micro-batch has scalars of its own, such as a mean over all examples, and outputs are concatenated along their
+    Each micro-batch has its own scalars, such as a mean over all examples, and outputs are concatenated along their
     first dimension. Operations without weights that may work along the batch (`keras.ops`, Lambda, layers with an axis
-    of 0) are tried on a few random examples. Models with a fixed batch size are not checked: theirs is a number like
-    any other.
+    of 0) are tested on a few random examples. Models with a fixed batch size are not checked, because it cannot be told
+    from other sizes.
 
     Args:
         graph: `keras_model.ModelGraph`.
@@ -72,7 +72,7 @@ def _reads_examples(unit, specs):
 def _mixes_examples(unit, specs):
     """Whether a unit returns something else for a few random examples together than for two parts of them.
 
-    Units that cannot be tried, draw random numbers, or return another number of rows are not judged.
+    Units that cannot be tested, draw random numbers, or return another number of rows do not count.
     """
     if not _may_mix(unit.layer, specs):
         return False

@@ -1,4 +1,4 @@
-"""Methods of a model that keep caches, cut over the stages of a pipeline: a layer's cache stays where the layer is."""
+"""Methods of a model that keep caches, cut over the stages of a pipeline: a layer's cache stays on its device."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -29,10 +29,10 @@ class Weights(NamedTuple):
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
         """Returns the values of all variables on the device of each stage, `[stages][variables]`.
 
-        What a stage does not use is never copied, for nothing reads the copy.
+        Values that a stage does not use are never copied, because nothing reads the copy.
 
         Args:
-            read: function that gives the value to use for a Keras variable.
+            read: function that returns the value to use for a Keras variable.
         """
         values = []
         for variable, stage in zip(self.variables, self.stages):
@@ -59,7 +59,7 @@ class Split(NamedTuple):
     def cut(self, tensor: tf.Tensor) -> list[tf.Tensor]:
         """Returns the parts of a whole cache, each on its device.
 
-        A model starts with zeros, which are made where they are needed, so that no device holds those of all layers.
+        A model starts with zeros. They are created where they are needed, so that no device holds those of all layers.
         """
         return self._on_devices(lambda index: self._part(tensor, index))
 
@@ -100,16 +100,16 @@ class CachedCall:
                           │                   v                  │     v
                       cache[:, 0]     stack([cache 0,        cache[:, 1] , cache 1])
 
-    An operation belongs to the last stage whose weights it depends on, so that all data flow from stage to stage. What
-    depends on no weights is computed in every stage that needs it. A model stacks the caches of its layers to one
-    tensor, and takes slices of it. Here neither is ever computed: the parts of the stack become the slices of the next
-    call.
+    An operation belongs to the last stage whose weights it depends on, so that all data flow from stage to stage.
+    Results that depend on no weights are computed in every stage that needs them. A model stacks the caches of its
+    layers to one tensor, and takes slices of it. Here neither is ever computed: the parts of the stack become the
+    slices of the next call.
 
     Args:
         method: bound method of the model. Its parameters whose names end in 'cache' are caches, and the last of its
             results are their new values.
         weights: `Weights` of the model.
-        jit_compile: whether XLA compiles what each stage computes.
+        jit_compile: whether XLA compiles the function of each stage.
 
     Attributes:
         caches: list of the names of the parameters that are caches.
@@ -125,7 +125,7 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def bind(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Returns the dictionary from parameter to what a call gives for it."""
+        """Returns the dictionary from parameter to its argument in a call."""
         bound = self._signature.bind(*arguments, **named)
         bound.apply_defaults()
         return bound.arguments
@@ -137,11 +137,11 @@ class CachedCall:
         Args:
             values: what `Weights.read` returned.
             arguments: dictionary from parameter to nest of tensors `[batch, ...]` and of other objects.
-            parts: dictionary from the name of a cache to a list with the parts of each of its tensors, in place of its
+            parts: dictionary from the name of a cache to a list with the parts of each of its tensors, instead of its
                 argument. The first call has the whole caches in `arguments`.
 
         Returns:
-            List of the results that are no caches, and the dictionary with the new parts of all caches.
+            List of the results that are not caches, and the dictionary with the new parts of all caches.
         """
         specs = {name: self._specs(name, value, parts) for name, value in arguments.items()}
         key = str(specs)
@@ -176,7 +176,7 @@ class _Trace:
         graph: the `FuncGraph`.
         values: list of the placeholders of the weights.
         arguments: dictionary from parameter to list of the placeholders of its tensors.
-        results: list of the results that are no caches.
+        results: list of the results that are not caches.
         caches: dictionary from the name of a cache to list of its new tensors.
     """
 
@@ -212,7 +212,7 @@ class _Trace:
                 self._stages[operation] = max(found)
 
     def stage(self, tensor):
-        """Returns the stage that computes a tensor; the last for what depends on no weights."""
+        """Returns the stage that computes a tensor; the last one if it depends on no weights."""
         return self._stages.get(tensor.op, len(self._weights.devices) - 1)
 
     def is_of(self, operation, stage):
@@ -276,7 +276,7 @@ def _gives_known_shape(operation):
 
 
 def _slice_of(operation):
-    """Returns the pair (axis, index) of an operation that takes all at an index of an axis; None for other ones."""
+    """Returns the pair (axis, index) of an operation that takes a slice at an index of an axis; None for others."""
     if operation.type != 'StridedSlice':
         return None
     whole, begin, _, strides = [tensor if place == 0 else tf.get_static_value(tensor)
@@ -322,7 +322,7 @@ class _Program:
             feeds += outputs
 
     def run(self, weights, arguments, parts):
-        """Returns what `CachedCall.__call__` does."""
+        """Returns the result of `CachedCall.__call__`."""
         trace = self._trace
         values = {placeholder.ref(): tensor for name, value in arguments.items() if name in trace.arguments
                   for placeholder, tensor in zip(trace.arguments[name], _tensors(value))}
@@ -345,7 +345,7 @@ def _flatten(nests: Iterable) -> list:
 
 
 def _tensors(nest):
-    """Returns the tensors, or their specs, of a nest that may hold other objects too."""
+    """Returns the tensors, or their specs, of a nest that may also hold other objects."""
     return [leaf for leaf in keras.tree.flatten(nest) if isinstance(leaf, (tf.Tensor, tf.TensorSpec))]
 
 

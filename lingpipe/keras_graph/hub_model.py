@@ -22,12 +22,12 @@ _INPUTS = {
     'seq_2_seq_lm': 'SequenceToSequenceInput', 'text_classifier': 'TextClassificationInput',
     'image_classifier': 'ImageInput', _TOKEN_CLASSIFIER: 'TokenClassificationInput'}
 _TASK_WEIGHTS, _TASK_CONFIG = 'task.weights.h5', 'task.json'
-_LENGTH = 'sequence_length'  # how the lengths of a preprocessor's rows are called, 'encoder_sequence_length' too
+_LENGTH = 'sequence_length'  # in the names of the lengths of a preprocessor's rows, 'encoder_sequence_length' too
 _PREPROCESSOR_CONFIGS = 'tokenizer.json', 'image_converter.json'
 
 
 class KerasHubModel(model_source.KerasModelSource):
-    """A backbone of KerasHub with a head, whose preset's weights go tensor by tensor to their partitions."""
+    """A backbone of KerasHub with a head; the weights of a preset go tensor by tensor to their partitions."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -72,7 +72,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Compares classes of KerasHub; a model without a preset may also learn tokens that KerasHub does not make."""
+        """Compares classes of KerasHub; a model without a preset may also learn tokens of other tokenizers."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
             return
@@ -85,7 +85,7 @@ class KerasHubModel(model_source.KerasModelSource):
                              f'those of {wanted.__name__}, so that each would mean something else. Set it to {own}.')
 
     def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
-        """Writes a preset, with the tokenizer that the model was trained with, which plain KerasHub loads."""
+        """Writes a preset that plain KerasHub loads, including the tokenizer of training."""
         if not hasattr(model, 'save_to_preset'):
             return []
         path = os.path.join(folder, 'preset')
@@ -126,7 +126,7 @@ class KerasHubModel(model_source.KerasModelSource):
 
 
 def preset_preprocessor(preset: str | None, model: keras.Model) -> Any:
-    """Returns the preprocessor that a preset has for a task; None where it has none.
+    """Returns the preprocessor that a preset has for a task; None if it has none.
 
     Args:
         preset: folder or name of the preset, or None.
@@ -169,7 +169,7 @@ def _with_head(hub, backbone, p):
 
 
 def _stored_arguments(preset, task_class):
-    """Returns the arguments of the head that a preset was saved with, where it is of the same class."""
+    """Returns the arguments of the head with which a preset was saved, if it is of the same class."""
     presets = keras_hub_presets()
     if not presets.check_file_exists(preset, _TASK_CONFIG):
         return {}
@@ -197,20 +197,21 @@ def _task_class(hub, head, backbone_class):
 def _token_classifier(backbone, arguments):
     """Puts one linear layer on every position, after drop-out (BERT, arXiv 1810.04805, section 5.3).
 
-    The backbone is called as a whole: the model then has all weights of the preset, even those no position reads.
+    The backbone is called as a whole, so that the model has all weights of the preset, even those that no position
+    reads.
     """
     outputs = backbone(backbone.input)
     outputs = outputs['sequence_output'] if isinstance(outputs, dict) else outputs
     dropped = keras.layers.Dropout(arguments.get('dropout', 0.1), name='classifier_dropout')(outputs)
     logits = keras.layers.Dense(arguments['num_classes'], name='logits', dtype=backbone.dtype_policy)(dropped)
     model = keras.Model(backbone.input, logits, name='token_classifier')
-    with tracking.DotNotTrackScope():  # the model has its layers already
+    with tracking.DotNotTrackScope():  # the model already has its layers
         model.backbone = backbone
     return model
 
 
 def _tokenizer_class(model):
-    """Returns KerasHub's class of tokenizers for a model, or None where it has none."""
+    """Returns KerasHub's class of tokenizers for a model, or None if it has none."""
     if getattr(type(model), 'preprocessor_cls', None) is not None:
         return getattr(type(model).preprocessor_cls, 'tokenizer_cls', None)
     backbone_class = type(getattr(model, 'backbone', model))
@@ -219,7 +220,7 @@ def _tokenizer_class(model):
 
 
 def _load_backbone_weights(loader, backbone):
-    """Reads weights into a backbone that is there already, whose variables lie on the devices of their partitions."""
+    """Reads weights into an existing backbone, whose variables are on the devices of their partitions."""
     if hasattr(loader, '_load_backbone_weights'):
         loader._load_backbone_weights(backbone)
         return

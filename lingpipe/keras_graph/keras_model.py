@@ -1,4 +1,4 @@
-"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, skips and all."""
+"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, even across skips."""
 
 import math
 from typing import Any
@@ -20,10 +20,10 @@ move_variables = model_segments.move_variables
 
 def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
                     values: dict[int, tuple]) -> tuple[list[model_units.Unit], dict[int, int]]:
-    """Makes units return the logits of a model's outputs too.
+    """Makes units also return the logits of a model's outputs.
 
-    An output that is rounded to 0 or 1 has lost what a cross-entropy needs. Keras attaches the logits to the tensor,
-    which would lose them on its way out of a partition.
+    A cross-entropy needs the logits of an output that is rounded to 0 or 1. Keras attaches them to the tensor, but they
+    would be lost when the tensor leaves a partition.
 
     Args:
         units: list of `model_units.Unit`s.
@@ -48,7 +48,7 @@ def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
 
 
 def _positions(unit, inputs, training):
-    """Returns the places among a unit's outputs of those that have logits of their own shape and type."""
+    """Returns the places of those outputs of a unit that have logits of the same shape and type."""
     variables, found = [variable for layer in unit.layers for variable in layer.variables], set()
 
     def run(inputs, values):
@@ -63,7 +63,7 @@ def _positions(unit, inputs, training):
             tf.function(run, autograph=False).get_concrete_function,
             inputs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
     except (TypeError, control_flow.UntranslatableError):
-        return set()  # because of sizes that the model leaves open
+        return set()  # because of unknown sizes in the model
     return found
 
 
@@ -85,7 +85,7 @@ class ModelGraph:
         output_specs: list of `tf.TensorSpec` of the outputs for one example, once analysed.
 
     Raises:
-        ValueError: when the model cannot be cut; the message names the layer that forbids it.
+        ValueError: the model cannot be cut; the message names the layer that prevents it.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -100,12 +100,12 @@ class ModelGraph:
 
     @property
     def input_structure(self) -> Any:
-        """Nest of `tf.TensorSpec` of what the model takes."""
+        """Nest of `tf.TensorSpec` of the model's inputs."""
         return keras.tree.map_structure(_spec_of, self._functional.input)
 
     @property
     def output_structure(self) -> Any:
-        """Nest of `tf.TensorSpec` of what the model returns; as in Keras, the only tensor of a list stands alone."""
+        """Nest of `tf.TensorSpec` of the model's outputs; as in Keras, a list of one tensor becomes that tensor."""
         structure = self._functional.output
         if isinstance(structure, (list, tuple)) and len(structure) == 1:
             structure = structure[0]
@@ -121,20 +121,20 @@ class ModelGraph:
         return self._first_units[id(variable)]
 
     def refuse_micro_batches(self) -> None:
-        """Raises ValueError where micro-batches would change what the model computes; the message names the layer."""
+        """Raises ValueError if micro-batches would change what the model computes; the message names the layer."""
         batch_dimension.refuse_lost_batches(self, self._outputs)
 
     def flatten_inputs(self, inputs: Any) -> list[tf.Tensor]:
-        """Flattens what a user would give to the model into a list of tensors, cast and reshaped as the model does.
+        """Flattens a user's inputs of the model into a list of tensors, cast and reshaped as the model does.
 
         Args:
             inputs: tensor or nest of tensors `[batch, ...]` that the model accepts.
 
         Returns:
-            List of tensors, one an input.
+            List of tensors, one per input.
 
         Raises:
-            ValueError: when the model does not accept them.
+            ValueError: the model does not accept them.
         """
         inputs = model_units.without_others(self._functional, inputs)
         # pylint: disable=protected-access
@@ -157,16 +157,16 @@ class ModelGraph:
             ends: list of ascending end indices, the last of which is the number of units.
 
         Returns:
-            List of `StageParts`, one an end.
+            List of `StageParts`, one per end.
 
         Raises:
-            ValueError: when the indices do not cut the units into non-empty runs.
+            ValueError: the indices do not cut the units into non-empty runs.
         """
         ends = exact_cut.validate_partition_ends(ends, len(self.units), len(ends))
         return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends)
 
     def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
-        """Moves the variables of each stage to its device, in place, with what the model's optimizer keeps for them.
+        """Moves the variables of each stage, and their slots in the model's optimizer, to its device, in place.
 
         Keras then traces the model's functions again.
 
@@ -185,15 +185,15 @@ class ModelGraph:
                     optimizer_parts.move_slots(layer.optimizer)
 
     def analyses(self, input_specs: Any = None) -> list[LayerAnalysis]:
-        """Counts what each unit computes and keeps, from shapes, without running it or copying a weight.
+        """Counts the operations and parameters of each unit from shapes, without running it or copying a weight.
 
         Args:
-            input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs whose sizes it leaves open; the
-                batch dimension is taken as one example. None: the model's own; open sizes count as 1.
+            input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs of unknown size; the batch dimension
+                is replaced by one example. None: the model's own, in which unknown sizes count as 1.
 
         Returns:
-            List of `LayerAnalysis`, one per unit. A shared layer's parameters count at its first unit. Units that are
-            equal but for their weights are traced once.
+            List of `LayerAnalysis`, one per unit. A shared layer's parameters count at its first unit. Units that
+            differ only in their weights are traced once.
         """
         if input_specs is not None:
             model_inputs.refuse_unfit(self.model, self._functional, input_specs)
@@ -212,7 +212,7 @@ class ModelGraph:
                 self.units, sizes, flops, self.units_with_backward())]
 
     def value_specs(self, input_specs: Any) -> dict[int, tuple]:
-        """Returns what passes between units, for inputs of every size known.
+        """Returns the specs of the tensors between units, for inputs whose sizes are all known.
 
         Args:
             input_specs: nest of `tf.TensorSpec` that the model accepts.
@@ -224,7 +224,7 @@ class ModelGraph:
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
-        """Returns the trainable and the other weights that a unit is the first to use, not counting seeds."""
+        """Returns the trainable and the other weights that no earlier unit uses, without seeds."""
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._first_units[id(weight)] == index]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
@@ -234,7 +234,7 @@ class ModelGraph:
         return [weight for weight in frozen if self._first_units[id(weight)] == index]
 
     def units_with_backward(self) -> list[bool]:
-        """Says for each unit whether it has a backward pass: a trained weight is in it or led to what it reads."""
+        """Returns for each unit whether it has a backward pass: it has a trained weight or its inputs depend on one."""
         reached, found = set(), []
         for unit in self.units:
             found.append(not reached.isdisjoint(unit.inputs) or bool(base_layer.trained_variables(unit.layers)))
@@ -242,7 +242,7 @@ class ModelGraph:
         return found
 
     def describe_unit(self, unit: model_units.Unit) -> str | None:
-        """Returns a text that is equal for units that differ in weights alone; None where it is unknown."""
+        """Returns a text that is equal for units that differ only in weights; None if it is unknown."""
         return _describe(unit)
 
     def _trace_one_example(self, specs):
@@ -259,7 +259,7 @@ class ModelGraph:
                 'examples.') from error
 
     def _trace(self, specs):
-        """Returns the list of the `Flops` of all units, and what `value_specs` does."""
+        """Returns the list of the `Flops` of all units, and the result of `value_specs`."""
         values, known, flops = {number: (spec, None) for number, spec in enumerate(specs)}, {}, []
         for unit in self.units:
             found, outputs = _trace_once(known, unit, [values[number] for number in unit.inputs])
@@ -268,7 +268,7 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Takes values that turned out to be None, though symbolic outputs promise tensors, out of the units."""
+        """Removes values from the units that turned out to be None, although symbolic outputs are tensors."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '
@@ -291,7 +291,7 @@ def _trace_once(known, unit, inputs):
 
 
 def _trace_or_guess(unit, inputs):
-    """Counts a layer whose Python asks for sizes that the model leaves open as one product with its weights."""
+    """Counts a layer whose Python needs sizes that the model does not know as one product with its weights."""
     try:
         return control_flow.until_traced(_trace, unit, inputs)
     except (TypeError, control_flow.UntranslatableError):
@@ -307,7 +307,7 @@ def _num_values(weights):
 
 
 def _describe(unit):
-    """Describes a unit by its config; None if it has none, since `get_config` may fail in any way."""
+    """Describes a unit by its config; None if it has none, because `get_config` may fail in any way."""
     try:
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
     except Exception:

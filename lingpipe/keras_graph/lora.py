@@ -1,4 +1,4 @@
-"""What of a Keras model is trained: low-rank parts (LoRA, arXiv 2106.09685), and weights that expressions name."""
+"""Which weights of a Keras model are trained: low-rank parts (LoRA, arXiv 2106.09685), and those that match a pattern."""
 
 import contextlib
 import re
@@ -37,7 +37,7 @@ def apply(model: keras.Model, named: dict[str, keras.Variable], p: hyperparams.P
         p: Params with the fields of `define`.
 
     Raises:
-        ValueError: a field cannot be what it is, an expression matches nothing, or nothing is left to train.
+        ValueError: the value of a field is not allowed, an expression matches nothing, or nothing is left to train.
     """
     if p.lora_layers is not None and p.lora_rank is None:
         raise ValueError(f'lora_layers={p.lora_layers!r} was given without lora_rank. Set lora_rank=4, for instance.')
@@ -97,11 +97,11 @@ def _add_default_parts(model, able, rank):
         raise ValueError(f'lora_rank={rank}: KerasHub adds it to layers called {chosen}, of which '
                          f'{type(backbone).__name__} has none. Name layers, as by lora_layers=[{example!r}].')
     backbone.enable_lora(rank)
-    backbone.trainable = True  # what is frozen is said by `_freeze_others`, so that both ways freeze alike
+    backbone.trainable = True  # `_freeze_others` decides what is frozen, so that both ways freeze the same
 
 
 def _example(paths):
-    """Returns an expression for a layer of attention, or for any layer; None where there are none."""
+    """Returns an expression for a layer of attention, or for any layer; None if there are none."""
     names = [path.rpartition('/')[2] for path in paths]
     name = next((name for word in ('query', 'attention', '') for name in names if word in name), None)
     return name and (f'.*/{name}' if any(path.endswith(f'/{name}') for path in paths) else name)
@@ -132,7 +132,7 @@ def _matching(field: str, patterns: Any, names: Collection[str]) -> list[str]:
 
 
 def _freeze_others(model, kept):
-    """Freezes whole layers where it can, since a frozen batch norm keeps its averages, then single variables."""
+    """Freezes whole layers if possible, so that a frozen batch norm keeps its averages, then single variables."""
     for layer in model._flatten_layers():  # pylint: disable=protected-access
         trained = base_layer.trained_variables([layer])
         if trained and kept.isdisjoint(map(id, trained)):
@@ -186,7 +186,7 @@ def low_rank_layers(model: keras.Model) -> list[LowRank]:
 def able_to_learn(model: keras.Model) -> Iterator[None]:
     """Keeps the first part of each pair while the `with` block loads kernels.
 
-    Keras sets both to zero with each kernel that it loads, after which neither has a gradient.
+    Keras sets both parts to zero when it loads a kernel, and then neither has a gradient.
 
     Args:
         model: `keras.Model`.
@@ -203,9 +203,9 @@ def able_to_learn(model: keras.Model) -> Iterator[None]:
 
 @contextlib.contextmanager
 def merged(model: keras.Model) -> Iterator[None]:
-    """Makes a model one without LoRA inside of the `with` block, with the same outputs, so that it can be written.
+    """Merges LoRA into the kernels of a model inside the `with` block, so that it can be written without LoRA.
 
-    Keras merges what it saves too, but in the precision that layers compute in, and leaves LoRA in their configs.
+    Keras merges too when it saves, but in the precision of the layers' computation, and leaves LoRA in their configs.
 
     Args:
         model: `keras.Model`.
@@ -232,7 +232,7 @@ def _merged_layer(low_rank):
 
 @contextlib.contextmanager
 def _without_variables(layer, variables):
-    """Takes variables out of a layer's own, and puts them back as they were."""
+    """Removes variables from a layer's own inside the `with` block, and restores them at its end."""
     trained = [variable.trainable for variable in variables]
     for variable in variables:
         layer._untrack_variable(variable)
@@ -241,7 +241,7 @@ def _without_variables(layer, variables):
     finally:
         layer._tracker.unlock()
         for variable, is_trained in zip(variables, trained):
-            variable.trainable = True  # by which Keras sorts it
+            variable.trainable = True  # Keras sorts variables by it
             layer._track_variable(variable)
             variable.trainable = is_trained
         layer._tracker.lock()

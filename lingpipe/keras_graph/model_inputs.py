@@ -1,4 +1,4 @@
-"""What a Keras model takes, compared with what an input makes, before any layer is traced."""
+"""Checks that a Keras model accepts what an input makes, before any layer is traced."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from lingpipe.keras_graph import model_units
 
 
 def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
-    """Raises ValueError where a model takes other sizes than an input makes.
+    """Raises ValueError if a model takes other sizes than an input makes.
 
     Args:
         model: built model.
         functional: the graph that Keras holds for it.
-        given: nest of `tf.TensorSpec` `[batch, ...]` that the input makes, with all that the model takes.
+        given: nest of `tf.TensorSpec` `[batch, ...]` that the input makes, with all inputs of the model.
     """
     specs = model_units.flat_inputs(functional, given)
     for tensor, spec in zip(functional.inputs, specs):
@@ -24,7 +24,7 @@ def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
 
 
 def _refuse_shape(model, tensor, made):
-    """Refuses other sizes; where there is one dimension more or less, Keras tries to fit it."""
+    """Refuses other sizes; if there is one dimension more or less, Keras tries to adapt it."""
     taken = _sizes(tensor)
     if len(taken) == len(made) and any(None not in sizes and len(set(sizes)) > 1 for sizes in zip(taken, made)):
         raise ValueError(f'Model {model.name!r} takes examples of shape {taken} for {tensor.name!r}, but the input '
@@ -33,12 +33,12 @@ def _refuse_shape(model, tensor, made):
 
 
 def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
-    """Raises ValueError for tokens at positions of which the model has no embedding; XLA would take those of others.
+    """Raises ValueError for tokens at positions without an embedding; XLA would use the embeddings of other positions.
 
     Args:
         model: built model.
         functional: the graph that Keras holds for it.
-        tensors: list of what has a shape `[batch, ...]`, one for each input of the graph, or None.
+        tensors: list of objects with a shape `[batch, ...]`, one for each input of the graph, or None.
     """
     sizes = [layer.sequence_length for layer in model._flatten_layers()
              if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]
@@ -51,6 +51,6 @@ def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
 
 
 def _sizes(tensor):
-    """Returns the list of the sizes of an example; None where one is open."""
+    """Returns the list of the sizes of an example; None if one is unknown."""
     shape = tf.TensorShape(tensor.shape)
     return [None] if shape.rank is None else shape.as_list()[1:]

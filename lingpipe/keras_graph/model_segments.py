@@ -1,4 +1,4 @@
-"""A flattened model cut into stages: what each computes, and which tensors it reads from which stage."""
+"""A flattened model cut into stages: the units of each stage, and the tensors that it reads from other stages."""
 
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ from lingpipe.stages import random_seeds
 
 
 class Segment:
-    """One unit between two lists of live tensors, so that the segments of a stage compose by plain composition.
+    """One unit as a function between two lists of tensors, so that the segments of a stage can run one after the other.
 
     Args:
         unit: `Unit`.
-        before: list of the numbers of the values that enter.
-        after: list of the numbers of the values that leave, which are values that entered or that the unit makes.
+        before: list of the numbers of the input values.
+        after: list of the numbers of the output values, which are inputs or results of the unit.
     """
 
     def __init__(self, unit: model_units.Unit, before: list[int], after: list[int]) -> None:
@@ -58,7 +58,7 @@ class Segment:
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
-        """Raises ValueError where other outputs are None than when the model was cut, in training mode."""
+        """Raises ValueError if other outputs are None than in training mode, in which the model was cut."""
         if self.layers and (len(made) != len(self.unit.outputs) or any(value is None for value in made)):
             raise ValueError(
                 f'Layer {self.name!r} returns None for other outputs with training={training} than when the model was '
@@ -70,8 +70,8 @@ class StageParts(NamedTuple):
 
     Attributes:
         segments: list of `Segment`.
-        sources: list of pairs (producer, position), one an entry of the first segment's input: output `position` of
-            stage `producer`, or of the model's flat inputs where `producer` is -1.
+        sources: list of pairs (producer, position), one per entry of the first segment's input: output `position` of
+            stage `producer`, or of the model's flat inputs if `producer` is -1.
         num_outputs: number of tensors that the last segment returns; the last stage returns the model's flat outputs.
     """
 
@@ -87,7 +87,7 @@ class StageParts(NamedTuple):
 
 
 def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> list[StageParts]:
-    """Cuts a list of units into stages; a value that skips stages goes straight from producer to consumers::
+    """Cuts a list of units into stages; a value that skips stages goes directly from producer to consumers::
 
         units     a  b | c  d | e  f         sources of stage 2: (1, 0) from d, (0, 1) from a
                   +------------> e
@@ -114,8 +114,8 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> l
 def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
     """Moves the variables of each stage to its device, in place: the model and its pipeline keep sharing them.
 
-    A variable of several stages goes to the first of them; the states of seed generators stay where they are. Functions
-    that were traced before still read the old copies and have to be traced again.
+    A variable of several stages goes to the first of them. The states of seed generators stay where they are. Functions
+    that were traced earlier still read the old copies and have to be traced again.
 
     Args:
         stage_parts: list of `StageParts`.
@@ -132,7 +132,7 @@ def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
 
 
 def place_variable(variable: keras.Variable, device: str) -> None:
-    """Moves a variable to a device, in place; one that has no value yet is allocated there.
+    """Moves a variable to a device, in place; a variable without a value is allocated there.
 
     Args:
         variable: Keras variable.
@@ -142,12 +142,12 @@ def place_variable(variable: keras.Variable, device: str) -> None:
         variable_placement.move(variable, device)
         return
     with base_layer.allocated_variables(), variable_placement.creating_on(device):
-        if not stateless_scope.in_stateless_scope():  # else it is only planned
+        if not stateless_scope.in_stateless_scope():  # otherwise it is only planned
             variable._deferred_initialize()  # pylint: disable=protected-access
 
 
 def _segments(run, before, after):
-    """Passes from unit to unit only what a later unit of the run, or another stage, still needs."""
+    """Returns the segments of a run; between units they pass only what a later unit or another stage still needs."""
     last_reader = dict.fromkeys(after, len(run))
     for place, unit in enumerate(run):
         for value in unit.inputs:

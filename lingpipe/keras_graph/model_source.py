@@ -1,4 +1,4 @@
-"""Params of a whole Keras model, which a pipeline cuts where other bodies have a list of layers."""
+"""Params of a whole Keras model, which a pipeline cuts, instead of a list of layers."""
 
 import contextlib
 import os
@@ -24,11 +24,11 @@ _NUM_SHOWN = 600  # characters of what Keras says
 
 
 class KerasModelSource:
-    """Where a Keras model comes from: its layers first, its weights once they have a place.
+    """Where a Keras model comes from: first its layers, and its weights once they are placed on devices.
 
     ::
 
-        make          ──> keras.Model, most of whose variables need no memory yet
+        make          ──> keras.Model, whose variables need little memory yet
         (GPipeLayer cuts it, and allocates each variable on the device of its partition)
         load_weights  ──> one tensor after the other, each to its device
 
@@ -61,11 +61,11 @@ class KerasModelSource:
         raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
 
     def suitable_input(self) -> str:
-        """Returns a sentence that says which input makes what the model takes, and labels for what it returns."""
+        """Returns a sentence that names an input with the model's inputs, and with labels for its outputs."""
         return 'Use an input that makes what the model takes.'
 
     def load_weights(self, model: keras.Model) -> None:
-        """Loads the weights that training starts from, where `make` has not made them.
+        """Loads the weights that training starts from, if `make` has not created them.
 
         Args:
             model: what `make` returned, with all variables allocated.
@@ -73,7 +73,7 @@ class KerasModelSource:
         del model
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raises ValueError where the tokens of an input mean something else to the model.
+        """Raises ValueError if the tokens of an input have another meaning for the model.
 
         Args:
             model: what `make` returned.
@@ -82,11 +82,11 @@ class KerasModelSource:
         del model, tokenizer
 
     def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
-        """Writes a trained model in forms of its own, beside the '.keras' file and the SavedModel.
+        """Writes a trained model in the source's own formats, in addition to the '.keras' file and the SavedModel.
 
         Args:
             model: what `make` returned, trained.
-            folder: folder that is there.
+            folder: existing folder.
             tokenizer: that of the input, or None.
 
         Returns:
@@ -97,7 +97,7 @@ class KerasModelSource:
 
 
 class ModelOfFunction(KerasModelSource):
-    """A model that a function returns, with its weights: it is whole on the host before it is cut."""
+    """A model that a function returns, including its weights: the whole model is on the host before it is cut."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -185,11 +185,11 @@ def KerasModelParams(function: Callable | None = None, model_file: str | None = 
 
     Args:
         function: function or class that returns a built `keras.Model`; each of its arguments is a field.
-        model_file: path of a '.keras' file, in place of a function.
+        model_file: path of a '.keras' file, instead of a function.
         **arguments: arguments of the function.
 
     Raises:
-        ValueError: not exactly one of the two was given.
+        ValueError: both of the two are given, or neither.
     """
     if (function is None) == (model_file is None):
         raise ValueError('KerasModelParams takes either a function that returns a keras.Model, or model_file=PATH. '
@@ -201,7 +201,7 @@ def KerasModelParams(function: Callable | None = None, model_file: str | None = 
 
 @contextlib.contextmanager
 def fresh_names() -> Iterator[None]:
-    """Names layers in the `with` block as in a new program, so that a model has the same names whenever it is made."""
+    """Names layers in the `with` block as in a new program, so that a model always gets the same names."""
     outer = global_state.get_global_attribute(_NAME_COUNTERS)
     global_state.set_global_attribute(_NAME_COUNTERS, None)
     try:
@@ -211,11 +211,11 @@ def fresh_names() -> Iterator[None]:
 
 
 def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> keras.Model:
-    """Makes the model of a source in a precision, with the names that it always has and its LoRA, weights frozen.
+    """Makes the model of a source in a precision, with reproducible names, its LoRA and its frozen weights.
 
     Args:
-        source: where it comes from.
-        dtype_policy: name of the policy where the source names none, or None.
+        source: where the model comes from.
+        dtype_policy: name of the policy if the source names none, or None.
     """
     with fresh_names(), base_layer.default_policy(source.params.dtype_policy or dtype_policy):
         model = source.make()

@@ -15,7 +15,7 @@ from lingpipe.stages import control_flow
 
 
 class Unit:
-    """One call of one layer: the smallest part of a model that a cut can move.
+    """One call of one layer: the smallest part of a model; cuts are between units.
 
     Args:
         name: unique name such as 'encoder/dense:1': path through nested models, and number of a shared layer's call.
@@ -24,8 +24,8 @@ class Unit:
         call_index: number of earlier calls of the same layer.
         function: function `(list of tensors, training) -> list of tensors`.
         inputs: list of the numbers of the values that it reads.
-        outputs: list of the numbers of the values that it makes.
-        specs: list of `tf.TensorSpec`, one an output; sizes that the model leaves open are None.
+        outputs: list of the numbers of the values that it computes.
+        specs: list of `tf.TensorSpec`, one per output; unknown sizes are None.
     """
 
     def __init__(self, name: str, position: int, layer: Any, call_index: int, function: Callable, inputs: list[int],
@@ -63,7 +63,7 @@ class Unit:
         return Unit(self.name, self.position, self.layer, self.call_index, function, self.inputs, outputs, specs)
 
     def without(self, absent: set[int]) -> 'Unit':
-        """Returns a copy of the unit without some of its inputs and outputs, given by their numbers, that are None."""
+        """Returns a copy of the unit without inputs and outputs that are None, given by their numbers."""
         if absent.isdisjoint([*self.inputs, *self.outputs]):
             return self
 
@@ -80,7 +80,7 @@ class Unit:
 
 
 class FlatModel(NamedTuple):
-    """A model as a list of units over numbered values, of which the first are the model's inputs.
+    """A model as a list of units over numbered values; the first values are the model's inputs.
 
     Attributes:
         functional: the graph of layer calls that Keras holds for the model.
@@ -94,7 +94,7 @@ class FlatModel(NamedTuple):
 
 
 def flatten_model(model: keras.Model) -> FlatModel:
-    """Lists the layer calls of a model, including those inside nested models that are nothing but their calls.
+    """Lists the layer calls of a model, including those inside nested models that consist only of layer calls.
 
     Args:
         model: built `keras.Sequential` or Functional `keras.Model`.
@@ -103,7 +103,7 @@ def flatten_model(model: keras.Model) -> FlatModel:
         `FlatModel`.
 
     Raises:
-        ValueError: when the model or one of its layers cannot be cut.
+        ValueError: the model or one of its layers cannot be cut.
     """
     functional = _require_functional(model)
     flattening = _Flattening(len(functional.inputs))
@@ -121,14 +121,14 @@ def flat_inputs(functional: Any, inputs: Any) -> list:
 
 
 def without_others(functional: Any, inputs: Any) -> Any:
-    """Leaves out of a dictionary what the model does not take, for Keras counts through all in the order of names."""
+    """Removes from a dictionary what the model does not take, because Keras counts all entries in order of names."""
     if isinstance(inputs, dict) and isinstance(functional.input, dict):
         return {name: value for name, value in inputs.items() if name in functional.input}
     return inputs
 
 
 class _Flattening:
-    """Collects units; the same layer may occur several times, alone and inside nested models.
+    """Collects units; the same layer may occur several times, directly and inside nested models.
 
     Args:
         num_inputs: number of values that exist before the first unit.
@@ -184,13 +184,13 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """Stands in for a layer where a nested model's inputs are cast, reshaped or masked, as Keras does on entry."""
+    """Takes the place of a layer to cast, reshape or mask a nested model's inputs, as Keras does when it is called."""
 
     functional: Any
 
 
 class _Nested(NamedTuple):
-    """A call of a model that its layers can replace: its graph, the symbolic inputs, and as many masks or Nones."""
+    """A call of a model that its layers can replace: its graph, the symbolic inputs, and a mask or None for each."""
 
     functional: Any
     inputs: list
@@ -200,7 +200,7 @@ class _Nested(NamedTuple):
 def _nested(node):
     """Returns the `_Nested` of a call; None if it is not of a model, or takes more than inputs and masks.
 
-    Keras lets the outermost `training` win over one in the call, so that the latter is ignored.
+    In Keras the outermost `training` overrides one in the call, so the latter is ignored.
     """
     functional = _functional_of(node.operation)
     if functional is None:
@@ -217,7 +217,7 @@ def _nested(node):
 
 
 def _functional_of(model):
-    """Returns the graph of a model that is nothing but its graph, else None."""
+    """Returns the graph of a model that consists only of its graph, else None."""
     if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call:
         functional = model._functional  # pylint: disable=protected-access
     elif isinstance(model, Functional) and type(model).call is Functional.call:

@@ -1,4 +1,4 @@
-"""Subclassed models whose `call` is nothing but a graph of layer calls."""
+"""Subclassed models whose `call` consists only of layer calls."""
 
 import inspect
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from lingpipe.private_api import Functional
 
 
 class CallGraph(NamedTuple):
-    """What a subclassed model does in one of its calls.
+    """The layer calls in one call of a subclassed model.
 
     Attributes:
         functional: the graph, a Functional model over the same layers.
@@ -22,17 +22,17 @@ class CallGraph(NamedTuple):
 
 
 def graph_of_call(node: Any) -> CallGraph | None:
-    """Calls a model's own `call` on symbols, to find which layers it calls on what.
+    """Calls a model's own `call` on symbolic tensors, to find which layers it calls on which inputs.
 
-    A graph does the same as the model only if `call` computes with nothing but layers and `keras.ops`, in both modes
-    alike. So it must not use `training` except to pass it on, nor read or assign a variable itself, nor take in numbers
-    from elsewhere, which might change from call to call.
+    A graph does the same as the model only if `call` computes only with layers and `keras.ops`, and does the same in
+    training and inference. So it may pass `training` on, but not use it otherwise. It may not read or assign a variable
+    itself, or use numbers from elsewhere, which might change from call to call.
 
     Args:
         node: Keras's node of a call of a model whose `call` is its own.
 
     Returns:
-        `CallGraph`, or None where the model is more than that.
+        `CallGraph`, or None if the model does more than that.
     """
     model = node.operation
     if _is_more_than_its_call(model, node):
@@ -75,7 +75,7 @@ def _trace(node, training):
             outputs = model.call(*args, **kwargs)
         functional = Functional(symbols, keras.tree.flatten(outputs), name=model.name)
         _require_runnable(functional)
-    except Exception:  # a model may raise anything for symbols, which it was not written for
+    except Exception:  # a model may raise anything for symbolic tensors, for which it was not written
         return None
     if scope.state_mapping or scope.losses or len(keras.tree.flatten(outputs)) != len(node.outputs):
         return None
@@ -84,7 +84,7 @@ def _trace(node, training):
 
 
 def _require_runnable(functional):
-    """Fails where operations such as reshapes take a size that is None in symbols, as the model leaves it open."""
+    """Fails if operations such as reshapes take a size that the model does not know, which is None in a symbol."""
     shapes = [[2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)]
               for symbol in functional.inputs]
     specs = [tf.TensorSpec(shape, symbol.dtype) for shape, symbol in zip(shapes, functional.inputs)]
@@ -93,7 +93,7 @@ def _require_runnable(functional):
 
 
 def _description(functional, training):
-    """Returns what each layer is called with; None if one receives numbers, or another `training` than the model."""
+    """Returns the arguments of each layer; None if one receives numbers, or another `training` than the model."""
     names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
     description = []
     for place, node in enumerate(calls(functional)):

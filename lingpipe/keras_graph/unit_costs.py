@@ -1,4 +1,4 @@
-"""Costs of the units of a Keras model: times measured on a device, and sizes found without one."""
+"""Costs of the units of a Keras model: times measured on a device, and sizes computed without one."""
 
 import functools
 from typing import Any
@@ -36,7 +36,7 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
         cache_dir: as in `layer_profile.profile_layers`.
 
     Returns:
-        List of `layer_profile.LayerTime`, one per unit. Units that are equal but for their weights are measured once.
+        List of `layer_profile.LayerTime`, one per unit. Units that differ only in their weights are measured once.
     """
     values, keys, jobs = _known_values(graph, input_specs), [], []
     for index, unit in enumerate(graph.units):
@@ -49,12 +49,12 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
 
 def memories(graph: keras_model.ModelGraph, input_specs: Any,
              tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-    """Measures the tensors of every unit of a model without allocating any.
+    """Computes the tensor sizes of every unit of a model without allocating any.
 
     Args:
         graph: `keras_model.ModelGraph`.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
-        tensor_size: function from shape and dtype to the bytes that a device stores a tensor in.
+        tensor_size: function from shape and dtype to the bytes in which a device stores a tensor.
 
     Returns:
         List of `layer_memory.LayerMemory`, one per unit, in which a shared layer's weights count at its first unit.
@@ -71,7 +71,7 @@ def memories(graph: keras_model.ModelGraph, input_specs: Any,
 
 
 def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kernels.LayerKernels]:
-    """Finds what a GPU runs for every unit of a model.
+    """Finds the kernels that a GPU runs for every unit of a model.
 
     Args:
         graph: `keras_model.ModelGraph`.
@@ -84,7 +84,7 @@ def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kerne
 
 
 def _look_at_each(graph, values, look):
-    """Calls `look` with each unit as a layer, its inputs, and whether it has a backward pass; for equal ones once."""
+    """Calls `look` with each unit as a layer, its inputs, and whether it has a backward pass; once for equal units."""
     known, found = {}, []
     for unit, has_backward in zip(graph.units, graph.units_with_backward()):
         inputs = _inputs(unit, values)

@@ -1,4 +1,4 @@
-"""Loading weights into a model whose variables lie on several devices, with little memory beside theirs."""
+"""Loading weights into a model whose variables are on several devices, with little additional memory."""
 
 import contextlib
 import functools
@@ -15,10 +15,10 @@ _PART_BYTES = 2**20
 
 
 class AwaitedWeights:
-    """Variables that begin as zeros, because others will be loaded.
+    """Variables that start as zeros, because their values will be loaded.
 
-    Random numbers would take several times the memory of a variable while they are drawn. What turns out not to be
-    loaded, such as a new head, gets its own initial value afterwards.
+    Random numbers would take several times the memory of a variable while they are drawn. Variables that are not
+    loaded, such as those of a new head, get their own initial values afterwards.
 
     Args:
         variables: list of Keras variables that have no value yet.
@@ -63,7 +63,7 @@ def require_room(variables: Iterable[keras.Variable], num_bytes: int) -> None:
 
 
 def _assign(assigned, variable, value):
-    """Assigns rows of a few MiB at a time, each of which is copied on its way to another device or host.
+    """Assigns rows of a few MiB at a time, because each part is copied on its way to another device or host.
 
     Args:
         assigned: set to which the variable's id is added.
@@ -85,11 +85,11 @@ def _assign(assigned, variable, value):
 
 
 def _assign_rows(variable, start, rows):
-    """Assigns rows in place; a slice of the variable would read it first, and so copy it whole."""
+    """Assigns rows in place; a slice of the variable would first read, and so copy, all of it."""
     with tf.device(variable.device):
         tf.raw_ops.ResourceStridedSliceAssign(
             ref=variable.handle, begin=[start], end=[start + rows.shape[0]], strides=[1], value=rows)
-        variable.sparse_read([start]).numpy()  # waits, or another host would be sent more than it can take
+        variable.sparse_read([start]).numpy()  # waits; otherwise another host would get more than it can take
 
 
 def _num_bytes(variable):

@@ -1,12 +1,13 @@
 """The cells of the AmoebaNet family, as data and as the layer that a network repeats.
 
-A cell computes seven states. State 0 is made from the cell's input, state 1 from the input of the cell before it; each
-of the states 2 to 6 is the sum of two earlier states, an operation applied to each. The output is the concatenation of
-some of the states.
+A cell computes seven states. State 0 comes from the cell's input, state 1 from the input of the previous cell. Each of
+the states 2 to 6 is the sum of two earlier states, with an operation applied to each. The output is the concatenation
+of some of the states.
 
-Found by evolution: Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548; GPipe, arXiv
-1811.06965, scales B and D up. The tables are those of the networks its authors released and counted: the output of a
-normal cell of B and D includes state 0, and the dilation drawn at one separable 5x5 convolution of B is not applied.
+The cells were found by evolution (Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548);
+GPipe, arXiv 1811.06965, scales B and D up. The tables are those of the networks that its authors released and counted:
+the output of a normal cell of B and D includes state 0, and the dilation drawn at one separable 5x5 convolution of B is
+not applied.
 """
 
 import typing
@@ -108,9 +109,9 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         prev --- matched to state 0 ------- state 1 -+
         out ------------------------------------------------------------------------------------------- new_prev
 
-    `prev` is matched by factorized reduction if its size differs from that of `out`, by ReLU, 1x1 and batch norm if
-    only its channels do; where there is no cell before the last one, state 1 is the unchanged `out`. Operations on the
-    states 0 and 1 have strides 2 in a reduction cell. Every operation but 'none' is subject to drop path.
+    `prev` is matched by factorized reduction if its size differs from that of `out`, and by ReLU, 1x1 and batch norm if
+    only its channels differ. In the first cell, which has no `prev`, state 1 is the unchanged `out`. Operations on the
+    states 0 and 1 have strides 2 in a reduction cell. Drop path applies to every operation but 'none'.
     """
 
     @classmethod
@@ -155,7 +156,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return layer
 
     def _build_match(self, out_shape, prev_shape):
-        """Returns the layer that makes state 1 (None where it is unchanged) and the shape of state 1."""
+        """Returns the layer that makes state 1 (None if it is unchanged) and the shape of state 1."""
         if prev_shape is None:
             return None, out_shape
         filters = self.params.filters
@@ -236,7 +237,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
 
 
 def _out_and_prev(inputs):
-    """Returns (out, prev, rest) of tensors or of shapes; prev is None where `inputs` is a single tensor or shape."""
+    """Returns (out, prev, rest) of tensors or of shapes; prev is None if `inputs` is a single tensor or shape."""
     if not isinstance(inputs, (list, tuple)) or isinstance(inputs[0], (int, type(None))):
         return inputs, None, ()
     out, prev, *rest = inputs

@@ -18,11 +18,11 @@ OPERATIONS = ('none', '1x1', '3x3', '1x7_7x1', *_SEPARABLE_KERNEL_SIZES, *_POOLI
 
 
 class DropPath(base_layer.BaseLayer):
-    """Drops a whole path of a branching network for some examples, so that the other paths learn to do without it.
+    """Drops a whole path of a branching network for some examples, so that the other paths learn to work without it.
 
     Each example of the batch is kept with probability `keep_prob` and then divided by it, which leaves the expected
     value unchanged; the others become zero (FractalNet, arXiv 1605.07648, 'Regularization via drop-path'). It does
-    nothing outside of training.
+    nothing outside training.
     """
 
     @classmethod
@@ -62,8 +62,8 @@ class DropPath(base_layer.BaseLayer):
         keep(t) = 1 - min(1, t / T) (1 - final), the 'ScheduledDropPath' of NASNet (arXiv 1707.07012, appendix A.5).
 
         Returns:
-            A float, or a scalar float32 tensor where the schedule needs the step; the final value where no step is
-            known (see `base_layer.training_step`).
+            A float, or a scalar float32 tensor if the schedule needs the step; the final value if no step is known
+            (see `base_layer.training_step`).
         """
         final, num_steps = self.params.final_keep_prob, self.params.num_training_steps
         step = base_layer.current_training_step()
@@ -89,7 +89,7 @@ class DropPath(base_layer.BaseLayer):
 
 
 def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, int, int, int]:
-    """Returns what 'same' padding, `strides` and `filters` make of a shape `[batch, height, width, channels]`."""
+    """Returns the output shape of 'same' padding, `strides` and `filters` for `[batch, height, width, channels]`."""
     batch, height, width, _ = shape
     return batch, -(-height // strides), -(-width // strides), filters
 
@@ -150,8 +150,8 @@ class Operation(AmoebaNetLayer):
         1x7_7x1          1x1 to filters/4 -> 1x7 -> 7x1 -> 1x1 back to filters
         separable_kxk_2  two separable convolutions kxk
         avg_pool_3x3, max_pool_3x3, max_pool_2x2
-                         pooling; then, only where the channels differ, 1x1 convolution and batch norm without ReLU
-        none             nothing; a 1x1 where strides or channels need one
+                         pooling; then, only if the channels differ, 1x1 convolution and batch norm without ReLU
+        none             nothing; a 1x1 if strides or channels need one
 
     An average excludes the padding. With fewer than four filters there is no bottleneck.
     """

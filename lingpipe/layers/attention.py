@@ -90,7 +90,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
         Args:
             inputs: `[batch, length, model_dim]`.
-            mask: boolean `[batch, length]`, False where nobody is to attend to; None: attend everywhere.
+            mask: boolean `[batch, length]`, False at positions to ignore; None: attend everywhere.
             training: whether dropout is applied.
 
         Returns:
@@ -118,7 +118,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
             keys: `[batch, keys, num_heads, h]`.
             values: the same shape.
             allowed: boolean, broadcast to `[batch, num_heads, queries, keys]`; None: all keys are allowed.
-            is_causal: whether query t sees keys 0 to t only.
+            is_causal: whether query t sees only keys 0 to t.
             training: whether dropout is applied.
         """
         if not (training and self.params.atten_dropout_prob):
@@ -133,7 +133,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
     def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],
                start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """Attends from the next vectors of a sequence to all vectors so far, whose keys and values were kept.
+        """Attends from the next vectors of a sequence to all vectors so far, whose keys and values are in the cache.
 
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
@@ -209,7 +209,7 @@ class CrossAttention(MultiHeadAttention):
         Args:
             inputs: `[batch, length, model_dim]`, the target.
             source: `[batch, source_length, model_dim]`.
-            source_mask: boolean `[batch, source_length]`, False where nobody is to attend to; None: attend everywhere.
+            source_mask: boolean `[batch, source_length]`, False at positions to ignore; None: attend everywhere.
             training: whether dropout is applied.
 
         Returns:
@@ -235,7 +235,7 @@ class CrossAttention(MultiHeadAttention):
 def _with_part(cache, part, start):
     """Returns `[batch, length, ...]` with `[batch, n, ...]` at `start`.
 
-    `keras.ops.slice_update` would be an operation of XLA's, which builds of TensorFlow for TPUs do not have on CPUs.
+    `keras.ops.slice_update` would be an operation of XLA. Builds of TensorFlow for TPUs lack it on CPUs.
     """
     places = keras.ops.arange(cache.shape[1]) - start
     is_new = (places >= 0) & (places < part.shape[1])

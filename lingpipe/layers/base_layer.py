@@ -93,11 +93,11 @@ def _policy(policy):
 
 
 def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None) -> hyperparams.InstantiableParams:
-    """Returns a copy of a layer's Params that names its precision: its own where it has one.
+    """Returns a copy of a layer's Params that names its precision: its own, if it has one, else `policy`.
 
     Args:
         layer_params: InstantiableParams of a Keras layer.
-        policy: name of the policy, or None to leave it open.
+        policy: name of the policy for Params that have none, or None to leave it open.
 
     Raises:
         ValueError: the layer's constructor takes no policy.
@@ -127,8 +127,7 @@ def kernel_initializer(scale: float = 1.0) -> keras.initializers.Initializer:
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
     """Lists what training changes, by asking each variable, as Keras does for a whole model.
 
-    A layer that is frozen says that it has no trained variables, though layers inside of it may have some, as those of
-    LoRA do.
+    A frozen layer reports no trained variables, although layers inside it may have some, such as those of LoRA.
 
     Args:
         layers: Keras layers, built.
@@ -141,7 +140,7 @@ def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variab
 
 
 def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """Lists weights that training would change were they not frozen; not moving statistics, which change all the same.
+    """Lists weights that training would change if they were not frozen; moving statistics, which change, are left out.
 
     Args:
         layers: Keras layers, built.
@@ -151,13 +150,13 @@ def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
-    """Passes all layers by name to each layer with a method `tie`, so that it finds the one whose weights it shares.
+    """Passes all layers by name to each layer with a method `tie`, so that it finds the layer whose weights it shares.
 
     Args:
         stack: list of Keras layers that are not built yet.
 
     Raises:
-        ValueError: a layer whose weights are to be shared is not there.
+        ValueError: a layer whose weights are to be shared is missing.
     """
     by_name = {layer.name: layer for layer in stack}
     for layer in stack:
@@ -169,10 +168,10 @@ def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
 def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
     """Makes `current_training_step()` return `step` inside the `with` block.
 
-    The pipeline enters it around every stage, so that a layer needs no counter of its own.
+    The pipeline enters it around every stage, so that a layer needs no counter.
 
     Args:
-        step: scalar int64 tensor or Python integer; None where the number is unknown.
+        step: scalar int64 tensor or Python integer; None if the number is unknown.
     """
     outer = current_training_step()
     _local.step = step
@@ -191,8 +190,8 @@ def current_training_step() -> int | tf.Tensor | None:
 def unallocated_variables() -> Iterator[None]:
     """Inside this scope Keras variables have a shape and a dtype but no value and no memory.
 
-    Keras queues such variables for allocation when an ordinary scope closes next; this scope takes its own out of the
-    queue. It also restores Python's random state, so that a model built afterwards starts from the same weights.
+    Keras queues such variables, and allocates them when the next ordinary scope closes; this scope removes its own from
+    the queue. It also restores Python's random state, so that a later model starts from the same weights.
     """
     queued = list(global_state.get_global_attribute(_QUEUE) or [])
     random_state = random.getstate()
@@ -208,7 +207,7 @@ def unallocated_variables() -> Iterator[None]:
 def allocated_variables() -> Iterator[None]:
     """Inside this scope variables get their values at once, on the device in scope, even in a symbolic run of Keras.
 
-    Keras would allocate them at the end of that run, outside of every device scope. Inside `unallocated_variables` this
+    Keras would allocate them at the end of that run, outside every device scope. Inside `unallocated_variables` this
     scope changes nothing.
     """
     outer = global_state.get_global_attribute(_SCOPE)
@@ -221,9 +220,9 @@ def allocated_variables() -> Iterator[None]:
 
 @contextlib.contextmanager
 def outside_of_scopes() -> Iterator[None]:
-    """Inside this scope variables are made as if outside of Keras's stateless scopes and of functions being traced.
+    """Inside this scope variables are created as outside Keras's stateless scopes and functions being traced.
 
-    A `tf.function` whose first trace makes variables is traced again, even where `tf.init_scope` has made them.
+    A `tf.function` whose first trace creates variables is traced again, even if `tf.init_scope` has created them.
     """
     outer, graph = global_state.get_global_attribute(_SCOPE), tf.compat.v1.get_default_graph()
     creators = graph._variable_creator_stack

@@ -13,14 +13,14 @@ from lingpipe.devices import collectives
 class BatchNormalization(keras.layers.BatchNormalization):
     """Keras's batch norm with statistics over groups of replicas, in one pass over the data.
 
-    Where a replica sees few examples its own statistics are too noisy for good accuracy (Ying et al. 2018, arXiv
-    1811.06992, section 'distributed batch normalization'). The members of a group add up sums, sums of squares and
+    If a replica sees few examples, its own statistics are too noisy for good accuracy (Ying et al. 2018, arXiv
+    1811.06992, section 'distributed batch normalization'). The members of a group sum their sums, sums of squares and
     numbers of examples, in float32, and normalise with the mean and variance of all their examples::
 
         replica 0   x ─> count, sum, sum of squares ─┐   ┌─> mean, variance ─> normalise
         replica 1   x ─> count, sum, sum of squares ─┴─+─┴─> mean, variance ─> normalise
 
-    Outside of a pipeline, and with one replica, it is batch norm.
+    Outside a pipeline, and with one replica, it is ordinary batch norm.
 
     Args:
         group_size: number of consecutive replicas that share statistics; with fewer replicas, all do.
@@ -56,7 +56,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 def group_sizes(layers: Sequence[keras.layers.Layer]) -> dict[int, str]:
-    """Finds layers that share statistics between replicas, which not everything that runs them can do.
+    """Finds layers that share statistics between replicas, because some placements cannot run them.
 
     Args:
         layers: built layers, in which others may be nested.

@@ -147,12 +147,12 @@ class TiedTable:
     """Mixin of a layer with the fields `tied_to` and `vocab_size` that shares an embedding's table (arXiv 1608.05859).
 
     The pipeline sends the table from the partition of the embedding to the partition of this layer, and its gradients
-    back. Alone, as when it is analysed or exported, the layer makes a table of its own.
+    back. Without a pipeline, as when it is analysed or exported, the layer creates its own table.
     """
 
     params: Any
     table: Any
-    # A function, because a layer as an attribute would count as a part of this one.
+    # A function, because Keras would count a layer in an attribute as a part of this one.
     _tied_embedding = staticmethod(lambda: None)
 
     @staticmethod
@@ -180,11 +180,11 @@ class TiedTable:
 
     @property
     def borrowed_variables(self) -> list[keras.Variable]:
-        """List of the variables that are counted at another layer."""
+        """List of the variables that belong to another layer and are counted there."""
         return [] if self.params.tied_to is None else [self.table]
 
     def shared_table(self, vocab_size: int, model_dim: int) -> keras.Variable | None:
-        """Returns the table of the embedding that this layer is tied to, or None where it is tied to none.
+        """Returns the table of the embedding that this layer is tied to, or None if it is tied to none.
 
         Args:
             vocab_size: number of different tokens.

@@ -1,7 +1,7 @@
 """KerasParams: Params for any Keras layer, taken from the arguments of its constructor.
 
-With it a params file can contain stock and third-party layers beside LingPipe's own, and each of their arguments can
-be overridden by text, as in `body.layers[3].units=10`:
+With it a params file can contain layers of Keras and of third parties as well as LingPipe's own, and text can override
+each of their arguments, as in `body.layers[3].units=10`:
 
     layers.KerasParams(keras.layers.Dense, units=512, activation='relu')
 """
@@ -29,7 +29,7 @@ class _Argument:
 
     Attributes:
         default: its default, or REQUIRED.
-        is_own: whether the class itself names it; else it reaches a base class through **kwargs.
+        is_own: whether the class itself names it; otherwise it reaches a base class through **kwargs.
     """
 
     def __init__(self, default, is_own):
@@ -40,9 +40,9 @@ class _Argument:
 def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiableParams:
     """Returns InstantiableParams of a Keras layer, one field for each argument that its constructor takes.
 
-    Where the constructor takes a layer, an initializer or the like, give the Params of one: each Instantiate then makes
-    its own. (Two layers would share one layer, and one initializer would give both the same weights.) A field that is
-    given an initializer, a regularizer or the like itself holds its Params.
+    If the constructor takes a layer, an initializer or the like, give its Params: each Instantiate then makes a new
+    one. (Otherwise two layers would share one layer, and one initializer would give both the same weights.) A field
+    that is set to an initializer, a regularizer or the like holds its Params.
 
     Args:
         cls: subclass of keras.layers.Layer, another class of Keras objects, such as initializers, or a function.
@@ -50,7 +50,7 @@ def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiablePara
 
     Raises:
         AttributeError: the constructor has no such argument.
-        TypeError: `cls` has Params of its own, or a value is a layer, or a Keras object that cannot describe itself.
+        TypeError: `cls` already has Params, or a value is a layer, or a Keras object that cannot describe itself.
     """
     if hasattr(cls, 'Params'):
         raise TypeError(f'{cls.__name__} has Params of its own; use {cls.__name__}.Params().')
@@ -83,7 +83,7 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
         """Returns a new object of the class; a field that holds its default is left to the constructor.
 
         Args:
-            **kwargs: arguments to use in place of the fields.
+            **kwargs: arguments to use instead of the fields.
 
         Raises:
             ValueError: a required argument is not set.
@@ -136,10 +136,10 @@ def _instantiated(value):
 
 
 def _described(value, field):
-    """Returns `value` with Params in place of every Keras object in it.
+    """Returns `value` with every Keras object in it replaced by its Params.
 
     Args:
-        value: the value that a field is given.
+        value: the new value of a field.
         field: name of the field, for the error.
     """
     if isinstance(value, keras.layers.Layer):
@@ -212,7 +212,7 @@ def _given_to_base(constructor, next_constructor):
     """Returns the names of the arguments that `constructor` itself gives in super().__init__(...).
 
     Returns:
-        set of names, empty where the source is not available; None where it does not pass its **kwargs on.
+        set of names, empty if the source is not available; None if it does not pass its **kwargs on.
     """
     call = _super_call(constructor)
     if call is None or next_constructor is None:

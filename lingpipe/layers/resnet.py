@@ -47,8 +47,8 @@ class ResNetLayer(base_layer.BaseLayer):
 class ResNetConvolution(ResNetLayer):
     """Convolution without bias, batch norm, and an optional ReLU.
 
-    The padding is the same on both sides, whatever the size of the image; Keras's 'same' would shift the pixels of an
-    image of even size where strides are 2.
+    The padding is the same on both sides for every size of the image. With strides 2, Keras's 'same' would shift the
+    pixels of an image of even size.
     """
 
     @classmethod
@@ -126,7 +126,7 @@ class ResNetStem(ResNetLayer):
 
 
 class ResNetBlock(ResNetLayer):
-    """Convolutions with a shortcut around them, which has a 1x1 where strides or channels change.
+    """Convolutions with a shortcut around them, which has a 1x1 if strides or channels change.
 
         bottleneck   x -+- 1x1 -> 3x3, strides -> 1x1 to 4 times the filters -+- add -> ReLU
         basic        x -+- 3x3, strides -> 3x3 -------------------------------+
@@ -220,7 +220,7 @@ def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, f
         depth: number of layers with weights: 10, 18, 34, 50, 101 or 152.
         num_classes: number of classes.
         filters: channels of the stem and of the first group; fewer than 64 make a narrow network.
-        for_small_images: whether the stem keeps the size of the image; else it has a quarter of it after the stem.
+        for_small_images: whether the stem keeps the size of the image; otherwise it reduces it to a quarter.
         batch_norm_momentum: momentum of the moving averages of every batch norm.
         batch_norm_epsilon: added to the variance in every batch norm.
         batch_norm_group_size: number of replicas that share the statistics of batch norm.

@@ -65,7 +65,7 @@ class FeedForward(base_layer.BaseLayer):
 
 
 class TransformerBlock(base_layer.BaseLayer):
-    """Self-attention and a feed-forward network, each after a layer norm ('pre-LN') and beside a skip.
+    """Self-attention and a feed-forward network, each after a layer norm ('pre-LN') and with a skip connection.
 
         x ─┬─> norm ─> attention ─> dropout ──> + ─┬─> norm ─> feed-forward ─> dropout ──> + ─>
            └────────────────────────────────────┘  └───────────────────────────────────────┘

@@ -1,7 +1,7 @@
 """Transformers that translate, as a sequence of layers that a pipeline can cut anywhere.
 
-Encoder and decoder follow each other in one stack. Each layer takes and returns the same nest, of which it changes one
-part and passes the others on::
+Encoder and decoder follow each other in one stack. Each layer takes and returns the same nest. It changes one part and
+passes the others on::
 
                      source_embedding  encoder blocks  target_embedding  decoder blocks    head
     source            ids ─> vectors      changed         normalised       read (cross)
@@ -175,7 +175,7 @@ class DecoderBlock(transformer.TransformerBlock):
 
 
 class TranslationHead(embeddings.SoftmaxHead):
-    """Logits of the target's tokens, which may be kept within bounds (GPipe, arXiv 1811.06965, section 5)."""
+    """Logits of the target's tokens, which may be clipped (GPipe, arXiv 1811.06965, section 5)."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -208,14 +208,14 @@ def transformer_nmt_layers(
 
         source_embedding, encoder_0, ..., encoder_(L-1), target_embedding, decoder_0, ..., decoder_(L-1), softmax
 
-    The input of the first layer is `{'source': [batch, source_length], 'target': [batch, target_length]}`, tokens; the
-    target is what stands before each token that is to be predicted.
+    The input of the first layer is `{'source': [batch, source_length], 'target': [batch, target_length]}`, tokens. The
+    target holds the token before each token that is to be predicted.
 
     It has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
     together, d by default, and T, from 1 to 3, the number of tables. This is the family T(L, f, A) of GPipe (arXiv
     1811.06965, section 5), whose published counts require heads of size 64 with 16 and with 32 heads. As in that
-    section, feed-forward networks start smaller the deeper the network is (here by 1 / L, in the second of their
-    layers), and logits may be clipped.
+    section, the initial weights of feed-forward networks are smaller in deeper networks (here by 1 / L, in the second
+    of their layers), and logits may be clipped.
 
     Args:
         num_layers: number of blocks of the encoder, and of the decoder, L.

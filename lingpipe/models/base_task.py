@@ -56,7 +56,7 @@ class BaseTask:
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError where what an input makes does not go with the body, which shapes do not show.
+        """Raises ValueError if what an input makes does not go with the body, which shapes do not show.
 
         Args:
             training_input: input that the model is trained or evaluated on.
@@ -70,7 +70,7 @@ class BaseTask:
                              f'vocabulary_size={known}. Use the tokenizer that the model was made for.')
 
     def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
-        """Raises ValueError where an input has not a label for each place at which the body returns logits.
+        """Raises ValueError if an input has not a label for each place at which the body returns logits.
 
         Args:
             training_input: input that the model is trained or evaluated on.
@@ -118,7 +118,7 @@ class BaseTask:
             evaluation_input: input that it was evaluated on.
 
         Returns:
-            Dictionary from name, of method and metric, to number; empty where there is nothing to compare with.
+            Dictionary from name, of method and metric, to number; empty if there is nothing to compare with.
         """
         del train_input_params, evaluation_input
         return {}
@@ -132,7 +132,7 @@ class BaseTask:
             read: function that gives the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to (sum over the examples, weight); empty where there is nothing more.
+            Dictionary from name to (sum over the examples, weight); empty if there is nothing more.
         """
         del inputs, targets, read
         return {}
@@ -145,7 +145,7 @@ class BaseTask:
             read: function that gives the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            A short text, such as one that a language model wrote; None where there is nothing to show.
+            A short text, such as one that a language model wrote; None if there is nothing to show.
         """
         del training_input, read
 
@@ -157,7 +157,7 @@ class BaseTask:
             read: function that gives the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            A few lines of text; None where there is nothing to show.
+            A few lines of text; None if there is nothing to show.
         """
         del training_input, read
 

@@ -184,7 +184,7 @@ class CompiledLoss:
 
     @property
     def num_losses(self) -> Any:
-        """How many losses are added up."""
+        """How many losses are summed."""
         return len(self._parts)
 
     def __call__(self, targets: Targets, outputs: Any) -> dict:
@@ -220,7 +220,7 @@ class CompiledLoss:
             part._replace(loss=functools.partial(_record, found, metrics, share, fraction))
             for part, metrics, share in zip(
                 recording._flat_losses, self._parts, shares or [None] * len(self._parts))]
-        recording._metrics = [None] * len(self._parts)  # they would be updated once a micro-batch
+        recording._metrics = [None] * len(self._parts)  # they would be updated once per micro-batch
         y_true, sample_weight = self._structure.pack(targets.values)
         return recording(y_true, outputs, sample_weight), found
 
@@ -281,7 +281,7 @@ def weights_of_batch(pipe: Any, loss: CompiledLoss, x: Any, targets: Targets) ->
         targets: `compiled_loss.Targets` of the mini-batch.
 
     Returns:
-        List of scalars, one a loss; None where a weight depends on more than masks, targets and sample weights.
+        List of scalars, one a loss; None if a weight depends on more than masks, targets and sample weights.
     """
     inputs, structure = boundary.unpack(x), boundary.structure_of(x)
     variables = [variable for layer in pipe.stack for variable in layer.variables]

@@ -24,7 +24,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
     @property
     def preprocessor(self) -> Any:
-        """The task's preprocessor; None where it takes tensors."""
+        """The task's preprocessor; None if it takes tensors."""
         return self.source.preprocessor
 
     def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1, verbose: Any = 'auto',

@@ -22,7 +22,7 @@ class ImageClassifier(base_task.BaseTask):
         return p
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError where the model classifies something else, or has no logit for a class or a token."""
+        """Raises ValueError if the model classifies something else, or has no logit for a class or a token."""
         super().check_input(training_input)
         self.require_labels(training_input, 2)
         num_logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[-1]

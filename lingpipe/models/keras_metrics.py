@@ -143,7 +143,7 @@ class _Trial:
         self._others_weigh_nothing = self._state(self._with_weights_of(counted))
 
     def check(self, name):
-        """Raises ValueError where a number over several parts would be another than Keras's own."""
+        """Raises ValueError if a number over several parts would be another than Keras's own."""
         if isinstance(self._result, dict) or np.ndim(self._result):
             returned = _text(self._result) if tf.is_tensor(self._result) else type(self._result).__name__
             raise ValueError(f'The metric {name} returns {returned}, but a curve shows one number. Set its arguments '

@@ -40,7 +40,7 @@ class KerasTask(base_task.BaseTask):
         super().__init__(params)
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError where classes are not labels of what the body returns, or it does not know the tokens."""
+        """Raises ValueError if classes are not labels of what the body returns, or it does not know the tokens."""
         super().check_input(training_input)
         if isinstance(self._keras_loss, keras.losses.SparseCategoricalCrossentropy):
             self.require_labels(training_input)

@@ -28,7 +28,7 @@ def smoothed_cross_entropy(nats: Any, logits: Any, label_smoothing: float) -> An
 
 
 def weighted_mean(values: Any, weights: Any, total: Any) -> Any:
-    """Returns the sum of values times weights over `total`; 0 where that is 0."""
+    """Returns the sum of values times weights over `total`; 0 if that is 0."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * weights), total)
 
 
@@ -112,7 +112,7 @@ def _counts(codes):
 
 
 def _look_up(codes, values, wanted):
-    """Returns the values of the wanted codes, 0 where there is none; `codes` ascend."""
+    """Returns the values of the wanted codes, 0 if there is none; `codes` ascend."""
     places = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
     return np.where(codes[places] == wanted, values[places], 0)
 
@@ -168,7 +168,7 @@ class LanguageModel(base_task.BaseTask):
             'accuracy': (mean(correct, weights, total), total)}
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError where labels are not what the body predicts, or it does not know a token."""
+        """Raises ValueError if labels are not what the body predicts, or it does not know a token."""
         self.require_labels(training_input, 3)
         super().check_input(training_input)
         vocab_size, num_logits = training_input.tokenizer.vocab_size, self.body.output_of_one_example.shape[-1]

@@ -226,7 +226,7 @@ class ModelSurface(keras.Model):
         return keras.Model(inputs, outputs, name=self.name)
 
     def _build_for(self, inputs):
-        """Creates the weights outside of any function that is being traced."""
+        """Creates the weights outside any function that is being traced."""
         if self.source is None and any(isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor))
                                        for leaf in tf.nest.flatten(inputs)):
             raise ValueError(

@@ -34,7 +34,7 @@ class PipelineModel(model_surface.ModelSurface):
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
         model.fit(x, y, batch_size=64, epochs=3, validation_data=(x_test, y_test))
 
-    The loss that a subclass's `compute_loss` returns is computed on the whole batch, outside of the pipeline.
+    The loss that a subclass's `compute_loss` returns is computed on the whole batch, outside the pipeline.
 
     Args:
         pipe: a `GPipeLayer`, made from Params or by `GPipeLayer.from_keras`.
@@ -123,7 +123,7 @@ class PipelineModel(model_surface.ModelSurface):
         """Trains on one batch, with the loss inside the last partition where it adds up over micro-batches.
 
         See `keras.Model.train_step`. A loss that does not, or an overridden `compute_loss`, is computed on the whole
-        batch, outside of the pipeline.
+        batch, outside the pipeline.
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
@@ -161,7 +161,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.compute_metrics(x, y, outputs, sample_weight)
 
     def _build_metrics(self, y, outputs):
-        """Creates the variables of metrics outside of the function being traced, which would be traced again."""
+        """Creates the variables of metrics outside the function being traced, which would be traced again."""
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
             with base_layer.outside_of_scopes():

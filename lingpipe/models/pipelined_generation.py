@@ -131,7 +131,7 @@ class _Draws:
                 for variable, state, growth in zip(self.variables, self._states, self._growth)]
 
     def _measured_growth(self):
-        """Draws once, outside of every graph, to see how the states change."""
+        """Draws once, outside every graph, to see how the states change."""
         with tf.init_scope(), keras.StatelessScope(state_mapping=[
                 (variable, tf.zeros(variable.shape, variable.dtype)) for variable in self.variables]) as scope:
             self.sampler.get_next_token(tf.fill([1, 128], 1 / 128))

@@ -1,4 +1,4 @@
-"""Work on many variables as one function a device."""
+"""Work on many variables as one function per device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,15 +9,15 @@ from lingpipe.devices import device_kinds, variable_placement
 
 
 class DeviceFunctions:
-    """Runs a function on the variables of each device, there, as one call that is never inlined.
+    """Runs a function on the variables of each device, on that device, as one call that is never inlined.
 
-    Devices so compile their part side by side, and the graph of the step stays small: a call a device instead of a
-    dozen operations a variable.
+    So devices compile their parts in parallel, and the graph of the step stays small: one call per device instead of a
+    dozen operations per variable.
 
     Args:
-        function: function `(variables, *lists, *shared)` that returns a list of one tensor a variable, or None.
-        constants: function without arguments that returns a hashable of what `function` reads besides; as long as it
-            stays equal, what was traced is used again.
+        function: function `(variables, *lists, *shared)` that returns a list of one tensor per variable, or None.
+        constants: function without arguments that returns, as a hashable, everything else that `function` reads; as
+            long as this stays equal, traces are reused.
     """
 
     def __init__(self, function: Callable | None, constants: Callable = tuple) -> None:
@@ -25,15 +25,15 @@ class DeviceFunctions:
         self._functions = {}
 
     def __call__(self, variables: Any, lists: tuple = (), shared: tuple = ()) -> list | None:
-        """Lays out one call a device.
+        """Lays out one call per device.
 
         Args:
             variables: list of Keras variables, or of `tf.Variable`.
-            lists: tuple of lists of tensors, each with one tensor a variable; a variable that has a None is left out.
+            lists: tuple of lists of tensors, each with one tensor per variable; a variable with a None is left out.
             shared: tuple of tensors that every device gets.
 
         Returns:
-            List of what the function returned for each variable; None where it returned None, or left the variable out.
+            List of the function's results for each variable; None if it returned None, or the variable was left out.
         """
         groups, results = {}, [None] * len(variables)
         for position, row in enumerate(zip(variables, *lists)):
@@ -48,12 +48,12 @@ class DeviceFunctions:
         return results
 
     def _of(self, device, variables):
-        """A variable that has moved has another `tf.Variable`, and what was traced would change the old one."""
+        """Returns the function of a device; a moved variable needs a new trace, as an old one changes its old value."""
         traced = list(map(variable_placement.native, variables))
         key = (self._constants(), *map(id, traced))
         if key not in self._functions:
             call = device_kinds.one_call(device, lambda *arguments: self._function(variables, *arguments))
-            self._functions[key] = call, traced  # as long as these are kept their ids are theirs
+            self._functions[key] = call, traced  # keeps the objects, so that their ids are not reused
         return self._functions[key][0]
 
 

@@ -1,4 +1,4 @@
-"""A stock Keras optimizer over several devices: slots and arithmetic beside each variable, with the same results."""
+"""A Keras optimizer over several devices: slots and arithmetic on the device of each variable, and equal results."""
 
 import contextlib
 import copy
@@ -17,9 +17,9 @@ _PLAIN_TYPES = (type(None), bool, int, float, str, tuple, set, re.Pattern)
 
 
 def _place_accumulation(optimizer):
-    """Makes an optimizer with `gradient_accumulation_steps` add up gradients on the device of each variable.
+    """Makes an optimizer with `gradient_accumulation_steps` sum gradients on the device of each variable.
 
-    Keras's own method does it all on the first device. One that the optimizer defines for itself is left alone.
+    Keras's own method does all of it on the first device. A method that the optimizer itself defines is left alone.
 
     Args:
         optimizer: `keras.optimizers.Optimizer`; it is changed in place.
@@ -32,7 +32,7 @@ def _place_accumulation(optimizer):
 
 
 class _Accumulation:
-    """The methods that take the place of an optimizer's own."""
+    """The methods that replace an optimizer's own."""
 
     def __init__(self, optimizer):
         self._optimizer = optimizer
@@ -41,7 +41,7 @@ class _Accumulation:
         self._resets = device_functions.DeviceFunctions(_reset)
 
     def apply_gradients(self, gradients, variables):
-        """Counts in steps to choose between adding and updating, and averages in both cases, as Keras does."""
+        """Adds gradients or updates weights, depending on the step, and updates averages in both cases, as in Keras."""
         optimizer, steps = self._optimizer, self._optimizer.gradient_accumulation_steps
         accumulators = list(map(self._accumulator_of, variables))
 
@@ -92,16 +92,16 @@ def _reset(accumulators):
 def place(optimizer: keras.optimizers.Optimizer) -> Any:
     """Makes an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
-    Left alone it would do all of it on the first device. What it computes stays the same, by its own methods: the
-    update, weight decay, clipping (of `global_clipnorm` one scalar a variable crosses), accumulation of gradients, the
-    moving average of `use_ema` and the constraints of variables. The optimizers inside a `LossScaleOptimizer` or a
+    Otherwise it would do all of it on the first device. Its own methods compute the same as before: the update, weight
+    decay, clipping (for `global_clipnorm` one scalar per variable crosses), accumulation of gradients, the moving
+    average of `use_ema` and the constraints of variables. The optimizers inside a `LossScaleOptimizer` or a
     `MultiOptimizer` are placed.
 
     Args:
-        optimizer: `keras.optimizers.Optimizer`; it is changed in place. Slots that it has already are moved.
+        optimizer: `keras.optimizers.Optimizer`; it is changed in place. Slots that it already has are moved.
 
     Returns:
-        The same optimizer; one that is placed already keeps its methods.
+        The same optimizer; an optimizer that is already placed keeps its methods.
 
     Raises:
         ValueError: the optimizer scales the loss by itself.
@@ -118,7 +118,7 @@ def place(optimizer: keras.optimizers.Optimizer) -> Any:
 
 
 def apply_values(optimizer: Any, gradients: Any, variables: Any, learning_rate: Any, iterations: Any) -> None:
-    """Updates variables by a placed optimizer; see `_DevicePlacement.apply_values`."""
+    """Updates variables with a placed optimizer; see `_DevicePlacement.apply_values`."""
     optimizer._device_placement.apply_values(gradients, variables, learning_rate, iterations)
 
 
@@ -128,7 +128,7 @@ def slots_of(optimizer: Any, variable: keras.Variable) -> list[keras.Variable]:
 
 
 def _place_parts(optimizer):
-    """Some of them are made when the weights are known."""
+    """Places the optimizers inside an optimizer, some of which are created when the weights are known."""
     for part in optimizer.optimizers:
         place(part)
     if hasattr(optimizer, '_device_placement'):
@@ -144,17 +144,17 @@ def _place_parts(optimizer):
 
 
 class _DevicePlacement:
-    """The methods that take the place of an optimizer's own.
+    """The methods that replace an optimizer's own.
 
     ::
 
         all variables at once       apply, clipping by a global norm, _backend_update_step: the optimizer's own
         variable by variable        weight decay, update_step, moving averages, constraints, accumulation: also the
-                                    optimizer's own, but as one function per device, which is given the learning rate
-                                    and the number of the step
+                                    optimizer's own, but as one function per device, whose arguments are the learning
+                                    rate and the number of the step
 
-    Keras's TensorFlow methods go by `tf.distribute`. They are replaced; what a class of optimizers defines for itself
-    is not.
+    Keras's TensorFlow methods, which use `tf.distribute`, are replaced. Methods that a class of optimizers defines
+    itself are not.
     """
 
     def __init__(self, optimizer):
@@ -168,7 +168,7 @@ class _DevicePlacement:
         optimizer.apply, optimizer.build = self.apply, self.build
         optimizer.add_variable_from_reference = self.add_variable
         optimizer._backend_apply_gradients = self.apply_gradients
-        optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # they are sums already
+        optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # they are already sums
         optimizer._distributed_tf_update_step = self.update
         optimizer._apply_weight_decay = self.decay
         optimizer._update_model_variables_moving_average = self.move_averages
@@ -192,7 +192,7 @@ class _DevicePlacement:
         self._halves, self._scales = make(_half_squares), make(device_functions.scaled)
 
     def _constants(self):
-        """What the optimizer's methods read as Python numbers; Keras too traces again after `compile`."""
+        """The Python numbers that the optimizer's methods read; Keras, too, only traces again after `compile`."""
         numbers = {name: value for name, value in vars(self._optimizer).items() if isinstance(value, _PLAIN_TYPES)}
         return repr(numbers), *map(id, self._constraints.values())
 
@@ -203,7 +203,7 @@ class _DevicePlacement:
     def add_variable(self, reference_variable, *args, **kwargs):
         device = variable_placement.device_of(reference_variable)
         add = self._add_variable
-        if device_kinds.is_logical_core(device):  # Keras would refuse what belongs to another strategy than its own
+        if device_kinds.is_logical_core(device):  # Keras would refuse variables of another strategy than its own
             add = functools.partial(base_optimizer.BaseOptimizer.add_variable_from_reference, self._optimizer)
         with variable_placement.creating_on(device):
             self._slots.append(add(reference_variable, *args, **kwargs))
@@ -214,7 +214,7 @@ class _DevicePlacement:
         return self._slots_of.get(id(variable), [])
 
     def apply(self, *args, **kwargs):
-        """Restores constraints, which `apply_gradients` has taken off: Keras would compute them on the first device."""
+        """Restores constraints that `apply_gradients` has removed: Keras would compute them on the first device."""
         try:
             return self._apply(*args, **kwargs)
         finally:
@@ -231,14 +231,13 @@ class _DevicePlacement:
             variable.constraint = None
 
     def apply_values(self, gradients, variables, learning_rate, iterations):
-        """Updates, decays and constrains variables inside a program that can read none of the optimizer's numbers
-        itself.
+        """Updates, decays and constrains variables inside a program that cannot read the optimizer's own variables.
 
         Args:
-            gradients: list of tensors, one a variable, or None for a variable that no loss reaches.
+            gradients: list of tensors, one per variable, or None for a variable that no loss depends on.
             variables: list of Keras variables.
             learning_rate: scalar.
-            iterations: number of updates before this one, a scalar; it is left to the caller to count.
+            iterations: number of updates before this one, a scalar; the caller counts it.
 
         Raises:
             ValueError: the optimizer works on all weights at once, or there are no gradients.
@@ -271,7 +270,7 @@ class _DevicePlacement:
             *self._numbers(), tf.convert_to_tensor(learning_rate)))
 
     def _update_group(self, variables, gradients, own_rate, iterations, learning_rate=None):
-        """Keras gives its own learning rate as a variable, whose arithmetic suits any dtype."""
+        """Updates variables; Keras passes its learning rate as a variable, whose arithmetic works with any dtype."""
         with self._numbers_are(own_rate, iterations):
             learning_rate = self._optimizer.learning_rate if learning_rate is None else learning_rate
             for gradient, variable in zip(gradients, variables):
@@ -289,7 +288,7 @@ class _DevicePlacement:
             self._decay(variables)
 
     def _decay_all(self, variables):
-        """As Keras's TensorFlow method, which knows a variable by its name there: 'dense/kernel:0'."""
+        """Decays weights as Keras's TensorFlow method, which identifies a variable by its name 'dense/kernel:0'."""
         optimizer = self._optimizer
         for variable in filter(optimizer._use_weight_decay, map(variable_placement.native, variables)):
             decay, rate = (tf.cast(number, variable.dtype)
@@ -300,7 +299,7 @@ class _DevicePlacement:
         return tf.convert_to_tensor(self._optimizer.learning_rate), self._optimizer._iterations.value.read_value()
 
     def _numbers_are(self, learning_rate, iterations):
-        """A compiled function cannot read a variable of another device."""
+        """Replaces the optimizer's numbers, because a compiled function cannot read a variable of another device."""
         rate, count = self._optimizer._learning_rate, self._optimizer._iterations
         return self._attributes_are(
             _learning_rate=_standing_for(rate, learning_rate) if isinstance(rate, keras.Variable)
@@ -318,7 +317,7 @@ class _DevicePlacement:
             attributes.update(before)
 
     def clip(self, gradients):
-        """Clips as the first option that is set says, as Keras does."""
+        """Clips by the first option that is set, as Keras does."""
         optimizer = self._optimizer
         by_norm, by_global_norm = ((limit or 0) > 0 for limit in (optimizer.clipnorm, optimizer.global_clipnorm))
         if by_global_norm and not by_norm:
@@ -329,14 +328,14 @@ class _DevicePlacement:
         return self._clip(gradients)
 
     def _clip_by_global_norm(self, gradients, limit):
-        """A norm that is not finite makes all gradients NaN, as in Keras."""
+        """Clips by the global norm; a norm that is not finite makes all gradients NaN, as in Keras."""
         halves = self._halves(self._variables, (gradients,))
         norm = tf.sqrt(2.0 * tf.add_n(halves))
         scale = limit / tf.maximum(norm, limit) + (norm - norm)
         return self._scales(self._variables, (gradients,), (scale,))
 
     def move_averages(self, variables):
-        """A variable may have no average, as what float8 layers scale by."""
+        """Updates moving averages; some variables have none, such as the scales of float8 layers."""
         averages = self._optimizer._model_variables_moving_average
         self._moves([variable for variable, average in zip(variables, averages) if average is not None],
                     shared=self._numbers())
@@ -355,13 +354,13 @@ def _constraints_of(variables):
 
 
 def _standing_for(variable, value):
-    """Returns a Keras variable that is read as a tensor."""
+    """Returns a Keras variable that reads as a given tensor."""
     stand_in = copy.copy(variable)
     stand_in._value = value
     return stand_in
 
 
 def _half_squares(unused_variables, gradients):
-    """Of rows that an embedding looked up twice each counts by itself, as in Keras."""
+    """Returns half the squared norms; a row that an embedding looked up twice counts twice, as in Keras."""
     given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
     return [tf.nn.l2_loss(tf.cast(values, tf.float32)) for values in given]

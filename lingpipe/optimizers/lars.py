@@ -11,9 +11,9 @@ from keras import ops
 class LARS(keras.optimizers.Optimizer):
     """Scales the rate of each variable w by the norm of w over that of its gradient g (arXiv 1708.03888, section 4).
 
-    With norms over the whole variable, in float32 at least::
+    The norms are over the whole variable, in at least float32::
 
-        trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon), or 1 where |w| or |g| is 0
+        trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon), or 1 if |w| or |g| is 0
         step  = learning_rate * trust * (g + weight_decay * w)
         v     = momentum * v + step
         w     = w - v                           with Nesterov: w - (momentum * v + step)
@@ -23,13 +23,13 @@ class LARS(keras.optimizers.Optimizer):
 
     Args:
         learning_rate: number, or `keras.optimizers.schedules.LearningRateSchedule`.
-        momentum: what is left of v at the next step, in [0, 1).
-        weight_decay: share of w that joins its gradient. Leave the weights out of the loss then.
+        momentum: share of v that remains in the next step, in [0, 1).
+        weight_decay: share of w that is added to its gradient. Then leave the weights out of the loss.
         eeta: trust coefficient.
         epsilon: added to the denominator of the trust ratio.
         nesterov: whether to look ahead.
-        skip_list: sequence of texts; a variable whose path has one of them in it is skipped. The default names the
-            scales and offsets of batch norm, Keras's (`batch_normalization`) and LingPipe's, and biases.
+        skip_list: sequence of texts; a variable whose path contains one of them is skipped. The default skips biases
+            and the scales and offsets of batch norm, Keras's (`batch_normalization`) and LingPipe's.
         name: name of the optimizer.
         **kwargs: arguments that all Keras optimizers have, such as `global_clipnorm`.
 
@@ -49,7 +49,7 @@ class LARS(keras.optimizers.Optimizer):
         self.skip_list = tuple(skip_list)
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Makes one slot a variable, `momentum`, and looks up which variables are skipped.
+        """Creates one slot per variable, `momentum`, and finds which variables are skipped.
 
         Args:
             variables: list of trainable Keras variables.
@@ -81,7 +81,7 @@ class LARS(keras.optimizers.Optimizer):
         return learning_rate * ops.cast(trust, variable.dtype) * (gradient + decay * variable)
 
     def get_config(self) -> Any:
-        """Returns what `from_config` makes an equal optimizer of, without slots."""
+        """Returns the config from which `from_config` makes an equal optimizer, without slots."""
         return {
             **super().get_config(), 'momentum': self.momentum, 'weight_decay': self._decay_in_gradient,
             'eeta': self.eeta,

@@ -54,13 +54,13 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         initial_learning_rate: the rate at the end of the warm-up.
-        warmup_steps: number of steps of the warm-up; a number of epochs may make it a fraction.
-        max_steps: N, the number of steps of the whole training.
-        end_learning_rate: what the rate falls to.
+        warmup_steps: number of steps of the warm-up; it may be a fraction, if it comes from a number of epochs.
+        max_steps: N, the number of steps of the whole training run.
+        end_learning_rate: rate at the end.
         power: exponent of the decay.
 
     Raises:
-        ValueError: the warm-up is longer than the training.
+        ValueError: the warm-up is longer than the training run.
     """
 
     def __init__(self, initial_learning_rate: Any, warmup_steps: float, max_steps: Any, end_learning_rate: Any = 1e-4,
@@ -102,7 +102,7 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
         decay_rate: factor at each boundary.
 
     Raises:
-        ValueError: a boundary lies inside the warm-up.
+        ValueError: a boundary is inside the warm-up.
     """
 
     def __init__(self, initial_learning_rate: Any, warmup_steps: int, boundaries: list, decay_rate: Any = 0.1) -> None:
@@ -150,7 +150,7 @@ def linearly_scaled(learning_rate: Any, batch_size: int, base_batch_size: int = 
     Args:
         learning_rate: rate that is right for `base_batch_size`.
         batch_size: number of examples in a mini-batch, over all replicas.
-        base_batch_size: number of examples that `learning_rate` was found for.
+        base_batch_size: number of examples for which `learning_rate` was found.
 
     Returns:
         The rate for `batch_size`.
@@ -159,7 +159,7 @@ def linearly_scaled(learning_rate: Any, batch_size: int, base_batch_size: int = 
 
 
 def resnet50_lars_rate(batch_size: int) -> LarsRate:
-    """Looks up what the released ResNet-50 trains on ImageNet with: rates that grow, but less than the batch.
+    """Returns the rate with which the released ResNet-50 trains on ImageNet; it grows less than the batch.
 
     Args:
         batch_size: number of examples in a mini-batch, over all replicas.

@@ -1,4 +1,4 @@
-"""Dynamic loss scaling for float16: gradients too small for it are made larger, and steps that overflow are skipped."""
+"""Dynamic loss scaling for float16: gradients that are too small are scaled up, and steps that overflow are skipped."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def is_scaling(optimizer: Any) -> bool:
-    """Whether an optimizer scales the loss, and by how much changes as training goes on."""
+    """Whether an optimizer scales the loss by a factor that changes during training."""
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 
@@ -24,8 +24,7 @@ def unscaled(optimizer: Any) -> Any:
 
 def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor, update: Callable,
                      undo: Callable = lambda: None) -> None:
-    """Updates weights where all gradients are finite, and the scale by the rule of
-    `keras.optimizers.LossScaleOptimizer`.
+    """Updates weights if all gradients are finite, and the scale by the rule of `keras.optimizers.LossScaleOptimizer`.
 
     A step that is not finite halves the scale; `dynamic_growth_steps` finite ones in a row double it. (Mixed Precision
     Training, arXiv 1710.03740, section 3.2.) Keras's own `apply` would divide all gradients on the first device.
@@ -33,8 +32,8 @@ def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: 
     Args:
         optimizer: built `keras.optimizers.LossScaleOptimizer`.
         is_finite: boolean scalar.
-        update: function without arguments that updates everything but the scale; it gets to run, or not, as a whole.
-        undo: function without arguments that runs in its place, and takes back what the step has assigned already.
+        update: function without arguments that updates everything but the scale; all of it runs, or nothing.
+        undo: function without arguments that runs instead, and reverts what the step has already assigned.
     """
     tf.cond(is_finite, lambda: _done(update), lambda: _done(undo))
     count, scale = optimizer.step_counter, optimizer.dynamic_scale

@@ -1,4 +1,4 @@
-"""What a Keras optimizer keeps and defines, and which of it a pipeline cannot run."""
+"""The slots and methods of a Keras optimizer, and which of them a pipeline cannot run."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
 
 
 def refuse_own_scaling(optimizer: Any) -> None:
-    """Raises ValueError where an optimizer scales the loss in a way that a pipeline does not know."""
+    """Raises ValueError if an optimizer scales the loss in a way that a pipeline does not support."""
     name = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         if type(optimizer) is not keras.optimizers.LossScaleOptimizer:
@@ -43,11 +43,11 @@ def refuse_own_scaling(optimizer: Any) -> None:
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: Any) -> None:
-    """Raises ValueError where an optimizer defines what happens to all weights at once, and so not weight by weight.
+    """Raises ValueError if an optimizer works on all weights at once instead of weight by weight.
 
     Args:
         optimizer: `keras.optimizers.Optimizer`.
-        place: what updates weight by weight, for the message.
+        place: the program that updates weight by weight, for the message.
     """
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
     if own:
@@ -57,7 +57,7 @@ def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: Any
 
 
 def parts_of(optimizer: keras.optimizers.Optimizer) -> Any:
-    """Lists the optimizers that keep slots: the optimizer itself, or those that a wrapper of Keras's hands its work to.
+    """Lists the optimizers that keep slots: the optimizer itself, or those inside a wrapper of Keras.
 
     Args:
         optimizer: `keras.optimizers.Optimizer`.
@@ -68,10 +68,10 @@ def parts_of(optimizer: keras.optimizers.Optimizer) -> Any:
 
 
 def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
-    """Moves what an optimizer keeps for each weight to the device of the weight.
+    """Moves the slots of each weight to the device of the weight.
 
-    Keras makes most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. What
-    belongs to a weight is told by the lists that have an entry a weight.
+    Keras creates most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. Slots
+    are recognised by lists that have one entry per weight.
 
     Args:
         optimizer: `keras.optimizers.Optimizer`; without slots nothing happens.
@@ -94,12 +94,12 @@ def _slots(optimizer):
 
 
 def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, place: Any) -> None:
-    """Raises ValueError where an optimizer has variables that no weight owns, which a compiled program cannot hold.
+    """Raises ValueError if an optimizer has variables that belong to no weight: a compiled program cannot hold these.
 
     Args:
         optimizer: built `keras.optimizers.Optimizer`.
         slots: list of its variables that belong to a weight.
-        place: what cannot hold the others, for the message.
+        place: the program that cannot hold the others, for the message.
     """
     known = {id(variable) for variable in [*slots, optimizer._iterations, optimizer._learning_rate]}
     others = [variable.name for variable in optimizer.variables if id(variable) not in known]

@@ -1,4 +1,4 @@
-"""A stock Keras optimizer as a function of tensors, for programs that hold weights of several layers in one tensor."""
+"""A Keras optimizer as a function of tensors, for programs that hold weights of several layers in one tensor."""
 
 from typing import Any
 
@@ -9,13 +9,12 @@ from lingpipe.private_api import base_optimizer
 
 
 class PureOptimizer:
-    """What a Keras optimizer does to a weight, without touching any variable.
+    """The update of a weight by a Keras optimizer, without using any variable.
 
     Args:
-        optimizer: `keras.optimizers.Optimizer` that has no slots yet; it is changed in place, and good for nothing
-            else.
-        variables: list of all Keras variables to be trained; they need not be allocated, and then the slots are not
-            either.
+        optimizer: `keras.optimizers.Optimizer` that has no slots yet; it is changed in place, and cannot be used for
+            anything else.
+        variables: list of all Keras variables to train; if they are not allocated, the slots are not allocated either.
 
     Raises:
         ValueError: the optimizer keeps more than slots of the shapes of the weights, or works on all weights at once.
@@ -38,7 +37,7 @@ class PureOptimizer:
         optimizer.add_variable_from_reference = add_slot
         optimizer._get_variable_index = lambda variable: self._indices[id(variable)]
         for method in ('assign', 'assign_add', 'assign_sub',
-                       '_apply_weight_decay'):  # Keras's TensorFlow versions know variables only
+                       '_apply_weight_decay'):  # Keras's TensorFlow versions accept only variables
             if not optimizer_parts.is_own(optimizer, method):
                 setattr(optimizer, method, getattr(base_optimizer.BaseOptimizer, method).__get__(optimizer))
         optimizer.build(variables)
@@ -60,7 +59,7 @@ class PureOptimizer:
         """Computes the update of one weight.
 
         Args:
-            variable: Keras variable that says which weight it is; its own value does not matter.
+            variable: Keras variable that identifies the weight; its own value is not used.
             value: tensor, the weight.
             gradient: tensor of the same shape.
             slots: list of tensors, the values of `slots(variable)`.

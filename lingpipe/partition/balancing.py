@@ -22,8 +22,8 @@ from lingpipe.partition import (
 from lingpipe.stages import micro_batches
 
 # Forward passes that are repeated; 'layer' finds the inputs of all layers of a stage, then each layer's internals.
-# 'selective' counts as if it used all the time that it may. Where a B directly follows its own F, the first repetition
-# is saved.
+# 'selective' counts as if it used all the time that it may. If a B directly follows its own F, the first repetition is
+# not needed.
 _EXTRA_FORWARDS = {'none': 0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1, 'layer': 2}
 _SAVED_FORWARDS = {'none': 0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1, 'layer': 1}
 
@@ -35,15 +35,15 @@ _DEFAULT_OPTIMIZER_SLOTS = 2
 
 
 class Partition(NamedTuple):
-    """One contiguous run of layers and where it lives.
+    """One contiguous run of layers, its device and its costs.
 
     Attributes:
         layer_names: names of its layers.
         device: name of its device.
         num_parameters: number of trainable parameters.
         flops: floating-point operations of the forward pass of one example.
-        seconds: measured time of the forward and backward pass of one micro-batch; None where it was not measured.
-        memory: estimate of the bytes that it needs; None where none was made.
+        seconds: measured time of the forward and backward pass of one micro-batch; None if it was not measured.
+        memory: estimate of the bytes that it needs; None if none was made.
         num_frozen: number of frozen parameters.
     """
 
@@ -60,8 +60,8 @@ def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
     """Counts the forward passes that each stage repeats, which may make it slower than its neighbours.
 
     Args:
-        schedule: `Schedule`. Less is recomputed where a B directly follows its own F, as for all micro-batches in
-            1F1B's last stage, and for one of them in every stage of GPipe.
+        schedule: `Schedule`. Less is recomputed if a B directly follows its own F, as for all micro-batches in 1F1B's
+            last stage, and for one micro-batch in every stage of GPipe.
         recompute: 'none', 'selective', 'stage' or 'layer'.
 
     Returns:
@@ -75,12 +75,12 @@ def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
 def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
                 layer_times: list[layer_profile.LayerTime] | None = None,
                 extra_forwards: Sequence[float] = (0,)) -> np.ndarray:
-    """Returns what the cut balances.
+    """Returns the costs that the cut balances.
 
     Args:
         analyses: list of `LayerAnalysis`.
         partition_by: 'flops', 'time', 'step_time' or 'params'.
-        layer_times: list of `layer_profile.LayerTime`; None: a time follows from floating-point operations.
+        layer_times: list of `layer_profile.LayerTime`; None: times follow from floating-point operations.
         extra_forwards: for each partition, the number of forward passes that it repeats for a micro-batch.
 
     Returns:
@@ -98,7 +98,7 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
                    layer_times: list[layer_profile.LayerTime] | None = None, extra_forwards: Sequence[float] = (0,),
                    memory: Any = None, memory_limit: float | None = None,
                    devices: Sequence[int] | None = None) -> list[int]:
-    """Cuts analysed layers into partitions that are as even as can be.
+    """Cuts analysed layers into partitions that are as even as possible.
 
     Args:
         analyses: list of `LayerAnalysis`.
@@ -115,7 +115,7 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
         List of ascending end indices.
 
     Raises:
-        ValueError: no cut is possible, or the given one is not.
+        ValueError: no cut is possible, or the given cut is not possible.
     """
     if layer_layout.is_layout(partition_by):
         partition_by = layer_layout.partition_ends(partition_by, len(analyses), num_partitions)
@@ -131,7 +131,7 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
 def describe_partitions(analyses: list[layer_analysis.LayerAnalysis], ends: list[int], devices: list[str],
                         layer_times: list[layer_profile.LayerTime] | None = None,
                         memory: memory_model.MemoryModel | None = None) -> list[Partition]:
-    """Sums up each partition.
+    """Summarises each partition.
 
     Args:
         analyses: list of `LayerAnalysis`.
@@ -158,13 +158,13 @@ def describe_partitions(analyses: list[layer_analysis.LayerAnalysis], ends: list
 
 
 class Cut(NamedTuple):
-    """Where a stack of layers is cut, and the measurements that this rests on.
+    """Where a stack of layers is cut, and the measurements behind it.
 
     Attributes:
         ends: list of ascending end indices, one per stage.
-        layer_times: list of `layer_profile.LayerTime`; None where nothing was measured.
+        layer_times: list of `layer_profile.LayerTime`; None if nothing was measured.
         memory: `memory_model.MemoryModel`; None without a limit.
-        costs: `stage_costs.StageCostModel`, in seconds where layers were measured, else in floating-point operations.
+        costs: `stage_costs.StageCostModel`, in seconds if layers were measured, else in floating-point operations.
     """
 
     ends: list
@@ -173,21 +173,21 @@ class Cut(NamedTuple):
     costs: Any
 
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
-        """Returns the list of `Partition` on the given devices, one name a stage."""
+        """Returns the list of `Partition` on the given devices, one name per stage."""
         return describe_partitions(analyses, self.ends, devices, self.layer_times, self.memory)
 
     def most_kept_bytes(self, schedule: schedules.Schedule, memory_limit: float | None) -> list[float | None]:
-        """Shares out what a memory limit leaves over, for recompute='selective'.
+        """Divides the rest of a memory limit between micro-batches, for recompute='selective'.
 
-        The estimate has one micro-batch with all that its backward pass reads; each other one that waits for its
-        backward pass may keep as much as any other on its device.
+        The estimate contains one micro-batch with everything that its backward pass reads. All other micro-batches that
+        wait for their backward pass on a device may keep equally much.
 
         Args:
             schedule: `Schedule`.
             memory_limit: bytes of one device; None: no limit.
 
         Returns:
-            For each stage, the bytes that a micro-batch may keep besides the stage's inputs; None: no limit.
+            For each stage, the bytes that a micro-batch may keep in addition to the stage's inputs; None: no limit.
         """
         if memory_limit is None:
             return [None] * len(self.ends)
@@ -200,23 +200,23 @@ class Cut(NamedTuple):
 
 def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analyses: list[layer_analysis.LayerAnalysis],
         input_specs: Any, devices: Sequence[str]) -> Cut:
-    """Cuts a stack of layers as its params say.
+    """Cuts a stack of layers according to its params.
 
     Args:
         p: `GPipeLayer.Params()`.
         schedule: `Schedule` of a full batch.
-        source: where the layers come from, such as `layer_sources.LayersOfParams`; used only where something
-            is to be measured: its `times(specs, device, cache_dir, analyses)` returns a `LayerTime` for each layer, its
-            `memories(specs)` a `LayerMemory`, for a micro-batch of some specs.
+        source: where the layers come from, such as `layer_sources.LayersOfParams`. It is used only for measuring: its
+            `times(specs, device, cache_dir, analyses)` returns a `LayerTime` for each layer, its `memories(specs)` a
+            `LayerMemory`, for a micro-batch of some specs.
         analyses: list of `LayerAnalysis`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        devices: names of the devices of one replica; measured is on the first, and from it to the second.
+        devices: names of the devices of one replica; layers are measured on the first, transfers from it to the second.
 
     Returns:
         `Cut`.
 
     Raises:
-        ValueError: no cut is possible, or a size that measuring needs is open.
+        ValueError: no cut is possible, or a size that measuring needs is unknown.
     """
     times = transfers = memory = None
     if p.partition_by in BY_TIME:
@@ -236,12 +236,12 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
 
 def fastest_ends(schedule: schedules.Schedule, costs: stage_costs.StageCostModel, ends: list[int], memory: Any = None,
                  memory_limit: float | None = None) -> list[int]:
-    """Returns the end indices with the shortest simulated step that keep to the memory limit.
+    """Returns the end indices with the shortest simulated step within the memory limit.
 
     Args:
         schedule: `Schedule`.
         costs: `StageCostModel` of the layers.
-        ends: end indices that keep to the limit, to start from.
+        ends: end indices within the limit, to start from.
         memory: see `exact_cut.balanced_partition_ends`.
         memory_limit: bytes of one device; None: no limit.
     """
@@ -266,10 +266,10 @@ def micro_batch_specs(input_specs: Any, num_micro_batches: int, purpose: str, ba
         input_specs: nest of `tf.TensorSpec` `[batch, ...]`.
         num_micro_batches: R M, those of all replicas.
         purpose: the field that needs them, for the message.
-        batch_size: rows of the batch, where `input_specs` leave them open.
+        batch_size: rows of the batch, if `input_specs` do not say.
 
     Raises:
-        ValueError: when a size is open.
+        ValueError: a size is unknown.
     """
     if batch_size is not None:
         input_specs = tf.nest.map_structure(

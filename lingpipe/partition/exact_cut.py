@@ -1,8 +1,8 @@
 """Exact cut of a sequence of layers into contiguous partitions whose costs are as equal as possible.
 
-The cut is exact: no contiguous cut has a smaller maximum, and among those that share the maximum none has a smaller sum
-of squares. (GPipe's paper, section 2.1, asks for a small variance and gives no algorithm; Lingvo's one-pass histogram
-may leave the first partition empty.)
+The cut is exact: no contiguous cut has a smaller maximum, and no cut with the same maximum has a smaller sum of
+squares. (GPipe's paper, section 2.1, asks for a small variance and gives no algorithm; Lingvo's one-pass histogram may
+leave the first partition empty.)
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,29 +17,29 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
                             devices: Sequence[int] | None = None) -> list[int]:
     """Finds the cut that minimises the cost of the most expensive partition.
 
-    A single layer that costs more than the others together, such as an embedding or a softmax, gets a partition of its
-    own and the rest is balanced as if it were not there. Where cuts are equally good, later partitions get more layers.
+    A single layer that costs more than the others together, such as an embedding or a softmax, gets its own partition,
+    and the rest is balanced without it. If cuts are equally good, later partitions get more layers.
 
-    Several stages on a device are balanced stage by stage, which is what a schedule waits for, and the limit then holds
-    for the sum of the stages of a device. That sum is not part of the search: where it exceeds the limit, the stages
-    are cut again with less and less memory for each, and the first cut that fits is taken. A better one may exist.
+    Several stages on a device are balanced stage by stage, because a schedule waits for stages. The limit then applies
+    to the sum of the stages of a device. That sum is not part of the search: if it exceeds the limit, the stages are
+    cut again with less and less memory for each, and the first cut that fits is taken. A better one may exist.
 
     Args:
-        costs: sequence of L non-negative numbers, one per layer; or one such row for each partition, where a layer
-            costs no more in a later partition, as in 1F1B, whose last stage recomputes nothing.
+        costs: sequence of L non-negative numbers, one per layer; or one such row for each partition. A layer may not
+            cost more in a later partition. (In 1F1B it costs less in the last stage, which recomputes nothing.)
         num_partitions: K, the number of partitions, between 1 and L; K V with V stages on each device.
-        memory: bytes that layers need: a sequence of L numbers, one per layer, which add up; or a function
-            `(partitions, starts, ends) -> bytes` of three integer arrays, which needs no less for a longer run of
-            layers and no more in a later partition, as `memory_model.MemoryModel` does. None only without
+        memory: bytes that layers need: a sequence of L numbers, one per layer, to be summed; or a function
+            `(partitions, starts, ends) -> bytes` of three integer arrays, such as `memory_model.MemoryModel`. The
+            function may not return less for a longer run of layers, or more for a later partition. None only without
             `memory_limit`.
         memory_limit: bytes of one device, which no partition may exceed; None: no limit.
-        devices: for each partition the index of its device, where devices hold several; None: each has its own.
+        devices: for each partition the index of its device, if devices hold several; None: each has its own.
 
     Returns:
         List of ascending end indices, the last of which is L; partition k holds layers `ends[k - 1]` to `ends[k] - 1`.
 
     Raises:
-        ValueError: there are fewer layers than partitions, or no cut that was found keeps to the limit.
+        ValueError: there are fewer layers than partitions, or no cut within the limit was found.
     """
     costs = np.asarray(costs, np.float64)
     num_layers = costs.shape[-1]
@@ -83,7 +83,7 @@ def _prefix_sums(costs):
 
 
 def _as_integers(costs):
-    """Returns costs as multiples of 2^-31 of their sum: their squares are exact, so that rounding breaks no tie."""
+    """Returns costs as multiples of 2^-31 of their sum: their squares are exact, so rounding does not break ties."""
     return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
@@ -106,7 +106,7 @@ def _cut(prefixes, first_starts, combine, part_cost):
 
 
 def _least_columns(first, last, totals):
-    """Returns, for each row, the first of the columns `first` to `last` with the least total.
+    """Returns, for each row, the first of the columns `first` to `last` with the smallest total.
 
     The rows are solved from the middle of the sequence outwards::
 
@@ -114,7 +114,7 @@ def _least_columns(first, last, totals):
         round  3  2  3  1  3  2  3        totals are a totally monotone matrix), so a round reads each column about once
 
     Args:
-        first: array of column indices that does not descend.
+        first: array of column indices in non-descending order.
         last: the same; `first <= last`.
         totals: function of arrays of rows and columns.
     """

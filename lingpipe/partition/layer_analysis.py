@@ -19,7 +19,7 @@ _FREE = frozenset([
 
 
 def forward(layer: Any, inputs: Any, values: list[tf.Tensor]) -> Any:
-    """Calls a built layer, reading and changing none of its variables.
+    """Calls a built layer without reading or changing its variables.
 
     Args:
         layer: Keras layer.
@@ -74,7 +74,7 @@ class Flops(NamedTuple):
 
 
 def count_flops(graph: tf.Graph) -> Flops:
-    """Counts what one execution of a traced function computes.
+    """Counts the floating-point operations of one execution of a traced function.
 
     Args:
         graph: `tf.Graph` with static shapes, such as that of a concrete function. The bodies of loops count once.
@@ -87,7 +87,7 @@ def count_flops(graph: tf.Graph) -> Flops:
 
 
 def operation_flops(operation: tf.Operation) -> Flops:
-    """Counts what one operation computes, with what it calls; see `count_flops`."""
+    """Counts one operation, including the functions that it calls; see `count_flops`."""
     contractions = elementwise = 0
     if operation.type in _CONTRACTIONS:
         contractions = 2 * multiply_adds(operation)
@@ -191,9 +191,9 @@ class LayerAnalysis(NamedTuple):
         num_state: number of other values that the layer keeps, such as moving averages.
         flops: `Flops` of the forward pass of one example.
         outputs: nest of `tf.TensorSpec` with a batch of one example.
-        has_backward: whether it has a backward pass: in a Keras model, whether a trained weight is in it or led to its
-            inputs.
-        num_frozen: how many of `num_state` are weights that would be trained were they not frozen.
+        has_backward: whether it has a backward pass: in a Keras model, whether it has a trained weight, or its inputs
+            depend on one.
+        num_frozen: how many of `num_state` are weights that would be trained if they were not frozen.
     """
 
     name: str
@@ -211,7 +211,7 @@ def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
-        input_specs: nest of `tf.TensorSpec` of the input; the batch dimension is taken as one example.
+        input_specs: nest of `tf.TensorSpec` of the input; the batch dimension is replaced by one example.
 
     Returns:
         List of `LayerAnalysis`. Layers with equal params and inputs are analysed once.
@@ -229,7 +229,7 @@ def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 
 def identity(params: hyperparams.InstantiableParams) -> str:
-    """Returns the text of a layer's params, in which equal layers are equal whatever their names."""
+    """Returns the text of a layer's params without its name, so that equal layers have equal texts."""
     return params.Copy().Set(name=None).ToText()
 
 
@@ -239,10 +239,10 @@ def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
-        dtype_policy: name of the policy of layers that name none; None leaves it open.
+        dtype_policy: name of the policy for layers without one; None leaves it open.
 
     Raises:
-        ValueError: two layers were given the same name.
+        ValueError: two layers have the same name.
     """
     named = []
     for index, params in enumerate(layer_params):
@@ -261,9 +261,9 @@ def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
 
 
 def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:
-    """Creates a layer's weights for inputs of the given nest of `tf.TensorSpec`, batch size left open.
+    """Creates a layer's weights for inputs of the given nest of `tf.TensorSpec`, for any batch size.
 
-    A layer without `build`, or with one that does not build all layers inside, is called on symbols.
+    A layer without `build`, or whose `build` does not build all layers inside, is called on symbolic tensors.
     """
     shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), input_specs)
     builds_itself = type(layer).build is not keras.layers.Layer.build

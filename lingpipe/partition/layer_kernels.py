@@ -1,13 +1,13 @@
-"""What a GPU runs for a layer, found by tracing: matrix products, and what is fused between them.
+"""The kernels that a GPU runs for a layer, found by tracing: matrix products, and fused operations between them.
 
-Compilers, and libraries of kernels, fuse what lies between two matrix products. A tensor goes through memory where one
-kernel reads what another one wrote::
+Compilers and kernel libraries fuse the operations between two matrix products. A tensor goes through memory if one
+kernel writes it and another one reads it::
 
     x ─┬─> [norm] ──> (product) ──> [bias, split] ──> (product) ──> [scale, softmax] ──> (product) ──> [bias, +] ──>
        └─────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-What a backward pass needs of the forward pass, and no kernel of that one wrote, is computed once more where it is
-needed: the backward pass of a norm reads x.
+If a backward pass needs a tensor of the forward pass that no kernel wrote to memory, it recomputes the tensor: the
+backward pass of a norm reads x.
 """
 
 import collections
@@ -20,7 +20,7 @@ from lingpipe import hyperparams
 from lingpipe.partition import layer_analysis, layer_memory, layer_trace
 from lingpipe.stages import graph_pieces
 
-# Libraries of matrix products take operands, and give results, in any order of their axes.
+# Libraries of matrix products take operands, and return results, in any order of their axes.
 _VIEWS = frozenset((
     'ExpandDims', 'Identity', 'IdentityN', 'PreventGradient', 'Reshape', 'Squeeze', 'StopGradient', 'Transpose'))
 _POOLS = frozenset((
@@ -36,7 +36,7 @@ class Product(NamedTuple):
         rows: see above.
         columns: see above.
         depth: see above; the mean of all sums in a convolution.
-        num_products: how many products of this size are one operation.
+        num_products: how many products of this size the operation consists of.
         dtype: name of the dtype of the result.
         is_aligned: whether the rows of all three matrices in memory begin at multiples of 16 bytes, which tensor cores
             need to be fast (NVIDIA, Matrix Multiplication Background User's Guide, section 2.2).
@@ -51,10 +51,10 @@ class Product(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What runs in one go.
+    """Operations that run as one program on the GPU.
 
     Attributes:
-        num_bytes: what it reads from memory and writes there.
+        num_bytes: bytes that it reads from memory and writes there.
         product: its `Product`, or None.
     """
 
@@ -67,7 +67,7 @@ class LayerKernels(NamedTuple):
 
     Attributes:
         forward: those of its forward pass.
-        backward: those of its backward pass, where the forward pass is at hand; empty where it has none.
+        backward: those of its backward pass, if the results of the forward pass are kept; empty if it has none.
         recomputed: those of `forward` that the backward pass reads from.
     """
 
@@ -157,8 +157,8 @@ class _Fused:
     def _first_of_each(self):
         """Returns the dictionary from operation to the first one of its kernel.
 
-        Fused are neighbours of one pass that come after equally many products: what is before a product and what is
-        after it cannot be one kernel.
+        Neighbours of one pass are fused if they come after equally many products: operations before and after a product
+        cannot be one kernel.
         """
         self._levels, first = {}, {}
         for operation in self._operations:
@@ -180,7 +180,7 @@ class _Fused:
                     or layer_analysis.called_graphs(operation, self._graph))
 
     def _written(self):
-        """Returns the references of what goes through memory: results, and what connects kernels of one pass."""
+        """Returns the references of tensors that go through memory: results, and tensors between kernels of a pass."""
         written = {self._source(tensor) for tensor in [*self._trace.outputs, *self._trace.wanted]}
         for operation in self._operations:
             is_alone = self._is_alone(operation)
@@ -210,7 +210,7 @@ class _Fused:
         return reads
 
     def _kernel(self, operations):
-        """Returns the list of one kernel, and of those inside of what it calls."""
+        """Returns the list of one kernel, and of those inside what it calls."""
         first = self._first[next(iter(operations))]
         written = {tensor.ref(): tensor for operation in operations for tensor in operation.outputs
                    if tensor.ref() in self._in_memory}
@@ -243,7 +243,7 @@ def product(operation: tf.Operation) -> Product | None:
 
 
 def _sizes_of_einsum(operation, multiply_adds):
-    """Labels of the first operand alone make rows, of the second alone columns; what all three have is counted."""
+    """Labels only of the first operand make rows, only of the second columns; labels of all three are counted."""
     terms, result = operation.get_attr('equation').decode().split('->')
     left, right = (dict(zip(term, tensor.shape)) for term, tensor in zip(terms.split(','), operation.inputs))
     if '.' in terms:
@@ -256,6 +256,6 @@ def _sizes_of_einsum(operation, multiply_adds):
 
 
 def _is_aligned(tensor):
-    """Whether rows begin at multiples of 16 bytes; sizes that are passed as integers have no rows."""
+    """Whether rows begin at multiples of 16 bytes; sizes passed as integers have no rows."""
     width = (tensor.shape[-1] or 1) if tensor.shape.rank else 1
     return not tensor.dtype.is_floating or width * tensor.dtype.size % _ALIGNMENT == 0

@@ -1,13 +1,13 @@
-"""A cut in the letters of Megatron-LM's option --pipeline-model-parallel-layout, one letter a layer.
+"""A cut written in the letters of Megatron-LM's option --pipeline-model-parallel-layout, one letter per layer.
 
 ::
 
     'Et*2|(t|)*2mL'      Ett | t | t | mL       ends [3, 4, 5, 7] of 7 layers
 
 'E' is an embedding, 't' a layer of a Transformer, 'm' a layer that predicts further tokens, 'L' the last layer with the
-loss; '|' separates partitions, 't*2' and '(t|)*2' repeat, commas mean nothing (NVIDIA/Megatron-LM,
-megatron/core/transformer/pipeline_parallel_layer_layout.py). As there, the partitions stand in the order of the layers:
-with V of them on each of K devices, partition s is on device s % K, as in the schedule 'interleaved_1f1b'.
+loss; '|' separates partitions, 't*2' and '(t|)*2' repeat, commas are ignored (NVIDIA/Megatron-LM,
+megatron/core/transformer/pipeline_parallel_layer_layout.py). As in Megatron-LM, partitions are in the order of the
+layers: with V of them on each of K devices, partition s is on device s % K, as in the schedule 'interleaved_1f1b'.
 """
 
 import itertools
@@ -32,9 +32,9 @@ def is_layout(partition_by: Any) -> bool:
 def partition_ends(layout: str, num_layers: int, num_partitions: int) -> list[int]:
     """Returns the end indices of the partitions of a layout.
 
-    The loss is no layer of LingPipe: the last partition computes it after its last layer. 'L' is that last layer, such
-    as the projection to the vocabulary, where the stack has one for each letter. Where it has one fewer, 'L' is the
-    loss alone, and counts as none.
+    The loss is not a layer in LingPipe: the last partition computes it after its last layer. If the stack has one layer
+    for each letter, 'L' is that last layer, such as the projection to the vocabulary. If it has one layer fewer, 'L' is
+    only the loss, and does not count as a layer.
 
     Args:
         layout: text.
@@ -45,7 +45,7 @@ def partition_ends(layout: str, num_layers: int, num_partitions: int) -> list[in
         List of ascending end indices, the last of which is L.
 
     Raises:
-        ValueError: the text is no layout, has a partition without a layer, or is for other numbers.
+        ValueError: the text is not a layout, has a partition without a layer, or is for other numbers.
     """
     parts = _partitions(layout)
     layout = layout[:_NUM_SHOWN]  # which errors show

@@ -11,7 +11,7 @@ from lingpipe.partition import layer_trace, tensor_sizes
 from lingpipe.schedules import actions
 from lingpipe.stages import graph_pieces
 
-# Operations whose result is their first input's buffer.
+# Operations whose result is the buffer of their first input.
 SAME_BUFFER = ('Identity', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
 # Operations that write their result into an input of the same size that nothing else reads.
 _IN_PLACE = frozenset((
@@ -24,7 +24,8 @@ class Buffers:
     """Tensors that share a buffer: views of another tensor, and results of equal operations, which run once.
 
     Args:
-        operations: list of operations, each after those that it reads; tensors that others make have their own buffers.
+        operations: list of operations, each after those that it reads; tensors of other operations have their own
+            buffers.
     """
 
     def __init__(self, operations: Iterable[tf.Operation]) -> None:
@@ -38,11 +39,11 @@ class Buffers:
             self._of.update((mine.ref(), other.ref()) for mine, other in zip(operation.outputs, twin.outputs))
 
     def __getitem__(self, tensor: tf.Tensor) -> Any:
-        """Returns the reference of the tensor that stands for the buffer of `tensor`."""
+        """Returns the reference of the tensor that represents the buffer of `tensor`."""
         return self._of.get(tensor.ref(), tensor.ref())
 
     def is_first(self, operation: tf.Operation) -> bool:
-        """Whether an operation is the one of its equals that runs, and makes new tensors."""
+        """Whether an operation is the one among equal operations that runs, and makes new tensors."""
         return all(self[tensor] == tensor.ref() for tensor in operation.outputs)
 
     def _key(self, operation):
@@ -52,7 +53,7 @@ class Buffers:
 
 
 def what(operation: tf.Operation) -> tuple:
-    """Returns a hashable description of what an operation does, whatever its inputs are."""
+    """Returns a hashable description of what an operation does, without its inputs."""
     attributes = operation.node_def.attr
     return operation.type, tuple(sorted(
         (name, attributes[name].SerializeToString()) for name in attributes if not name.startswith('_')))
@@ -131,24 +132,24 @@ class _Run:
 
 
 class LayerMemory(NamedTuple):
-    """Sizes in bytes of what one layer has, and of what it handles for one micro-batch.
+    """Sizes in bytes of one layer's variables, and of its tensors for one micro-batch.
 
-    A tensor that several layers of a partition receive or read counts once, at the first of them. What an earlier layer
-    has counted already is listed as repeated.
+    A tensor that several layers of a partition receive or read counts once, at the first of them. Later layers list it
+    as repeated.
 
     Attributes:
         weights: its trainable variables.
         state: its other variables, such as moving averages.
-        inputs: what enters a partition that begins with it.
-        internals: what it computes for its backward pass to read, besides its outputs.
+        inputs: inputs of a partition that begins with it.
+        internals: tensors that it computes and its backward pass reads, except its outputs.
         outputs: its outputs, except those that are its inputs.
-        read_inputs: those of `inputs` that backward passes read, or what one operation makes of them.
+        read_inputs: those of `inputs` that backward passes read, or what one operation computes from them.
         read_outputs: those of its outputs that its own backward pass reads.
-        repeated_inputs: those of `inputs` that enter an earlier layer too.
+        repeated_inputs: those of `inputs` that an earlier layer also receives.
         repeated_reads: those of `read_inputs` that an earlier layer keeps.
-        backward: the most that its backward pass takes at once, besides what was kept, including gradients of outputs,
-            inputs and weights; that its forward pass takes, where no trained weight comes before.
-        recomputed: the same where only its inputs were kept, so that a forward pass comes first.
+        backward: the peak of its backward pass in addition to what was kept, including gradients of outputs, inputs and
+            weights; the peak of its forward pass, if no trained weight comes before.
+        recomputed: the same if only its inputs were kept, so that a forward pass comes first.
     """
 
     weights: int
@@ -169,10 +170,10 @@ class Passage(NamedTuple):
 
     Attributes:
         inputs: list of the bytes of its inputs.
-        read_inputs: what its backward pass reads of its inputs: tuples (position, what one operation made of the input,
-            or None for the input itself, bytes).
+        read_inputs: what its backward pass reads of its inputs: tuples (position, what one operation computed from the
+            input, or None for the input itself, bytes).
         read_outputs: positions of the outputs that its backward pass reads.
-        sources: for each output, the position of the input that it is, or None where it was computed.
+        sources: for each output, the position of the input that it equals, or None if it was computed.
     """
 
     inputs: list
@@ -182,10 +183,10 @@ class Passage(NamedTuple):
 
 
 def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
-    """Counts the micro-batches whose activations a schedule makes each stage keep at once.
+    """Counts, for each stage, the most micro-batches whose activations it keeps at once in a schedule.
 
     Args:
-        schedule: `Schedule`. Where a backward pass is split, activations count until W, though W needs only a part.
+        schedule: `Schedule`. If a backward pass is split, activations count until W, although W needs only a part.
 
     Returns:
         List of integers, one per stage.
@@ -201,12 +202,12 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
 
 def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[LayerMemory]:
-    """Measures the tensors of a stack of layers without allocating any.
+    """Computes the tensor sizes of a stack of layers without allocating any.
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
-        tensor_size: function from shape and dtype to the bytes that a device stores a tensor in.
+        tensor_size: function from shape and dtype to the bytes in which a device stores a tensor.
 
     Returns:
         List of `LayerMemory`. Layers with equal params and inputs are traced once.
@@ -223,7 +224,7 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: list[list],
                outputs: list[list]) -> list[LayerMemory]:
-    """Separates what earlier layers have counted already.
+    """Separates what earlier layers have already counted.
 
     Args:
         memories: list of L `LayerMemory`.
@@ -257,7 +258,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Walks backwards: what later layers receive or read, and no later layer makes, has to enter with a layer."""
+    """Walks backwards: what later layers receive or read, and no later layer computes, must be an input of a layer."""
     entering, read_later, results = set(), set(), []
     for index, (memory, (received, read)) in reversed(list(enumerate(zip(memories, walks)))):
         entering = {name for name in entering | received if made.get(name, -1) < index}
@@ -278,10 +279,10 @@ def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tenso
         layer: built layer; its variables need not be allocated.
         specs: nest of `tf.TensorSpec` of its inputs.
         tensor_size: function from shape and dtype to bytes.
-        has_backward: whether a trained weight is in it or led to its inputs, without which it has no backward pass.
+        has_backward: whether it has a backward pass: it has a trained weight, or its inputs depend on one.
 
     Returns:
-        `LayerMemory` of the layer as if it were alone, its `Passage`, and the nest of the specs of its outputs.
+        `LayerMemory` of the layer without other layers, its `Passage`, and the nest of the specs of its outputs.
     """
     traced = _Traced(layer_trace.trace(layer, specs, has_backward), tensor_size)
     memory = traced.memory()
@@ -338,7 +339,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """Returns tuples (reference, position of the input, what one operation made of it or None, bytes)."""
+        """Returns tuples (reference, position of the input, what one operation computed from it or None, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():
@@ -351,14 +352,14 @@ class _Traced:
         return rows
 
     def _fullest_moment(self, operations):
-        """Returns the largest number of bytes in use; gradients of the outputs are arguments, which stay to the end."""
+        """Returns the peak of the bytes in use; gradients of the outputs are arguments, which stay to the end."""
         stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
         ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
         gradients = size(self._given, self._tensor_size)
         return gradients + fullest_moment(ordered, self._gradients, self._tensor_size)
 
     def _read_by_backward(self):
-        """Returns the references of all that the backward pass reads from the forward pass, except weights."""
+        """Returns the references of all tensors that the backward pass reads from the forward pass, except weights."""
         forward = graph_pieces.descendants(self._graph, self._graph.inputs) - self._backward
         read = {self._buffers[tensor] for operation in self._needed & self._backward for tensor in operation.inputs
                 if tensor.op in forward}

@@ -29,7 +29,7 @@ _TRANSFERRED = 2**10, 2**25  # bytes
 
 
 class Key(NamedTuple):
-    """What the time of a layer depends on, all as text.
+    """Everything that the time of a layer depends on, as text.
 
     Attributes:
         layer: its params without its name.
@@ -97,14 +97,15 @@ def _stored_seconds(values):
 
 
 class LayerTime(NamedTuple):
-    """What one layer takes for one micro-batch.
+    """The times of one layer for one micro-batch.
 
     Attributes:
         forward_seconds: time of the forward pass.
         backward_seconds: time of the backward pass from stored activations, for inputs and weights, and of adding its
             weight gradients to those of earlier micro-batches.
-        recomputed_seconds: additional time of a backward pass from the layer's inputs alone: no more than a forward
-            pass, since it recomputes only what it reads, such as all but the last product of a decoder block.
+        recomputed_seconds: additional time of a backward pass that starts from the layer's inputs. It is at most that
+            of a forward pass, because only what is read is recomputed, such as all but the last product of a decoder
+            block.
     """
 
     forward_seconds: float
@@ -122,8 +123,8 @@ class Job(NamedTuple):
 
     Attributes:
         make_layer: function that returns the layer with its weights; called on the device.
-        inputs: nest of `tf.TensorSpec` of what it is called with.
-        outputs: nest of `tf.TensorSpec` of what it returns.
+        inputs: nest of `tf.TensorSpec` of its inputs.
+        outputs: nest of `tf.TensorSpec` of its outputs.
     """
 
     make_layer: Any
@@ -136,16 +137,15 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
                    analyses: list[layer_analysis.LayerAnalysis] | None = None) -> list[LayerTime]:
     """Measures every layer of a stack on a device: the median of five runs or more.
 
-    Layers with equal params and inputs are measured once. No more than one layer's weights are allocated at a time, and
-    what is allocated afterwards gets the same initial weights as without a profile. The other devices should be idle
-    meanwhile.
+    Layers with equal params and inputs are measured once. The weights of at most one layer are allocated at a time.
+    Later layers get the same initial weights as without a profile. The other devices should be idle meanwhile.
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
         device: name of the device, a CPU or GPU.
-        cache_dir: folder for the times, such as the log directory, also on gs://; with equal layers, inputs, kind of
-            device, dtype policy and TensorFlow version nothing is measured again. None: measure again, keep nothing.
+        cache_dir: folder in which times are cached, such as the log directory, also on gs://. With equal layers,
+            inputs, kind of device, dtype policy and TensorFlow version nothing is measured again. None: no cache.
         analyses: what `layer_analysis.analyse_layers` returned for the same stack; None: analyse it here.
 
     Returns:
@@ -187,8 +187,8 @@ def seconds_a_byte(source: str, target: str) -> float:
     """Measures how long a byte of a large tensor takes from one device to another.
 
     Args:
-        source: name of the device that has it.
-        target: name of the device that reads it.
+        source: name of the device that sends it.
+        target: name of the device that receives it.
 
     Returns:
         Seconds; 0 between devices that share their memory.
@@ -211,7 +211,7 @@ def key(layer: str, inputs: Any, device: str) -> Key:
     """Returns the `layer_profile.Key` of a layer.
 
     Args:
-        layer: text that says all about the layer but its name.
+        layer: text that describes the layer without its name.
         inputs: nest of `tf.TensorSpec`.
         device: name of the device.
     """
@@ -308,7 +308,7 @@ def _example(spec):
 
 @contextlib.contextmanager
 def _python_random_state_kept():
-    """Leaves Python's random state as it was: Keras draws the seeds of initial weights from it."""
+    """Restores Python's random state, from which Keras draws the seeds of initial weights."""
     state = random.getstate()
     try:
         yield

@@ -1,4 +1,4 @@
-"""The forward and backward pass of a layer as one graph, traced with nothing allocated."""
+"""The forward and backward pass of a layer as one graph, traced without allocating anything."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,10 +12,10 @@ from lingpipe.stages import control_flow
 
 
 class LayerTrace(NamedTuple):
-    """What tracing a layer gave.
+    """A traced layer.
 
     Attributes:
-        graph: `FuncGraph`, the first arguments of which are the layer's inputs, the others its variables.
+        graph: `FuncGraph`, whose first arguments are the layer's inputs and the others its variables.
         inputs: list of the tensors of the inputs.
         outputs: list of the tensors of the outputs.
         given: list of placeholders for the gradients of the outputs; empty without a backward pass.
@@ -37,7 +37,7 @@ def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
     Args:
         layer: built layer; its variables need not be allocated.
         specs: nest of `tf.TensorSpec` of its inputs, every dimension known.
-        has_backward: whether a trained weight is in it or led to its inputs, without which it has no backward pass.
+        has_backward: whether it has a backward pass: it has a trained weight, or its inputs depend on one.
 
     Returns:
         `LayerTrace`.
@@ -66,16 +66,16 @@ def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
 
 def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                  look: Callable[[Any, Any], tuple[Any, Any]]) -> list:
-    """Looks at every layer of a stack with the specs of its inputs; at layers with equal params and inputs once.
+    """Calls a function for every layer of a stack with the specs of its inputs, once for equal params and inputs.
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
-        look: function from a built layer, whose variables are not allocated, and the specs of its inputs to what it
-            found and the specs of the outputs.
+        look: function from a built layer, whose variables are not allocated, and the specs of its inputs to a result
+            and the specs of the outputs.
 
     Returns:
-        List of what was found, one a layer.
+        List of the results, one per layer.
     """
     known, found, specs = {}, [], input_specs
     for params in layer_params:

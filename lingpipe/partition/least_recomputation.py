@@ -6,20 +6,20 @@ import numpy as np
 import scipy.optimize
 import scipy.sparse
 
-# Of a choice that is proven to be the best to within a thousandth, or the best that was found in that time.
+# The choice is proven to be the best to within a thousandth, or it is the best that was found in that time.
 _OPTIONS = {'mip_rel_gap': 1e-3, 'time_limit': 60.0}
 _LESS_IMPORTANT = 1e-4
 
 
 class Choice(NamedTuple):
-    """What is to be known again later, and what computes it.
+    """The tensors that are needed later, and the operations that compute them.
 
     Attributes:
         costs: for each operation, what it costs to repeat it.
         sizes: for each tensor, its bytes.
         makers: for each tensor, the index of the operation that makes it.
-        reads: list of pairs (operation, tensor): what each operation reads of these tensors.
-        wanted: list of the indices of the tensors that must be known again.
+        reads: list of pairs (operation, tensor): which of these tensors each operation reads.
+        wanted: list of the indices of the tensors that are needed later.
         unrepeatable: list of the indices of the operations that must not be repeated.
     """
 
@@ -31,26 +31,26 @@ class Choice(NamedTuple):
     unrepeatable: list
 
     def least_bytes(self, most_cost: float) -> np.ndarray:
-        """Returns, for each operation, whether it is repeated where as few bytes are kept as can be.
+        """Returns, for each operation, whether it is repeated, so that as few bytes as possible are kept.
 
         Args:
-            most_cost: what repeating operations may cost.
+            most_cost: the most that repeating operations may cost.
         """
         return self._solve(
             _LESS_IMPORTANT * _scaled(self.costs), _scaled(self.sizes), self.costs + [0] * len(self.sizes), most_cost)
 
     def least_cost(self, most_bytes: float) -> np.ndarray:
-        """Returns, for each operation, whether it is repeated where repeating costs as little as can be.
+        """Returns, for each operation, whether it is repeated, so that repeating costs as little as possible.
 
         Args:
-            most_bytes: what may be kept; where that is too little, as little as possible is kept.
+            most_bytes: the most that may be kept; if that is too little, as little as possible is kept.
         """
         found = self._solve(
             _scaled(self.costs), _LESS_IMPORTANT * _scaled(self.sizes), [0] * len(self.costs) + self.sizes, most_bytes)
         return self.least_bytes(np.inf) if found is None else found
 
     def kept(self, repeated: np.ndarray) -> tuple[set[int], set[int]]:
-        """Returns the indices of the tensors to keep: those that repeated operations read, and others that are wanted.
+        """Returns the indices of the tensors to keep: those that repeated operations read, and other wanted ones.
 
         Args:
             repeated: for each operation, whether it is repeated.
@@ -62,9 +62,9 @@ class Choice(NamedTuple):
     def _solve(self, costs, sizes, limited, limit):
         """Solves for x (an operation is repeated) and y (a tensor is kept), each 0 or 1.
 
-        A tensor that is wanted is kept or made again, x + y >= 1. So is what a repeated operation reads, x + y >= x of
-        that operation. Without the limit the matrix is that of a minimum cut, whose solutions are integers by
-        themselves.
+        A wanted tensor is kept or recomputed: x + y >= 1. The same holds for what a repeated operation reads:
+        x + y >= x of that operation. Without the limit the matrix is that of a minimum cut, whose solutions are
+        integers anyway.
         """
         if not self.wanted:
             return np.zeros(len(self.costs), bool)

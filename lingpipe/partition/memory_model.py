@@ -1,20 +1,20 @@
-"""Memory of a partition at the fullest moment of its work.
+"""Peak memory of a partition.
 
-That moment lies in a backward pass, at some layer i::
+The peak is in a backward pass, at some layer i::
 
     layers of the partition                 0 ... i-1            i                            i+1 ...
     weights, slots, old gradient sums       yes                  yes                          yes
-    kept by the micro-batch at work
+    kept by the current micro-batch
       recompute='none', 'selective',        yes                  yes                          yes: arguments of the
         'stage'                                                                               backward function, held
                                                                                               until it ends
       recompute='layer'                     inputs               inputs                       no
-    the layer at work                                            its backward pass, after
+    the current layer                                            its backward pass, after
                                                                  its forward one with 'layer'
     new gradient sums                                            included                     yes, but not with 'layer'
     kept by other micro-batches             by schedule and recomputation
 
-All of it is counted from traced graphs, see `layer_memory`.
+All sizes are counted in traced graphs, see `layer_memory`.
 """
 
 import math
@@ -29,7 +29,7 @@ _NUM_STAGE_LIMITS = 9
 
 
 class MemoryBudget:
-    """The memory of each device, and how much of it runs of layers need.
+    """The memory of each device, and how much of it a run of layers needs.
 
     Args:
         memory: bytes that each of L layers needs, or a function `(partitions, starts, ends) -> bytes` of int arrays.
@@ -46,7 +46,7 @@ class MemoryBudget:
     def stage_limits(self) -> list[np.ndarray]:
         """Returns limits to try, in descending order: arrays `[partitions, 1]` of bytes.
 
-        One of V stages on a device gets a V-th of it in the end, one that is alone there always all of it.
+        In the last limits each of V stages on a device gets 1 / V of it. A stage that is alone always gets all of it.
         """
         num_stages = np.bincount(self._devices)[self._devices, np.newaxis]
         if np.all(num_stages == 1):
@@ -54,14 +54,14 @@ class MemoryBudget:
         return list(np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS))
 
     def first_starts(self, limits: np.ndarray) -> np.ndarray:
-        """Finds how far back each partition may reach.
+        """Finds the earliest start of each partition.
 
         Args:
             limits: array `[partitions, 1]` of the bytes of each.
 
         Returns:
-            Array `[partitions, L]`: a partition k that ends at e starts at `[k, e - 1]` or later; e itself where not
-            even layer e - 1 alone fits.
+            Array `[partitions, L]`: a partition k that ends at e starts at `[k, e - 1]` or later; e itself if layer
+            e - 1 does not fit even without others.
         """
         partitions = np.arange(self._num_partitions)[:, np.newaxis]
         ends = np.broadcast_to(np.arange(1, self._num_layers + 1), [self._num_partitions, self._num_layers])
@@ -73,11 +73,11 @@ class MemoryBudget:
         return low
 
     def fits(self, ends: list[int]) -> bool:
-        """Says whether the stages of each device keep to its limit together."""
+        """Returns whether the stages of each device fit within its limit together."""
         return bool(self.fitting(np.array([ends]))[0])
 
     def fitting(self, cuts: np.ndarray) -> np.ndarray:
-        """Says for each of many cuts whether the stages of each device keep to its limit together.
+        """Returns for each of many cuts whether the stages of each device fit within its limit together.
 
         Args:
             cuts: array `[cuts, partitions]` of end indices.
@@ -92,7 +92,7 @@ class MemoryBudget:
         return np.max(used, axis=0) <= self._limit
 
     def require(self, ends: list[int]) -> None:
-        """Raises ValueError if end indices that a user gives do not keep to the limit."""
+        """Raises ValueError if a user's end indices exceed the limit."""
         used = self._device_bytes(ends)
         if max(used) > self._limit:
             device = int(np.argmax(used))
@@ -102,11 +102,11 @@ class MemoryBudget:
                 'memory_limit.')
 
     def explain(self, closest: list[int] | None = None) -> str:
-        """Says why no cut was found, in numbers, and what to do.
+        """Returns a text that says why no cut was found, in numbers, and what to do.
 
         Args:
-            closest: end indices of stages that keep to the limit one by one, but not together with others of their
-                device; None if no contiguous cut keeps to it.
+            closest: end indices of stages that fit one by one, but not together with others of their device; None if no
+                contiguous cut fits.
         """
         reason, change = self._devices_too_full(closest) if closest else self._layers_too_large()
         return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} '
@@ -156,7 +156,7 @@ class MemoryBudget:
 
 
 def sum_of_layers(layer_bytes: Sequence[float]) -> Callable[[Any, np.ndarray, np.ndarray], np.ndarray]:
-    """Returns the memory function of layers whose bytes simply add up.
+    """Returns the memory function of layers whose bytes are simply summed.
 
     Args:
         layer_bytes: sequence of L numbers.
@@ -172,15 +172,15 @@ def _text(num_bytes):
 class MemoryModel:
     """Bytes that any run of layers needs as a partition, as `exact_cut.balanced_partition_ends` takes them.
 
-    A run counts no less than its last layers alone would, even if it has smaller inputs to keep: so a longer run never
-    needs less, which the search for the best cut relies on.
+    A run counts at least as much as its last layers without the others, even if it has smaller inputs to keep. So a
+    longer run never needs less, which the search for the best cut relies on.
 
     Args:
         memories: list of `LayerMemory`.
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
             `live_micro_batches` finds them. An earlier partition counts as many as a later one that keeps more.
-        recompute: 'none', 'selective' (which needs no more than 'stage', and fills what is left of a memory limit),
-            'stage' or 'layer'.
+        recompute: 'none', 'selective' (which needs no more than 'stage', and uses the rest of a memory limit), 'stage'
+            or 'layer'.
         num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,
             one more for moving averages of the weights.
     """
@@ -220,7 +220,7 @@ class MemoryModel:
 class RangeMaximum:
     """The largest of `values[row, start:end]` for whole arrays of rows, starts and ends.
 
-    Level j of the table holds the maximum of the 2^j values that start at each place; two of them cover any range.
+    Level j of the table holds the maximum of the 2^j values that start at each place; two entries cover any range.
 
     Args:
         values: array `[rows, columns]`.

@@ -1,4 +1,4 @@
-"""Which layers went where, as a table for people."""
+"""The layers of each partition, as a table for people."""
 
 import re
 
@@ -6,7 +6,7 @@ from lingpipe import text_tables
 
 
 def parameters_in_words(parts: list) -> str:
-    """Returns how many parameters there are, and how many of them are trained where others are frozen.
+    """Returns how many parameters there are, and how many of them are trained if some are frozen.
 
     Args:
         parts: list of `LayerAnalysis`, `Partition` or `PartitionPlan`.
@@ -16,7 +16,7 @@ def parameters_in_words(parts: list) -> str:
 
 
 def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
-    """Returns titles and columns of the parameters, and of those that are trained where others are frozen.
+    """Returns titles and columns of the parameters, and of the trained ones if some are frozen.
 
     Args:
         parts: list of `LayerAnalysis`, `Partition` or `PartitionPlan`.
@@ -28,7 +28,7 @@ def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
 
 
 def table(partitions: list) -> str:
-    """Returns a table with one row a partition: what was split where.
+    """Returns a table with one row per partition.
 
     Args:
         partitions: list of `Partition`.

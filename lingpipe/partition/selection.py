@@ -1,13 +1,13 @@
-"""What recompute='selective' keeps of a stage: large tensors that are made quickly are computed again.
+"""What recompute='selective' keeps of a stage: large tensors that are fast to compute are recomputed.
 
 The time of an operation is that of its arithmetic or of moving its data, whichever is longer (the roofline model,
-Williams et al., CACM 52(4), 2009). Times are in units of a moved byte, so that all a device is known by is its ratio of
-arithmetic to bandwidth. For a decoder block::
+Williams et al., CACM 52(4), 2009). The unit of time is the time to move a byte, so a device is described only by its
+ratio of arithmetic to bandwidth. For a decoder block::
 
     norm ─> q, k, v ─> scores ─> softmax ─> context ─> projection ─> + ─> norm ─> hidden ─> GELU ─> projection ─> +
     again     kept     again      again       kept        kept     again  again     kept     again     kept
 
-Attention's scores are a product, but a small one for the size of what softmax and mask make of them.
+The scores of attention are a product, but a small one compared with the size of their mask and softmax.
 """
 
 from collections.abc import Iterable
@@ -28,24 +28,25 @@ _LOOPS = frozenset(('While', 'StatelessWhile'))
 
 def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], given: list[tf.Tensor], device: str,
                  most_bytes: float | None = None) -> list[tf.Tensor]:
-    """Chooses what a forward pass keeps, from which the rest of the residuals is computed again.
+    """Chooses what a forward pass keeps, from which the rest of the residuals is recomputed.
 
     Args:
         forward: the operations of the forward pass, in the order of their graph.
         residuals: tensors that they make and the backward pass reads.
-        given: tensors that are there in any case, such as inputs, weights, and what cannot be computed twice.
+        given: tensors that exist in any case, such as inputs, weights, and what cannot be computed twice.
         device: name of the device.
-        most_bytes: bytes that may be kept, of which as many are used as shorten recomputation; None: as few are kept
-            as recomputation in `stage_costs.MOST_SELECTIVE` of the forward pass's time allows.
+        most_bytes: the most bytes to keep, so that recomputation is as short as possible; None: as few bytes as
+            possible are kept, while recomputation takes at most `stage_costs.MOST_SELECTIVE` of the forward pass's
+            time.
 
     Returns:
-        List of tensors; not all of them need be residuals.
+        List of tensors; some of them may not be residuals.
     """
     return _Selection(list(forward), residuals, given, _ratio(device)).kept(most_bytes)
 
 
 def size(tensors: Iterable[tf.Tensor]) -> int:
-    """Returns the bytes of tensors that do not share buffers; a size that is open counts as 1."""
+    """Returns the bytes of tensors that do not share buffers; an unknown size counts as 1."""
     return sum(layer_memory.size([tf.TensorSpec([dimension or 1 for dimension in tensor.shape], tensor.dtype)])
                for tensor in tensors if tensor.shape.rank is not None)
 
@@ -55,8 +56,8 @@ class _Selection:
 
     Args:
         forward: list of its operations.
-        residuals: list of the tensors that are wanted.
-        given: list of tensors that are there in any case.
+        residuals: list of the wanted tensors.
+        given: list of tensors that exist in any case.
         ratio: floating-point operations in the time in which a byte is moved.
     """
 
@@ -89,7 +90,7 @@ class _Selection:
         else:
             repeated = choice.least_cost(most_bytes)
         read, others = choice.kept(repeated)
-        # Operations that are equal run once in the forward pass, but recomputation looks for each one's own tensor.
+        # Equal operations run once in the forward pass, but recomputation looks for each operation's own tensor.
         made = [tensor for operation in self._operations for tensor in operation.outputs
                 if not self._is_view(operation) and self._place(tensor) in read]
         return made + [tensor for tensor in self._residuals if self._place(tensor) in others]

@@ -11,24 +11,25 @@ from lingpipe.schedules import StageCosts
 
 # A backward pass computes two gradients where the forward pass computes one product.
 _FLOPS_OF_BACKWARD = 2
-# Of the time of a forward pass, the part that recompute='selective' may repeat where no memory limit says how much.
+# The part of a forward pass's time that recompute='selective' may repeat if there is no memory limit.
 MOST_SELECTIVE = 0.3
 
 
 class StageCostModel:
     """The costs of any run of layers as a stage, for one cut or for many at once.
 
-    With recompute='layer' a first forward pass finds the inputs of the layers, which need not be where B follows its
-    own F, and never runs the last of them; a second one, inside of B, runs only what B reads of each layer.
+    With recompute='layer' a first forward pass recomputes the inputs of the layers. It does not run the last layer, and
+    is not needed at all if B follows its own F. A second forward pass, inside B, recomputes only what B reads of each
+    layer.
 
-    Nobody wants gradients by the inputs of the first stage. What its B would compute on the way to the weights is a
+    Gradients of the inputs of the first stage are not needed. What its B would compute on the way to the weights is a
     part of its W.
 
     Args:
         times: list of `LayerTime`, one per layer, for one micro-batch.
         recompute: 'none', 'selective' (which counts as if it used all the time that it may), 'stage' or 'layer'.
-        transfers: for each layer, the seconds in which its outputs reach the next device; None: none.
-        updates: for each layer, the seconds of the update of its weights, once a step; None: none.
+        transfers: for each layer, the seconds that its outputs take to the next device; None: 0.
+        updates: for each layer, the seconds of the update of its weights, once per step; None: none.
     """
 
     def __init__(self, times: Sequence[LayerTime], recompute: str, transfers: Sequence[float] | None = None,
@@ -60,7 +61,7 @@ class StageCostModel:
         is_first = np.equal(starts, 0)
         weight_gradient = weight_gradient + np.where(is_first, backward, 0.0)
         backward = np.where(is_first, 0.0, backward)
-        # Differences of sums leave traces of what cancels.
+        # Differences of sums leave rounding errors of what cancels.
         recompute = np.maximum(ahead - self._last_is_left_out[ends - 1], 0.0)
         return np.stack([forward, backward, weight_gradient, recompute, self._transfers[ends - 1], update])
 

@@ -1,11 +1,11 @@
-"""The cut with the shortest step: not the most even one, but that with which the schedule waits least.
+"""The cut with the shortest step: the one with which the schedule waits least, which may not be the most even one.
 
-A step takes as long as its longest chain of actions. Where micro-batches are many, that chain stays on the device of
-the heaviest partition. Where they are few, a good part of it leads through all partitions, down to the last and back,
-and more than the heaviest counts. With one micro-batch the chain is the sum of all, however they are cut.
+A step takes as long as its longest chain of actions. With many micro-batches, that chain stays on the device of the
+heaviest partition. With few, a good part of it goes through all partitions, down to the last and back, so the other
+partitions count too. With one micro-batch the chain is the sum of all partitions, and every cut is equal.
 
-All cuts are simulated at once, where they are not too many: the order of actions is the same for each, so that each
-time is an array with an entry for each cut. Otherwise a search walks from the most even cut to better neighbours.
+If there are not too many cuts, all are simulated at once: the order of actions is the same for each cut, so each time
+is an array with one entry per cut. Otherwise a search walks from the most even cut to better neighbours.
 """
 
 import itertools
@@ -25,15 +25,15 @@ def fastest_ends(schedule: Schedule, model: StageCostModel, start: Sequence[int]
                  fits: Callable[[np.ndarray], np.ndarray] | None = None) -> list[int]:
     """Finds the cut with the shortest simulated step.
 
-    Where L layers have so few cuts that all can be simulated within a second, the result is exact. Where they have
-    more, it is at least as good as `start`, and no small change makes it better.
+    If L layers have so few cuts that all can be simulated within a second, the result is exact. Otherwise it is at
+    least as good as `start`, and no small change makes it better.
 
     Args:
         schedule: `Schedule`.
         model: `StageCostModel`.
         start: end indices of a cut that fits, such as the most even one.
-        fits: function from an array `[cuts, stages]` of end indices to the array `[cuts]` of whether every device has
-            room for its stages; None: there is no limit.
+        fits: function from an array `[cuts, stages]` of end indices to a boolean array `[cuts]`: whether every device
+            has room for its stages; None: there is no limit.
 
     Returns:
         List of ascending end indices.
@@ -63,7 +63,7 @@ def _improved(simulation, start, fits):
 
 
 def _best_fitting(cuts, simulation, start, fits):
-    """Returns the least step time and its end indices, as a list; among equal ones those of `start`."""
+    """Returns the shortest step time and its end indices as a list; among equal ones those of `start`."""
     cuts = np.concatenate([[start], cuts if fits is None else cuts[fits(cuts)]])
     seconds = simulation.step_times(cuts)
     best = np.argmin(seconds)
@@ -71,7 +71,7 @@ def _best_fitting(cuts, simulation, start, fits):
 
 
 def _neighbours(ends: Sequence[int]) -> np.ndarray:
-    """Returns cuts in which one run of ends, or two single ones, lie a layer or two further up or down."""
+    """Returns cuts in which one run of ends, or two single ends, are moved up or down by a layer or two."""
     found = set()
     for change in _changes(len(ends) - 1):
         cut = tuple(end + by for end, by in zip(ends, change)) + (ends[-1],)
@@ -124,7 +124,7 @@ class _Simulation:
         return np.max(free, axis=0) + np.max(updates, axis=0)
 
     def _run(self, costs):
-        """Returns for each device when it has finished, as an array with an entry for each cut."""
+        """Returns for each device the time at which it has finished, as an array with one entry per cut."""
         free = np.zeros([self._schedule.num_devices, costs.shape[-1]])
         ends: dict[Action, np.ndarray] = {}
         for action in self._order:
@@ -141,7 +141,7 @@ class _Simulation:
         return free
 
     def _arrival(self, end, needed, action, costs):
-        """Times on one device are in order already, and sending takes none there."""
+        """Times on one device are already in order, and sending takes no time there."""
         if self._schedule.device_of(needed.stage) == self._schedule.device_of(action.stage):
             return end
         return end + costs[4, min(needed.stage, action.stage)]

@@ -1,4 +1,4 @@
-"""Bytes that a device stores a tensor in."""
+"""Number of bytes in which a device stores a tensor."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ _LARGEST_TILE_OF_A_VECTOR = 1024
 
 
 def plain_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
-    """Returns the bytes of a tensor whose elements lie side by side.
+    """Returns the bytes of a tensor without padding.
 
     Args:
         shape: fully defined `tf.TensorShape`.
@@ -30,8 +30,8 @@ def tiled_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
         [16, 32, 32, 8]    the last axis to 128:                      16 x 32 x 32 x 128
                            the third axis to 128, the last one to 8:  16 x 32 x 8 x 128      <- taken
 
-    The TPU compiler takes the pair of axes with which arguments and results of a program take the least room. That,
-    and the sizes of tiles, were read off its programs (libtpu 0.0.51, layouts of the entry computation).
+    For arguments and results of a program, the TPU compiler takes the pair of axes that needs the fewest bytes. This
+    rule and the sizes of tiles come from its programs (libtpu 0.0.51, layouts of the entry computation).
 
     Args:
         shape: fully defined `tf.TensorShape`.

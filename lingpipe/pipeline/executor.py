@@ -1,4 +1,4 @@
-"""Layout of a schedule over a row of devices as operations of one graph."""
+"""Layout of a schedule over the devices of one replica as operations of one graph."""
 
 import copy
 import functools
@@ -27,8 +27,8 @@ class Work(NamedTuple):
         recompute: 'none', 'selective', 'stage' or 'layer'.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         input_gradients_needed: whether gradients of the pipeline's inputs are needed.
-        observer: lays out the calls in place of the execution, such as `action_times.ActionTimes`, or None. Its
-            `around(replica, action, lay_out, *arguments)` returns what `lay_out(*arguments)` does: results, and last
+        observer: lays out the calls instead of the execution, such as `action_times.ActionTimes`, or None. Its
+            `around(replica, action, lay_out, *arguments)` returns the same as `lay_out(*arguments)`: results, and last
             the operation that the device's next call waits for.
         loss_scale: scalar tensor by which all gradients of the mean loss are multiplied, or None.
     """
@@ -48,10 +48,10 @@ class Share(NamedTuple):
 
     Attributes:
         parts: list of nests of tensors `[micro_batch, ...]`, the inputs of the pipeline.
-        targets: for each of them, the nest of tensors that the loss compares with; () where there is no loss.
-        first_micro_batch: number of the first of them in the mini-batch; other replicas have those before it.
+        targets: for each of them, the nest of tensors that the loss compares with; () if there is no loss.
+        first_micro_batch: number of the first of them in the mini-batch; other replicas have the earlier ones.
         replica: number of the replica.
-        equal_rows: whether the micro-batches of all replicas have the same number of rows, known now.
+        equal_rows: whether the micro-batches of all replicas are known to have the same number of rows.
         is_whole_batch: whether there is one micro-batch, and no other replica has a part of the mini-batch.
     """
 
@@ -64,9 +64,9 @@ class Share(NamedTuple):
 
 
 class Execution:
-    """One replica's share of a mini-batch on its way through the stages.
+    """Runs one replica's share of a mini-batch through the stages.
 
-    Every device runs its actions in schedule order, each waiting for the one before it: this is what bounds memory.
+    Every device runs its actions in schedule order, and each action waits for the previous one: this limits memory.
     Only boundary tensors and their gradients cross between devices::
 
         device 0   F0 ─> F1 ─> F2 ......... B2 ─> B1 ─> B0
@@ -74,10 +74,10 @@ class Execution:
                    v     v     v            │     │     │        │   boundary tensor, or its gradient
         device 1         F0 ─> F1 ─> F2 ─> B2 ─> B1 ─> B0
 
-    A tensor goes straight from the stage that makes it to each stage that reads it, and the gradients that come back
-    from these are added up. Recomputation waits for its turn on the device, but not for gradients: it fills time that a
-    device would spend waiting. On stages that XLA compiles it is a part of the backward function, unless that is split:
-    XLA frees residuals as soon as they are read, provided that they stay within one program.
+    A tensor goes directly from the stage that makes it to each stage that reads it, and the gradients that come back
+    from these are summed. Recomputation waits for its turn on the device, but not for gradients: it fills time that a
+    device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, unless that
+    is split: XLA frees residuals after their last use, as long as they stay within one program.
 
     Args:
         stages: list of `Stage`s.
@@ -88,7 +88,7 @@ class Execution:
     Attributes:
         stages: list of `Stage`s.
         siblings: list of the executions that share the mini-batch, including this one.
-        num_rows: total number of rows of the micro-batches: an integer where it is known, else a tensor.
+        num_rows: total number of rows of the micro-batches: an integer if it is known, else a tensor.
     """
 
     def __init__(self, stages: list[Stage], work: Work, share: Share,
@@ -173,7 +173,7 @@ class Execution:
 
     @property
     def borrowed(self) -> list[keras.Variable]:
-        """List of the Keras variables that some stage reads and no stage has."""
+        """List of the Keras variables that some stage reads and no stage owns."""
         return self._state.borrowed_from_outside
 
     def fork(self) -> 'Execution':
@@ -261,7 +261,7 @@ class Execution:
             self._weight_gradients[stage.index] = _with_rows(before, new)
 
     def _ready(self, stage, program, known, is_split):
-        """Returns what is known after recomputation, if that is a separate call, and the backward function to use."""
+        """Recomputes, if that is a separate call; returns what is known then, and the backward function to use."""
         flow = self._flows[stage.index]
         is_one_call = stage.jit_compile and not self._by_layer and not is_split
         if is_one_call and not program.has_residuals(known, flow):
@@ -270,7 +270,7 @@ class Execution:
         return known, program.backward
 
     def _in_turn(self, stage, lay_out, *arguments):
-        """Lays out a call on the stage's device after the previous one there; returns all results but its operation."""
+        """Lays out a call after the previous one on the stage's device; returns all results but the operation."""
         if self._work.observer:
             lay_out = functools.partial(self._work.observer.around, self._share.replica, self._action, lay_out)
         with tf.device(stage.device), tf.control_dependencies(self._last.get(stage.device, [])):
@@ -301,19 +301,19 @@ class Execution:
 
     @functools.cached_property
     def _one(self):
-        """A 1 that TensorFlow does not know: it would specialise the backward function for every micro-batch."""
+        """A 1 that is no constant: for constants TensorFlow would specialise the backward function per micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self._positions.zero + 1.0
 
     @functools.cached_property
     def _share_of_added_losses(self):
-        """Factor of the gradients of added losses, so that dividing by the total weight of the loss suits them too."""
+        """Factor of the gradients of added losses, because they too are divided by the total weight of the loss."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self._scaled(self._total_weight / self._total_rows)
 
     @functools.cached_property
     def _total_weight(self):
-        """The divisor of the mean loss of the mini-batch, found before there are outputs."""
+        """The divisor of the mean loss of the mini-batch, computed before there are outputs."""
         last = self.stages[-1].device
         with tf.device(last):
             weights = [self._programs[-1].total_weight(targets)
@@ -331,10 +331,10 @@ class Execution:
 
     @functools.cached_property
     def scale_of_sum(self) -> tf.Tensor | None:
-        """Factor of the gradients of the sum over the mini-batch, with which float16 has the same range as in Keras.
+        """Factor of the gradients of the sum over the mini-batch, so that float16 has the same range as in Keras.
 
-        They are larger than those of the mean by the weight that it divides by; where that depends on outputs, the
-        number of rows stands in for it.
+        They are larger than those of the mean by the weight that the mean divides by. If that depends on outputs, the
+        number of rows is used instead.
         """
         if self._work.loss_scale is None:
             return None
@@ -355,7 +355,7 @@ class Execution:
         return self._weight_gradients[stage.index] or self._nothing_yet(stage)
 
     def _nothing_yet(self, stage):
-        """Zeros that TensorFlow does not know: it would keep them as constants, a second copy of the weights."""
+        """Zeros that are no constants: TensorFlow would keep constants as a second copy of the weights."""
         program, positions = self._programs[stage.index], self._flows[stage.index].weights
         added_up = [position for position in positions if not program.keeps_rows(position)]
         with tf.device(stage.device):

@@ -45,7 +45,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     _functions: Any = None  # dictionary of traced functions
     _losses_of_targets: Any = None  # dictionary of the losses that they call
-    _placed: Any = None  # dictionary from id to each variable that is where it belongs
+    _placed: Any = None  # dictionary from id to each variable that is on its device
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -106,7 +106,7 @@ class GPipeLayer(base_layer.BaseLayer):
                  **kwargs: Any) -> None:
         source = source or layer_sources.of_params(params)
         validation.validate_gpipe_params(params, len(source))
-        # Otherwise Keras would pass it weights that are cast already.
+        # Otherwise Keras would pass it weights that are already cast.
         super().__init__(params, autocast=False, dtype='float32', **kwargs)
         self.supports_jit = False
         self.model, self.stack = source.model, source.layers
@@ -142,15 +142,15 @@ class GPipeLayer(base_layer.BaseLayer):
     @classmethod
     def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
                     lora_rank: int | None = None, preprocessor: Any = 'preset', **fields: Any) -> 'GPipeLayer':
-        """Makes a pipeline of a KerasHub model, whose weights go tensor by tensor to their partitions.
+        """Makes a pipeline of a KerasHub model, and loads its weights tensor by tensor to their partitions.
 
         Args:
             preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
             head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
             head_arguments: arguments of the head, such as `{'num_classes': 2}`.
-            lora_rank: rank of LoRA, with which the backbone itself is frozen; None: no LoRA.
-            preprocessor: preprocessor of KerasHub, by which `PipelineModel` takes raw texts or images; 'preset': the
-                preset's own, if it has one; None: it takes tensors.
+            lora_rank: rank of LoRA, which freezes the backbone itself; None: no LoRA.
+            preprocessor: preprocessor of KerasHub, with which `PipelineModel` takes raw texts or images; 'preset': the
+                preset's own, if it has one; None: the model takes tensors.
             **fields: fields of `Params()`, as for `from_keras`.
 
         Returns:
@@ -193,7 +193,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return cls._of_model(model, cls.Params().FromTextWithTypes(config['params']))
 
     def to_keras(self) -> keras.Model:
-        """Makes a plain Keras model with the present weights, all on the device of the first partition.
+        """Makes a plain Keras model with the current weights, all on the device of the first partition.
 
         Low-rank parts (LoRA) are merged into the kernels that they are added to.
 
@@ -211,7 +211,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     @property
     def observer(self) -> Any:
-        """Lays out the actions of `value_and_grad` once built, see `executor.Work`; or None."""
+        """The observer that lays out the actions of `value_and_grad`, once built, or None; see `executor.Work`."""
         return self._built_grid.observer
 
     @observer.setter
@@ -235,7 +235,7 @@ class GPipeLayer(base_layer.BaseLayer):
 
     @property
     def partitions(self) -> list[balancing.Partition]:
-        """List of `Partition`: which layers went where, and what each costs."""
+        """List of `Partition`: the layers of each partition, its device and its costs."""
         devices = [part.device for part in self.stages]
         return self.cut.describe(self.analyses, devices)
 
@@ -255,7 +255,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return any(layer.compute_dtype == 'float16' for layer in self._flatten_layers(include_self=False))
 
     def __repr__(self) -> str:
-        """Shows which layers went where, once built."""
+        """Shows the layers of each partition, once built."""
         if self._grid is None:
             return super().__repr__()
         p = self.params
@@ -269,7 +269,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return super().__call__(inputs, *args, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves the seed, which Keras does not: with it, drop-out resumes where it was."""
+        """Saves the seed, which Keras does not save, so that drop-out resumes where it stopped."""
         store['seed'] = self._seed_generator.state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
@@ -306,8 +306,8 @@ class GPipeLayer(base_layer.BaseLayer):
 
         Args:
             input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-            load_weights: whether to load those that the model of `params` comes with; else
-                `load_initial_weights` does it, or a checkpoint has others.
+            load_weights: whether to load the weights that come with the model of `params`; otherwise
+                `load_initial_weights` does it, or a checkpoint has other weights.
         """
         p = self.params
         random_seeds.make_global_generator()
@@ -336,9 +336,9 @@ class GPipeLayer(base_layer.BaseLayer):
             each.selection = functools.partial(selection.kept_tensors, device=each.device, most_bytes=most_bytes)
 
     def place_new_weights(self) -> None:
-        """Moves weights that layers got since the pipeline was built, as by `enable_lora`, to their partitions.
+        """Moves weights that layers got after the pipeline was built, as by `enable_lora`, to their partitions.
 
-        Programs that were traced before do not read them: what is trained is a part of their keys.
+        Programs traced earlier are not used with them, because their keys include the trained weights.
         """
         is_first = not self._placed
         for each in self.stages:
@@ -348,7 +348,7 @@ class GPipeLayer(base_layer.BaseLayer):
                 self._placed[id(variable)] = variable
 
     def load_initial_weights(self) -> None:
-        """Loads the weights that the model of `params` comes with, such as those of a preset, each to its device."""
+        """Loads the weights that come with the model of `params`, such as those of a preset, each to its device."""
         self._source.load_weights()
 
     @property
@@ -362,7 +362,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return self._source.pack_outputs(outputs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
-        """Returns None: outputs have the masks that the layers inside gave them."""
+        """Returns None, because outputs already have the masks of the layers inside."""
 
     def compute_output_spec(self, inputs: Any, training: bool | None = False, mask: Any = None) -> Any:
         return self._source.output_spec(inputs)
@@ -379,7 +379,7 @@ class GPipeLayer(base_layer.BaseLayer):
                    if 'training' in inspect.signature(layer.call).parameters)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Runs the stack; the order of actions is always GPipe's, since the loss lies outside.
+        """Runs the stack; the order of actions is always GPipe's, because the loss is outside.
 
         Args:
             inputs: nest of tensors `[batch, ...]`.
@@ -387,10 +387,10 @@ class GPipeLayer(base_layer.BaseLayer):
             mask: nest of boolean Keras masks of the inputs, or of Nones; None: there are none.
 
         Returns:
-            Nest of tensors `[batch, ...]`, with the masks that the last layer gives them.
+            Nest of tensors `[batch, ...]`, with the masks of the last layer.
 
         Raises:
-            ValueError: training is a tensor, or Keras is to use other values than those of the variables.
+            ValueError: `training` is a tensor, or Keras would use other values than those of the variables.
         """
         if stateless_scope.in_stateless_scope():
             raise ValueError(f'{self.name!r} was called with the values of a keras.StatelessScope, but each partition '
@@ -422,20 +422,21 @@ class GPipeLayer(base_layer.BaseLayer):
                 'loss'; or `losses.LossAndStates`.
             x: nest of tensors `[batch, ...]`, the input.
             y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
-            sample_weight: tensor `[batch, ...]`, how much each example or token counts; None: all the same.
-            step: number of the training step, which with the seed determines all random numbers; None: counted here.
+            sample_weight: tensor `[batch, ...]`, how much each example or token counts; None: all count the same.
+            step: number of the training step, which determines all random numbers together with the seed; None: steps
+                are counted here.
             return_outputs: whether to return the outputs too.
             assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`,
-                does.
-            loss_scale: scalar by which the loss is multiplied before the backward pass, and gradients are divided after
-                it, so that small ones do not vanish in float16; None: 1.
+                assigns them.
+            loss_scale: scalar by which the loss is multiplied before the backward pass, and the gradients are divided
+                after it, so that small gradients do not vanish in float16; None: 1.
             read: function that gives the value of a Keras variable.
 
         Returns:
             `loss_pass.ValueAndGrad`.
 
         Raises:
-            ValueError: the caller is to assign the state but does not run inside a `tf.function`.
+            ValueError: `assign_state` is False, but the caller does not run inside a `tf.function`.
         """
         if not assign_state and tf.executing_eagerly():
             raise ValueError('assign_state=False works inside a tf.function only. Put the whole step into one.')
@@ -462,7 +463,7 @@ class GPipeLayer(base_layer.BaseLayer):
             read: function that gives the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to (sum, weight), or to the sums of a `losses.State`, ready to be added up over
+            Dictionary from name to (sum, weight), or to the sums of a `losses.State`, ready to be summed over
             batches; 'loss' includes losses that layers add.
         """
         self._require_built(x)
@@ -478,7 +479,7 @@ class GPipeLayer(base_layer.BaseLayer):
         return self.pack_outputs(outputs), added
 
     def _loss_of_targets(self, loss_fn):
-        """Returns the loss as the last stage calls it: one object for equal losses, by which programs are kept."""
+        """Returns the loss as the last stage calls it: one object for equal losses, a part of the key of programs."""
         key = losses.identity(loss_fn)
         if key not in self._losses_of_targets:
             self._losses_of_targets[key] = _LossOfTargets(loss_fn, self._source)
@@ -493,7 +494,7 @@ class GPipeLayer(base_layer.BaseLayer):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method):
-        """Makes a layout one `tf.function` when run eagerly, or nothing would overlap."""
+        """Makes a layout one `tf.function` when run eagerly; otherwise nothing would overlap."""
         self.place_new_weights()
         if not tf.executing_eagerly():
             return method

@@ -74,7 +74,7 @@ class StageFlow(NamedTuple):
     """What the backward action of a stage computes.
 
     Attributes:
-        inputs: positions in `Trace.input_gradients`: inputs that trained weights of earlier stages led to.
+        inputs: positions in `Trace.input_gradients`: inputs that depend on trained weights of earlier stages.
         weights: positions in `Trace.weights`: weights that a loss depends on.
     """
 
@@ -90,15 +90,15 @@ def stage_flows(programs: list[stage_program.StageProgram], sources: list[list[t
                 input_gradients_needed: bool) -> list[StageFlow]:
     """Finds, for each stage, which gradients its backward action has to compute.
 
-    A gradient is needed where something downstream has a gradient by it, and something upstream waits for it::
+    A gradient is needed if a loss depends on it downstream, and a trained weight needs it upstream::
 
         frozen ──> frozen ──┬──> trained ──> loss      no backward action in the frozen stages, nor in the head that
-                            └──> trained head           has no loss: weights without a way to a loss have no gradient
+                            └──> trained head           has no loss: weights without a path to a loss have no gradient
 
     Args:
         programs: list of `StageProgram`s.
         sources: for each stage, the list of pairs (producer, position) that its differentiable inputs come from: a
-            value of an earlier stage, or of the pipeline's inputs where the producer is -1.
+            value of an earlier stage, or of the pipeline's inputs if the producer is -1.
         input_gradients_needed: whether gradients of the pipeline's inputs are needed.
 
     Returns:
@@ -175,9 +175,9 @@ class StageGradients(NamedTuple):
 
     Attributes:
         variables: list of the trainable Keras variables.
-        gradients: list of tensors, one per variable; `tf.IndexedSlices` as in Keras where rows were looked up.
+        gradients: list of tensors, one per variable; `tf.IndexedSlices` as in Keras if rows were looked up.
         regularization: scalar, the sum of their regularisers.
-        squared_norm: scalar, the sum of squares of all gradients; all that clipping needs from a stage.
+        squared_norm: scalar, the sum of squares of all gradients; clipping needs nothing else from a stage.
     """
 
     variables: list
@@ -188,7 +188,7 @@ class StageGradients(NamedTuple):
 
 def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micro_batches.Sums,
            total_weight: tf.Tensor) -> list[StageGradients]:
-    """Turns sums into gradients of the mean loss, on the devices where the weights live.
+    """Turns sums into gradients of the mean loss, on the devices of the weights.
 
     A variable that several stages use belongs to the first of them: the others send it their sums.
 
@@ -196,11 +196,11 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
         stages: list of `Stage`s.
         values: list of `Variables` of tensors, one per stage.
         sums: `micro_batches.Sums`, over the examples.
-        total_weight: scalar, what the loss is divided by: the weight of all replicas' examples.
+        total_weight: scalar by which the loss is divided: the weight of all replicas' examples.
 
     Returns:
-        List of `StageGradients`: for every stage, one for each device that has weights of it. They lack the variables
-        that neither the loss nor a regulariser depends on.
+        List of `StageGradients`: for every stage, one for each device that has weights of it. Variables that neither
+        the loss nor a regulariser depends on are left out.
     """
     parts = collections.defaultdict(list)
     for variables, tensors in zip(sums.weights, sums.weight_gradients):
@@ -229,7 +229,7 @@ def _over_all_replicas(device, totals):
 
 
 def _mean(total, weight, total_weight):
-    """Returns a sum of gradients over the total weight; 0 where only a regulariser depends on the weight."""
+    """Returns a sum of gradients over the total weight; 0 if only a regulariser depends on the weight."""
     if total is None:
         return tf.zeros_like(weight)
     mean = tf.math.divide_no_nan(_numbers(total), tf.cast(total_weight, total.dtype))
@@ -237,7 +237,7 @@ def _mean(total, weight, total_weight):
 
 
 def _numbers(gradient):
-    """Returns the values that a gradient holds, of which Keras computes norms."""
+    """Returns the values that a gradient holds, from which Keras computes norms."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 

@@ -15,11 +15,11 @@ from lingpipe.stages import control_flow, random_seeds, stage_layers
 
 
 class LayersOfParams:
-    """A sequence of layers that Params describe, in which each passes all its results to the next.
+    """A sequence of layers that Params describe; each layer passes all its results to the next.
 
     Args:
         layer_params: list of InstantiableParams of Keras layers.
-        dtype_policy: name of the policy of layers that name none, or None.
+        dtype_policy: name of the policy for layers without one, or None.
 
     Attributes:
         model: None: there is no Keras model.
@@ -56,7 +56,7 @@ class LayersOfParams:
 
     def memories(self, input_specs: Any,
                  tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-        """Returns the list of `LayerMemory` for a micro-batch, on a device that stores tensors in such sizes."""
+        """Returns the list of `LayerMemory` for a micro-batch, with the tensor sizes of a device."""
         return layer_memory.layer_memories(self.params, input_specs, tensor_size)
 
     def kernels(self, input_specs: Any) -> list[layer_kernels.LayerKernels]:
@@ -86,7 +86,7 @@ class LayersOfParams:
                 for index, (start, end) in enumerate(zip(starts, ends))]
 
     def load_weights(self) -> None:
-        """Loads nothing: layers make the weights that training starts from."""
+        """Loads nothing: layers create the weights that training starts from."""
 
     def enter(self, inputs: Any) -> Any:
         """Converts the user's inputs to the nest that the first stage takes."""
@@ -97,7 +97,7 @@ class LayersOfParams:
         return outputs
 
     def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
-        """Returns the nest of `tf.TensorSpec` of what the stack returns, by what `analyses` returned."""
+        """Returns the nest of `tf.TensorSpec` of the stack's outputs, from what `analyses` returned."""
         return analyses[-1].outputs
 
     def output_spec(self, inputs: Any) -> Any:
@@ -110,7 +110,7 @@ class LayersOfParams:
 class LayersOfModel:
     """The layers of a Sequential or Functional model, which share weights with the model itself.
 
-    A tensor that skips partitions goes straight from the one that makes it to the one that reads it::
+    A tensor that skips partitions goes directly from the one that makes it to the one that reads it::
 
         CPU:0  stem ──> block 1 ──┬────────────> ...
         CPU:1                     ├─> block 2 ─┐
@@ -122,7 +122,7 @@ class LayersOfModel:
 
     Attributes:
         model: as given.
-        layers: list with the model alone, which is one layer to Keras.
+        layers: list that contains only the model, which is one layer to Keras.
 
     Raises:
         ValueError: the model cannot be cut.
@@ -142,13 +142,13 @@ class LayersOfModel:
         return self._graph.input_structure
 
     def load_weights(self) -> None:
-        """Loads the weights that the model comes with, each to its device."""
+        """Loads the weights that come with the model, each to its device."""
         if self._origin is not None:
             with lora.able_to_learn(self.model):
                 self._origin.load_weights(self.model)
 
     def validate(self, p: hyperparams.Params) -> None:
-        """Raises ValueError where a field of `GPipeLayer.Params()` does not go with the model."""
+        """Raises ValueError if a field of `GPipeLayer.Params()` does not go with the model."""
         if p.layers:
             raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
         if p.dtype_policy is not None and self._origin is None:
@@ -180,7 +180,7 @@ class LayersOfModel:
         return self._graph.analyses(input_specs)
 
     def _require_inputs(self, specs):
-        """Keras takes tensors by their names where it is given a dictionary, else in their order."""
+        """Checks the inputs as Keras takes them: by name from a dictionary, otherwise in their order."""
         wanted, names = self.input_specs, {symbol.name for symbol in self.model.inputs}
         if isinstance(specs, dict):
             fits = set(wanted if isinstance(wanted, dict) else names) <= set(specs)
@@ -226,7 +226,7 @@ class LayersOfModel:
         return self._graph.pack_outputs(outputs)
 
     def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
-        """Returns the nest of `tf.TensorSpec` of what the model returns, once it is analysed."""
+        """Returns the nest of `tf.TensorSpec` of the model's outputs, once it is analysed."""
         del analyses
         return self.pack_outputs(list(self._graph.output_specs))
 
@@ -251,7 +251,7 @@ def of_params(p: hyperparams.Params) -> LayersOfParams | LayersOfModel:
 
 
 def of_model_params(p: hyperparams.Params) -> LayersOfModel:
-    """Makes the model of `GPipeLayer.Params()` that have one; see `of_params`."""
+    """Makes the pipeline's layers of the field `model` of `GPipeLayer.Params()`; see `of_params`."""
     origin = p.model.Instantiate()
     source = LayersOfModel(model_source.make_model(origin, p.dtype_policy), origin)
     source.validate(p)
@@ -259,14 +259,14 @@ def of_model_params(p: hyperparams.Params) -> LayersOfModel:
 
 
 def plain_copy(model: keras.Model, device: str) -> keras.Model:
-    """Makes a Keras model that has nothing more to do with the pipeline.
+    """Makes a Keras model that is independent of the pipeline.
 
-    The model that the pipeline was made from has its weights on the devices of the partitions, where Keras does not
-    compile operations that use them, such as grouped convolutions, with XLA. LoRA is merged into the kernels.
+    The weights of the pipeline's source model are on the devices of the partitions. Keras cannot compile operations
+    that use them there, such as grouped convolutions, with XLA. LoRA is merged into the kernels.
 
     Args:
         model: `keras.Model`.
-        device: name of the device that all weights of the copy are created on.
+        device: name of the device on which all weights of the copy are created.
 
     Raises:
         ValueError: the config of a layer does not make the layer again; the message names it.
@@ -301,7 +301,7 @@ def _copy_state(layer, copy):
 
 
 def _require_own_weights(model):
-    """Refuses variables that are arguments of operations: a copied graph would still read the old ones."""
+    """Refuses variables that are arguments of operations: a copied graph would still read the old variables."""
     for operation in model.operations:
         for node in operation._inbound_nodes:  # pylint: disable=protected-access
             for leaf in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):

@@ -17,12 +17,12 @@ class ValueAndGrad(NamedTuple):
 
     Attributes:
         loss: scalar, the mean over the mini-batch plus weight regularisers and the losses that layers add.
-        gradients: list of tensors in the order of `trainable_variables`; None where the loss does not depend on one.
+        gradients: list of tensors in the order of `trainable_variables`; None if the loss does not depend on one.
         metrics: dictionary from name to the mean over the mini-batch, for loss functions that return several.
-        sums: dictionary from name to what the mean was computed of, the loss included: (sum, weight), or the sums of a
-            `losses.State`.
+        sums: dictionary from name to the values that the mean was computed from, including the loss: (sum, weight), or
+            the sums of a `losses.State`.
         squared_norm: scalar, the sum of squares of all gradients.
-        state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were.
+        state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were assigned.
         outputs: outputs of the stack `[batch, ...]`, or None.
     """
 

@@ -1,4 +1,4 @@
-"""Stages of a pipeline in all of its replicas, and the start of a mini-batch on its way through them."""
+"""Stages of a pipeline in all its replicas, and the start of a mini-batch through them."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from lingpipe.stages.stage import Stage
 
 
 class Replicas:
-    """The executions of one mini-batch on the rows of a device grid, with the interface of one `executor.Execution`.
+    """The executions of one mini-batch on all replicas, with the interface of one `executor.Execution`.
 
     ::
 
@@ -24,9 +24,9 @@ class Replicas:
                     └─ micro-batches 2, 3 ─> replica 1:  stage 0 ─> stage 1 ─> loss ─┴─> sums over replicas
 
     Micro-batches keep the numbers that they would have in one pipeline, so that R replicas of M micro-batches compute
-    what one pipeline of R M micro-batches does, random numbers included. Each weight lives on one of the devices that
-    have its stage: it is sent to the others at the start of a step, and the gradients come back to it. The weights of
-    all replicas are therefore equal, and each device updates its share of them (arXiv 2004.13336, section 3).
+    what one pipeline of R M micro-batches does, random numbers included. Each weight is on one of the devices that
+    have its stage. It is broadcast to the others at the start of a step, and the gradients come back to it. So the
+    weights of all replicas are equal, and each device updates its share of them (arXiv 2004.13336, section 3).
 
     Args:
         executions: list of `executor.Execution`s, one per replica that takes part.
@@ -127,7 +127,7 @@ class Replicas:
 
 
 class StageGrid:
-    """Stages by devices: a row for each replica, a column for each stage.
+    """The grid of stages and devices: a row for each replica, a column for each stage.
 
     ::
 
@@ -157,7 +157,7 @@ class StageGrid:
 
     @property
     def stages(self) -> list[Stage]:
-        """List of the `Stage`s of the first replica, on whose devices the variables live."""
+        """List of the `Stage`s of the first replica, which have the variables."""
         return self.rows[0]
 
     @property

@@ -1,4 +1,4 @@
-"""Traces of all stages, one after the other, and which values of which stages each of them reads."""
+"""Traces of all stages, one after the other, and the values of other stages that each of them reads."""
 
 import warnings
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import tensorflow as tf
 from lingpipe.stages import boundary, control_flow, micro_batches, stage_program
 from lingpipe.stages.stage import Stage
 
-_NUM_ROWS = 24  # of a trace that only serves comparison: many numbers divide it
+_NUM_ROWS = 24  # of a trace that is only for comparison: many numbers divide it
 
 
 class Wiring:
@@ -17,7 +17,7 @@ class Wiring:
 
     Attributes:
         programs: list of `StageProgram`s, one per stage.
-        added_sums: for each stage, the list of booleans whether the losses that its layers add are sums over rows.
+        added_sums: for each stage, a list of booleans: whether each loss that its layers add is a sum over rows.
         differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs
             come from; producer -1 is the pipeline's input.
     """
@@ -29,7 +29,7 @@ class Wiring:
         self._sources: list[list[tuple[int, int]]] = []
 
     def inputs(self, index: int, outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
-        """Returns the `Boundary` that enters a stage.
+        """Returns the `Boundary` of a stage's inputs.
 
         Args:
             index: index of the stage.
@@ -45,7 +45,7 @@ class Wiring:
             stage: the `Stage`.
             given: `Boundary` of `tf.TensorSpec` of the pipeline's inputs.
             structure: `Structure` of them.
-            targets: nest of `tf.TensorSpec` of what the loss compares with.
+            targets: nest of `tf.TensorSpec` of the targets that the loss compares with.
             loss: function `(targets, outputs) -> {name: (sum, weight)}` on the last stage; None elsewhere.
             training: Python boolean.
             by_layer: whether the backward pass is to be cut at every segment.
@@ -66,7 +66,7 @@ class Wiring:
 
 def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: boundary.Structure,
           loss: Callable | None, training: bool, by_layer: bool, is_whole_batch: bool = False) -> Wiring:
-    """Traces stages unless they have been traced for these shapes before.
+    """Traces stages, unless they have already been traced for these shapes.
 
     Args:
         stages: list of `Stage`s.

@@ -29,7 +29,7 @@ class Assigned(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the forward actions of a mini-batch lead to.
+    """The state after the forward actions of a mini-batch.
 
     Attributes:
         statistics: list of `BatchStatistics`, one per stage.
@@ -43,7 +43,7 @@ class State(NamedTuple):
 
 
 def updates(stages: list[Stage], state: State) -> list[tuple[keras.Variable, tf.Tensor]]:
-    """Returns pairs (Keras variable, new value) of all that changes.
+    """Returns pairs (Keras variable, new value) of all variables that change.
 
     Args:
         stages: list of `Stage`s.
@@ -67,10 +67,10 @@ def merge_updates(stages: list[Stage], states: list[State]) -> State:
     """Merges the states that replicas computed from their shares of a mini-batch.
 
     Statistics are those of all rows. Assigned values follow the `aggregation` of their Keras variable: 'mean', 'sum' of
-    the changes, else the value of the first replica.
+    the changes, otherwise the value of the first replica.
 
     Args:
-        stages: list of `Stage`s of the first replica, which do the work.
+        stages: list of `Stage`s of the first replica, which compute the merged values.
         states: list of `State`s, one per replica.
 
     Returns:
@@ -109,8 +109,8 @@ def _aggregate(assigned, values):
 class StepState:
     """Gives every forward action the values that layers would find in plain Keras, one micro-batch after the other.
 
-    Statistics of batch norm wait for the end of the mini-batch. What layers assign is read by the next action; where
-    several stages share it, their forward actions take turns::
+    Statistics of batch norm are applied at the end of the mini-batch. The next action reads what layers assign. If
+    several stages share an assigned variable, their forward actions take turns::
 
         stage 0   F0 ──┐  ┌─> F1 ──┐  ┌─> F2        count: 0 ─> 1 ─> 2 ─> 3 ─> ...
                        v  │        v  │
@@ -133,14 +133,14 @@ class StepState:
 
     @property
     def borrowed_from_outside(self) -> list[keras.Variable]:
-        """List of the Keras variables that some stage reads and no stage has."""
+        """List of the Keras variables that some stage reads and no stage owns."""
         own = {id(variable) for parts in self._variables for variable in parts.weights + parts.state}
         found = [variable for program in self._programs for variable, _ in program.trace.borrowed]
         return list({id(variable): variable for variable in found if id(variable) not in own}.values())
 
     @property
     def state(self) -> State:
-        """The `step_state.State` that the actions so far lead to."""
+        """The `step_state.State` after the actions so far."""
         statistics = [program.trace.statistics for program in self._programs]
         return State(statistics, list(self._statistics), dict(self._assigned))
 
@@ -166,11 +166,11 @@ class StepState:
             self._assigned[id(variable)] = Assigned(variable, before, value, stage.device)
 
     def final_values(self) -> list[stage_layers.Variables]:
-        """Returns, for each stage, its `Variables` as they are now."""
+        """Returns, for each stage, the current values of its `Variables`."""
         return [self._with_assigned(variables, values) for variables, values in zip(self._variables, self._initial)]
 
     def execution_order(self, schedule: schedules.Schedule) -> list[schedules.Action]:
-        """Returns the actions of a schedule in an order in which stages that share what they assign take turns.
+        """Returns the actions of a schedule in an order in which stages that assign the same variable take turns.
 
         Raises:
             ValueError: the schedule has no such order.

@@ -14,7 +14,7 @@ from lingpipe.stages import boundary, losses, micro_batches
 def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tuple[Any, list[tf.Tensor]]:
     """Lays out the forward actions, and the backward actions as their gradient.
 
-    Each stage's weights enter through a port on their own device, so that none of them ever leaves it::
+    Each stage's weights enter through a port on their own device, so that no weight ever leaves its device::
 
         weights of stage k ─> port k (device k) ─> token ─┐
         inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
@@ -63,7 +63,7 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
 
 
 def _trace(grid, inputs, training, values):
-    """Traces the stages early: in a custom gradient TensorFlow would register the variables that a trace reads."""
+    """Traces the stages early: in a custom gradient TensorFlow would register all variables that a trace reads."""
     _execution(grid, inputs, training, values, step=0)
 
 
@@ -83,7 +83,7 @@ def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tens
 
     Returns:
         Nest of outputs `[batch, ...]` of the last stage, and the list of the means of the losses that layers added, one
-        a stage that has such layers.
+        per stage that has such layers.
     """
     work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(None, False), False, grid.recompute)
     execution = grid.execution(work, variable_placement.read_values(grid.stages), inputs)
@@ -97,7 +97,7 @@ def _means_of_added(grid, execution):
 
 
 def _owned_weights(stages, values):
-    """Returns, for each stage, the weights that no earlier stage has: pairs of Keras variables and their values."""
+    """Returns, for each stage, pairs (Keras variable, value) of the weights that no earlier stage has."""
     seen, rows = set(), []
     for stage, value in zip(stages, values):
         own = [pair for pair in zip(stage.variables().weights, value.weights) if id(pair[0]) not in seen]
@@ -125,7 +125,7 @@ def _port(stage, variables, weights, results):
 
 
 def _not_saved(tensors):
-    """Returns gradients that fail: TensorFlow saves each gradient function without the forward pass it needs."""
+    """Returns gradients that fail, because TensorFlow saves gradient functions without the forward pass they need."""
     advice = (
         'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.')
     with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):
@@ -133,7 +133,7 @@ def _not_saved(tensors):
 
 
 def _total(sums, variable):
-    """Returns the gradient of a variable, from all stages that read it; None where no output depends on it."""
+    """Returns the gradient of a variable, from all stages that read it; None if no output depends on it."""
     parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
              for other, gradient in zip(variables, gradients) if other is variable]
     return micro_batches.total(parts, variable.shape) if parts else None

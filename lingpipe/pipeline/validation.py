@@ -21,11 +21,11 @@ _CHOICES = {
 
 
 def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None:
-    """Raises ValueError, in a sentence that says what to do, when a field of GPipeLayer's params cannot work.
+    """Raises ValueError, which says what to do, if a field of GPipeLayer's params cannot work.
 
     Args:
         p: `GPipeLayer.Params()`.
-        num_layers: number of layers to cut; None where it is not known yet.
+        num_layers: number of layers to cut; None if it is not known yet.
     """
     if num_layers == 0:
         raise ValueError('layers=[] gives GPipeLayer nothing to run: set it to a list of layer params, or model to the '
@@ -60,7 +60,7 @@ def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None
 
 
 def check_cut(partition_by: Any, num_layers: int, num_stages: int) -> None:
-    """Raises ValueError where a cut is written down and does not fit.
+    """Raises ValueError if the user gives a cut that does not fit.
 
     Args:
         partition_by: the field of `GPipeLayer.Params()`.
@@ -80,13 +80,13 @@ def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
         p: `GPipeLayer.Params()`.
 
     Raises:
-        ValueError: the schedule is unknown, or does not go with the numbers of partitions and micro-batches.
+        ValueError: the schedule is unknown, or does not fit the numbers of partitions and micro-batches.
     """
     return schedules.make_schedule(p.schedule, p.num_partitions, p.num_micro_batches, p.num_virtual_stages)
 
 
 def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Iterable[str]) -> None:
-    """Raises ValueError if a batch needs programs of several shapes on devices that compile for one.
+    """Raises ValueError if a batch needs programs of several shapes on devices that compile for one shape.
 
     Args:
         batch: nest of tensors `[batch, ...]` and Nones.
@@ -153,7 +153,7 @@ def _check_devices(devices, num_partitions, num_replicas):
 
 
 def _is_same_device(name, full_name):
-    """Whether a name such as 'GPU:1' fits a full name; for one that fits no device TensorFlow would use a CPU."""
+    """Whether a name such as 'GPU:1' fits a full name; for a name without a device TensorFlow would use a CPU."""
     try:
         spec, full = tf.DeviceSpec.from_string(name), tf.DeviceSpec.from_string(full_name)
     except ValueError:
@@ -177,7 +177,7 @@ def _is_written_cut(partition_by):
 
 
 def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:
-    """Raises ValueError for variables whose gradients in Keras are their new values, which do not add up."""
+    """Raises ValueError for variables whose gradients in Keras are their new values, which cannot be summed."""
     names = [variable.path for variable in variables if getattr(variable, 'overwrite_with_gradient', False)]
     if names:
         raise ValueError(

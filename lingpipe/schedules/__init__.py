@@ -39,21 +39,21 @@ for _module in pkgutil.iter_modules(__path__):
 
 def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num_micro_batches: int,
                   num_virtual_stages: int = 1) -> Schedule:
-    """Makes any schedule, from what a user writes into the field `schedule`.
+    """Makes the schedule that the field `schedule` of a user's params describes.
 
     Args:
         schedule: a name of `SCHEDULES`, the path of a CSV file, or the list of each device's actions (see
             `files.py`).
         num_devices: K, the number of devices.
         num_micro_batches: M, the number of micro-batches.
-        num_virtual_stages: V, the number of stages on each device. A file or list says itself how many each has: 1
-            stands for any of them.
+        num_virtual_stages: V, the number of stages on each device. With a file or list it stays 1, because these say
+            which stages each device has.
 
     Returns:
         A `Schedule` of K V stages, or of those of the file or list.
 
     Raises:
-        ValueError: when these do not go together; the message names the nearest that do.
+        ValueError: these values do not fit together; the message names the nearest values that do.
     """
     sizes = num_devices, num_micro_batches, num_virtual_stages
     for field, value in zip(('num_devices', 'num_micro_batches', 'num_virtual_stages'), sizes):
@@ -81,7 +81,7 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
 
 
 def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
-    """Returns the schedule of the same name that suits the costs of the stages, where their order depends on costs.
+    """Returns the schedule of the same name for the costs of the stages; most orders do not depend on costs.
 
     Args:
         schedule: `Schedule`.

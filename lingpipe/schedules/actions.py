@@ -11,8 +11,8 @@ class Action(NamedTuple):
     """One piece of work of a device, written as stage, kind, micro-batch: '1B2'.
 
     Attributes:
-        kind: `FORWARD`; `BACKWARD`, the gradients by inputs and by weights, or by inputs alone where the schedule has
-            the `WEIGHT` of the same stage and micro-batch too; `WEIGHT`, the gradients by weights.
+        kind: `FORWARD`; `BACKWARD`, the gradients of inputs and weights, or of inputs only, if the schedule also has
+            the `WEIGHT` of the same stage and micro-batch; `WEIGHT`, the gradients of weights.
         stage: index of the stage.
         micro_batch: index of the micro-batch.
     """
@@ -26,7 +26,7 @@ class Action(NamedTuple):
 
 
 def needs(action: Action, num_stages: int) -> list[Action]:
-    """Returns the actions whose results an action works on, those of its own stage first.
+    """Returns the actions whose results an action reads, those of its own stage first.
 
     Args:
         action: `Action`.

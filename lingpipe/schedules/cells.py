@@ -26,9 +26,9 @@ class Cell(NamedTuple):
     """One action, or what accompanies actions.
 
     Attributes:
-        kind: 'F', 'B', 'I', 'W', or a word such as 'SEND_F'.
+        kind: 'F', 'B', 'I', 'W', or another word such as 'SEND_F'.
         stage: index of the stage.
-        micro_batch: index of the micro-batch; None where the word has none.
+        micro_batch: index of the micro-batch; None if the word has none.
     """
 
     kind: str
@@ -49,10 +49,10 @@ def parse(text: str, device: int) -> list[Cell]:
 
     Args:
         text: its text.
-        device: number of its row, which is the stage of an action that names none.
+        device: number of its row, which is the stage if the action names none.
 
     Returns:
-        List of one `Cell`, or of those that overlap; empty where the text means nothing.
+        List of one `Cell`, or of those that overlap; empty if the text means nothing.
     """
     overlap = _OVERLAP.fullmatch(text.strip())
     matches = [_match(part.strip()) for part in (overlap[1].split(';') if overlap else [text])]

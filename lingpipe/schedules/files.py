@@ -1,17 +1,17 @@
 """A user's own schedule, from lists or a CSV file, checked before anything is built.
 
-One row a device, one action a cell, in the order in which the device runs them; empty cells are left out. A cell is
-stage, kind, micro-batch, as `cells.py` tells; without a stage it is the stage with the number of the row. Three
-micro-batches over two devices::
+There is one row per device and one action per cell, in the order in which the device runs them. Empty cells are
+ignored. A cell is stage, kind, micro-batch, as in `cells.py`; if the stage is left out, it is the number of the row.
+Three micro-batches over two devices::
 
     F0, F1, B0, F2, B1, B2                    0F0, 0F1, 0B0, 0F2, 0B1, 0B2
     F0, B0, F1, B1, F2, B2         or         1F0, 1B0, 1F1, 1B1, 1F2, 1B2
 
-A B that has a W of the same stage and micro-batch computes the gradients by inputs alone, any other B those by weights
-too; both may stand in one schedule. 'I' is a B that needs its W.
+A B that has a W of the same stage and micro-batch computes only the gradients of inputs, any other B those of weights
+too; one schedule may have both. 'I' is a B that requires its W.
 
-What torch.distributed.pipelining writes, with or without its communication, is read too. Sends, receives and shards are
-checked to be where their stage is, and left out: tensors go where data dependencies lead, as soon as they are made.
+Files of torch.distributed.pipelining, with or without its communication, are read too. Sends, receives and shards must
+be on the device of their stage, and are otherwise ignored: tensors follow data dependencies, as soon as they exist.
 """
 
 import collections
@@ -40,7 +40,7 @@ def from_csv(path: str | os.PathLike[str]) -> Schedule:
         A `Schedule` whose name is the path.
 
     Raises:
-        ValueError: when there is no such file, or it holds no order that works.
+        ValueError: there is no such file, or its order is impossible.
     """
     try:
         text = text_files.read(path, _MOST_BYTES)
@@ -54,16 +54,16 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
     """Makes a schedule from the actions of each device.
 
     Args:
-        rows: for each device, the list of its actions: texts such as 'F0' or '1B2' (see `cells.py`), `Action`s, or ''
-            or None to leave out.
+        rows: for each device, the list of its actions: texts such as 'F0' or '1B2' (see `cells.py`), or `Action`s; ''
+            and None are ignored.
         name: name of the schedule.
 
     Returns:
         A `Schedule`.
 
     Raises:
-        ValueError: when a cell is not an action, an action is missing or there twice, a stage is on two devices, a
-            device has none, an I has no W, or the devices would wait for each other forever.
+        ValueError: a cell is not an action, an action is missing or occurs twice, a stage is on two devices, a device
+            has no stage, an I has no W, or the devices would wait for each other forever.
     """
     rows = [[cell for cell in row if cell is not None and str(cell).strip()] for row in rows]
     written = [[each for position, cell in enumerate(row) for each in _parse(cell, name, device, position)]
@@ -93,7 +93,7 @@ def _action(cell):
 
 
 def _places(devices, name):
-    """Returns the dictionary from action to (device, position), after checking that nothing is there twice."""
+    """Returns the dictionary from action to (device, position), after checking that no action occurs twice."""
     places, device_of = {}, {}
     for device, actions in enumerate(devices):
         for position, action in enumerate(actions):
@@ -122,7 +122,7 @@ def _check_halves(written, places, name):
 
 
 def _check_companions(written, schedule):
-    """Refuses what accompanies a stage that its device lacks: the cell or the placement of stages must be wrong."""
+    """Refuses sends, receives and shards of a stage that is not on the device: the cell or the placement is wrong."""
     for device, row in enumerate(written):
         for cell in row:
             is_known = cell.stage < schedule.num_stages and (cell.micro_batch or 0) < schedule.num_micro_batches
@@ -134,7 +134,7 @@ def _check_companions(written, schedule):
 
 
 def _check_complete(places, num_devices, name):
-    """Returns the numbers of stages and micro-batches, after checking that each has all its actions on its device."""
+    """Returns the numbers of stages and micro-batches, after checking that all their actions exist on one device."""
     if not places:
         raise ValueError(f'Schedule {name!r} has no actions. Give one row of actions for each device.')
     _check_stages(places, num_devices, name)

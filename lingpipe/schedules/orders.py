@@ -32,8 +32,8 @@ def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
 def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedule:
     """1F1B: backward passes as early as possible, in turn with forward passes (Megatron, arXiv 2104.04473, Figure 4).
 
-    Devices wait as long as with GPipe, but device i, counted from 0, never keeps the activations of more than
-    min(K - i, M) micro-batches, however large M is::
+    Devices wait as long as with GPipe, but device i, counted from 0, keeps the activations of at most min(K - i, M)
+    micro-batches::
 
         device 0  F0F1F2........B0--F3B1--..B2--..B3--
         device 1  ..F0F1....B0--F2B1--F3B2--..B3--....
@@ -55,7 +55,7 @@ def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedu
 def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
     """1F1B with V smaller stages on each device, in a loop: stage s on device s % K (Megatron, section 2.2).
 
-    A device waits a V-th of the time that it waits in 1F1B; boundary tensors cross V times as often, and device i keeps
+    A device waits 1 / V of the time that it waits in 1F1B. Boundary tensors cross V times as often, and device i keeps
     the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) micro-batches through one of its V stages. Two devices
     with two stages each, four micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
 
@@ -71,7 +71,7 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
         A `Schedule` of K V stages.
 
     Raises:
-        ValueError: when M is not a multiple of K, or V is 1.
+        ValueError: M is not a multiple of K, or V is 1.
     """  # noqa: E501
     _check_interleaving(num_devices, num_micro_batches, num_virtual_stages)
     chunks = range(num_virtual_stages)
@@ -88,10 +88,10 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
 def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
     """GPipe in V rounds over the devices, with V smaller stages on each: stage s on device s % K (Praxis, MaxText).
 
-    All micro-batches go through the first stage of each device, then through the second. Where M >= K, equal stages
-    wait (K - 1) / (V M + K - 1) of the time, against (K - 1) / (M + K - 1) with GPipe; the activations of all M
-    micro-batches are kept. All cores of a TPU work in step with it, so that one program can train it. Two devices with
-    two stages each, three micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
+    All micro-batches go through the first stage of each device, then through the second. If M >= K, equal stages wait
+    (K - 1) / (V M + K - 1) of the time, against (K - 1) / (M + K - 1) with GPipe. Devices keep the activations of all M
+    micro-batches. All cores of a TPU work in step in this order, so one program can train it. Two devices with two
+    stages each, three micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
 
         device 0  0F0-0F1-0F2-2F0-2F1-2F2-............2B2-----2B1-----2B0-----0B2-----0B1-----0B0-----
         device 1  ....1F0-1F1-1F2-3F0-3F1-3F2-3B2-----3B1-----3B0-----1B2-----1B1-----1B0-----........
@@ -105,7 +105,7 @@ def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) 
         A `Schedule` of K V stages.
 
     Raises:
-        ValueError: when V is 1.
+        ValueError: V is 1.
     """
     _check_has_virtual_stages('circular', num_virtual_stages, 'gpipe')
     forward = [[Action(FORWARD, chunk * num_devices + device, micro_batch)
@@ -117,12 +117,12 @@ def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) 
 
 @named('zb_h1')
 def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
-    """1F1B with the backward pass split: B, which others wait for, first; W fills what was bubble (ZB-H1).
+    """1F1B with the backward pass split: B, which other devices wait for, runs first; W fills the bubble (ZB-H1).
 
     Zero Bubble, arXiv 2401.10241, section 2.1. Device i, counted from 0, runs the W of a micro-batch i micro-batches
-    after its B. Equal stages wait (K - 1)(T_F + T_B - min(T_F, T_B, T_W)) where M >= K, and where M < K and all three
-    are equal, K - M forward passes longer. It keeps as many activations as 1F1B, and besides, on device i, what the Ws
-    of up to i + 1 micro-batches need::
+    after its B. If M >= K, equal stages wait (K - 1)(T_F + T_B - min(T_F, T_B, T_W)). If M < K and all three times are
+    equal, they wait K - M forward passes longer. It keeps as many activations as 1F1B. In addition, device i keeps what
+    the Ws of up to i + 1 micro-batches need::
 
         device 0  F0F1F2....B0W0F3B1W1B2W2B3W3
         device 1  ..F0F1..B0F2B1W0F3B2W1B3W2W3
@@ -175,7 +175,7 @@ def _in_turn(forward, backward, num_warm_up):
 
 
 def _in_rounds(kind, device, num_devices, num_micro_batches, chunks):
-    """K micro-batches go through one stage of the device, then through the next; then the next K micro-batches come."""
+    """K micro-batches go through one stage of the device, then through the next; then the next K micro-batches."""
     return [Action(kind, chunk * num_devices + device, micro_batch)
             for first in range(0, num_micro_batches, num_devices)
             for chunk in chunks
@@ -183,7 +183,7 @@ def _in_rounds(kind, device, num_devices, num_micro_batches, chunks):
 
 
 def _with_delayed_weight_gradients(actions, delay):
-    """Puts the W of each micro-batch after the B that comes `delay` micro-batches later, the last ones at the end."""
+    """Puts the W of each micro-batch after the B that is `delay` micro-batches later, and the last ones at the end."""
     weight_gradients = iter([action._replace(kind=WEIGHT) for action in actions if action.kind == BACKWARD])
     order = []
     for action in actions:

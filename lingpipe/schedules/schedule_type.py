@@ -25,7 +25,7 @@ def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _
 
     Args:
         name: value of the field `schedule`. The function takes `(num_devices, num_micro_batches)` and returns a
-            `Schedule`. Where its order depends on times it takes `costs` too: the `StageCosts` of each stage, or None.
+            `Schedule`. If its order depends on times, it also takes `costs`: the `StageCosts` of each stage, or None.
         num_virtual_stages: V, the number of stages on each device; None: any, which the function takes as a third
             argument.
     """
@@ -59,7 +59,7 @@ class Schedule:
 
     @functools.cached_property
     def num_virtual_stages(self) -> int:
-        """V, the number of stages that each device holds; the most, where a user's own order has unequal numbers."""
+        """V, the number of stages on each device; the largest, if a user's own order has unequal numbers."""
         return max(collections.Counter(self.stage_devices).values())
 
     @property
@@ -115,7 +115,7 @@ class Schedule:
         return list(order)
 
     def dependencies(self, action: Action) -> list[Action]:
-        """Returns the list of actions whose results an action works on."""
+        """Returns the list of actions whose results an action reads."""
         return needs(action, self.num_stages)
 
     def backwards(self) -> frozenset[Action]:
@@ -125,7 +125,7 @@ class Schedule:
     def backwards_after_own_forward(self) -> frozenset[Action]:
         """Returns the backward actions that run right after their own forward action on the same device.
 
-        Nothing need be recomputed there: the activations are still at hand (torchgpipe calls this 'except_last').
+        Nothing needs to be recomputed there: the activations still exist (torchgpipe calls this 'except_last').
         """
         return frozenset(
             later
@@ -134,19 +134,19 @@ class Schedule:
             if later.kind == BACKWARD and earlier == later._replace(kind=FORWARD))
 
     def peak_memory(self, activations: float = 1.0, weight_gradient_inputs: float = 0.0) -> tuple[float, ...]:
-        """Returns for each device the largest memory that the order of its actions makes it hold.
+        """Returns for each device the peak memory that follows from the order of its actions.
 
-        Activations live from F to the end of B; a B that is split leaves what its W needs, which lives to the end of W.
+        Activations are kept from F to the end of B. A split B leaves what its W needs, which is kept to the end of W.
         All stages count as equally large.
 
         Args:
             activations: size of the activations of one micro-batch through all stages of a device, M_B in Zero Bubble
-                (arXiv 2401.10241, section 2.3); each of V virtual stages has a V-th of it. Where devices have unequal
+                (arXiv 2401.10241, section 2.3); each of V virtual stages has 1 / V of it. If devices have unequal
                 numbers of stages, V is their mean.
-            weight_gradient_inputs: size of what B leaves for W, M_W there.
+            weight_gradient_inputs: size of what B leaves for W, M_W in Zero Bubble.
 
         Returns:
-            Tuple of floats, one a device.
+            Tuple of floats, one per device.
         """
         stages_a_device = self.num_stages / self.num_devices
         if not self.backwards():
@@ -160,15 +160,15 @@ class Schedule:
                      for actions in self.device_actions)
 
     def for_num_micro_batches(self, num_micro_batches: int) -> Self:
-        """Returns the schedule of a smaller batch: this one without the actions of the micro-batches that it lacks.
+        """Returns the schedule of a smaller batch: this one without the actions of the missing micro-batches.
 
-        Without them the order still ends, and needs no more memory: no micro-batch depends on another.
+        The shorter order also finishes, and needs no more memory, because no micro-batch depends on another.
 
         Args:
             num_micro_batches: number of micro-batches, 1 to M.
 
         Raises:
-            ValueError: when there would be more micro-batches than here, or none.
+            ValueError: there would be more micro-batches than here, or none.
         """
         if not 1 <= num_micro_batches <= self.num_micro_batches:
             raise ValueError(
@@ -184,7 +184,7 @@ class Schedule:
     def forward_then_backward(self) -> Self:
         """Returns this schedule with all forward actions first, then the backward actions in reverse, as GPipe does.
 
-        It is the order for a loss that is computed outside of the pipeline, from the outputs of all micro-batches.
+        It is the order for a loss that is computed outside the pipeline, from the outputs of all micro-batches.
         Nothing is split.
         """
         forward = self.forward_only()
@@ -198,7 +198,7 @@ class Schedule:
         return simulation.simulate(self, costs, recompute_after_own_forward)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes the schedule as a table that `from_csv` reads: one row a device, one action a cell."""
+        """Writes the schedule as a table that `from_csv` reads: one row per device, one action per cell."""
         with open(path, 'w', encoding='utf-8', newline='') as file:
             csv.writer(file, lineterminator='\n').writerows(self.device_actions)
 
@@ -275,7 +275,7 @@ def _advice(schedule, positions, places, circle):
     _, first = circle[0]
     if first not in places:
         return f'Add {first} to the device of its stage.'
-    # Data dependencies alone never run in a circle: at least one of these actions is free to move ahead.
+    # Data dependencies alone never form a circle: at least one of these actions can move ahead.
     missing, waiting, device = next(
         link for link in (_link(schedule, positions, places, missing) for _, missing in circle)
         if not _follows(*link[:2]))
@@ -283,7 +283,7 @@ def _advice(schedule, positions, places, circle):
 
 
 def _link(schedule, positions, places, missing):
-    """Returns an action that is waited for, the action at which its device waits, and that device."""
+    """Returns an action that another one waits for, the action at which its device waits, and that device."""
     device = places[missing][0]
     return missing, schedule.device_actions[device][positions[device]], device
 

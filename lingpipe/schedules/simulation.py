@@ -15,11 +15,11 @@ class StageCosts:
 
     Attributes:
         forward: time of F.
-        backward: time of the gradients by inputs.
-        weight_gradient: time of the gradients by weights: a W, or a part of a B that has no W.
-        recompute: time to compute the activations again, before B and without its gradients; 0 where they are kept.
+        backward: time of the gradients of inputs.
+        weight_gradient: time of the gradients of weights: a W, or a part of a B that has no W.
+        recompute: time to recompute the activations, before B and without its gradients; 0 if they are kept.
         transfer: time for the stage's output to reach the next stage's device, and for the gradient of it to come back.
-        update: time to update the stage's weights, once a step.
+        update: time to update the stage's weights, once per step.
     """
 
     forward: float = 1.0
@@ -42,29 +42,29 @@ class StageCosts:
 
 def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = None,
              recompute_after_own_forward: bool = False) -> Timeline:
-    """Simulates a schedule: each action starts as soon as its device is free and its data are there.
+    """Simulates a schedule: each action starts as soon as its device is free and its data have arrived.
 
-    Recomputation is an action of its own before its B. It waits for its turn on the device, as in the `Execution`, but
-    not for gradients, so that it fills a part of the time in which the device would wait::
+    Recomputation is a separate action before its B. It waits for its turn on the device, as in the `Execution`, but not
+    for gradients, so that it fills a part of the time in which the device would wait::
 
-        device 0  F0F1......B1--R0B0--      B1 follows its own F1: its activations are still at hand
+        device 0  F0F1......B1--R0B0--      B1 follows its own F1: its activations still exist
         device 1  ..F0F1B1--R0B0--....
 
-    Sending keeps no device busy. The updates begin when every device has finished its actions, since the norm that
-    clips gradients takes all of them.
+    Sending keeps no device busy. The updates begin when every device has finished its actions, because clipping needs
+    the norm of all gradients.
 
     Args:
         schedule: `Schedule`.
-        costs: `StageCosts` of every stage, or a list of them, one a stage; None: F, B and W take 1 each for all
+        costs: `StageCosts` of every stage, or a list of them, one per stage; None: F, B and W take 1 each for all
             stages of a device together, in the mean of all devices.
-        recompute_after_own_forward: whether recomputation is done also where a B directly follows its own F, although
-            the activations are still at hand there.
+        recompute_after_own_forward: whether to recompute even if a B directly follows its own F, although the
+            activations still exist then.
 
     Returns:
         `Timeline`.
 
     Raises:
-        ValueError: when there are costs for another number of stages, or the schedule never ends.
+        ValueError: there are costs for another number of stages, or the schedule never ends.
     """
     stage_costs = _costs_of_stages(schedule, costs)
     durations = _durations(schedule, stage_costs, recompute_after_own_forward)
@@ -75,10 +75,10 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 
 
 def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[float] | None = None) -> tuple[Span, ...]:
-    """Starts each action of a schedule as soon as its device is free and its data are there.
+    """Starts each action of a schedule as soon as its device is free and its data have arrived.
 
-    A B or W that takes no time does not exist: there is no call of it. The device goes on to the action after it,
-    although what it would have needed is not there yet. Such is the B of the first stage where the backward pass is
+    A B or W that takes no time is skipped, because there is no call for it. The device continues with the next action,
+    without waiting for the data of the skipped one. An example is the B of the first stage if the backward pass is
     split.
 
     Args:
@@ -146,10 +146,10 @@ def _transfer(schedule, transfers, source, target):
 
 def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
            update: tuple[float, float] = (0.0, 0.0)) -> StepTimes:
-    """Simulates a schedule, with no time between the end of an action and the start of those that waited for it.
+    """Simulates a schedule in which an action starts as soon as the actions that it waits for have ended.
 
-    Unlike `simulate`, which takes the costs of stages, it takes a duration for each action. Replicas do not wait for
-    each other before the updates.
+    It takes a duration for each action, while `simulate` takes the costs of stages. Replicas do not wait for each other
+    before the updates.
 
     Args:
         schedule: `Schedule` of each replica.

@@ -21,16 +21,16 @@ class StepTimes:
         device 1  .. F0 F1 F2 B2 R1 B1 R0 B0 ........... │ .U     U: update
                   start                        end of actions   end
 
-    Replicas stand beneath each other: with K devices a replica, device d of replica r is device r K + d here.
-    Micro-batches are counted in each replica from 0.
+    Replicas follow each other: with K devices per replica, device d of replica r is device r K + d here. Micro-batches
+    are counted from 0 in each replica.
 
     Attributes:
         schedule: `Schedule` that each replica ran.
         spans: tuple of `Span`s in the order of their starts.
-        updates: for each device the pair (begin, end) of its update; empty where there was none.
+        updates: for each device the pair (begin, end) of its update; empty if there was none.
         num_replicas: R.
-        input_wait: pair (begin, end) of the time in which all devices waited for the batch, before the step; empty
-            where that was not measured.
+        input_wait: pair (begin, end) of the time in which all devices waited for the batch, before the step; empty if
+            that was not measured.
     """
 
     schedule: Any
@@ -50,12 +50,12 @@ class StepTimes:
 
     @property
     def input_seconds(self) -> float:
-        """Seconds of the wait for the batch; 0 where that was not measured."""
+        """Seconds of the wait for the batch; 0 if that was not measured."""
         return self.input_wait[1] - self.input_wait[0] if self.input_wait else 0.0
 
     @property
     def asked(self) -> float:
-        """When the batch was asked for, else the start."""
+        """When the batch was requested; the start of the step if that was not measured."""
         return self.input_wait[0] if self.input_wait else self.start
 
     @property
@@ -108,7 +108,7 @@ class StepTimes:
 
     @property
     def timeline(self) -> 'Timeline':
-        """The `Timeline` of the step, in which all that follows the last action counts as update."""
+        """The `Timeline` of the step, in which everything after the last action counts as update."""
         ends = [end for _, end in self.updates] or [self.actions_end] * self.num_devices
         return Timeline(self.schedule, self.spans, tuple(max(end - self.actions_end, 0.0) for end in ends))
 
@@ -131,11 +131,11 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """The course of one step, simulated, or measured by whoever gives the spans.
+    """The actions of one step over time, simulated or measured.
 
     Attributes:
         schedule: `Schedule` that was run.
-        spans: tuple of `Span`s, one an action, recomputations among them, in the order of their starts.
+        spans: tuple of `Span`s, one per action, recomputations among them, in the order of their starts.
         updates: for each device, the time of its weight update, which begins when all devices have finished their
             actions.
     """
@@ -156,7 +156,7 @@ class Timeline:
 
     @property
     def busy_times(self) -> tuple[float, ...]:
-        """For each device, the time in which it works, its update included."""
+        """For each device, the time in which it works, including its update."""
         busy = list(self.updates)
         for span in self.spans:
             busy[span.device] += span.end - span.start
@@ -174,7 +174,7 @@ class Timeline:
 
     @property
     def bubble_over_ideal(self) -> float:
-        """Idle time over the time of a step without any, as in Megatron (arXiv 2104.04473, section 2.2)."""
+        """Idle time divided by the time of a step without idle time, as in Megatron (arXiv 2104.04473, section 2.2)."""
         return self.bubble_time / self._mean_busy_time if self._mean_busy_time else 0.0
 
     @property
@@ -184,16 +184,16 @@ class Timeline:
 
     @property
     def peak_weight_gradient_inputs(self) -> tuple[float, ...]:
-        """For each device the most micro-batches between B and W, where the schedule splits them."""
+        """For each device the most micro-batches between B and W, if the schedule splits them."""
         return self.schedule.peak_memory(activations=0.0, weight_gradient_inputs=1.0)
 
     def draw(self, num_columns: int | None = None) -> str:
-        """Draws one row a device: an action's name where it begins, '-' to its end, '.' where the device is idle.
+        """Draws one row per device: an action's name where it begins, '-' to its end, '.' where the device is idle.
 
-        Stages are named where a device holds several. A name without room is truncated to its kind. 'U' is the update.
+        Stages are named if a device has several. A name without room is truncated to its kind. 'U' is the update.
 
         Args:
-            num_columns: number of characters for the whole step; None: as many as the names need, 160 at most.
+            num_columns: number of characters for the whole step; None: as many as the names need, at most 160.
 
         Returns:
             Text of as many lines as there are devices.

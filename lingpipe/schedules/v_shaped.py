@@ -1,22 +1,22 @@
-"""Schedules in the shape of a V: each device has a stage on the way down and one on the way up again.
+"""V-shaped schedules: each device has one stage on the way down and one on the way up again.
 
-Stage s is on device s, and stage 2 K - 1 - s too, so that the loss is on device 0, which starts first and so can go
-back first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
+Device s has stages s and 2 K - 1 - s. So the loss is on device 0, which starts first and can begin the backward pass
+first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
 
     device 0   stage 0   stage 5  -> loss
     device 1   stage 1   stage 4
     device 2   stage 2   stage 3
 
-Every micro-batch takes the same way as the one before it, six slots later: two each of F, B and W on each device. So
-the way of one of them, the building block, gives the order of all (arXiv 2405.15362, section 3). A block has a number
-of slots from each device to the next, for each of its four legs, and at each of its three turns::
+Every micro-batch takes the same way as the previous one, six slots later: each device has two slots each of F, B and W.
+So the way of one micro-batch, the building block, gives the order of all (arXiv 2405.15362, section 3). A block has
+four legs and three turns. Each leg has a number of slots from one device to the next, and so has each turn::
 
     device 0   F           F B           B         legs:   F down, F up, B down, B up
     device 1     F       F     B       B           turns:  F to F on the last device, F to B on the first,
     device 2       F   F         B   B                     B to B on the last
 
-The steeper the legs, the fewer micro-batches are under way at once, and the longer the devices wait. Ws fill what is
-left. The turns are those with which a simulated step is shortest, by the costs of the stages where they are known.
+With steeper legs fewer micro-batches are in flight at once, and devices wait longer. Ws fill the remaining slots. The
+turns are chosen for the shortest simulated step, by the costs of the stages if they are known.
 """
 
 import collections
@@ -34,7 +34,7 @@ _MOST_ROUNDS = 2  # micro-batches for each device by which blocks are compared
 
 
 class _Shape(NamedTuple):
-    """What makes a block of one schedule.
+    """The possible shapes of the block of one schedule.
 
     Attributes:
         legs: the numbers of slots from a device to the next, to choose among: F down, F up, B down, B up.
@@ -49,10 +49,10 @@ class _Shape(NamedTuple):
 
 @named('zb_v', num_virtual_stages=2)
 def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keeps all devices at work with the activations of K micro-batches, as many as 1F1B's (ZB-V).
+    """Keeps all devices busy with the activations of K micro-batches, as many as 1F1B's (ZB-V).
 
-    Zero Bubble, arXiv 2401.10241, section 6. Where F, B and W take equally long and M is 2 K or more, devices wait for
-    the first F to reach the last of them, (K - 1) / 2 of the time of an F, and no longer. Two devices, four
+    Zero Bubble, arXiv 2401.10241, section 6. If F, B and W take equally long and M is 2 K or more, devices wait only
+    until the first F reaches the last device, which is (K - 1) / 2 of the time of an F. Two devices, four
     micro-batches; '3F0' is the forward pass of micro-batch 0 through stage 3::
 
         device 0  0F0-0F1-....3F0-3B0-0F2-3W0-3F1-3B1-0B0-3W1-0F3-0W0-3F2-3B2-0B1-3W2-3F3-3B3-0B2-0W1-0B3-3W3-0W2-0W3-
@@ -61,7 +61,7 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
     Args:
         num_devices: K, the number of devices.
         num_micro_batches: M, the number of micro-batches.
-        costs: `StageCosts` of each stage, by which the order is chosen; None: all are alike.
+        costs: `StageCosts` of each stage, by which the order is chosen; None: all are equal.
 
     Returns:
         A `Schedule` of 2 K stages that splits the backward pass.
@@ -74,13 +74,13 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
 def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
     """Keeps about half of the activations of 1F1B, and waits about half as long (V-Half).
 
-    arXiv 2405.15362, section 3.2: the activations of (K + 2) // 2 micro-batches from F to B, on every device. Those of
-    two more at most wait for their W.
+    Every device keeps the activations of (K + 2) // 2 micro-batches from F to B, and those of at most two more that
+    wait for their W (arXiv 2405.15362, section 3.2).
 
     Args:
         num_devices: K, the number of devices.
         num_micro_batches: M, the number of micro-batches.
-        costs: `StageCosts` of each stage, by which the order is chosen; None: all are alike.
+        costs: `StageCosts` of each stage, by which the order is chosen; None: all are equal.
 
     Returns:
         A `Schedule` of 2 K stages that splits the backward pass.
@@ -99,7 +99,7 @@ def _v_shaped(name, num_devices, num_micro_batches, shape, costs):
 
 @functools.lru_cache(maxsize=256)
 def _best_block(num_devices, num_micro_batches, shape, costs):
-    """Returns the block with the shortest step, among equals the one that keeps least, and the most to keep."""
+    """Returns the block with the shortest step (among equals, the one that keeps least), and the most to keep."""
     def badness(block):
         filling = _filled(*block, num_micro_batches, costs)
         if filling is None:
@@ -111,9 +111,9 @@ def _best_block(num_devices, num_micro_batches, shape, costs):
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yields blocks: for each leg the slots of all devices, no two of which fall together six slots later.
+    """Yields blocks: for each leg the slots of all devices, such that no two collide six slots later.
 
-    Places repeat after six devices, as slots do, so that six of them show whether any do.
+    Places repeat after six devices, as slots do, so checking six devices is enough.
     """
     devices = range(num_devices)
     for legs in shape.legs:
@@ -129,7 +129,7 @@ def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], 
 
 
 def _filled(starts, most_kept, num_micro_batches, costs):
-    """Returns the `_Filling` of all devices, or None where one would have to keep too much."""
+    """Returns the `_Filling` of all devices, or None if one would have to keep too much."""
     passes = [
         [action for _, action in sorted(
             (slots[device] + _NUM_SLOTS * micro_batch, Action(kind, stage, micro_batch))
@@ -141,7 +141,7 @@ def _filled(starts, most_kept, num_micro_batches, costs):
 
 
 class _Filling:
-    """Puts Ws where a device would wait, and where it could keep no more.
+    """Puts Ws where a device would wait, and where it could not keep more.
 
     Args:
         passes: for each device, the list of its F and B in order.
@@ -183,7 +183,7 @@ class _Filling:
         return True
 
     def _run(self, device, action):
-        """Runs an F or B if its data are there and, with what is pending, it can be kept."""
+        """Runs an F or B if its data have arrived and, with what is pending, it can be kept."""
         arrivals = [self._arrival(needed, action) for needed in needs(action, len(self._costs))]
         if None in arrivals:
             return False
@@ -207,7 +207,7 @@ class _Filling:
         return action.kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device):
-        """Returns the W that can begin first; where a B takes no time, the device may be here before its data are."""
+        """Returns the W that can begin first; if a B takes no time, the device may be here before its data."""
         return min(self._pending[device], key=lambda action: max(self._free[device], self._ready(action)))
 
     def _earliest_end(self, device):

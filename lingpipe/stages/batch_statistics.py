@@ -1,4 +1,4 @@
-"""Statistics of batch norm over micro-batches, from which moving averages take one step a mini-batch."""
+"""Statistics of batch norm over micro-batches, from which moving averages take one step per mini-batch."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -12,10 +12,10 @@ from lingpipe.stages import stage_scope
 
 
 class BatchStatistics:
-    """Joins the statistics of a stage's batch norms from micro-batch to micro-batch.
+    """Combines the statistics of a stage's batch norms from micro-batch to micro-batch.
 
-    All means stand in one row, so that a stage joins them with a handful of operations; a norm that is called twice has
-    two places, each with a step of the moving averages, as in Keras::
+    All means are in one row, so that a stage combines them with a few operations. A norm that is called twice has two
+    places, each with its own step of the moving averages, as in Keras::
 
         statistics  [[mean in call 0     | mean in call 1     | ...],
                      [variance in call 0 | variance in call 1 | ...],
@@ -56,12 +56,12 @@ class BatchStatistics:
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
     def merge(self, before: tf.Tensor, new: tf.Tensor, can_be_empty: bool = True) -> tf.Tensor:
-        """Joins the statistics of the rows so far with those of more rows (Chan, Golub, LeVeque 1979, section 2).
+        """Combines the statistics of the rows so far with those of more rows (Chan, Golub, LeVeque 1979, section 2).
 
         Args:
             before: statistics so far `[3, ..., channels]`.
             new: statistics of the other rows `[3, ..., channels]`.
-            can_be_empty: whether there may be no other rows; their mean is then not a number.
+            can_be_empty: whether there may be no other rows, so that their mean is NaN.
 
         Returns:
             Statistics `[3, ..., channels]` of all rows.
@@ -82,8 +82,8 @@ class BatchStatistics:
 
         Args:
             statistics: statistics of this replica's share of the mini-batch `[3, channels]`.
-            read: function that gives the present value of a variable.
-            device: name of the device that does the work.
+            read: function that returns the current value of a variable.
+            device: name of the device that computes them.
         """
         if not self.norms:
             return []
@@ -97,7 +97,7 @@ class BatchStatistics:
 
     def step(self, variables: list[keras.Variable], averages: list[tf.Tensor],
              statistics: tf.Tensor) -> list[tf.Tensor]:
-        """Computes one step of every moving average for every call, of one or of several stages that are alike.
+        """Computes one step of every moving average for every call, of one stage or of several equal stages.
 
         Args:
             variables: list of Keras variables, the moving averages of `norms`, in any order.
@@ -119,7 +119,7 @@ class BatchStatistics:
         return [values[id(variable)] for variable in variables]
 
     def _rounds(self):
-        """Places of the first call of every norm, then of the second of those that have one, and so on."""
+        """Places of the first call of every norm, then of every second call, and so on."""
         rounds, seen = [], {}
         for place, norm in enumerate(self.norms):
             number = seen[id(norm)] = seen.get(id(norm), -1) + 1
@@ -144,7 +144,7 @@ def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tenso
 
     Args:
         statistics: statistics of the rows of one replica `[3, ..., channels]`.
-        total: function that adds up a tensor over all replicas.
+        total: function that sums a tensor over all replicas.
     """
     mean, variance, count = tf.unstack(statistics)
     whole = total(count)
@@ -162,7 +162,7 @@ def _of_group(statistics, device):
 
 
 def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:
-    """Returns the batch norms inside some layers whose moving averages can wait for the end of the mini-batch."""
+    """Returns the batch norms inside some layers whose moving averages can be updated at the end of the mini-batch."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers
                  if isinstance(layer, keras.layers.BatchNormalization)

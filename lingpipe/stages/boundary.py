@@ -1,4 +1,4 @@
-"""Tensors that cross from one stage to the next: those of any nest, without its Nones, and their Keras masks."""
+"""Tensors that cross from one stage to the next: those of a nest, without its Nones, and their Keras masks."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from lingpipe.private_api import masking
 
 
 class Boundary(NamedTuple):
-    """The tensors that one stage hands to another for one micro-batch.
+    """The tensors that one stage sends to another for one micro-batch.
 
     Attributes:
         values: list of tensors `[micro_batch, ...]`.
@@ -63,13 +63,13 @@ def list_structure(count: int) -> Structure:
 
 
 def unpack(nest: Any) -> Boundary:
-    """Takes a nest apart.
+    """Converts a nest to a `Boundary`.
 
     Args:
-        nest: nest of tensors, Nones among them.
+        nest: nest of tensors and Nones.
 
     Returns:
-        `Boundary` with the masks that Keras layers left on the tensors.
+        `Boundary` with the masks that Keras layers put on the tensors.
     """
     values = [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
     masks = {position: _mask(value) for position, value in enumerate(values) if _mask(value) is not None}
@@ -77,7 +77,7 @@ def unpack(nest: Any) -> Boundary:
 
 
 def pack(boundary: Boundary, structure: Structure) -> Any:
-    """Puts a nest together again, with its masks where Keras layers look for them.
+    """Converts a `Boundary` back to a nest, with its masks where Keras layers look for them.
 
     Args:
         boundary: `Boundary`.
@@ -97,7 +97,7 @@ def put_masks_on(inputs: Any, mask: Any) -> Any:
 
     Args:
         inputs: nest of tensors `[batch, ...]` and Nones.
-        mask: nest of boolean tensors and Nones, one an input, in the order of `inputs`; None: there are no masks.
+        mask: nest of boolean tensors and Nones, one per input, in the order of `inputs`; None: there are no masks.
     """
     masks = keras.tree.flatten(mask)
     if all(leaf is None for leaf in masks):
@@ -108,7 +108,7 @@ def put_masks_on(inputs: Any, mask: Any) -> Any:
 
 
 class MaskedFunction:
-    """A `tf.function` of a method whose arguments and results are nests with masked tensors among them.
+    """A `tf.function` of a method whose arguments and results are nests that may contain masked tensors.
 
     Args:
         method: function.
@@ -143,7 +143,7 @@ def _attach(leaves, masks):
 
 
 def traced(function: Callable, *arguments: Any) -> Any:
-    """Calls a `tf.function` as a graph, even where TensorFlow is set to run functions eagerly."""
+    """Calls a `tf.function` as a graph, even if TensorFlow is set to run functions eagerly."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:

@@ -1,4 +1,4 @@
-"""Tracing of layers whose Python branches or loops on tensors, by AutoGraph where a plain trace fails."""
+"""Tracing of layers whose Python branches or loops on tensors, by AutoGraph if a plain trace fails."""
 
 import contextlib
 import re
@@ -16,7 +16,7 @@ _TRANSLATED: weakref.WeakSet = weakref.WeakSet()
 
 
 class UntranslatedError(TypeError):
-    """A trace met a layer that AutoGraph has to translate; the next trace does so. The message is TensorFlow's."""
+    """A trace found a layer that AutoGraph has to translate in the next trace. The message is TensorFlow's."""
 
 
 class UntranslatableError(ValueError):
@@ -26,7 +26,7 @@ class UntranslatableError(ValueError):
 def until_traced(trace: Callable, *arguments: Any) -> Any:
     """Calls a function that traces layers, and calls it again whenever a layer turns out to need translation.
 
-    Translation takes time, and few layers need it, so the first trace does without it.
+    Translation takes time, and few layers need it, so the first trace does not translate.
 
     Args:
         trace: the function.
@@ -43,7 +43,7 @@ def until_traced(trace: Callable, *arguments: Any) -> Any:
 
 
 def past_moved_variables(function: Callable[[], Any]) -> Any:
-    """Calls a function that traces layers; again if a layer's own `tf.function` was traced before variables moved."""
+    """Calls a function that traces layers, twice if a layer's own `tf.function` was traced before variables moved."""
     try:
         return function()
     except AssertionError as error:
@@ -69,7 +69,7 @@ def functions_laid_out() -> Iterator[None]:
 
 
 def run(layer: Any, function: Callable[[], Any]) -> Any:
-    """Calls a layer so that the Python of users' layers, nested ones too, may branch and loop on tensors.
+    """Calls a layer so that the Python of users' layers, including nested ones, may branch and loop on tensors.
 
     Args:
         layer: Keras layer or operation.
@@ -88,7 +88,7 @@ def run(layer: Any, function: Callable[[], Any]) -> Any:
         return function()
     except UntranslatedError:
         raise
-    except TypeError as error:  # TensorFlow found a tensor in place of a Python boolean, integer or list
+    except TypeError as error:  # TensorFlow found a tensor instead of a Python boolean, integer or list
         if tf.executing_eagerly() or not _functions_of_users(layer):
             raise
         _TRANSLATED.add(layer)
@@ -96,7 +96,7 @@ def run(layer: Any, function: Callable[[], Any]) -> Any:
 
 
 def _run_translated(layer, function):
-    """What cannot be translated for these inputs may need no translation for others, of more known sizes."""
+    """Calls the translated layer; if translation fails, inputs with more known sizes may still need no translation."""
     try:
         with _translated(layer):
             return function()
@@ -115,7 +115,7 @@ def _run_translated(layer, function):
 
 @contextlib.contextmanager
 def _translated(layer):
-    """Gives each nested layer its translated function, since Keras itself calls them untranslated."""
+    """Gives each nested layer its translated function, because Keras itself calls the untranslated one."""
     context = ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED)
     with contextlib.ExitStack() as stack:
         for attributes, name, function in _functions_of_users(layer):
@@ -125,7 +125,7 @@ def _translated(layer):
 
 
 def _functions_of_users(layer):
-    """Returns (attributes, name of the one to replace, function) for every layer in a layer whose code is a user's."""
+    """Returns (attributes, name of the one to replace, function) for every nested layer with a user's own code."""
     functions = []
     # pylint: disable-next=protected-access
     for part in layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []:

@@ -1,8 +1,8 @@
-"""Pieces of one traced graph as functions that run on their own.
+"""Pieces of one traced graph as separate functions.
 
 A stage is traced once, forward and backward together. Its forward function, its backward function with recomputation
-and its backward function from stored activations are pieces of that one graph, so that they agree by construction and
-cost one trace.
+and its backward function from stored activations are pieces of that one graph. So they always agree, and cost only one
+trace.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ from lingpipe.private_api import pywrap_tfe, record, xla
 
 
 def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict[Any, tf.Tensor]) -> None:
-    """Copies operations; the copies take the device, control edges and control flow of the place they are copied to.
+    """Copies operations; the copies take the device, control edges and control flow of the graph they are copied to.
 
     `tf.graph_util.import_graph_def` fails inside a TPU program, where every operation waits for one of the program.
 
     Args:
         graph: the `FuncGraph` to copy from.
         operations: set of its operations.
-        values: dictionary from `tensor.ref()` to the tensor that takes the place of one of its tensors; it grows by the
-            results of all copies.
+        values: dictionary from `tensor.ref()` to the tensor that replaces one of its tensors; the results of all copies
+            are added.
     """
     copies: dict[tf.Operation, tf.Operation] = {}
     for operation in graph.get_operations():
@@ -48,7 +48,7 @@ def _copy(graph, operation, values, control_inputs):
 
 
 def _attributes_of(operation):
-    """Returns the attributes that a copy of an operation has too."""
+    """Returns the attributes that a copy of an operation also has."""
     return {name: value for name, value in operation.node_def.attr.items() if name not in _OF_A_PLACE}
 
 
@@ -70,7 +70,7 @@ _ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its o
 
 @contextlib.contextmanager
 def recording() -> Iterator[None]:
-    """Lets gradient tapes inside record even where outer tapes have stopped, as within `tf.recompute_grad`."""
+    """Lets gradient tapes inside record even if outer tapes have stopped, as within `tf.recompute_grad`."""
     is_stopped = pywrap_tfe.TFE_Py_TapeSetIsStopped()
     if is_stopped:
         pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
@@ -82,24 +82,24 @@ def recording() -> Iterator[None]:
 
 
 class GraphPiece:
-    """The part of a graph that computes some tensors from others, as a function of its own.
+    """The part of a graph that computes some tensors from others, as a separate function.
 
-    The function is never inlined (building and memory of an unrolled pipeline depend on it) and is called by a
+    The function is never inlined: the build time and memory of an unrolled pipeline depend on it. It is called by a
     stateless call operation, so that no side effect inside orders the work of different devices.
 
     Args:
         graph: the `FuncGraph` to cut from.
-        feeds: tensors of `graph` that the caller can supply; the piece takes those that it needs.
+        feeds: tensors of `graph` that the caller can provide; the piece takes those that it needs.
         outputs: tensors of `graph` that the piece computes.
-        side_effects: operations of `graph` that the piece runs even where no output needs them, such as prints.
+        side_effects: operations of `graph` that the piece runs even if no output needs them, such as prints.
         name: name of the function, shown in profiles.
         jit_compile: whether XLA compiles the piece. XLA cannot pass lists of tensors, which loops keep for their
-            gradients, from one program to another: pieces that take or return one are not compiled.
+            gradients, from one program to another. So pieces that take or return such lists are not compiled.
         inline: whether calls are laid out as the operations of the piece, which then take the device of the caller.
-        repeats: whether the piece recomputes what another one computed. Where XLA compiles both into one program it
-            would compute that once and keep it; an optimization barrier before the piece prevents this.
-        in_one_thread: whether one thread runs the piece, operation by operation. What has many small operations is
-            faster so, and a device of the CPU then is one core.
+        repeats: whether the piece recomputes what another piece computed. If XLA compiles both into one program, it
+            would compute this once and keep it. An optimization barrier before the piece prevents that.
+        in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
+            operations, and makes a device of the CPU equal one core.
     """
 
     def __init__(self, graph: tf.Graph, feeds: Iterable[tf.Tensor], outputs: list[tf.Tensor],
@@ -150,8 +150,8 @@ class GraphPiece:
             values: dictionary from `feed.ref()` to the tensor to feed, for at least the feeds that the piece needs.
 
         Returns:
-            Dictionary from `output.ref()` to its value, in which outputs that are feeds come straight from `values`,
-            and the call operation, None where there is nothing to compute.
+            Dictionary from `output.ref()` to its value (outputs that are feeds have their value in `values`), and the
+            call operation, None if there is nothing to compute.
         """
         if not self.outputs:
             return dict(values), None
@@ -173,7 +173,7 @@ class GraphPiece:
         return results
 
     def _first_call(self, graph, inputs):
-        """Brings the function to the graph; that, and checking all attributes, takes as long as several calls."""
+        """Adds the function to the graph; this, and checking all attributes, takes as long as several calls."""
         with graph.gradient_override_map({_CALL: _NO_GRADIENT}), record.stop_recording():
             return tf.raw_ops.PartitionedCall(
                 args=inputs, Tout=self._dtypes, f=self._function, config_proto=_optimizer_config(),
@@ -192,14 +192,14 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation, *gradients):
-    """While TensorFlow saves the function, it passes no operation, but tensors like its inputs."""
+    """Gradient function; when TensorFlow saves a function, it passes tensors like the inputs, but no operation."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 
 def _refuse(inputs, gradients):
-    """Fails at run time, where gradients are not zero.
+    """Fails at run time if gradients are not zero.
 
-    Under two tapes TensorFlow lays out second gradients that nobody asks for, and runs them with zeros.
+    Under two tapes TensorFlow lays out second gradients that are not needed, and runs them with zeros.
     """
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
                if gradient is not None and _is_number(gradient)]
@@ -220,7 +220,8 @@ def _compiled(function):
 def _optimizer_config():
     """Settings of TensorFlow's optimizer: one round, no copies specialised for constant arguments or unused results.
 
-    A second round finds nothing, and a pipeline calls each piece in many places: both only cost seconds of start-up.
+    A second round finds nothing, and a pipeline calls each piece in many places, so both would only cost seconds of
+    start-up.
     """
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
@@ -242,7 +243,7 @@ def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] =
 
 
 def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """Returns the operations of `graph` whose results depend on one of `tensors`; a known shape depends on none."""
+    """Returns the operations of `graph` whose results depend on one of `tensors`; a known shape depends on nothing."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
@@ -253,8 +254,8 @@ def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operati
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
     """Returns the max pooling operations whose outputs the gradients among `operations` read.
 
-    A backward pass that repeats them keeps less, and is much faster on CPUs: oneDNN's gradient of max pooling reads a
-    record of the maxima, which its max pooling only leaves in the same graph. TensorFlow's own gradient takes many
+    A backward pass that repeats them keeps less, and is much faster on CPUs. oneDNN's gradient of max pooling needs a
+    record of the maxima, which its max pooling writes only in the same graph. TensorFlow's own gradient takes many
     times as long.
 
     Args:
@@ -264,7 +265,7 @@ def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
 
 
 def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
-    """Returns the tensors that hold a shape known now.
+    """Returns the tensors that hold a shape that is known in the trace.
 
     XLA must know it too, so no piece passes it to another as a value.
     """
@@ -277,7 +278,7 @@ def _gives_known_shapes(operation):
 
 
 def _graph_def(graph, operations):
-    """Serialises some operations of a graph; edges that only order operations stay where both ends do."""
+    """Serialises some operations of a graph; control edges are kept if both ends are."""
     whole = _whole_graph_def(graph)
     names = {operation.name for operation in operations}
     graph_def = tf.compat.v1.GraphDef(library=whole.library, versions=whole.versions)
@@ -291,7 +292,7 @@ def _graph_def(graph, operations):
 
 
 def _whole_graph_def(graph):
-    """Serialises a graph once for all its pieces: a traced graph no longer changes."""
+    """Serialises a graph once for all its pieces, because a traced graph no longer changes."""
     if graph not in _graph_defs:
         _graph_defs[graph] = graph.as_graph_def()
     return _graph_defs[graph]

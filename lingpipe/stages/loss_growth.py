@@ -1,4 +1,4 @@
-"""Growth of a loss that a layer adds with the number of rows, which tells sums over rows from means."""
+"""How the losses that layers add grow with the number of rows, which distinguishes sums over rows from means."""
 
 import math
 import re
@@ -31,18 +31,18 @@ class Twin:
         self._operations = {operation.name: operation for operation in graph.get_operations()}
 
     def has(self, operation: tf.Operation) -> bool:
-        """Says whether the twin has the operation too, and what the operation reads."""
+        """Returns whether the twin also has the operation and its inputs."""
         operations = [operation, *[tensor.op for tensor in operation.inputs]]
         found: list[Any] = [self._operations.get(each.name) for each in operations]
         return all(found) and found[0].type == operation.type and len(found[0].outputs) == len(operation.outputs)
 
     def growth(self, tensor: tf.Tensor, axes: Iterable[int] | None = None) -> float:
-        """Returns the power of the number of rows with which a tensor's size, or that of some dimensions, grows."""
+        """Returns the power of the number of rows with which the size of a tensor, or of some dimensions, grows."""
         sizes = [_size(each, axes) for each in (tensor, self._of(tensor))]
         return _log_ratio(*sizes) if all(sizes) else _UNKNOWN
 
     def constants(self, tensor: tf.Tensor) -> list[np.ndarray] | None:
-        """Returns the two arrays that a tensor holds in both traces; None where it is no constant in one."""
+        """Returns the two arrays that a tensor holds in both traces; None if it is not constant in one of them."""
         values = [tf.get_static_value(each) for each in (tensor, self._of(tensor))]
         return None if any(value is None for value in values) else values
 
@@ -72,26 +72,25 @@ def _log_ratio(one, other):
 
 
 def are_sums(graph: tf.Graph, other: tf.Graph, losses: list[tf.Tensor], inputs: list[tf.Tensor]) -> list[bool | None]:
-    """Says which losses are sums over the rows of their batch, so that those of micro-batches have to be added up.
+    """Finds which losses are sums over the rows of their batch, so that those of micro-batches have to be summed.
 
-    The power of the number of rows that a tensor grows with is followed through the graph::
+    A tensor grows with a power of the number of rows, which is followed through the graph::
 
         inputs          0       reduce_sum over the rows    +1      a * b   sum of both
         weights         none    reduce_mean over the rows   +0      a / b   difference
-        shape(x)[0]     1       square                      * 2     a + b   that of both, where they agree
+        shape(x)[0]     1       square                      * 2     a + b   that of both, if they agree
 
-    A loss of power 1 is a sum, as `reduce_sum(x)` and `reduce_mean(x) * shape(x)[0]` are. Everything else is computed
-    for each micro-batch, and the mean over these counts. Sizes that depend on the rows are those in which two traces
-    differ.
+    A loss of power 1 is a sum, such as `reduce_sum(x)` and `reduce_mean(x) * shape(x)[0]`. For all other losses the
+    mean over the micro-batches counts. Sizes depend on the rows if the two traces differ in them.
 
     Args:
         graph: graph that was traced with a known number of rows.
-        other: graph of the same that was traced with twice as many.
-        losses: list of scalars in the first.
-        inputs: list of the tensors in the first that depend on the rows.
+        other: the same, traced with twice as many rows.
+        losses: list of scalars in the first graph.
+        inputs: list of the tensors in the first graph that depend on the rows.
 
     Returns:
-        List with one entry a loss: True for a sum, False for anything else, None where it is unknown.
+        List with one entry per loss: True for a sum, False for anything else, None if it is unknown.
     """
     twin = Twin(other)
     powers = {tensor.ref(): 0.0 for tensor in inputs}
@@ -107,7 +106,7 @@ def _verdict(power):
 
 
 def _follow(operation, powers, twin):
-    """Notes the powers of what an operation computes; what does not depend on the rows has none."""
+    """Records the powers of an operation's results; a result that does not depend on the rows has no power."""
     given = [powers.get(tensor.ref()) for tensor in operation.inputs]
     for position, output in enumerate(operation.outputs):
         if output.ref() not in powers:
@@ -142,12 +141,12 @@ def _hides_rows(operation, position, twin):
 
 
 def _first(operation, given, twin):
-    """Power of the first input; a constant that is repeated for each row has rows, but does not grow with them."""
+    """Power of the first input; a constant that is repeated for each row does not grow with the rows."""
     return given[0] or 0.0
 
 
 def _element(operation, given, twin):
-    """An element of a shape may be the size of a dimension that has nothing to do with rows."""
+    """Power of an element of a shape, which may be the size of a dimension that does not depend on the rows."""
     source, places = operation.inputs[0], tf.get_static_value(operation.inputs[1])
     constants = twin.constants(source)
     if constants is None or places is None or operation.outputs[0].shape.rank:
@@ -156,7 +155,7 @@ def _element(operation, given, twin):
 
 
 def _drawn(operation, given, twin):
-    """Random numbers depend on the rows by how many there are."""
+    """Power of random numbers, which depend on the rows by their number."""
     return 0.0
 
 
@@ -165,7 +164,7 @@ def _filled(operation, given, twin):
 
 
 def _alike(operation, given, twin):
-    """A small constant that is added to a divisor does not count."""
+    """Power that all inputs share; a small constant that is added to a divisor does not count."""
     known = {power for power in given if power is not None}
     return known.pop() if len(known) == 1 else _UNKNOWN
 
@@ -197,7 +196,7 @@ def _matrix_product(operation, given, twin):
 
 
 def _einsum(operation, given, twin):
-    """Adds the growth of the letters that the result lacks, over which the product sums."""
+    """Adds the growth of the letters that the product sums over, which are missing in the result."""
     terms, result = operation.get_attr('equation').decode().split('->')
     plain = [(term, tensor) for term, tensor in zip(terms.split(','), operation.inputs) if '...' not in term]
     summed = {letter: twin.growth(tensor, [axis]) for term, tensor in plain

@@ -1,4 +1,4 @@
-"""Results of loss functions in one form: sums with their weights, which add up over micro-batches."""
+"""Results of loss functions in one form: sums with their weights, which can be summed over micro-batches."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ class State(Protocol):
         """Returns the sums over the examples of a micro-batch."""
 
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
-        """Returns the number that the sums over all examples give, a float32 scalar."""
+        """Returns the number that follows from the sums over all examples, a float32 scalar."""
 
 
 class LossAndStates:
-    """A loss function for the pipeline, with other numbers beside it that need more than a sum and its weight.
+    """A loss function for the pipeline, with other numbers that need more than a sum and its weight.
 
     Args:
         loss_fn: as `as_metrics` takes it, without sample weights.
@@ -40,7 +40,7 @@ class LossAndStates:
         """Returns {name: (sum, weight)} of the loss function, and {name: sums} of the states.
 
         Raises:
-            ValueError: the loss function returns a name that a state has too.
+            ValueError: the loss function returns a name that a state also has.
         """
         metrics = self._metrics(y_true, outputs)
         taken = sorted(metrics.keys() & self._states.keys())
@@ -51,7 +51,7 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Returns, by the names of those entries that are not (sum, weight), the functions of their sums, for `means`."""
+    """Returns a dictionary from each entry that is not (sum, weight) to the function of its sums, for `means`."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
@@ -63,14 +63,14 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
     """Wraps a loss function for the last stage.
 
     Args:
-        loss_fn: a Keras loss, whose own reduction then holds for the mini-batch as a whole, or a function
-            `(y_true, outputs)` that returns a scalar (the mean over the examples), a tensor `[batch, ...]` (a loss for
-            each, whose mean counts, weighted by sample weights if given), or, as Lingvo's tasks do, a dictionary
-            from name to (mean, weight) with the entry 'loss'; or `LossAndStates`.
+        loss_fn: a Keras loss, whose reduction then applies to the whole mini-batch; or `LossAndStates`; or a function
+            `(y_true, outputs)`. The function returns a scalar (the mean over the examples), a tensor `[batch, ...]` (a
+            loss for each example, whose mean counts, weighted by sample weights if given), or, as in Lingvo, a
+            dictionary from name to (mean, weight) with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; where `is_sum`, it takes `fractions`
-        before the weights.
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; if `is_sum`, it takes `fractions` before
+        the weights.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn
@@ -98,12 +98,12 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
 
 
 def is_sum(loss_fn: Callable) -> bool:
-    """Whether a loss is a sum over the examples; micro-batches share its divisor, 1, by their numbers of examples."""
+    """Whether a loss is a sum over the examples; its divisor, 1, is split over micro-batches by numbers of examples."""
     return isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction == 'sum'
 
 
 def fractions(y_true: Any) -> tf.Tensor:
-    """Returns a tensor `[batch]` of one over the number of rows, which adds up to 1."""
+    """Returns a tensor `[batch]` of one over the number of rows, whose sum is 1."""
     rows = tf.shape(tf.nest.flatten(y_true)[0])[0]
     return tf.fill([rows], tf.math.divide_no_nan(1.0, tf.cast(rows, tf.float32)))
 
@@ -111,7 +111,7 @@ def fractions(y_true: Any) -> tf.Tensor:
 def identity(loss_fn: Callable) -> Any:
     """Returns a hashable key that is the same for losses known to compute the same.
 
-    Two objects of one of Keras's own classes with equal settings are equal; any other loss is equal to itself alone.
+    Two objects of one of Keras's own classes with equal settings are equal; any other loss is equal only to itself.
 
     Args:
         loss_fn: as in `as_metrics`.
@@ -128,7 +128,7 @@ def _is_from_keras(loss_fn):
 
 
 def in_float32(output: Any) -> Any:
-    """Returns a tensor of half precision in float32, and others as they are: losses and metrics need it."""
+    """Returns a tensor of half precision in float32, as losses and metrics need it, and other tensors unchanged."""
     if output is None or output.dtype not in (tf.bfloat16, tf.float16):
         return output
     cast = tf.cast(output, tf.float32)
@@ -138,7 +138,7 @@ def in_float32(output: Any) -> Any:
 
 
 class _KerasMean:
-    """A Keras loss that averages over a mini-batch, as the sum over a micro-batch and its divisor."""
+    """A Keras loss that averages over a mini-batch, computed as the sum over a micro-batch and its divisor."""
 
     def __init__(self, loss):
         self._averages_weights = loss.reduction == 'mean_with_sample_weight'
@@ -157,7 +157,7 @@ class _KerasMean:
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _call_and_keep_mask(self, y_true, outputs):
-        """A loss may mask examples itself, as ignore_class does."""
+        """Keeps the mask of the loss, which may mask examples itself, as `ignore_class` does."""
         values = self._call(y_true, outputs)
         self._mask = getattr(values, '_keras_mask', None)
         return values
@@ -171,14 +171,14 @@ def shallow_copy(keras_object: Any) -> Any:
 
 
 def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] | None = None) -> dict[str, tf.Tensor]:
-    """Divides metric sums by their weights, or does with them what their metric does.
+    """Divides metric sums by their weights, or computes the result of their metric from them.
 
     Args:
         sums: dictionary from name to (sum, weight), or to the sums of an entry of `results`.
-        results: what `results_of` returns for the loss function; None: it has none.
+        results: what `results_of` returns for the loss function; None: nothing.
 
     Returns:
-        Dictionary from name to the mean, 0 where nothing was counted, or to the result.
+        Dictionary from name to the mean, 0 if nothing was counted, or to the result.
     """
     results = results or {}
     return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
@@ -192,7 +192,7 @@ def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> 
         added: list of pairs (sum, rows), one per stage whose layers add losses.
 
     Returns:
-        Dictionary as `metrics`, in which the mean of 'loss' has grown by the mean of every added loss.
+        Dictionary like `metrics`, in which the mean of every added loss is added to the mean of 'loss'.
     """
     if not added:
         return metrics
@@ -220,7 +220,7 @@ def _refuse_weights(sample_weight, returned):
 
 
 def _sum_and_weight(mean, weight):
-    """An empty micro-batch has no mean, and sum 0."""
+    """Returns the sum and its weight; the sum of an empty micro-batch, which has no mean, is 0."""
     return tf.math.multiply_no_nan(tf.cast(mean, tf.float32), weight), weight
 
 
@@ -251,6 +251,6 @@ def _broadcast(weights, values):
 
 
 def _shape(values, num_rows):
-    """Reads as little of `values` as possible, so that sums of weights do not depend on what the stage computes."""
+    """Returns the shape of `values`, reading as little as possible: sums of weights must not depend on the stage."""
     sizes = values.shape[1:]
     return tf.stack([num_rows, *sizes]) if sizes.is_fully_defined() else tf.shape(values)

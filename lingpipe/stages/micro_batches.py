@@ -34,8 +34,8 @@ class Positions:
     Seed, step, number of the micro-batch in the mini-batch, its number of rows, number of the replica, and number of
     the micro-batch in the replica.
 
-    Each is a sum with a value known at run time only: were it a constant, TensorFlow would specialise and compile the
-    functions of a stage once for every micro-batch.
+    Each is a sum with a value that is known only at run time. With constants, TensorFlow would specialise and compile
+    the functions of a stage once for every micro-batch.
 
     Args:
         seed_and_step: int64 tensor `[2]`.
@@ -54,7 +54,7 @@ class Positions:
 
     @property
     def zero(self) -> tf.Tensor:
-        """A float32 scalar that is 0, which TensorFlow does not know before running."""
+        """A float32 scalar that is 0 and not a constant for TensorFlow."""
         with tf.device(self._device):
             return tf.cast(self._start[3], tf.float32)
 
@@ -75,7 +75,7 @@ def count(batch: Any, num_micro_batches: int) -> int:
         num_micro_batches: M.
 
     Raises:
-        ValueError: when the tensors differ in their number of rows, or one has no batch dimension.
+        ValueError: the tensors differ in their number of rows, or one has no batch dimension.
     """
     sizes = {_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None} - {None}
     if len(sizes) > 1:
@@ -86,7 +86,7 @@ def count(batch: Any, num_micro_batches: int) -> int:
 
 
 class RowsCheck:
-    """Warns once where the first training batch of a pipeline has fewer rows than the pipeline has micro-batches.
+    """Warns once if the first training batch of a pipeline has fewer rows than the pipeline has micro-batches.
 
     Args:
         num_micro_batches: M of a replica.
@@ -98,13 +98,13 @@ class RowsCheck:
         self._is_done = False
 
     def check(self, batch: Any) -> None:
-        """Looks at a nest of tensors `[batch, ...]`, if their number of rows is known before running."""
+        """Checks a nest of tensors `[batch, ...]`, if their number of rows is known before running."""
         rows = next((_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None), None)
         if rows is not None:
             self._check(rows)
 
     def check_in_first_step(self, tensor: tf.Tensor, step: tf.Tensor) -> None:
-        """Looks at a tensor `[batch, ...]` while running, if its number of rows is not known before.
+        """Checks a tensor `[batch, ...]` while running, if its number of rows is not known before.
 
         Args:
             tensor: the tensor.
@@ -132,7 +132,7 @@ def split(batch: Any, num_micro_batches: int) -> list:
     """Splits every tensor of a nest along its first dimension.
 
     Args:
-        batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones; where the number of rows is not known
+        batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones; if the number of rows is not known
             before running and is less than M, some micro-batches are empty.
         num_micro_batches: M, as `count` returns it.
 
@@ -150,27 +150,27 @@ def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
 
 
 def join(micro_batches: list) -> Any:
-    """Puts micro-batches together again, the inverse of `split`."""
+    """Joins micro-batches, the inverse of `split`."""
     return tf.nest.map_structure(_join_leaves, *micro_batches)
 
 
 def are_equal(rows: list) -> bool:
-    """Says whether all micro-batches have the same number of rows, known now.
+    """Returns whether all micro-batches are known to have the same number of rows.
 
     Args:
-        rows: list of integers, or tensors where the number is not known.
+        rows: list of integers, or of tensors if the number is not known.
     """
     return all(isinstance(count, int) and count == rows[0] for count in rows)
 
 
 def num_rows(values: list[tf.Tensor]) -> Any:
-    """Returns the number of rows: a Python integer where it is known, else a tensor."""
+    """Returns the number of rows: a Python integer if it is known, else a tensor."""
     tensor = values[0]
     return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
 
 
 def specs(nest: Any, equal: bool) -> Any:
-    """Returns the specs of a micro-batch; where sizes differ its number of rows is open, so that one trace serves all.
+    """Returns the specs of a micro-batch; if sizes differ, its number of rows is None, so that one trace fits all.
 
     Args:
         nest: nest of tensors `[micro_batch, ...]`.
@@ -186,7 +186,7 @@ def specs_of(nest: Any, num_rows: int | None) -> Any:
 
 
 def most_rows(num_rows: int, num_parts: int) -> int:
-    """Returns the number of rows of the largest part, where a batch is cut into micro-batches or shared by replicas."""
+    """Returns the number of rows of the largest part of a batch: a micro-batch, or the share of a replica."""
     return -(-num_rows // num_parts)
 
 
@@ -231,11 +231,11 @@ def _split_tensor(tensor, num_micro_batches):
 
 
 class Rows(NamedTuple):
-    """Gradient of a weight of which only some rows were looked up, such as an embedding, as in `tf.IndexedSlices`.
+    """Gradient of a weight, such as an embedding, of which only some rows were looked up, as in `tf.IndexedSlices`.
 
     Attributes:
         values: tensor `[lookups, ...]`.
-        indices: tensor `[lookups]`, the row that each was looked up in; one that was looked up twice comes twice.
+        indices: tensor `[lookups]`, the row of each lookup; a row that was looked up twice occurs twice.
     """
 
     values: tf.Tensor
@@ -250,7 +250,7 @@ class Sums(NamedTuple):
         losses: for each stage whose layers add losses, the pair (sum, rows).
         weights: for each stage, the list of the Keras variables that a loss depends on.
         weight_gradients: for each stage, the list of the sums of their gradients, or of all micro-batches' `Rows`.
-        input_gradients: for each micro-batch, the gradients of its differentiable inputs; empty unless asked for.
+        input_gradients: for each micro-batch, the gradients of its differentiable inputs; empty unless requested.
     """
 
     metrics: dict
@@ -266,14 +266,14 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
 
 
 def total(parts: list, shape: Any) -> Any:
-    """Adds up the gradients of one weight.
+    """Sums the gradients of one weight.
 
     Args:
         parts: list of tensors and `Rows`, at least one.
         shape: shape of the weight.
 
     Returns:
-        Tensor, or `tf.IndexedSlices` where all parts are `Rows`.
+        Tensor, or `tf.IndexedSlices` if all parts are `Rows`.
     """
     if all(isinstance(part, Rows) for part in parts):
         return tf.IndexedSlices(*join_rows(parts), tf.constant(tuple(shape), tf.int64))
@@ -282,5 +282,5 @@ def total(parts: list, shape: Any) -> Any:
 
 
 def add_up(parts: list) -> Any:
-    """Adds nests of tensors in a fixed order; tf.add_n takes the order in which it can save memory."""
+    """Adds nests of tensors in a fixed order; tf.add_n would choose an order to save memory."""
     return tf.nest.map_structure(lambda *values: tf.reduce_sum(tf.stack(values), 0), *parts) if parts else {}

@@ -1,4 +1,4 @@
-"""Seeds of random layers: pure functions of seed, step, micro-batch and place in the model, for any partition."""
+"""Seeds of random layers: pure functions of seed, step, micro-batch and place in the model, whatever the partition."""
 
 import functools
 import random
@@ -43,14 +43,14 @@ class StepSeeds:
         return tf.stack([seed, tf.cast(step, tf.int64)])
 
     def _of_inference(self):
-        """Gives layers that are random in inference new numbers in each call, with no effect on those of training."""
+        """Gives layers that are random in inference new numbers in each call, without affecting training."""
         seed, count = tf.unstack(self._generator.state.value)
         with tf.device(self._num_inferences.device):
             number = self._num_inferences.assign_add(1)
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _of_replica(self, step, device):
-        """A program on logical cores cannot read the host's variables; every replica draws its own numbers."""
+        """Returns the seed of a replica: on logical cores each draws its own, because it cannot read host variables."""
         with tf.init_scope(), tf.device(None):
             seed = int(self._generator.state.value[0])
         replica = collectives.current().index_on(device)
@@ -77,7 +77,7 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begins a segment, whose numbers do not depend on what other segments draw.
+        """Begins a segment, whose random numbers do not depend on those of other segments.
 
         Args:
             segment: the segment, which has `layers`, `call_index` and `position`.
@@ -155,10 +155,9 @@ def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Va
 
 
 def make_global_generator() -> None:
-    """Makes Keras's global generator, if there is none: made inside a traced layer, it would never get a value.
+    """Creates Keras's global generator if there is none: created inside a traced layer, it would never get a value.
 
-    Python's random state, from which Keras draws its seed, stays as it is, and with it the weights of layers that are
-    made later.
+    Python's random state, from which Keras draws its seed, does not change, and so later layers get the same weights.
     """
     random_state = random.getstate()
     try:

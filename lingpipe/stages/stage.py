@@ -37,7 +37,7 @@ class Stage:
 
     Args:
         run: `stage_layers.StageLayers`.
-        device: name of the device that holds the variables and does the work.
+        device: name of the device that holds the variables and computes.
         sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1
             for the pipeline's inputs; None: all outputs of the previous stage, in their own structure.
         jit_compile: whether XLA compiles the stage's functions; some kinds of devices always compile them.
@@ -46,7 +46,8 @@ class Stage:
     Attributes:
         index: position of the stage in the pipeline.
         layers: list of its Keras layers.
-        selection: what chooses the tensors that recompute='selective' keeps, see `StageProgram.select`; or None.
+        selection: function that chooses the tensors that recompute='selective' keeps, see `StageProgram.select`; or
+            None.
     """
 
     selection: Callable | None = None
@@ -82,17 +83,17 @@ class Stage:
 
     @property
     def adds_losses(self) -> bool:
-        """Whether a layer added a loss in anything that was traced so far."""
+        """Whether a layer added a loss in any trace so far."""
         return any(program.trace.forward['losses'] for program in self._programs.values())
 
     @property
     def repeated_norms(self) -> list[keras.layers.BatchNormalization]:
-        """List of the batch norms that were called more than once in anything that was traced so far."""
+        """List of the batch norms that were called more than once in any trace so far."""
         counts = [collections.Counter(program.trace.statistics.norms) for program in self._programs.values()]
         return [norm for counter in counts for norm, count in counter.items() if count > 1]
 
     def trainability(self) -> tuple:
-        """Returns what is trainable and how layers are set; when the answer changes, programs are out of date."""
+        """Returns which variables are trainable and the settings of layers; if these change, programs are outdated."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         settings = [setting for place, setting in _settings(self.layers).items() if place not in self._changing]
         return (*map(id, self.trainable_variables), *frozen, *settings)
@@ -121,7 +122,7 @@ class Stage:
         Args:
             inputs: `Boundary` of tensors `[micro_batch, ...]`, or of their specs.
             structure: `Structure` of the inputs.
-            targets: nest of what `loss` compares the outputs with, on the last stage; () elsewhere.
+            targets: nest of the targets that `loss` compares the outputs with, on the last stage; () elsewhere.
             loss: function `(targets, outputs) -> {name: (sum, weight)}` on the last stage; None elsewhere.
             training: Python boolean.
             by_layer: whether the backward pass is to be cut at every segment, for recomputation in two levels.
@@ -159,7 +160,7 @@ class Stage:
 
 
 def _settings(layers):
-    """Returns what a trace takes for constants, in a dictionary from (id of a layer, name of an attribute).
+    """Returns the values that a trace treats as constants: a dictionary from (id of a layer, name of an attribute).
 
     Constants are numbers, texts, lists of them, functions, tables, and tensors such as an adapted mean.
     """

@@ -1,4 +1,4 @@
-"""A run of layers as a pure function of (weights, state, inputs, seed, step, training) that touches no variable."""
+"""A run of layers as a pure function of (weights, state, inputs, seed, step, training), without using variables."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ class Variables(NamedTuple):
 
 
 class LayerSegment:
-    """One layer of a sequence: what a stage runs as one piece and may recompute on its own.
+    """One layer of a sequence: a piece that a stage may recompute separately.
 
     Args:
         layer: built Keras layer.
@@ -50,9 +50,9 @@ class StageCall(NamedTuple):
 
     Attributes:
         outputs: nest of tensors.
-        between: list of nests, what passes from each segment to the next.
+        between: list of nests, the tensors between each segment and the next.
         scope: the `stage_scope.StageScope`, which knows what was read and assigned.
-        losses: list of tensors that layers added with `add_loss` or by activity regularisers; each counts with its sum.
+        losses: list of tensors that layers added with `add_loss` or by activity regularisers; the sum of each counts.
     """
 
     outputs: Any
@@ -67,12 +67,12 @@ class StageLayers:
     Args:
         index: position of the stage in the pipeline.
         segments: list of functions `(nest, training) -> nest` to run one after the other, with attributes `layers` (the
-            built Keras layers inside), `call_index` (how often these were called before in the model) and `position`
-            (place in the model).
+            built Keras layers inside), `call_index` (number of earlier calls of these layers in the model) and
+            `position` (place in the model).
         seed_generators: every seed generator state of the whole model, in model order; a layer's place in this list
             picks its random numbers, so they do not depend on the stage that the layer is in.
         keeps_rows: whether gradients of embeddings stay `micro_batches.Rows`, as Keras's optimizers take them, and are
-            not added up.
+            not summed.
 
     Attributes:
         layers: list of the Keras layers, each once.
@@ -102,7 +102,7 @@ class StageLayers:
 
     def call(self, inputs: Any, values: Variables, step: tf.Tensor, seeds: random_seeds.Seeds, training: bool | None,
              by_layer: bool = False, watch: Callable[[tf.Tensor], Any] = lambda tensor: None) -> StageCall:
-        """Runs the layers on one micro-batch, touching no variable.
+        """Runs the layers on one micro-batch without using variables.
 
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
@@ -151,7 +151,7 @@ class StageLayers:
 
 
 def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | None) -> Any:
-    """Calls layers one after the other; Keras passes `training` on through a layer that does not take it itself."""
+    """Calls layers one after the other; a layer that does not take `training` passes it on to layers inside."""
     told = {} if training is None else {'training': training}
     for layer in layers:
         inputs = control_flow.run(layer, functools.partial(layer, inputs, **told))
@@ -159,7 +159,7 @@ def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | 
 
 
 def _without_shared_tensors(outputs, inputs):
-    """Copies tensors that a segment passes on, or their gradients would include those of earlier segments."""
+    """Copies tensors that a segment passes on; otherwise their gradients would include those of earlier segments."""
     shared = set(map(id, boundary.unpack(inputs).values))
     parts = boundary.unpack(outputs)
     values = [tf.identity(value) if id(value) in shared else value for value in parts.values]

@@ -1,4 +1,4 @@
-"""Functions of one stage for one set of shapes: forward, recompute, and backward in its several forms."""
+"""Functions of one stage for one set of shapes: forward, recompute, and several forms of backward."""
 
 import functools
 from collections.abc import Callable
@@ -10,12 +10,12 @@ import tensorflow as tf
 from lingpipe.stages import boundary, graph_pieces, loss_growth, losses, stage_layers, stage_trace
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
-# The limit of the compiler of libtpu 0.0.51 for TPU v2 and v3; v4 and v5e take more.
+# The limit of the compiler of libtpu 0.0.51 for TPU v2 and v3; v4 and v5e allow more.
 MOST_TPU_PARAMETERS = 3294
 
 
 def _once_a_flow(method):
-    """Keeps what a method finds for each `StageFlow`."""
+    """Caches the result of a method for each `StageFlow`."""
     @functools.wraps(method)
     def found(self, flow):
         key = (method.__name__, flow)
@@ -32,26 +32,26 @@ class StageProgram:
     ::
 
         forward               inputs, variables, targets          -> outputs, statistics, state, metrics, what is kept
-        recompute             inputs, variables                   -> residuals, or what passes between the segments
+        recompute             inputs, variables                   -> residuals, or tensors between the segments
         backward              residuals, gradients, sums          -> input gradients, sums + weight gradients
         backward_from_inputs  inputs, variables, gradients, sums  -> input gradients, sums + weight gradients
         backward_inputs       residuals, gradients                -> input gradients, bridge
         backward_weights      residuals, gradients, bridge, sums  -> sums + weight gradients
-        backward_segment      what enters the segment, gradients of what leaves it, sums
-                                                                  -> gradients of what enters, sums + weight gradients
+        backward_segment      inputs of the segment, gradients of its outputs, sums
+                                                                  -> gradients of its inputs, sums + weight gradients
 
-    A backward function computes what the step wants of it, a `gradient_flow.StageFlow`: not the gradients of frozen
-    weights, nor of inputs that no trained weight led to. Residuals are what the forward pass computes and the backward
-    pass reads; the bridge is what the first half of a split backward pass computes and the second half reads. Tensors
-    of the graph that were computed before go from function to function in a dictionary `known` from `tensor.ref()` to
-    value. Sums of weight gradients over micro-batches travel through the backward function: never more than one copy is
-    held.
+    A backward function computes only what the step needs, a `gradient_flow.StageFlow`. It leaves out the gradients of
+    frozen weights, and of inputs that depend on no trained weight. Residuals are tensors that the forward pass computes
+    and the backward pass reads. The bridge is what the first half of a split backward pass computes and the second half
+    reads. Tensors of the graph that have been computed go from function to function in a dictionary `known` from
+    `tensor.ref()` to value. Sums of weight gradients over micro-batches pass through the backward function, so there is
+    only one copy of them.
 
     Args:
         run: `stage_layers.StageLayers`.
         setting: `stage_trace.Setting`.
         specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its
-            targets, () where there is no loss.
+            targets, () if there is no loss.
         structure: `Structure` of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         training: Python boolean.
@@ -69,7 +69,7 @@ class StageProgram:
             'position': tf.TensorSpec([6], tf.int64)}
         traces: list[stage_trace.Trace] = []
         traced = stage_trace.trace_function(run, setting.replica, structure, loss, training, by_layer, traces)
-        # Gradients of loops come out differently where XLA is to compile them.
+        # TensorFlow builds gradients of loops differently if XLA is to compile them.
         function = tf.function(traced, autograph=False, jit_compile=setting.jit_compile)
         self._graph = function.get_concrete_function(**named_specs).graph
         self.trace = traces[0]
@@ -85,7 +85,7 @@ class StageProgram:
 
     @property
     def hidden_variables(self) -> list[keras.Variable]:
-        """List of the stage's Keras variables that layers read past `values`, so that they get no gradient."""
+        """List of the stage's Keras variables that layers read directly, not from `values`: they get no gradient."""
         captured = {id(outer) for outer, _ in self._graph.captures}
         return [variable for part in self._run.variables() for variable in part
                 if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
@@ -94,9 +94,9 @@ class StageProgram:
         """Returns what is known before the stage runs.
 
         Args:
-            arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `values` (a `Variables`) and
-                `position`, what `micro_batches.Positions` gives; and `statistics`, `borrowed` and `factors`, those of
-                `Trace.given_statistics`, `Trace.borrowed` and `Trace.given_factors`.
+            arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `values` (a `Variables`),
+                `position` (from `micro_batches.Positions`), and of `statistics`, `borrowed` and `factors`, which are
+                those of `Trace.given_statistics`, `Trace.borrowed` and `Trace.given_factors`.
         """
         known = {inner.ref(): outer for name, tensors in self._arguments.items()
                  for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}
@@ -128,10 +128,10 @@ class StageProgram:
 
     def recompute(self, known: dict[Any, tf.Tensor], what: str,
                   flow: Any) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
-        """Lays out what the forward action did not keep: 'residuals', or what passes 'between' the segments.
+        """Lays out recomputation of what the forward action did not keep: 'residuals', or tensors 'between' segments.
 
         Returns:
-            What is known now, and the call operation, None where nothing was missing.
+            What is known now, and the call operation, None if nothing was missing.
         """
         wanted = self._residuals(flow) if what == 'residuals' else self._between(flow)
         missing = [tensor for tensor in wanted if tensor.ref() not in known]
@@ -147,7 +147,7 @@ class StageProgram:
             known: what is known, including all residuals.
             gradients: list of the gradients of the differentiable outputs, or of the loss, then of the added losses.
             sums: list of the sums of weight gradients over the micro-batches so far, one per weight of `flow`.
-            flow: `StageFlow`, what to compute.
+            flow: `StageFlow`, the gradients to compute.
 
         Returns:
             List of the gradients of the inputs of `flow`, the list of the new sums (for weights whose gradients are
@@ -157,9 +157,9 @@ class StageProgram:
 
     def backward_from_inputs(self, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor], sums: list,
                              flow: Any) -> tuple[list[tf.Tensor], list, tf.Operation | None]:
-        """Lays out recomputation and the backward action as one function, which keeps residuals to itself.
+        """Lays out recomputation and the backward action as one function, so that residuals stay inside it.
 
-        Args and Returns are those of `backward`, except that no residuals need be known.
+        Args and Returns are those of `backward`, except that residuals need not be known.
         """
         feeds = [*self._unrepeatable(flow), *self._selected.get(flow, [])]
         return self._whole_backward('backward_from_inputs', known, gradients, sums, flow, feeds)
@@ -172,7 +172,7 @@ class StageProgram:
 
     def backward_inputs(self, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor],
                         flow: Any) -> tuple[list[tf.Tensor], dict[Any, tf.Tensor], tf.Operation | None]:
-        """Lays out the first half of a split backward action: what the stage before waits for.
+        """Lays out the first half of a split backward action, which the previous stage waits for.
 
         Returns:
             List of the gradients of the inputs of `flow`, what is known now, and the call operation.
@@ -200,18 +200,18 @@ class StageProgram:
 
     def backward_segment(self, index: int, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor], sums: list,
                          flow: Any) -> tuple[list[tf.Tensor], list, tf.Operation | None]:
-        """Lays out the backward pass of one segment, which recomputes what lies inside it.
+        """Lays out the backward pass of one segment, which recomputes the tensors inside it.
 
         Args:
             index: index of the segment.
-            known: what is known, including all that passes between the segments.
-            gradients: gradients of the differentiable values that leave the segment, then of the added losses.
+            known: what is known, including all tensors between the segments.
+            gradients: gradients of the segment's differentiable outputs, then of the added losses.
             sums: list of the sums of weight gradients, one per weight of `flow`; the result replaces those of this
                 segment's weights.
             flow: `StageFlow` of the stage.
 
         Returns:
-            List of the gradients of what enters the segment, the list of sums, and the call operation.
+            List of the gradients of the segment's inputs, the list of sums, and the call operation.
         """
         trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self.num_added_losses:]
         is_last, num_given = index == len(trace.between), len(gradients) - len(added)
@@ -228,7 +228,7 @@ class StageProgram:
         return _list(computed, wanted), [new.get(place, value) for place, value in enumerate(sums)], operation
 
     def keeps_rows(self, position: int) -> bool:
-        """Whether the gradient of a weight, one of `Trace.weights`, is `micro_batches.Rows`, which are not added up."""
+        """Whether the gradient of a weight, one of `Trace.weights`, is `micro_batches.Rows`, which are not summed."""
         return self.trace.given_sums[position] is None
 
     def first_segment(self, flow: Any) -> int:
@@ -245,7 +245,7 @@ class StageProgram:
             targets: nest of tensors.
 
         Raises:
-            WeightUnknownError: when the weight depends on more than the targets.
+            WeightUnknownError: the weight depends on more than the targets.
         """
         weight = self.trace.forward['metrics']['loss'][1]
         feeds = {inner.ref(): outer for inner, outer in zip(self._arguments['targets'], tf.nest.flatten(targets))}
@@ -260,12 +260,12 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, flow: Any, choose: Callable) -> None:
-        """Has it chosen what the forward action keeps where it keeps what is 'selected'; once for each `StageFlow`.
+        """Chooses what the forward action keeps if it keeps 'selected' tensors; once for each `StageFlow`.
 
         Args:
             flow: `StageFlow`.
             choose: function from the list of the forward pass's operations, the list of residuals, and the list of
-                tensors that are there in any case, to the list of tensors to keep.
+                tensors that exist in any case, to the list of tensors to keep.
         """
         if flow not in self._selected:
             needed = graph_pieces.ancestors(tf.nest.flatten(self.trace.forward) + self._residuals(flow))
@@ -284,7 +284,7 @@ class StageProgram:
 
     @property
     def num_segments(self) -> int:
-        """Number of segments that `backward_segment` knows."""
+        """Number of segments of `backward_segment`."""
         return len(self.trace.between) + 1
 
     @property
@@ -293,13 +293,13 @@ class StageProgram:
         return 1 if self.trace.forward['losses'] else 0
 
     def added_sums(self, other: 'StageProgram') -> list[bool | None]:
-        """Says which losses that layers added are sums over rows.
+        """Returns which losses that layers added are sums over rows.
 
         Args:
             other: `StageProgram` of the stage that was traced with twice as many rows.
 
         Returns:
-            What `loss_growth.are_sums` does.
+            The result of `loss_growth.are_sums`.
         """
         return loss_growth.are_sums(self._graph, other._graph, self.trace.added_losses, self._arguments['inputs'])
 
@@ -353,13 +353,13 @@ class StageProgram:
 
     @_once_a_flow
     def _residuals(self, flow):
-        """What the forward pass computes from its arguments and the backward pass reads."""
+        """Tensors that the forward pass computes from its arguments and the backward pass reads."""
         later = self._backward_operations
         return self._frontier(later & self._backward_ancestors(flow), later, flow)
 
     @_once_a_flow
     def _bridge(self, flow):
-        """What is computed for the input gradients and read for the weight gradients alone."""
+        """Tensors that are computed for the input gradients and are also read for the weight gradients."""
         later, (inputs, sums) = self._backward_operations, self._wanted(flow)
         first = graph_pieces.ancestors(inputs) & later
         second = (graph_pieces.ancestors(tf.nest.flatten(sums)) & later) - first
@@ -367,20 +367,20 @@ class StageProgram:
 
     @_once_a_flow
     def _between(self, flow):
-        """What passes between the segments and is computed: no argument, and nothing twice."""
+        """Computed tensors between the segments: no arguments, and nothing twice."""
         fed = {tensor.ref() for tensor in self._all_arguments()}
         tensors = tf.nest.flatten(self.trace.between) + self._unrepeatable(flow)
         return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in fed}.values())
 
     @_once_a_flow
     def _unrepeatable(self, flow):
-        """What the backward pass needs and recomputation might change, such as the numbers of tf.random.uniform."""
+        """Tensors of the backward pass that recomputation might change, such as the numbers of tf.random.uniform."""
         operations = self._backward_ancestors(flow) - self._backward_operations
         return [tensor for operation in self._graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
 
     def _frontier(self, operations, excluded, flow):
-        """Tensors that `operations` read, that depend on the arguments, and that no operation of `excluded` makes."""
+        """Tensors that `operations` read and that depend on the arguments, except results of `excluded` operations."""
         fed = {tensor.ref() for tensor in self._all_arguments()}
         from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable(flow))
         return [tensor for tensor in self._read_by(operations)

@@ -1,4 +1,4 @@
-"""Scope of a traced stage, in which layers read and assign tensors in place of Keras variables."""
+"""Scope of a traced stage, in which layers read and assign tensors instead of Keras variables."""
 
 import collections
 import contextlib
@@ -15,10 +15,10 @@ from lingpipe.stages import boundary, graph_pieces
 
 @contextlib.contextmanager
 def refusing_hidden_weights(scope: 'StageScope') -> Iterator[None]:
-    """Refuses what TensorFlow finds no gradient for while layers run on tensors in place of variables.
+    """Refuses weights for which TensorFlow finds no gradient, because layers run on tensors instead of variables.
 
-    TensorFlow gives the gradient function of a `tf.custom_gradient` the variables that the function has read. Here
-    these are tensors, of which TensorFlow knows the arguments only.
+    TensorFlow passes the variables that a `tf.custom_gradient` function has read to its gradient function. Here they
+    are tensors, and TensorFlow only knows those that are arguments.
 
     Args:
         scope: the `StageScope` of the layers that run inside the `with` block.
@@ -61,13 +61,13 @@ def _require_arguments(scope, results, arguments):
 
 
 class NormCall(NamedTuple):
-    """One call of a batch norm that normalised with statistics of its own inputs.
+    """One call of a batch norm that normalised with the statistics of its inputs.
 
     Attributes:
         norm: the `keras.layers.BatchNormalization`.
         mean: tensor `[channels]`.
         variance: tensor `[channels]`.
-        count: tensor `[channels]`, the number of values that they were taken over: those that the mask keeps.
+        count: tensor `[channels]`, the number of values that they were computed from: those that the mask keeps.
     """
 
     norm: Any
@@ -91,7 +91,7 @@ class Version(NamedTuple):
 
 
 class StageScope(keras.StatelessScope):
-    """Stands in for Keras variables while layers run on one micro-batch.
+    """Replaces Keras variables by tensors while layers run on one micro-batch.
 
     ::
 
@@ -102,7 +102,7 @@ class StageScope(keras.StatelessScope):
                          moments of a batch norm
                          anything else              what is read from now on, without a gradient
 
-    Assigned values stop gradients as they do in Keras, where a variable stands between the two.
+    Assigned values stop gradients as in Keras, where they pass through a variable.
 
     Args:
         variables: `Variables` of the stage.
@@ -114,8 +114,8 @@ class StageScope(keras.StatelessScope):
         borrowed: dictionary from the id of a variable that the stage lacks to the pair (variable, placeholder).
         versions: list of `Version`s.
         norm_calls: list of `NormCall`s, in the order of the calls.
-        added_losses: list of the losses that layers added. (Keras removes those of a layer that is called again from
-            `losses`.)
+        added_losses: list of the losses that layers added. (Keras's own list `losses` loses those of a layer that is
+            called again.)
     """
 
     def __init__(self, variables: Any, values: Any, seeds: Any, watch: Callable[[tf.Tensor], Any]) -> None:
@@ -135,7 +135,7 @@ class StageScope(keras.StatelessScope):
 
     @property
     def assigned(self) -> list[tuple[keras.Variable, tf.Tensor, tf.Tensor]]:
-        """Triples (variable, new value, old value) of all assigned variables, except seed generators and what waits."""
+        """Triples (variable, new value, old value) of all assigned variables except seeds and moving averages."""
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
     def enter(self, segment: Any, index: int, separate: bool) -> None:
@@ -144,7 +144,7 @@ class StageScope(keras.StatelessScope):
         Args:
             segment: the segment, which has `layers`, `call_index` and `position`.
             index: its number in the stage.
-            separate: whether its gradients are kept separate from those of other segments.
+            separate: whether its gradients are separate from those of other segments.
         """
         self._segment = index if separate else -1
         self._seeds.enter(segment, self.state_mapping)
@@ -176,12 +176,12 @@ class StageScope(keras.StatelessScope):
         self._add_version(variable)
 
     def require_reachable(self, tensor: Any, what: str, advice: str) -> None:
-        """Raises ValueError where a tensor would have to leave a loop or branch by another way than its results.
+        """Raises ValueError if a tensor is inside a loop or branch, which only its results can leave.
 
         Args:
             tensor: the tensor.
             what: what the layer does, for the message.
-            advice: what to do about it.
+            advice: what the user can do about it.
         """
         if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
             raise ValueError(
@@ -190,7 +190,7 @@ class StageScope(keras.StatelessScope):
 
     @contextlib.contextmanager
     def recording(self, norms: list[keras.layers.BatchNormalization]) -> Iterator[None]:
-        """Notes the moments of batch norms inside the `with` block.
+        """Records the moments of batch norms inside the `with` block.
 
         Args:
             norms: list of `keras.layers.BatchNormalization`s.
@@ -212,7 +212,7 @@ class StageScope(keras.StatelessScope):
                 vars(norm).pop('_moments', None)
 
     def _borrow(self, variable):
-        own_dtype = keras_backend.AutocastScope(None)  # else the dtype would be that which variables are cast to
+        own_dtype = keras_backend.AutocastScope(None)  # otherwise it would be the dtype to which variables are cast
         with self._graph.as_default(), tf.control_dependencies(None), own_dtype:
             placeholder = tf.compat.v1.placeholder(variable.dtype, variable.shape)
         self.borrowed[id(variable)] = (variable, placeholder)
@@ -228,7 +228,7 @@ class StageScope(keras.StatelessScope):
 
 
 def _count(inputs, mask, norm):
-    """Returns the number of values that each channel's mean is taken over, `[channels]`."""
+    """Returns the number of values from which each channel's mean is computed, `[channels]`."""
     if mask is not None:
         weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))
         return tf.reduce_sum(weights, norm._reduction_axes)

@@ -15,7 +15,7 @@ class Setting(NamedTuple):
     Attributes:
         jit_compile: whether XLA compiles each function.
         is_inlined: whether functions become a part of the program that calls them.
-        is_static: whether the device runs compiled programs only.
+        is_static: whether the device runs only compiled programs.
         num_replicas: number of replicas that train together.
         number: what `collectives.new_stage` returned for the stage.
     """
@@ -58,19 +58,19 @@ class Trace(NamedTuple):
         given_factors: list with the placeholder for the factors of `added_losses`; empty if there are none.
         statistics: the `BatchStatistics`.
         given_statistics: placeholder for the statistics of the micro-batches so far.
-        borrowed: list of pairs (Keras variable, placeholder) of variables that layers read and the stage lacks.
+        borrowed: list of pairs (Keras variable, placeholder) of variables of other stages that layers read.
         assigned: list of Keras variables that layers assign.
-        between: list of `Boundary`s, what passes from each segment to the next.
+        between: list of `Boundary`s, the tensors between each segment and the next.
         given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss, and one
             for the added losses if there are any.
         weights: list of the Keras variables that have a gradient.
         given_sums: list of placeholders, one per weight, for the sums of weight gradients over the micro-batches so
-            far; None for a weight whose gradients are `micro_batches.Rows`, which are not added up.
-        input_gradients: list of the gradients of the differentiable inputs, None where they have none.
+            far; None for a weight whose gradients are `micro_batches.Rows`, which are not summed.
+        input_gradients: list of the gradients of the differentiable inputs, None if they have none.
         between_gradients: for each entry of `between`, the gradients of its differentiable values.
         sums: list of `given_sums` plus the weight gradients of this micro-batch, or its `micro_batches.Rows`.
-        segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient
-            that this segment alone contributes; empty unless the backward pass is cut at every segment.
+        segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient of
+            this segment only; empty unless the backward pass is cut at every segment.
     """
 
     outputs: boundary.Boundary
@@ -94,7 +94,7 @@ class Trace(NamedTuple):
 
 def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structure: boundary.Structure,
                    loss: Callable | None, training: bool, by_layer: bool, traces: list[Trace]) -> Callable:
-    """Returns the function to trace; it appends its `Trace` to `traces`, since TensorFlow copies returned tensors.
+    """Returns the function to trace; it appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
 
     Args:
         run: `stage_layers.StageLayers`.
@@ -140,7 +140,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
 
 
 class _Rows:
-    """Number of rows of a micro-batch, which may be 0 where sizes are found out at run time.
+    """Number of rows of a micro-batch, which may be 0 if sizes are found out at run time.
 
     Args:
         count: int64 scalar tensor.
@@ -153,11 +153,11 @@ class _Rows:
         self.is_empty = None if known else tf.equal(count, 0)
 
     def unless_empty(self, value, otherwise):
-        """Returns `value`, or `otherwise` where there are no rows, for which batch norm and means return NaN."""
+        """Returns `value`, or `otherwise` if there are no rows, for which batch norm and means return NaN."""
         return value if self.is_empty is None else tf.where(self.is_empty, otherwise, value)
 
     def gradient(self, gradient, is_dense):
-        """Returns the gradient of a weight as a tensor or as `micro_batches.Rows`, 0 where there are no rows."""
+        """Returns the gradient of a weight as a tensor or as `micro_batches.Rows`, 0 if there are no rows."""
         if is_dense:
             return self.unless_empty(tf.convert_to_tensor(gradient), tf.zeros([], gradient.dtype))
         return micro_batches.Rows(self.unless_empty(gradient.values, tf.zeros([], gradient.dtype)), gradient.indices)
