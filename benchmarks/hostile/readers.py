@@ -17,10 +17,11 @@ from benchmarks.hostile import mutations
 from lingpipe import hyperparams, schedules
 from lingpipe.cluster import cluster_config
 from lingpipe.command_line import command, run_flags
-from lingpipe.input import hub_tokenizer, instruction_input, text_records, tfds_builders
+from lingpipe.input import hub_tokenizer, instruction_input, text_records, tfds_builders, tokenization
 from lingpipe.keras_graph import hub_model, model_source
 from lingpipe.partition import layer_layout, layer_profile
-from lingpipe.training import checkpoints, errors, logdir
+from lingpipe.tools.report import curves
+from lingpipe.training import checkpoints, errors, logdir, progress
 from params import linear_regression
 from tests.input import hub_presets
 
@@ -253,6 +254,17 @@ def _logdir_attacks(folder, target):
         **{f'lock: {name}': change for name, change in _special_files('control/lock')(folder, target).items()}}
 
 
+def _write_curves(folder):
+    """Writes curves, to a file whose name is known."""
+    curve = progress.SummaryWriter(folder)
+    for step in range(3):
+        curve.scalars(step, {'loss': step / 3})
+    curve.text('sample', 'a text', 3)
+    curve.flush()
+    written, = (name for name in os.listdir(folder) if '.tfevents.' in name)
+    os.rename(os.path.join(folder, written), os.path.join(folder, 'events.out.tfevents.1.here'))
+
+
 def _write_times(folder):
     key = layer_profile.Key('layer', 'inputs', 'CPU', 'float32', '2.21')
     layer_profile.write_times(folder, {key: (.1, .2, .3)})
@@ -272,7 +284,8 @@ def _read_records(name):
     def read(folder):
         instruction_input.InstructionInput.Params().Set(
             name='x', files=os.path.join(folder, name), prompt_field='prompt', response_field='response',
-            weight_field='weight', sequence_length=32, batch_size=1, bad_records='skip').Instantiate()
+            weight_field='weight', tokenizer=tokenization.ByteTokenizer.Params(), sequence_length=32, batch_size=1,
+            bad_records='skip').Instantiate()
     return read
 
 
@@ -548,6 +561,7 @@ READERS = {
         '[{"key": {"__class__": "os.system"}, "seconds": [1, 1, 1]}]')),
     'checkpoints': Reader(_write_checkpoints, _read_checkpoints, _checkpoint_attacks, _TRAINING_ERRORS),
     'log directory': Reader(_write_logdir, _read_logdir, _logdir_attacks, _TRAINING_ERRORS),
+    'curves': Reader(_write_curves, curves.read, _special_files('events.out.tfevents.1.here'), _TRAINING_ERRORS),
     'JSON lines': Reader(
         lambda folder: _put(folder, 'records.jsonl', _JSON_LINES), _read_records('records.jsonl'),
         _texts('records.jsonl', '{"prompt": ' + '9' * 5000 + ', "response": "a"}', '{"prompt": "a", "weight": ' + '9' * 400

@@ -6,7 +6,12 @@ from typing import NamedTuple
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
+from lingpipe import text_files
+from lingpipe.training import errors
+
 _TEXT, _SCALARS = 'text', 'scalars'
+_EVENTS = '.tfevents.'  # in the names of the files that TensorBoard reads
+_NUM_SHOWN = 200
 
 
 class Written(NamedTuple):
@@ -26,10 +31,25 @@ def read(folder: str) -> Written:
 
     Args:
         folder: its path; one that is not there holds nothing.
+
+    Raises:
+        TrainingError: a file is damaged.
     """
-    found = Written({}, {})
     if not tf.io.gfile.isdir(folder):
-        return found
+        return Written({}, {})
+    try:
+        for name in tf.io.gfile.listdir(folder):
+            if _EVENTS in name:
+                text_files.require_regular(os.path.join(folder, name))
+        return _read(folder)
+    except Exception as error:  # a damaged event trips any code of TensorBoard
+        reason = f'{type(error).__name__}: {str(error)[:_NUM_SHOWN]}'
+        raise errors.TrainingError(f'The curves in {folder} cannot be read ({reason}). Delete the event file that is '
+                                   'damaged, or choose another --logdir.') from error
+
+
+def _read(folder):
+    found = Written({}, {})
     accumulator = event_accumulator.EventAccumulator(folder, {'tensors': 0}, purge_orphaned_data=False)
     accumulator.Reload()
     for name in accumulator.Tags()['tensors']:

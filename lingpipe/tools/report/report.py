@@ -124,9 +124,13 @@ class Report:
         analysis = self._logdir.read('control', 'model_analysis.txt')
         if analysis is None:
             return [page.missing('Nothing was trained here yet.', self._command.of('train'))]
-        layers, partitions, sentence = analysis.rstrip('\n').split('\n\n')[:3]
-        table = text_tables.read(layers)
-        return [element('p', sentence), page.table(*text_tables.read(partitions)),
+        try:
+            layers, partitions, sentence = analysis.rstrip('\n').split('\n\n')[:3]
+            table, of_partitions = text_tables.read(layers), text_tables.read(partitions)
+        except ValueError as error:
+            raise errors.TrainingError(f'{self._logdir.path}/control/model_analysis.txt is damaged ({error}). Delete '
+                                       'it: training writes it when it begins.') from error
+        return [element('p', sentence), page.table(*of_partitions),
                 page.folded(f'{len(table[1])} layers', page.table(*table))]
 
     @functools.cached_property
