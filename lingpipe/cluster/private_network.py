@@ -18,6 +18,7 @@ to each other. What crosses the machine's network is not encrypted: that is for 
 import contextlib
 import ctypes
 import fcntl
+import functools
 import os
 import signal
 import socket
@@ -140,7 +141,7 @@ def _listener(config: cluster_config.ClusterConfig) -> socket.socket:
     host, port = _split(config.address)
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        if not any(socket.inet_pton(family, place[0])):
+        if not any(socket.inet_pton(family, str(place[0]))):
             raise ValueError(f'--cluster_network=private: {config.address} of {config.task} means every network of '
                              'this machine. Give the address of one in the cluster of every process.')
         return socket.create_server(place[:2], family=family)
@@ -165,7 +166,7 @@ def _fork(work: Callable[[], Any]) -> None:
 
 
 def _dial(lines: dict[int, tuple[socket.socket, str]]) -> None:
-    _serve_all((lambda line=line, address=address: _dial_for(line, address)) for line, address in lines.values())
+    _serve_all(functools.partial(_dial_for, line, address) for line, address in lines.values())
 
 
 def _dial_for(line, address):
@@ -193,7 +194,7 @@ def _relay(listener, hosts, own_port, doors):
         for inner, _ in _accepted(door):
             _join(inner, lambda: _dialled(line))
 
-    _serve_all([from_others, *((lambda door=door, line=line: to_another(door, line)) for door, line in doors)])
+    _serve_all([from_others, *(functools.partial(to_another, door, line) for door, line in doors)])
 
 
 class _Hosts:
