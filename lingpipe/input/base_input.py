@@ -1,4 +1,4 @@
-"""What every input has: where its data are, their order, how batches are handed out, which records are left out."""
+"""The base class of inputs: where the data are, their order, how batches are made, which records are left out."""
 
 import threading
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from absl import logging
 
 from lingpipe import hyperparams
 
-# No function of an input branches on a tensor, and AutoGraph takes most of the start-up time to find that out.
+# No function of an input branches on a tensor. AutoGraph would take most of the start-up time to find that out.
 without_autograph = tf.autograph.experimental.do_not_convert
 _FIELDS_OF_SOURCE = ('name', 'files', 'dataset', 'split', 'data_dir')
 
 
 def parallel_calls(num_parallel_calls: int | None) -> int | None:
-    """Returns what tf.data's transformations take for a field `num_parallel_calls`.
+    """Returns the argument of tf.data's transformations for a field `num_parallel_calls`.
 
     Args:
         num_parallel_calls: None: tuned by tf.data; 1: one call after another.
@@ -27,13 +27,13 @@ def parallel_calls(num_parallel_calls: int | None) -> int | None:
 
 def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any],
                  num_parallel_calls: int | None) -> tf.data.Dataset:
-    """Returns `dataset.map(function)`, several calls at a time, with the results in the order of the dataset."""
+    """Returns `dataset.map(function)` with several parallel calls, and the results in the order of the dataset."""
     calls = parallel_calls(num_parallel_calls)
     return dataset.map(function, num_parallel_calls=calls, deterministic=None if calls is None else True)
 
 
 def thread_options(num_threads: int | None, num_parallel_calls: int | None) -> tf.data.Options:
-    """Returns the `tf.data.Options` under which an input uses the threads that its fields set, and no more.
+    """Returns the `tf.data.Options` with which an input uses only the threads that its fields set.
 
     Args:
         num_threads: size of the input's own thread pool; None: the threads of TensorFlow.
@@ -43,7 +43,7 @@ def thread_options(num_threads: int | None, num_parallel_calls: int | None) -> t
     if num_threads:
         options.threading.private_threadpool_size = num_threads
     if num_parallel_calls == 1:
-        options.experimental_optimization.map_parallelization = False  # tf.data would parallelize calls by itself
+        options.experimental_optimization.map_parallelization = False  # otherwise tf.data parallelizes calls itself
     return options
 
 
@@ -52,21 +52,21 @@ class BaseInput:
 
     A subclass extends `Params()`, and defines the static methods `InputSpec(params)` and `TargetSpec(params)`, which
     prepare no data, the attribute `input_spec`, and the methods `training_dataset(position, share)` and
-    `evaluation_dataset()`. The first makes the rows of a `batch_share.Share` of each batch, and spends as little on
-    others as it can.
+    `evaluation_dataset()`. `training_dataset` makes the rows of a `batch_share.Share` of each batch, and does as little
+    work as possible for other rows.
 
     Args:
         params: `Params()` of the subclass.
 
     Raises:
         ValueError: a field is wrong.
-        RuntimeError: the data are not there and cannot be prepared.
+        RuntimeError: the data do not exist and cannot be prepared.
 
     Attributes:
-        example_name: what an example is called.
+        example_name: word for an example.
         params: the frozen Params, in which the seed is a number.
-        bad_records: dictionary from the name of each record that was skipped so far to what is wrong with it; None
-            where records are not checked.
+        bad_records: dictionary from the name of each record that was skipped so far to its problem; None if records are
+            not checked.
         bad_records_rule: words that name the data and say how many bad records may be skipped.
     """
 
@@ -140,16 +140,16 @@ def source_of(params: hyperparams.Params) -> str:
 
 
 class BadRecords:
-    """Counts and names bad records as their batches are made, in the process that trains.
+    """Counts and names bad records while their batches are made, in the process that trains.
 
-    A record is counted once, however often it is visited.
+    A record is counted once, even if it is visited several times.
 
     Args:
         max_bad_records: how many may be skipped; None: any number.
-        source: where the records are from, for messages.
+        source: name of the data, for messages.
 
     Attributes:
-        reasons: dictionary from the name of a record to what is wrong with it.
+        reasons: dictionary from the name of a record to its problem.
     """
 
     def __init__(self, max_bad_records: int | None, source: str) -> None:
@@ -159,16 +159,16 @@ class BadRecords:
         self._lock = threading.Lock()
 
     def note(self, problems: tf.Tensor) -> tf.Tensor:
-        """Notes the bad records of a batch when the graph runs.
+        """Records the bad records of a batch when the graph runs.
 
         Args:
-            problems: string [batch]; empty for good records, for others as `describe` makes them.
+            problems: string [batch]; empty for good records, as `describe` returns them for bad ones.
 
         Returns:
             float32 [batch], 1 for a good record and 0 for a bad one.
 
         Raises:
-            tf.errors.InvalidArgumentError: when the graph runs and there are too many.
+            tf.errors.InvalidArgumentError: there are too many, while the graph runs.
         """
         is_good = problems == ''
         refusal = tf.cond(
@@ -178,7 +178,7 @@ class BadRecords:
             return tf.cast(is_good, tf.float32)
 
     def _note(self, problems):
-        """Returns what to end training with; nothing as long as it may continue."""
+        """Returns the error message that ends training; empty as long as training may continue."""
         for problem in filter(None, problems):
             refusal = self._note_one(*problem.decode(errors='replace').split('\n', 1))
             if refusal:
@@ -186,7 +186,7 @@ class BadRecords:
         return b''
 
     def _note_one(self, identifier, reason):
-        file, _, number = identifier.rpartition('__')  # as TFDS joins them
+        file, _, number = identifier.rpartition('__')  # TFDS joins them in this way
         name = f'record {number} of {file}'
         with self._lock:
             if name in self.reasons:
@@ -206,6 +206,6 @@ def describe(identifiers: tf.Tensor, reasons: tf.Tensor) -> tf.Tensor:
 
     Args:
         identifiers: string [n], TFDS's identifiers of the examples.
-        reasons: string [n], what is wrong with each, beginning with a verb.
+        reasons: string [n], the problem of each, beginning with a verb.
     """
     return tf.strings.join([identifiers, reasons], '\n')

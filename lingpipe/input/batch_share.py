@@ -1,4 +1,4 @@
-"""Which rows of each batch a process reads, where several processes feed one training run."""
+"""Which rows of each batch a process reads, if several processes read for one training run."""
 
 import dataclasses
 
@@ -39,10 +39,10 @@ class Share:
         return batch_size // self.count
 
     def of(self, examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        """Returns the examples of this share, in their order; apply it before examples are expensive.
+        """Returns the examples of this share, in their order; apply it before the expensive work on examples.
 
         Args:
-            examples: endless `tf.data.Dataset` of single examples, of which the first begins a batch.
+            examples: endless `tf.data.Dataset` of single examples; the first example begins a batch.
             batch_size: number of rows of the whole batch.
         """
         size = self.size(batch_size)

@@ -1,4 +1,4 @@
-"""A byte-pair tokenizer whose vocabulary is learnt from the text that a model is trained on."""
+"""A byte-pair tokenizer whose vocabulary is learnt from the training text of a model."""
 
 import functools
 import json
@@ -11,8 +11,8 @@ import tensorflow as tf
 from lingpipe import hyperparams, spelling
 from lingpipe.input import hub_tokenizer, text_input
 
-# Special tokens of KerasHub's classes, in the order of their numbers; those that begin, end and fill up a text.
-# KerasHub fills up texts of GPT-2 with token 0, and ends generation where the filling is the end of a text.
+# Special tokens of KerasHub's classes, in the order of their numbers; those that begin, end and pad a text. KerasHub
+# pads texts of GPT-2 with token 0, and ends generation if the padding is the end of a text.
 _SPECIAL_TOKENS = {'BartTokenizer': ['<s>', '<pad>', '</s>'],
                    'GPT2Tokenizer': ['<|padding|>', '<|endoftext|>'],
                    'GPTNeoXTokenizer': ['<|padding|>', '<|endoftext|>'],
@@ -24,15 +24,16 @@ _START_PAD_END = {'BartTokenizer': (0, 1, 2), 'GPT2Tokenizer': (1, 0, 1), 'GPTNe
 class BytePairTokenizer:
     """Tokens are the byte sequences that byte-pair encoding merges most often (arXiv 1508.07909, section 3.2).
 
-    The `tokenizers` library learns the vocabulary from a split of a TFDS dataset, which takes about a second a megabyte
-    and always gives the same one. It is GPT-2's and RoBERTa's kind of vocabulary, so that KerasHub reads it.
+    The `tokenizers` library learns the vocabulary from a split of a TFDS dataset. This takes about a second per
+    megabyte, and the result is always the same. The vocabulary has the form of GPT-2's and RoBERTa's, so KerasHub reads
+    it.
 
     Attributes:
         vocab_size: number of different tokens.
-        start_ids: the tokens that a text begins with.
+        start_ids: the tokens at the start of a text.
         end_id: the token that ends a document.
         stop_ids: the tokens that end a text in generation: `end_id`.
-        pad_id: the token that rows are filled up with.
+        pad_id: the token that pads rows.
     """
 
     @classmethod
@@ -77,12 +78,12 @@ class BytePairTokenizer:
         return tf.ensure_shape(tf.numpy_function(self._encode, [text], tf.int32, stateful=False), [None])
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Returns the text, a Python string, of a sequence of integers; bytes that are no UTF-8 show as '\\ufffd'."""
+        """Returns the text, a Python string, of a sequence of integers; bytes that are not UTF-8 become '\\ufffd'."""
         pieces = [self._pieces[token] for token in map(int, tokens)]
         return b''.join(pieces).decode('utf-8', errors='replace')
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Returns how many bytes of text each token stands for, float32; the end of a document counts as one."""
+        """Returns the number of bytes of text of each token, float32; the end of a document counts as one byte."""
         sizes = np.array([len(piece) for piece in self._pieces], np.float32)
         sizes[self.end_id] = 1
         return tf.gather(tf.constant(sizes), tokens)

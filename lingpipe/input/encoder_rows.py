@@ -16,7 +16,7 @@ def specs(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
         params: Params of an input, with `tokenizer`, `batch_size` and `sequence_length`.
 
     Raises:
-        ValueError: the tokenizer is that of no encoder.
+        ValueError: the tokenizer does not belong to an encoder.
     """
     cls = params.tokenizer.cls
     if not hasattr(cls, 'ClassifierFeatures'):
@@ -55,7 +55,7 @@ class EncoderRows:
                              'end of a row. Set it to 3 at least.')
 
     def tokens(self, parts: Sequence[Sequence[int]]) -> np.ndarray:
-        """Returns int32 `[n, sequence_length]`, the tokens of each row within its special ones.
+        """Returns int32 `[n, sequence_length]`, the tokens of each row between its special tokens.
 
         Args:
             parts: for each row, at most `room` tokens.
@@ -63,11 +63,11 @@ class EncoderRows:
         return self._filled(parts, self._start, self._end, self._padding)
 
     def beside(self, parts: Sequence[Sequence[int]], nothing: int) -> np.ndarray:
-        """Returns int32 `[n, sequence_length]`, what belongs to each token at its place, `nothing` at special ones."""
+        """Returns int32 `[n, sequence_length]`, the value of each token at its place, `nothing` at special tokens."""
         return self._filled(parts, nothing, nothing, nothing)
 
     def lengths(self, parts: Sequence[Sequence[int]]) -> np.ndarray:
-        """Returns int32 `[n]`, the number of tokens of each row that are no padding."""
+        """Returns int32 `[n]`, the number of tokens of each row without padding."""
         return np.array([len(part) + 2 for part in parts], np.int32)
 
     def _filled(self, parts, start, end, padding):

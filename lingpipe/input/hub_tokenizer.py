@@ -19,14 +19,14 @@ _MOST_TOKENS = 10**7  # forty times the largest vocabulary of a public model
 
 
 class KerasHubTokenizer:
-    """Makes the tokens that the model of a preset was trained with.
+    """Makes the tokens with which the model of a preset was trained.
 
     Attributes:
         vocab_size: number of different tokens.
-        start_ids: tokens that a text begins with: one, or none where KerasHub gives the model none.
+        start_ids: tokens at the start of a text: one, or none if KerasHub adds none.
         end_id: the token that ends a text.
         stop_ids: the tokens that end a text in generation, those of KerasHub's `generate`.
-        pad_id: the token that rows are filled up with.
+        pad_id: the token that pads rows.
     """
 
     @classmethod
@@ -44,7 +44,7 @@ class KerasHubTokenizer:
         self.params = params
         self.vocab_size = self._tokenizer.vocabulary_size()
         self.end_id, self.pad_id = self._tokenizer.end_token_id, self._tokenizer.pad_token_id
-        second_end = getattr(self._tokenizer, 'end_token2_id', None)  # Llama 3 has one for conversations
+        second_end = getattr(self._tokenizer, 'end_token2_id', None)  # Llama 3 has a second one, for conversations
         self.stop_ids = (self.end_id,) if second_end is None else (self.end_id, second_end)
 
     @staticmethod
@@ -72,16 +72,16 @@ class KerasHubTokenizer:
         return self._tokenizer.detokenize(np.array([token for token in map(int, tokens) if token not in special]))
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Returns how many bytes of text each token stands for, float32; the end of a text counts as one.
+        """Returns the number of bytes of text of each token, float32; the end of a text counts as one byte.
 
-        SentencePiece may change white space before it cuts a text into pieces: bytes are those of the changed text.
-        Where it puts a space before every text, that one counts instead of the end. What it does not know counts one.
+        SentencePiece may change white space before it cuts a text into pieces: bytes are those of the changed text. If
+        it puts a space before every text, the space counts instead of the end. An unknown piece counts as one byte.
 
         Args:
             tokens: integers of any shape.
 
         Raises:
-            ValueError: the tokenizer loses what stood between its tokens, as that of BERT.
+            ValueError: the tokenizer loses the characters between its tokens, as that of BERT does.
         """
         return tf.gather(tf.constant(self._sizes), tokens)
 
@@ -122,7 +122,7 @@ class KerasHubTokenizer:
             found = {numbers[token]: _size_of_letters(token) for token in numbers}
         elif isinstance(tokenizer, classes.SentencePieceTokenizer):
             found = {numbers[token]: _size_of_piece(token) for token in numbers}
-            found[tokenizer.token_to_id(' ')] = 1  # there is no such piece, so this is the unknown one
+            found[tokenizer.token_to_id(' ')] = 1  # there is no such piece, so this is the unknown piece
             sizes[self.end_id] = not tokenizer.id_to_token(int(tokenizer('a')[0])).startswith(_SPACE)
         else:
             raise ValueError(f'tokenizer.preset={self.params.preset!r} has a {type(tokenizer).__name__}, whose tokens '
@@ -141,13 +141,13 @@ class KerasHubTokenizer:
 
 
 def load_preset(field: str, preset: str, load: Callable[[str], Any], wanted: str = 'a preset') -> Any:
-    """Calls a function of a preset; whatever KerasHub and its downloaders raise names the field.
+    """Calls a function of a preset; any error of KerasHub and its downloaders names the field.
 
     Args:
-        field: what the user has set.
+        field: name of the field that the user has set.
         preset: folder or name of the preset.
         load: the function.
-        wanted: what the user should give.
+        wanted: words for what the user should give.
 
     Raises:
         ValueError: it cannot be loaded.
@@ -182,14 +182,14 @@ def _size_of_piece(piece):
 
 @functools.cache
 def bytes_of_letters() -> dict[str, int]:
-    """Returns {letter: byte}: GPT-2 writes bytes that are no visible letter as letters from 256 on."""
+    """Returns {letter: byte}: GPT-2 writes bytes that are not visible letters as letters from 256 on."""
     visible = [*range(ord('!'), ord('~') + 1), *range(ord('¡'), ord('¬') + 1), *range(ord('®'), ord('ÿ') + 1)]
     others = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
 def import_keras_hub() -> Any:
-    """Returns the module `keras_hub`, which is imported where a tokenizer needs it only, since that takes a second.
+    """Returns the module `keras_hub`, which is imported only if a tokenizer needs it, because that takes a second.
 
     Raises:
         ValueError: it is not installed.

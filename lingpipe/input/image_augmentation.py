@@ -27,11 +27,11 @@ _ONE_RANGE = ([0.5], [0.5])
 
 
 class Cropping(NamedTuple):
-    """A way of cutting out a part of an image; a box is int32 [4]: row, column, height, width.
+    """A way of cropping an image; a box is int32 [4]: row, column, height, width.
 
     Attributes:
         max_attempts: how often a random box is drawn before the central one is taken.
-        keeps_aspect_ratio: whether evaluation crops a square; else it crops the same part of height and width.
+        keeps_aspect_ratio: whether evaluation crops a square; otherwise it crops the same part of height and width.
         method: how the part is resized, 'bilinear' or 'bicubic'.
     """
 
@@ -55,7 +55,7 @@ class Cropping(NamedTuple):
             area_range=_AREA_RANGE,
             max_attempts=self.max_attempts,
         )
-        # The operation gives the whole image where no attempt succeeded.
+        # The operation returns the whole image if no attempt succeeded.
         failed = tf.reduce_all(size[:2] == shape[:2])
         return tf.where(failed, self.central_box(shape), tf.concat([begin[:2], size[:2]], axis=0))
 
@@ -92,8 +92,8 @@ class Augmentation(NamedTuple):
         train: (images float32 [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) ->
             float32 [batch, image_size, image_size, channels].
         evaluate: (images, image_size) -> the same, without randomness.
-        cropping: `Cropping` by which images arrive cut out at `image_size`, at random in training and from the middle
-            in evaluation; None: they arrive whole.
+        cropping: `Cropping` with which images have been cropped to `image_size`, at random in training and from the
+            middle in evaluation; None: images are whole.
     """
 
     train: Callable[..., tf.Tensor]
@@ -102,7 +102,7 @@ class Augmentation(NamedTuple):
 
 
 def resize(images: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resizes images to squares by bilinear interpolation; the identity where they have that size.
+    """Resizes images to squares by bilinear interpolation; images of that size stay the same.
 
     Args:
         images: float32 [batch, height, width, channels], static height and width.
@@ -119,8 +119,8 @@ def resize(images: tf.Tensor, image_size: int) -> tf.Tensor:
 def warp_digits(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     """Enlarges, shifts, rotates and zooms in one operation, each by a uniform draw.
 
-    At most 0.56 source pixels each way, 7 degrees and 7 %: what keeps 8x8 digits legible and lets a convolutional
-    network trained on 1,437 of them reach above 99 % on the rest.
+    The limits are 0.56 source pixels each way, 7 degrees and 7 %. With these, 8x8 digits stay legible, and a
+    convolutional network trained on 1,437 of them reaches above 99 % on the rest.
 
     Args:
         images: float32 [batch, height, width, channels].
@@ -150,7 +150,7 @@ def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tens
         image_size: height and width of the result.
         shift: float32 [batch, 2], to the right and down, in pixels of `images`.
         rotation: float32 [batch], radians, clockwise on the screen.
-        zoom: float32 [batch], 2 doubles the size of what is seen.
+        zoom: float32 [batch], 2 doubles the size of the content.
 
     Returns:
         float32 [batch, image_size, image_size, channels].
@@ -200,8 +200,8 @@ def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Te
 def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     """Does `crop_and_flip`, then sets a square of half the image's side to zero.
 
-    DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre lies anywhere in the image, so that a part of
-    the square may fall outside; 16 pixels for the 32 of CIFAR-10.
+    DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre is anywhere in the image, so a part of the
+    square may be outside; 16 pixels for the 32 of CIFAR-10.
     """
     return _cut_out(crop_and_flip(images, seeds, image_size), seeds, image_size)
 
@@ -209,7 +209,7 @@ def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) 
 def flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     """Resizes images, mirrors every other one, and sets a square to zero, as `crop_flip_and_cut_out` does.
 
-    GPipe (arXiv:1811.06965), section 4: how a network of ImageNet is trained on for CIFAR-10 and CIFAR-100.
+    GPipe (arXiv:1811.06965), section 4, fine-tunes a network of ImageNet for CIFAR-10 and CIFAR-100 in this way.
     """
     return _cut_out(flip(resize(images, image_size), seeds, image_size), seeds, image_size)
 
@@ -224,7 +224,7 @@ def _cut_out(images, seeds, image_size):
 
 
 def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Mirrors every other image; what was cut out already has its size."""
+    """Mirrors every other image; cropped images already have their size."""
     del image_size
     # TensorFlow mirrors rows of pixels and moves whole images several times as fast as both on a batch at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)
@@ -264,7 +264,7 @@ AUGMENTATIONS = {
 
 
 def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
-    """Scales pixels to about zero mean and unit variance, or to [-1, 1] where the dataset's statistics are not known.
+    """Scales pixels to about zero mean and unit variance, or to [-1, 1] if the dataset's statistics are not known.
 
     Args:
         images: uint8 [batch, height, width, channels].
@@ -287,7 +287,7 @@ def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
 
 
 def _for_channels(statistic, num_channels):
-    # A gray image of a coloured dataset, or the other way round: the channels' average serves all.
+    # A gray image of a coloured dataset, or the other way round: the average of the channels is used for all.
     if len(statistic) != num_channels:
         statistic = [np.mean(statistic)] * num_channels
     return np.array(statistic, np.float32)

@@ -14,25 +14,25 @@ _LAST_EPOCH = np.iinfo(np.int64).max // 4
 class ImageInput(base_input.BaseInput):
     """Images of a TFDS dataset, augmented, normalised and batched.
 
-    The order of an epoch and every augmentation are pure functions of (seed, epoch, index in the epoch). So the whole
-    state of training data is one number, the count of examples seen, and nothing else has to be saved:
+    The order of an epoch and every augmentation are pure functions of (seed, epoch, index in the epoch). So the state
+    of the training data is only one number, the count of examples seen:
 
     ```
     range of epochs -> references of an epoch, shuffled by (seed, epoch) --\\
                                                                             zip -> skip to position -> pixels -> augment
-                       one augmentation seed an example of (seed, epoch) --/
+                     one augmentation seed per example of (seed, epoch) --/
     ```
 
     A bad record keeps its place, as a black image of weight 0. So it changes neither the positions of others nor the
-    number of batches. Of a share of the batches, references of others are skipped before their pixels are read.
+    number of batches. References to examples of other shares are skipped before their pixels are read.
 
     Attributes:
-        example_name: what an example is called.
+        example_name: word for an example.
         num_examples: number of examples of the split, known without reading data.
-        num_classes: number of classes, `label_offset` included.
+        num_classes: number of classes, including `label_offset`.
         input_shape: (batch_size, height, width, channels) of the images.
         input_spec: `tf.TensorSpec` of a batch of images.
-        bad_records: as in `BaseInput`; counted since this object was made, once per record.
+        bad_records: as in `BaseInput`; counted since this object was created, once per record.
     """
 
     example_name = 'images'
@@ -120,20 +120,20 @@ class ImageInput(base_input.BaseInput):
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Returns endless batches from example number `position` on.
 
-        They equal, bit for bit, those of an uninterrupted run from there on, whatever the batch size was before.
-        Batches continue across the ends of epochs. Data in memory start anywhere at once; data in files are read, but
+        They equal, bit for bit, those of an uninterrupted run from there on, for every earlier batch size. Batches
+        continue across the ends of epochs. Data in memory start at any position at once; data in files are read, but
         not decoded, from the start of the epoch.
 
         Args:
             position: number of examples seen before, over all epochs.
-            share: which rows of each batch come out.
+            share: which rows of each batch are made.
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
-            [batch], 1 but for bad records, which have 0), with static shapes.
+            [batch], 0 for bad records and 1 for all others), with static shapes.
 
         Raises:
-            ValueError: the position is negative, the batch larger than the dataset, or not divided by the shares.
+            ValueError: the position is negative, the batch is larger than the dataset, or the shares do not divide it.
         """
         self._check_training(position)
         source = self._sources.source(training=True)
@@ -168,8 +168,8 @@ class ImageInput(base_input.BaseInput):
         return self._finish(base_input.parallel_map(batches, self._filled_up, self.params.num_parallel_calls))
 
     def _examples_of_epoch(self, source, epoch):
-        # Dataset.shuffle mixes the graph's seed into its own. Fixing it here, in the graph of this one function, keeps
-        # the order independent of tf.random.set_seed.
+        # Dataset.shuffle mixes the graph's seed into its own. Setting the graph's seed here, for this one function,
+        # makes the order independent of tf.random.set_seed.
         tf.compat.v1.get_default_graph().seed = 1
         order_seed, augmentation_seed = (tf.stack([self.params.seed, 2 * epoch + purpose]) for purpose in (0, 1))
         seeds = tf.random.stateless_uniform(
@@ -202,7 +202,7 @@ class ImageInput(base_input.BaseInput):
         return self._augmentation.evaluate(images, image_size)
 
     def _weighted(self, images, labels, problems):
-        """Notes bad records in the process that trains, and not in a data service."""
+        """Records bad records in the process that trains, and not in a data service."""
         labels = tf.cast(labels, tf.int32) + self.params.label_offset
         if self.params.max_bad_records is None:
             return images, labels, tf.ones_like(labels, tf.float32)

@@ -1,4 +1,4 @@
-"""Decoding: from encoded images to the pixels of examples, and what is wrong with images that cannot be used."""
+"""Decoding: from encoded images to the pixels of examples, and the problems of images that cannot be used."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,14 +24,14 @@ def decode_image(encoded: tf.Tensor, num_channels: int, choose_box: Callable[[tf
         encoded: scalar string.
         num_channels: 1 (gray) or 3 (RGB); the decoder converts.
         choose_box: function from the shape int32 [3] of the image to the box int32 [4] (row, column, height, width)
-            that is wanted; None: all of it.
+            that is wanted; None: the whole image.
         fused: whether only the box of a JPEG is decoded.
 
     Returns:
         Tuple of uint8 [height, width, num_channels], and the number of channels that are stored.
 
     Raises:
-        tf.errors.InvalidArgumentError: the image is truncated or damaged, or the string is no image.
+        tf.errors.InvalidArgumentError: the image is truncated or damaged, or the string is not an image.
     """
 
     def cut(image):
@@ -52,7 +52,7 @@ def decode_image(encoded: tf.Tensor, num_channels: int, choose_box: Callable[[tf
 
 
 def cut_out(image: tf.Tensor, choose_box: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """Returns the part of an image that `choose_box` gives for its shape.
+    """Returns the part of an image that `choose_box` chooses for its shape.
 
     Args:
         image: uint8 [height, width, channels].
@@ -63,7 +63,7 @@ def cut_out(image: tf.Tensor, choose_box: Callable[[tf.Tensor], tf.Tensor]) -> t
 
 
 def resize(image: tf.Tensor, image_size: int, method: str = 'bilinear') -> tf.Tensor:
-    """Resizes an image to a square, whatever its aspect ratio.
+    """Resizes an image of any aspect ratio to a square.
 
     Args:
         image: uint8 [height, width, channels].
@@ -81,7 +81,7 @@ def resize(image: tf.Tensor, image_size: int, method: str = 'bilinear') -> tf.Te
 
 
 def _decode_jpeg_box(encoded, box, image_width, num_channels):
-    """Decodes one column more on either side and drops it: colours at the edge depend on the neighbouring pixels."""
+    """Decodes one more column on either side and drops it: colours at the edge depend on the neighbouring pixels."""
     row, column, height, width = tf.unstack(box)
     left = tf.minimum(column, 1)
     right = tf.minimum(image_width - column - width, 1)
@@ -101,8 +101,8 @@ def _decode_with_channels(encoded, num_channels):
 def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any = None) -> Any:
     """Calls a function on each row of tensors, one after another.
 
-    Only in a dataset does TensorFlow continue after an error. One dataset serves many rows, because setting it up takes
-    as long as decoding 64 x 64 pixels:
+    TensorFlow continues after an error only in a dataset. One dataset is used for many rows, because setting it up
+    takes as long as decoding 64 x 64 pixels:
 
     ```
                  rows -> function -> drop errors --\\
@@ -113,7 +113,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
     Args:
         function: from the parts of a row to a nest of tensors of static shapes.
         rows: tuple of tensors `[n, ...]`, n > 0.
-        fallback: nest of tensors like what the function returns, for rows where it fails; None: such a row is an error.
+        fallback: nest of tensors like the function's result, for rows for which it fails; None: such a row is an error.
 
     Returns:
         Nest of tensors `[n, ...]`.
@@ -131,24 +131,24 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
 
 
 def _placed(values, numbers, num_rows):
-    """Puts each value but the first, the fallback, where its number says, and the fallback elsewhere."""
+    """Puts each value in the place of its number, and the first value, the fallback, in all other places."""
     sources = tf.tensor_scatter_nd_update(
         tf.zeros([num_rows], tf.int32), numbers[1:, tf.newaxis], tf.range(1, tf.size(numbers)))
     return tf.nest.map_structure(lambda value: tf.gather(value, sources), values)
 
 
 class PixelReader:
-    """Decodes, cuts out and resizes some images, one after another; the pixels of a bad one are black.
+    """Decodes, crops and resizes some images, one after another; the pixels of a bad image are black.
 
-    An image is bad if it is empty, truncated, damaged, no image, or stored with other than 1 or 3 channels: there is no
-    one right conversion of CMYK or of transparency.
+    An image is bad if it is empty, truncated, damaged, not an image, or stored with other than 1 or 3 channels, because
+    there is no unique conversion of CMYK or of transparency.
 
     Args:
         size: (height, width, channels) of the pixels.
         cropping: `Cropping`, or None for whole images.
-        resizes: whether whole images are resized; else they have that size.
-        training: whether a part is cut out at random, or from the middle.
-        fused: whether only the part is decoded that is cut out.
+        resizes: whether whole images are resized; otherwise they already have that size.
+        training: whether images are cropped at random; otherwise from the middle.
+        fused: whether only the cropped part is decoded.
         trusts: whether images are not checked.
         guarded: whether an image that cannot be decoded counts as bad, and is not an error.
     """
@@ -173,7 +173,7 @@ class PixelReader:
             seeds: int32 [n, 2 or more], the first two of which draw the box; None if nothing is drawn.
 
         Returns:
-            Tuple of uint8 [n, *size], and what is wrong with each, string [n]: empty, or as of `base_input.describe`.
+            Tuple of uint8 [n, *size], and the problem of each, string [n]: empty, or as from `base_input.describe`.
         """
 
         def pixels(encoded, seed):
@@ -183,10 +183,10 @@ class PixelReader:
         return self._checked(pixels, images, identifiers, seeds, tf.zeros(self._size, tf.uint8))
 
     def whole(self, images: tf.Tensor, identifiers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Decodes images to keep them: `from_decoded` reads them.
+        """Decodes images for memory, from which `from_decoded` reads them.
 
         Returns:
-            Tuple of the serialized images, and what is wrong with them, both string [n].
+            Tuple of the serialized images, and their problems, both string [n].
         """
 
         def pixels(encoded, unused_seed):
@@ -197,7 +197,7 @@ class PixelReader:
         return self._checked(pixels, images, identifiers, None, black)
 
     def from_decoded(self, serialized: tf.Tensor, problems: tf.Tensor, seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Reads what `whole` has kept; arguments and results are otherwise those of `from_encoded`."""
+        """Reads the results of `whole`; other arguments and results are those of `from_encoded`."""
 
         def pixels(serialized, seed):
             image = tf.ensure_shape(tf.io.parse_tensor(serialized, tf.uint8), [None, None, self._size[2]])
@@ -206,7 +206,7 @@ class PixelReader:
         return map_rows(pixels, (serialized, seeds)), problems
 
     def _box(self, seed):
-        """Returns the function that chooses the box, or None for all of the image."""
+        """Returns the function that chooses the box, or None for the whole image."""
         if self._cropping is None:
             return None
         if not self._training:
@@ -239,7 +239,7 @@ class PixelReader:
 
 
 def _reasons(images, num_channels):
-    """Returns what is wrong with bad images, string [n]; an image that was not decoded has 0 channels."""
+    """Returns the problems of images, string [n]; an image that was not decoded has 0 channels."""
     undecoded = tf.where(
         tf.strings.length(images) == 0, 'is empty', 'is cut off, damaged or no image of the right size')
     unusual = tf.strings.join(

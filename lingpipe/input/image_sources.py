@@ -1,6 +1,6 @@
-"""Sources of the pixels of an epoch: memory, encoded or decoded, or files, in an order drawn from a seed alone.
+"""Sources of the pixels of an epoch: memory, encoded or decoded, or files, in an order that depends only on a seed.
 
-All sources have the same two methods, so that one input pipeline serves them:
+All sources have the same two methods, so that one input pipeline works with all of them:
 
 ```
 references(order_seed) -> one element for each example, cheap to skip
@@ -8,7 +8,7 @@ batch(examples)        -> (images uint8 [batch, height, width, channels], labels
                            problems [batch]), `examples` being pairs of (reference, seed of the augmentation)
 ```
 
-A problem is an empty string, or says which record cannot be used and why; see `bad_records`.
+A problem is an empty string, or names the record that cannot be used and the reason; see `bad_records`.
 """
 
 import functools
@@ -21,7 +21,7 @@ from absl import logging
 from lingpipe import hyperparams
 from lingpipe.input import base_input, image_augmentation, image_pixels
 
-# Number of images in one call. With more of them, calls cost less; with fewer, threads share the work better.
+# Number of images in one call. With more images, calls cost less; with fewer, threads share the work better.
 _ROWS_PER_CALL = 32
 MEMORY_LIMIT_BYTES = 512 * 2**20
 DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
@@ -38,7 +38,7 @@ class MemoryExamples:
         self._columns = columns
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Returns all examples: in stored order without a seed, else in a random permutation of all of them.
+        """Returns all examples: in stored order without a seed, else in a random permutation.
 
         Args:
             order_seed: int64 [2], may be a tensor.
@@ -56,13 +56,13 @@ class MemoryExamples:
 
 
 class MemoryRecords:
-    """Images all in memory, as strings that are decoded at every visit; a reference is the number of an example.
+    """Images in memory, as strings that are decoded at every visit; a reference is the number of an example.
 
     Args:
         columns: tuple of images string [n], labels [n] and identifiers or problems [n]; see `in_memory`.
         decode: (images, identifiers or problems, seeds) of some examples -> (uint8 [some, height, width, channels],
             problems).
-        num_parallel_calls: how many calls of `decode` run at a time; None: tuned by tf.data.
+        num_parallel_calls: how many calls of `decode` run in parallel; None: tuned by tf.data.
     """
 
     def __init__(self, columns: tuple[tf.Tensor, ...], decode: Callable[..., tuple[tf.Tensor, tf.Tensor]],
@@ -87,13 +87,13 @@ class MemoryRecords:
 
 
 class StreamedExamples:
-    """Encoded images read anew in every epoch; a reference is (encoded image, label, identifier).
+    """Encoded images, read again in every epoch; a reference is (encoded image, label, identifier).
 
     Args:
         read: function from the seed of the order of the files (int64 scalar, or None for stored order) to a
             `tf.data.Dataset` of (encoded image, label, identifier).
         decode: as for `MemoryRecords`.
-        shuffle_buffer_size: how many encoded images wait for being drawn.
+        shuffle_buffer_size: number of encoded images in the shuffle buffer.
         num_parallel_calls: as for `MemoryRecords`.
     """
 
@@ -147,7 +147,7 @@ def _numbers(num_examples, order_seed):
 
 
 class ImageSources:
-    """Gives the source of a training run or an evaluation; what stays in memory serves all of them.
+    """Makes the source of a training run or an evaluation; all of them share what is in memory.
 
     Args:
         params: `ImageInput.Params()`.
@@ -167,7 +167,7 @@ class ImageSources:
         """Returns one of the sources above.
 
         Args:
-            training: whether images are cut out at random; else from the middle.
+            training: whether images are cropped at random; otherwise from the middle.
         """
         reader, p = self._reader(training), self._params
         if self._cache == 'encoded':
@@ -182,14 +182,14 @@ class ImageSources:
 
     @functools.cached_property
     def _kept(self):
-        """What stays in memory of all examples: images, labels, and identifiers, or problems of decoded images."""
+        """The columns in memory: images, labels, and identifiers, or problems of decoded images."""
         logging.info('Loading %d %s images of %s into memory.', self._data.num_examples, self._cache, self._data.name)
         examples = self._data.encoded_examples(num_parallel_calls=self._params.num_parallel_calls)
         if self._cache == 'encoded':
             return in_memory(examples.batch(self._data.num_examples), self._data.num_examples)
         try:
             return self._decoded(examples, guarded=False)
-        except tf.errors.InvalidArgumentError:  # some image is bad: decode again to learn which
+        except tf.errors.InvalidArgumentError:  # some image is bad: decode again to find which
             return self._decoded(examples, guarded=True)
 
     def _decoded(self, examples, guarded):

@@ -21,7 +21,7 @@ class _Text(NamedTuple):
 
 
 class _Example(NamedTuple):
-    """Tokens `[n]`, and for each the weight of its loss and the number of bytes that it stands for."""
+    """Tokens `[n]`, and for each token the weight of its loss and its number of bytes."""
 
     tokens: np.ndarray
     weights: np.ndarray
@@ -29,7 +29,7 @@ class _Example(NamedTuple):
 
 
 class InstructionInput(record_input.RecordInput):
-    """Prompts and responses in one row each, or several in a row; only what the model has to write counts.
+    """Prompts with their responses, one per row or several in a row; only tokens that the model has to write count.
 
     ::
 
@@ -38,15 +38,15 @@ class InstructionInput(record_input.RecordInput):
         weights        0 0 0 0 1 1    0 0         times the sample weight
         padding_mask   1 1 1 1 1 1 1  0
 
-    Prompt and response are tokenized each by itself, as in generation. A response that is too long is cut, and how many
-    are is said in the log. A plain text that is too long goes on in further rows, and all of its tokens count once.
+    Prompt and response are tokenized separately, as in generation. A response that is too long is truncated, and the
+    log says how many are. A plain text that is too long continues in further rows, and all its tokens count once.
 
-    All is tokenized when the input is made. Which examples share a packed row does not depend on the epoch.
+    Everything is tokenized when the input is created. Which examples share a packed row does not depend on the epoch.
 
     Attributes:
         input_spec: `{'token_ids', 'padding_mask'}`, `tf.TensorSpec` `[batch_size, sequence_length]`, int32 and bool, or
-            that of the tokens alone.
-        example_name: what an example is called.
+            only that of the tokens.
+        example_name: word for an example.
     """
 
     example_name = 'rows'
@@ -125,7 +125,7 @@ class InstructionInput(record_input.RecordInput):
         num_tokens, num_before = len(example.tokens), len(self.tokenizer.start_ids) + len(prompt)
         if num_tokens < 2:
             raise record_fields.BadRecord(f'field {self.params.text_field!r}: the tokenizer makes nothing of it.')
-        if self.params.text_field:  # each piece begins with the last token of the one before, so none is lost
+        if self.params.text_field:  # each piece begins with the last token of the previous one, so none is lost
             return [_piece(example, start, length + 1) for start in range(0, num_tokens - 1, length)]
         if num_before > length:
             raise record_fields.BadRecord(
@@ -176,7 +176,7 @@ class InstructionInput(record_input.RecordInput):
 
 
 def _piece(example, start, size):
-    """Returns some tokens of an example, the first of which is only shown: what stands before it is not its context."""
+    """Returns some tokens of an example; the first one is only shown, because its context is missing."""
     tokens, weights, num_bytes = (part[start:start + size].copy() for part in example)
     weights[0] = 0.0
     return _Example(tokens, weights, num_bytes)

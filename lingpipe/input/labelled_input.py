@@ -1,4 +1,4 @@
-"""What inputs with classes share: how classes are numbered, alike in training and evaluation."""
+"""The base class of inputs with classes: classes have the same numbers in training and evaluation."""
 
 import tensorflow as tf
 
@@ -43,7 +43,7 @@ class LabelledInput(record_input.RecordInput):
         """Returns every row once; see `RecordInput.evaluation_dataset`.
 
         Raises:
-            ValueError: the classes were read from these very records, which may lack some.
+            ValueError: the classes come from the same records, which may lack some.
         """
         if self._has_own_classes:
             raise ValueError(f'class_names: the classes {self.class_names} were read from the records to be evaluated, '
@@ -77,7 +77,7 @@ class LabelledInput(record_input.RecordInput):
         return text_records.class_names_of_tfds(p.dataset, p.data_dir, p.label_field) if p.dataset else None
 
     def _labels_of_class_files(self):
-        """Bad records are left out: they are named where these files are trained on."""
+        """Returns the labels in class files; bad records are left out here, and reported in training on these files."""
         p, labels = self.params, set()
         for record in text_records.from_files(p.class_files, p.format, p.csv_columns):
             try:
@@ -91,7 +91,7 @@ class LabelledInput(record_input.RecordInput):
 
 
 def _in_order(labels):
-    """Sorts labels: by value where all are integers, else as texts."""
+    """Sorts labels: by value if all are integers, else as texts."""
     try:
         return sorted(labels, key=int)
     except ValueError:

@@ -46,7 +46,7 @@ class LibraryDocs(tfds.core.GeneratorBasedBuilder):
     name = 'library_docs'
     VERSION = tfds.core.Version('1.0.0')
     BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=_config_name(), description='Of these versions.')]
-    url_infos = None  # Nothing is downloaded, so TFDS need not look for checksums.
+    url_infos = None  # Nothing is downloaded, so TFDS does not have to look for checksums.
 
     def _info(self):
         return tfds.core.DatasetInfo(
@@ -74,7 +74,7 @@ class LibraryDocs(tfds.core.GeneratorBasedBuilder):
 
 
 def _documents(label):
-    """Yields the name of each source file that has paragraphs, and these."""
+    """Yields the name of each source file that has paragraphs, and the paragraphs."""
     known = set()
     for name, path in _sources(label):
         paragraphs = [paragraph for paragraph in _paragraphs(path) if paragraph not in known]

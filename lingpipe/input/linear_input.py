@@ -1,4 +1,4 @@
-"""Examples of a linear function with noise, made from a seed: data whose true weights are known."""
+"""Examples of a linear function with noise, generated from a seed: data whose true weights are known."""
 
 
 import numpy as np
@@ -13,7 +13,7 @@ _SPLITS = ('train', 'test')
 class LinearInput(base_input.BaseInput):
     """Rows of `targets = features @ weights + bias + noise`; features and noise are normally distributed.
 
-    Weights, features and noise depend on `data_seed` alone, the order of an epoch on (seed, epoch).
+    Weights, features and noise depend only on `data_seed`, the order of an epoch on (seed, epoch).
 
     Attributes:
         num_examples: number of examples of the split.
@@ -65,7 +65,7 @@ class LinearInput(base_input.BaseInput):
 
         Args:
             position: number of examples seen before, over all epochs.
-            share: which rows of each batch come out.
+            share: which rows of each batch are made.
 
         Returns:
             `tf.data.Dataset` of (features float32 [batch, num_features], targets float32 [batch, num_outputs], weights

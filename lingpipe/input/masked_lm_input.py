@@ -10,28 +10,28 @@ from lingpipe import hyperparams
 from lingpipe.input import base_input, batch_share, encoder_rows, record_fields, record_input, row_order
 
 _LAST_POSITION = np.iinfo(np.int64).max
-_TRAINING, _EVALUATION = 0, 1  # what masks are drawn for
+_TRAINING, _EVALUATION = 0, 1  # the purposes of masks
 _MASK_TOKEN_RATE, _RANDOM_TOKEN_RATE = 0.8, 0.1  # BERT's, and the defaults of KerasHub
 
 
 class MaskedLMInput(record_input.RecordInput):
-    """Texts in rows, of whose tokens some are to be guessed from those around them (BERT, arXiv 1810.04805, 3.1).
+    """Texts in rows; some of their tokens are to be predicted from those around them (BERT, arXiv 1810.04805, 3.1).
 
     ::
 
         token_ids        <s> The <mask> fox jumped high . </s> <pad>
-        mask_positions   2 4 0        here 'jumped' is one of the tokens that are to be guessed and yet shown
+        mask_positions   2 4 0        here 'jumped' is one of the tokens that are to be predicted, but are shown
         labels           brown jumped 0
         weights          1 1 0        times the sample weight
 
-    Masks are those of `keras_hub.layers.MaskedLMMaskGenerator`: made by `tensorflow_text.mask_language_model`, four
-    fifths of them as the mask token, a tenth as any token and a tenth as the token itself. They are drawn at every
-    visit from (seed, position) alone, so that training resumes with the masks that it would have seen. Evaluation
-    always has the same ones. A text that is too long goes on in further rows.
+    Masks are those of `keras_hub.layers.MaskedLMMaskGenerator`, by `tensorflow_text.mask_language_model`: four fifths
+    are the mask token, a tenth are any token, and a tenth are the token itself. They are drawn at every visit and
+    depend only on (seed, position), so that training resumes with the same masks as without a stop. Evaluation always
+    has the same masks. A text that is too long continues in further rows.
 
     Attributes:
         input_spec: dictionary of the `tf.TensorSpec` of the tensors that the model takes.
-        example_name: what an example is called.
+        example_name: word for an example.
     """
 
     example_name = 'rows'
@@ -111,7 +111,7 @@ class MaskedLMInput(record_input.RecordInput):
         return tokens, lengths, weights * tf.cast(is_row, tf.float32)
 
     def _masked(self, batches, numbers, purpose):
-        """Masks batches of rows, each by the number that stands beside it."""
+        """Masks batches of rows, each with its own number."""
         seed = [self.params.seed, purpose]
 
         def masked(batch, numbers):
@@ -135,7 +135,7 @@ def _num_masks(params):
 
 
 class _Masking:
-    """Draws masks by seeds that are given, where KerasHub's layer draws them from TensorFlow's own generators.
+    """Draws masks from given seeds; KerasHub's layer draws them from TensorFlow's own generators.
 
     Args:
         tokenizer: tokenizer of the input, of KerasHub's kind.
@@ -144,7 +144,7 @@ class _Masking:
     """
 
     def __init__(self, tokenizer: Any, rate: float, num_masks: int) -> None:
-        import tensorflow_text as text  # a second, for this input alone
+        import tensorflow_text as text  # takes a second, and only this input needs it
 
         special = tokenizer.keras_hub_tokenizer()
         self._text, self._rate, self._num_masks = text, rate, num_masks
@@ -152,16 +152,16 @@ class _Masking:
         self._special_ids = list(special.special_token_ids)
 
     def of_rows(self, tokens: tf.Tensor, numbers: tf.Tensor, seed: list[int]) -> tuple[tf.Tensor, ...]:
-        """Masks rows, each by itself.
+        """Masks rows, each separately.
 
         Args:
             tokens: int32 `[batch, length]`.
-            numbers: int64 `[batch]`; with the seed, what the masks of a row depend on.
+            numbers: int64 `[batch]`; the masks of a row depend on its number and the seed.
             seed: two integers.
 
         Returns:
-            Tokens `[batch, length]` with masks; positions and tokens of what is to be guessed, int32
-            `[batch, num_masks]`, 0 if there is none; its weights, float32 of that shape.
+            Tokens `[batch, length]` with masks; positions and tokens to predict, int32 `[batch, num_masks]`, 0 if there
+            are none; their weights, float32 of that shape.
         """
         def of_row(row):
             tokens, number = row
@@ -185,7 +185,7 @@ class _Masking:
 
     def _chooser(self, seeds):
         class Chooser(self._text.MaskValuesChooser):
-            """Chooses as its base class does, by these seeds."""
+            """Chooses as its base class does, with these seeds."""
 
             def get_mask_values(self, masked_lm_ids):
                 ids = masked_lm_ids.flat_values

@@ -1,4 +1,4 @@
-"""The help topics of the Python interpreter as a TFDS dataset: real English that every Python installation carries."""
+"""The help topics of the Python interpreter as a TFDS dataset: English text that every Python installation has."""
 
 import hashlib
 import sys
@@ -34,7 +34,7 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
     name = 'pydoc_topics'
     VERSION = tfds.core.Version('1.1.0')
     BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=_PYTHON, description=f'As in {_PYTHON.replace("_", ".")}.')]
-    url_infos = None  # Nothing is downloaded, so TFDS need not look for checksums.
+    url_infos = None  # Nothing is downloaded, so TFDS does not have to look for checksums.
 
     def _info(self):
         return tfds.core.DatasetInfo(
@@ -57,14 +57,14 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
 
 
 def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Splits documents by the hash of their names, and drops from dev and test the text that an earlier split holds.
+    """Splits documents by the hash of their names, and drops text of earlier splits from dev and test.
 
     Args:
         texts: dictionary from the name of a document to its text.
 
     Returns:
-        `{'train': texts, 'dev': texts, 'test': texts}`, dictionaries in the order of the hashes, without documents of
-        which nothing remains.
+        `{'train': texts, 'dev': texts, 'test': texts}`, dictionaries in the order of the hashes, without documents that
+        became empty.
     """
     splits: dict[str, dict[str, str]] = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_hash):
@@ -100,5 +100,5 @@ def _paragraphs(text):
 
 
 def _words(paragraph):
-    """What a paragraph says, wherever its lines are broken and however far it is indented."""
+    """Returns the words of a paragraph, independent of line breaks and indentation."""
     return tuple(paragraph.split())

@@ -38,7 +38,7 @@ class PythonTokens(tfds.core.GeneratorBasedBuilder):
     name = 'python_tokens'
     VERSION = tfds.core.Version('1.0.0')
     BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=_PYTHON, description=f'Of {_PYTHON.replace("_", ".")}.')]
-    url_infos = None  # Nothing is downloaded, so TFDS need not look for checksums.
+    url_infos = None  # Nothing is downloaded, so TFDS does not have to look for checksums.
 
     def _info(self):
         return tfds.core.DatasetInfo(
@@ -63,7 +63,7 @@ class PythonTokens(tfds.core.GeneratorBasedBuilder):
 
 
 def labels_of(tokens: Sequence[str]) -> list[str]:
-    """Returns what each token of a statement is.
+    """Returns the class of each token of a statement.
 
     Args:
         tokens: strings, as `tokenize` cuts them.
@@ -93,7 +93,7 @@ def _kind_of_name(before, after):
 
 
 def _documents():
-    """Yields the name of each source file, and its statements as paragraphs; none occurs twice."""
+    """Yields the name of each source file, and its statements as paragraphs; no statement occurs twice."""
     folder, known = pathlib.Path(sysconfig.get_paths()['stdlib']), set()
     for path in sorted(path for package in _PACKAGES for path in (folder / package).glob('*.py')):
         statements = [statement for statement in dict.fromkeys(_statements(path)) if statement not in known]
@@ -116,6 +116,6 @@ def _statements(path: pathlib.Path) -> Iterator[str]:
 
 
 def _is_suitable(tokens):
-    """Formatted strings are tokens of other types from Python 3.12 on."""
+    """Returns whether a statement is used; formatted strings are not, as their tokens differ from Python 3.12 on."""
     return _FEWEST <= len(tokens) <= _MOST and all(
         token.type in _KEPT and token.string.split() == [token.string] for token in tokens)

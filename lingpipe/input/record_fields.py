@@ -1,4 +1,4 @@
-"""The values of a record's fields, checked: what is wrong with one is said in words that name the field."""
+"""Checked values of a record's fields; error messages name the field."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from lingpipe.input import text_records
 
 
 class BadRecord(ValueError):
-    """Says what is wrong with a record; whoever reads it adds the place."""
+    """A problem of a record; the reader adds the place to the message."""
 
 
 def text(record: text_records.Record, field: str) -> str:
@@ -19,7 +19,7 @@ def text(record: text_records.Record, field: str) -> str:
         field: name of the field.
 
     Raises:
-        BadRecord: it is missing, no text, empty, or was not stored as UTF-8.
+        BadRecord: it is missing, not a text, empty, or was not stored as UTF-8.
     """
     value = _value(record, field)
     if not isinstance(value, str):
@@ -30,7 +30,7 @@ def text(record: text_records.Record, field: str) -> str:
 
 
 def label(record: text_records.Record, field: str) -> str:
-    """Returns the name of a class: a text as it is, an integer or a boolean as JSON writes it.
+    """Returns the name of a class: a text unchanged, an integer or a boolean as in JSON.
 
     Args:
         record: the record.
@@ -43,7 +43,7 @@ def label(record: text_records.Record, field: str) -> str:
 
 
 def labels(record: text_records.Record, field: str) -> list[str]:
-    """Returns the names of classes, each as `label` does, of a list, or of a text with spaces between them.
+    """Returns the names of classes, as from `label`, in a list or in a text with spaces between them.
 
     Args:
         record: the record.
@@ -56,7 +56,7 @@ def labels(record: text_records.Record, field: str) -> list[str]:
 
 
 def words(record: text_records.Record, field: str) -> list[str]:
-    """Returns texts that are not empty, of a list, or of a text with spaces between them.
+    """Returns texts that are not empty, from a list or from a text with spaces between them.
 
     Args:
         record: the record.
@@ -80,7 +80,7 @@ def weight(record: text_records.Record, field: str | None) -> float:
         field: name of the field, or None.
 
     Raises:
-        BadRecord: it is missing, or no number from 0.
+        BadRecord: it is missing, negative, or not a number.
     """
     if field is None:
         return 1.0

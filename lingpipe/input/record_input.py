@@ -1,4 +1,4 @@
-"""What inputs of text records share: where records are read, what happens to bad ones, how batches are made."""
+"""The base class of inputs of text records: reading records, skipping bad records, making batches."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 1024
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
     """Calls a function for some rows at a time, and concatenates the nests of arrays `[rows, ...]` that it returns.
 
-    So KerasHub's preprocessors run on Python's strings. To trace them takes seconds, and makes them no faster.
+    In this way KerasHub's preprocessors run on Python strings. Tracing them takes seconds, and makes them no faster.
 
     Args:
         function: function of a slice of the rows.
@@ -29,22 +29,22 @@ def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
 
 
 class RecordInput(base_input.BaseInput):
-    """Records of texts from files or TFDS, which are read and checked when the input is made, and stay in memory.
+    """Records of texts from files or TFDS, which are read and checked when the input is created, and stay in memory.
 
     A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(columns, is_row)`, which makes a
-    batch of those of some rows. What training sees at a position is a pure function of (seed, position).
+    batch from the columns of some rows. The row at a position of training is a pure function of (seed, position).
 
     Attributes:
         tokenizer: the tokenizer.
         num_examples: number of rows in an epoch.
-        bad_records: as in `BaseInput`, where bad records are skipped.
+        bad_records: as in `BaseInput`, if bad records are skipped.
     """
 
     _columns: tuple[tf.Tensor, ...] = ()
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input, of which either `files` or `dataset` is set."""
+        """Returns the InstantiableParams of this input; set either `files` or `dataset`."""
         p = super().Params().Set(batch_size=16)
         p.Define('files', None, "Path of a file ('.jsonl', '.csv', '.tsv', '.txt'), of a folder with a folder of text "
                                 'files for each class, a pattern such as "data/*.jsonl", or a list of them; None: the '
@@ -66,14 +66,14 @@ class RecordInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
-        """Returns endless batches from row number `position` on, at once; they continue across the ends of epochs.
+        """Returns endless batches from row number `position` on, without delay; they continue across ends of epochs.
 
         Args:
             position: number of rows seen before, over all epochs.
-            share: which rows of each batch come out.
+            share: which rows of each batch are made.
 
         Returns:
-            `tf.data.Dataset` of (inputs, *targets) as `InputSpec` and `TargetSpec` have them.
+            `tf.data.Dataset` of (inputs, *targets) with the specs of `InputSpec` and `TargetSpec`.
 
         Raises:
             ValueError: the position is negative, or the shares do not divide the batch.
@@ -85,7 +85,7 @@ class RecordInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Returns every row once, in stored order; the last batch is filled up with rows of weight 0."""
+        """Returns every row once, in stored order; the last batch is padded with rows of weight 0."""
         return self._batches(row_order.padded(self.num_examples, self.params.batch_size))
 
     @property
@@ -106,19 +106,19 @@ class RecordInput(base_input.BaseInput):
         return self._finish(base_input.parallel_map(numbers, batch, None))
 
     def _records(self, fields):
-        """Reads the records, of TFDS with these fields alone."""
+        """Reads the records; from TFDS only these fields."""
         p = self.params
         if p.files is not None:
             return text_records.from_files(p.files, p.format, p.csv_columns)
         return text_records.from_tfds(p.dataset, p.split, p.data_dir, [name for name in fields if name])
 
     def _good(self, rows: Iterable[Any], place_of: Callable[[Any], str], checked: Callable[[Any], Any]) -> list:
-        """Returns `checked(row)` of all rows but those that it refuses.
+        """Returns `checked(row)` of all rows except those that it refuses.
 
         Args:
-            rows: what is checked, such as records.
-            place_of: function that gives the place of a row.
-            checked: function that returns what is kept of a row, or raises `BadRecord`.
+            rows: rows to check, such as records.
+            place_of: function that returns the place of a row.
+            checked: function that returns the part of a row to keep, or raises `BadRecord`.
         """
         kept = []
         for row in rows:
@@ -147,7 +147,7 @@ class RecordInput(base_input.BaseInput):
         self.bad_records[place] = reason
 
     def _warn_of_bad_records(self):
-        """Says how many records are left out; a subclass calls it when all are read."""
+        """Warns of the number of records that are left out; a subclass calls it when all are read."""
         if self.bad_records:
             first = [f'{place}, {reason}' for place, reason in list(self.bad_records.items())[:_NUM_NAMED]]
             logging.warning('Left out %d bad records of %s; the first:\n%s', len(self.bad_records),

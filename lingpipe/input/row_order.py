@@ -1,4 +1,4 @@
-"""The order in which training visits rows that are all in memory: a pure function of seed and epoch."""
+"""The order in which training visits rows in memory: a pure function of seed and epoch."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,13 +7,13 @@ _LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Dataset:
-    """Returns the numbers of rows, epoch after epoch, each of which visits every row once.
+    """Returns the numbers of rows, epoch after epoch; each epoch visits every row once.
 
     Args:
         count: number of rows.
-        position: how many were visited before, over all epochs; it costs nothing to start late.
-        seed: integer from 0 that the orders are drawn from.
-        shuffle: whether they are drawn; otherwise every epoch has the stored order.
+        position: how many were visited before, over all epochs; starting late takes no time.
+        seed: integer from 0 that determines the random orders.
+        shuffle: whether orders are random; otherwise every epoch has the stored order.
 
     Returns:
         Endless `tf.data.Dataset` of int64 scalars.
@@ -35,5 +35,5 @@ def _order(count, epoch, seed, shuffle):
 
 
 def padded(count: int, batch_size: int) -> tf.data.Dataset:
-    """Returns batches `[batch_size]` of all numbers in order; those from `count` on fill up the last batch."""
+    """Returns batches `[batch_size]` of all numbers in order; numbers from `count` on pad the last batch."""
     return tf.data.Dataset.range(-(-count // batch_size) * batch_size).batch(batch_size, drop_remainder=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def best_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Packs examples, the longest first, each into the row that it leaves the least space in.
+    """Packs examples, the longest first, each into the row in which it leaves the least space.
 
     Best-fit decreasing needs at most 11/9 of the fewest rows possible, plus 4 (Johnson et al. 1974, "Worst-case
     performance bounds for simple one-dimensional packing algorithms").

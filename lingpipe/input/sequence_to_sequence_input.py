@@ -13,7 +13,7 @@ _SIDES = ('encoder', 'decoder')
 
 
 class _Pair(NamedTuple):
-    """A record: what is read, what is to be written, and the sample weight."""
+    """A record: the source, the target, and the sample weight."""
 
     source: str
     target: str
@@ -23,16 +23,17 @@ class _Pair(NamedTuple):
 class SequenceToSequenceInput(record_input.RecordInput):
     """Pairs of texts, made into tensors by the KerasHub preprocessor for the tokenizer, such as BART's::
 
-        encoder_token_ids   <s> forty - two </s> <pad>     what is read
-        decoder_token_ids   </s> <s> 4 2 </s> <pad>        what stands before each label
+        encoder_token_ids   <s> forty - two </s> <pad>     the source
+        decoder_token_ids   </s> <s> 4 2 </s> <pad>        the token before each label
         labels              <s> 4 2 </s> <pad> <pad>
         weights             1 1 1 1 0 0                    times the sample weight
 
-    Texts that are too long are cut, and how many are is said in the log. All is tokenized when the input is made.
+    Texts that are too long are truncated, and the log says how many are. Everything is tokenized when the input is
+    created.
 
     Attributes:
         input_spec: dictionary of the `tf.TensorSpec` of the tensors that the preprocessor makes.
-        example_name: what an example is called.
+        example_name: word for an example.
         preprocessor: the KerasHub preprocessor.
     """
 
@@ -93,7 +94,7 @@ class SequenceToSequenceInput(record_input.RecordInput):
         return *(inputs[name] for name in self.input_spec), labels, weights, targets.num_bytes()
 
     def _preprocessed(self, pairs):
-        """Returns the dictionary of inputs, labels, and where labels are no padding, arrays `[n, length]`."""
+        """Returns the dictionary of inputs, the labels, and whether each label is not padding, arrays `[n, length]`."""
         sources, targets, _ = map(list, zip(*pairs))
         return record_input.by_pieces(lambda rows: self.preprocessor(
             {'encoder_text': sources[rows], 'decoder_text': targets[rows]}), len(pairs))
@@ -117,7 +118,7 @@ def preprocessor_of(tokenizer: Any, params: hyperparams.Params) -> Any:
         params: `SequenceToSequenceInput.Params()`.
 
     Raises:
-        ValueError: it is the tokenizer of no sequence-to-sequence model.
+        ValueError: the tokenizer does not belong to a sequence-to-sequence model.
     """
     if not hasattr(tokenizer, 'seq_2_seq_preprocessor'):
         raise ValueError(f'tokenizer: {type(tokenizer).__name__} belongs to no sequence-to-sequence model of KerasHub. '
@@ -131,17 +132,17 @@ def _lengths(params):
 
 
 class _Texts:
-    """What the rows of one side say of their texts.
+    """The texts of one side, compared with the tokens of their rows.
 
     Args:
         texts: list of n texts.
         tokens: integer array `[n, length]`.
         mask: boolean array `[n, length]`, False at padding.
         tokenizer: tokenizer of the input.
-        preprocessor: the KerasHub preprocessor, whose special tokens stand for no text.
+        preprocessor: the KerasHub preprocessor, whose special tokens have no text.
 
     Attributes:
-        num_cut: how many texts have more tokens than their rows.
+        num_cut: number of texts with more tokens than their rows.
     """
 
     def __init__(self, texts, tokens, mask, tokenizer, preprocessor):
@@ -155,6 +156,6 @@ class _Texts:
         self.num_cut = np.count_nonzero(self._num_tokens > counts)
 
     def num_bytes(self):
-        """Returns float32 `[n, length]`: each token has an equal part of the bytes of its text, the end one."""
+        """Returns float32 `[n, length]`: each token has an equal part of the bytes of its text, and the end has one."""
         sizes = np.array([len(text.encode()) for text in self._texts]) / np.maximum(1, self._num_tokens)
         return (self._is_text * sizes[:, np.newaxis] + self._is_end).astype(np.float32)

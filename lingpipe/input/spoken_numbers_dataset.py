@@ -29,7 +29,7 @@ class SpokenNumbers(tfds.core.GeneratorBasedBuilder):
 
     name = 'spoken_numbers'
     VERSION = tfds.core.Version('1.0.0')
-    url_infos = None  # Nothing is downloaded, so TFDS need not look for checksums.
+    url_infos = None  # Nothing is downloaded, so TFDS does not have to look for checksums.
 
     def _info(self):
         return tfds.core.DatasetInfo(

@@ -7,17 +7,17 @@ from lingpipe.input import encoder_rows, labelled_input, record_fields, record_i
 
 
 class TextClassificationInput(labelled_input.LabelledInput):
-    """Texts with a label, made into tensors by the KerasHub preprocessor for the tokenizer.
+    """Texts with a label, converted to tensors by the KerasHub preprocessor for the tokenizer.
 
     ::
 
         {"text": "Fine.", "label": "good"} -> <s> F ine . </s> <pad> <pad>    class 1 of ['bad', 'good'], weight 1
 
-    The preprocessor cuts longer texts at `sequence_length`. All is tokenized when the input is made.
+    The preprocessor truncates longer texts to `sequence_length`. Everything is tokenized when the input is created.
 
     Attributes:
         input_spec: dictionary of the `tf.TensorSpec` of the tensors that the preprocessor makes.
-        example_name: what an example is called.
+        example_name: word for an example.
     """
 
     example_name = 'texts'

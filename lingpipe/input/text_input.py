@@ -21,7 +21,7 @@ class TfdsText:
         dataset: TFDS name, such as 'pydoc_topics' or 'lm1b'.
         split: TFDS split, such as 'train' or 'train[:90%]'.
         data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
-        feature: name of the feature that is read; None: 'text', or the only text feature there is.
+        feature: name of the feature that is read; None: 'text', or the only text feature.
 
     Attributes:
         num_documents: number of texts in the split.
@@ -29,7 +29,7 @@ class TfdsText:
 
     Raises:
         ValueError: dataset, split or feature is unknown.
-        RuntimeError: the data are not there and cannot be prepared.
+        RuntimeError: the data do not exist and cannot be prepared.
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None, feature: str | None = None) -> None:
@@ -75,13 +75,13 @@ def _text_feature(builder, wanted):
 class TextInput(base_input.BaseInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
-    Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted; where texts
-    begin with another token, each has that one too. What training sees at a position is a pure function of (seed,
-    position): nothing but a count of sequences has to be saved.
+    Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. If texts begin
+    with a start token, each document has it too. The sequence at a position of training is a pure function of (seed,
+    position), so only the count of sequences has to be saved.
 
     Attributes:
         input_spec: `tf.TensorSpec` of a batch of tokens int32 `[batch_size, sequence_length]`.
-        example_name: what an example is called.
+        example_name: word for an example.
         tokenizer: the tokenizer.
     """
 
@@ -133,19 +133,19 @@ class TextInput(base_input.BaseInput):
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Returns endless batches from sequence number `position` on.
 
-        They equal those of an uninterrupted run from there on, whatever the batch size was before. Where a sequence of
-        files begins is known only when all before it are tokenized, so that from files every share tokenizes all.
+        They equal those of an uninterrupted run from there on, for every earlier batch size. With files, the start of a
+        sequence is known only when everything before it is tokenized, so every share tokenizes all texts.
 
         Args:
             position: number of sequences seen before, over all epochs.
-            share: which rows of each batch come out.
+            share: which rows of each batch are made.
 
         Returns:
             `tf.data.Dataset` of (tokens, labels, weights, numbers of bytes), each `[batch, length]`: int32, int32,
             float32 (all one) and float32.
 
         Raises:
-            ValueError: the position is negative, the split too small for a batch, or that not divided by the shares.
+            ValueError: the position is negative, the split is too small for a batch, or the shares do not divide it.
         """
         self._check_position(position)
         p = self.params

@@ -1,4 +1,4 @@
-"""Records of texts from JSON lines, CSV, folders of text files and TFDS, each with the place that errors name."""
+"""Records of texts from JSON lines, CSV, folders of text files and TFDS, each with its place for error messages."""
 
 import csv
 import dataclasses
@@ -19,7 +19,7 @@ _FORMATS = {'.jsonl': 'jsonl', '.ndjson': 'jsonl', '.json': 'jsonl', '.csv': 'cs
 _DELIMITERS = {'csv': ',', 'tsv': '\t'}
 FORMATS = sorted(set(_FORMATS.values()))
 _NUM_SHOWN = 60
-_LARGEST_CSV_FIELD = 2**31 - 1  # what fits into C's long everywhere; Python's own limit is 128 KiB
+_LARGEST_CSV_FIELD = 2**31 - 1  # fits into C's long on every platform; Python's own limit is 128 KiB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Record:
     """One example as it is stored.
 
     Attributes:
-        place: file and line, or what else a person finds it by.
+        place: file and line, or another description by which a person finds it.
         fields: dictionary from a field's name to a str, number, bool, list, dictionary or None.
-        problem: what is wrong with the record as a whole; empty if it could be read.
+        problem: problem of the record as a whole; empty if it could be read.
     """
 
     place: str
@@ -73,7 +73,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
     Raises:
         ValueError: dataset, split or a feature is unknown.
-        RuntimeError: the data are not there and cannot be prepared.
+        RuntimeError: the data do not exist and cannot be prepared.
     """
     features = tfds_builders.find_builder(dataset, data_dir).info.features
     for name in wanted:
@@ -83,7 +83,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
                              'such as text_field.')
     builder = tfds_builders.prepared_builder(dataset, data_dir)
     tfds_builders.num_examples(builder, split)
-    # A translation is read as a whole: TFDS knows no part of it.
+    # A translation is read as a whole, because TFDS cannot read a part of it.
     parts = None if isinstance(features, tfds.features.Translation) else tfds.decode.PartialDecoding(
         dict.fromkeys(wanted, True))
     examples = builder.as_dataset(split=split, decoders=parts)
@@ -157,12 +157,12 @@ def _from_csv(path, delimiter, columns):
             return
         elif columns is None:
             columns = row
-        elif row:  # an empty line is none
+        elif row:  # an empty line is not a record
             yield _csv_record(place, columns, row)
 
 
 def _next_row(rows):
-    """Returns the next row, None at the end, and what is wrong with it."""
+    """Returns the next row, None at the end, and its problem."""
     limit = csv.field_size_limit(_LARGEST_CSV_FIELD)
     try:
         return next(rows, None), ''
@@ -180,7 +180,7 @@ def _csv_record(place, columns, row):
 
 
 def _from_folder(path):
-    """Reads text files; what stands below a folder of the folder belongs to its class, however deep."""
+    """Reads text files; all files below a subfolder, at any depth, belong to its class."""
     for folder, folders, names in sorted(tf.io.gfile.walk(path)):
         del folders
         below = os.path.relpath(folder, path).split(os.sep)

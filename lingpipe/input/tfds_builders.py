@@ -29,7 +29,7 @@ for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
 
 
 def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
-    """Returns the builder of a dataset, after preparing the data if they are not there.
+    """Returns the builder of a dataset, after preparing the data if they do not exist.
 
     Args:
         dataset: TFDS name, such as 'cifar10' or 'imagenet_v2/matched-frequency'.
@@ -94,7 +94,7 @@ def _class_names(tree):
 
 def _prepare(builder):
     # TFDS names its temporary directory by Python's global generator. Processes that all called
-    # keras.utils.set_random_seed(0) would write to the same one, so the name is drawn from fresh entropy.
+    # keras.utils.set_random_seed(0) would write to the same one, so the name comes from fresh entropy.
     state = random.getstate()
     random.seed()
     try:
@@ -111,7 +111,7 @@ def num_examples(builder: tfds.core.DatasetBuilder, split: str) -> int:
         split: TFDS split, such as 'train' or 'train[:90%]'.
 
     Raises:
-        ValueError: there is no such split, or nothing in it.
+        ValueError: there is no such split, or it is empty.
     """
     try:
         count = builder.info.splits[split].num_examples
@@ -136,11 +136,11 @@ def _unknown_dataset_message(dataset):
 
 
 def _unknown_variant_message(dataset, error):
-    """Says what TFDS does not know of a dataset that it knows: the configuration or the version."""
+    """Returns a message that says what TFDS does not know about a known dataset: the configuration or the version."""
     name, _, config = str(dataset).partition(':')[0].partition('/')
     try:
         configs = tfds.builder_cls(name).builder_configs
-    except tfds.core.DatasetNotFoundError:  # its prepared data are there, but not its code
+    except tfds.core.DatasetNotFoundError:  # its prepared data exist, but not its code
         configs = None
     if config and configs is not None and config not in configs:
         nearest = spelling.did_you_mean(
@@ -163,7 +163,7 @@ def _not_prepared_message(dataset, builder, error):
 class TfdsImages:
     """One split of a TFDS dataset with an 'image' and a 'label'.
 
-    Everything that can be wrong (name, split, missing data) is found here, before any graph is built.
+    All mistakes (name, split, missing data) are found here, before any graph is built.
 
     Args:
         dataset: TFDS name, such as 'cifar10' or 'imagenet_v2/matched-frequency'.
@@ -178,7 +178,7 @@ class TfdsImages:
         image_shape: (height, width, channels) of the images; height and width are None if they differ among images.
 
     Raises:
-        ValueError: dataset or split is unknown, or the dataset is no image classification.
+        ValueError: dataset or split is unknown, or the dataset is not an image classification.
         RuntimeError: the data are not there and cannot be prepared.
     """
 
@@ -197,7 +197,7 @@ class TfdsImages:
 
         Args:
             shuffle_seed: int64 scalar, may be a tensor, that draws the order of the files; None: stored order.
-            num_parallel_calls: how many files are read, and records parsed, at a time; None: tuned by tf.data.
+            num_parallel_calls: how many files are read, and records parsed, in parallel; None: tuned by tf.data.
 
         Returns:
             A `tf.data.Dataset` of (encoded image: scalar string, label: scalar int64, identifier: scalar string, the
@@ -223,7 +223,7 @@ def described_image_shape(dataset: str, data_dir: str | None = None) -> tuple[in
         data_dir: directory of prepared data.
 
     Raises:
-        ValueError: the dataset is unknown, or no image classification.
+        ValueError: the dataset is unknown, or not an image classification.
     """
     image, _ = _image_and_label(find_builder(dataset, data_dir))
     return image.shape

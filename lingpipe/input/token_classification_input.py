@@ -12,9 +12,9 @@ _NO_LABEL = -1
 
 
 class TokenClassificationInput(labelled_input.LabelledInput):
-    """Tokens of people, such as words, with a label each, which the tokens of a model may cut into several.
+    """Tokens of the dataset, such as words, each with a label; the model's tokenizer may cut them into several parts.
 
-    The first part of a token stands for it, as in BERT (arXiv 1810.04805, section 5.3)::
+    The first part of a token represents it, as in BERT (arXiv 1810.04805, section 5.3)::
 
         {"tokens": ["Ann", "visited", "Reykjavik"], "labels": ["person", "other", "place"]}
 
@@ -22,12 +22,12 @@ class TokenClassificationInput(labelled_input.LabelledInput):
         labels       0   1     0     2  0   0    0     0      of ['other', 'person', 'place']
         weights      0   1     1     1  0   0    0     0      times the sample weight
 
-    Tokens are spaced by one blank where the tokenizer sees blanks. A text that is too long goes on in further rows,
-    from the token on that does not fit; of a token that no row can hold the end is cut.
+    There is one blank between tokens if the tokenizer uses blanks. A text that is too long continues in further rows,
+    from the token that does not fit. A token that is longer than a row is truncated.
 
     Attributes:
         input_spec: dictionary of the `tf.TensorSpec` of the tensors that the model takes.
-        example_name: what an example is called.
+        example_name: word for an example.
     """
 
     example_name = 'rows'
@@ -82,7 +82,7 @@ class TokenClassificationInput(labelled_input.LabelledInput):
         return tokens, labels, record_fields.weight(record, p.weight_field)
 
     def _parts_of_all(self, records):
-        """Returns a dictionary from each token, with the blank before it, to what the tokenizer makes of it."""
+        """Returns a dictionary from each token, with the blank before it, to its parts by the tokenizer."""
         texts = sorted({text for _, (tokens, _, _) in records for text in _spaced(tokens)})
         parts = base_input.parallel_map(tf.data.Dataset.from_tensor_slices(texts), self.tokenizer.encode, None)
         return dict(zip(texts, parts.as_numpy_iterator(), strict=True))
@@ -97,7 +97,7 @@ class TokenClassificationInput(labelled_input.LabelledInput):
         return found, labels, weight
 
     def _pieces(self, parts, numbers):
-        """Yields the tokens of the model for each row, and beside them the numbers of classes or `_NO_LABEL`."""
+        """Yields the model's tokens for each row, and for each token the number of a class or `_NO_LABEL`."""
         room = self._rows.room
         tokens: list[int] = []
         labels: list[int] = []

@@ -1,11 +1,11 @@
 """Tokenization of text, and packed sequences of its tokens, from memory if they fit, else from files.
 
-Documents follow each other without padding. Both sources have the same method, so that one input pipeline serves both:
+Documents follow each other without padding. Both sources have the same method, so one input pipeline works with both:
 
 ```
 sequences(position, share, batch_size) -> endless tokens int32 [length + 1], from sequence number `position` on, those
                                           of a share of each batch; the first `length` are the input, the last
-                                          `length` what is to be predicted
+                                          `length` are to be predicted
 ```
 """
 
@@ -20,7 +20,7 @@ from lingpipe.input import batch_share
 
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
 
-# No function here branches on a tensor, and AutoGraph takes most of the start-up time to find that out.
+# No function here branches on a tensor. AutoGraph would take most of the start-up time to find that out.
 _without_autograph = tf.autograph.experimental.do_not_convert
 
 
@@ -32,9 +32,9 @@ class ByteTokenizer:
     Attributes:
         vocab_size: number of different tokens.
         end_id: the token that ends a document; the first token of a text is predicted from it, and it is the padding.
-        start_ids: the tokens that a text begins with in a row of `InstructionInput` and in generation.
+        start_ids: the tokens at the start of a text in a row of `InstructionInput` and in generation.
         stop_ids: the tokens that end a text in generation.
-        pad_id: the token that such a row is filled up with.
+        pad_id: the token that pads such a row.
     """
 
     vocab_size = 256
@@ -57,20 +57,20 @@ class ByteTokenizer:
         return tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Returns the text, a Python string, of a sequence of integers; bytes that are no UTF-8 show as '\\ufffd'."""
+        """Returns the text, a Python string, of a sequence of integers; bytes that are not UTF-8 become '\\ufffd'."""
         return bytes(token for token in map(int, tokens) if token != self.end_id).decode('utf-8', errors='replace')
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Returns how many bytes of text each token stands for, float32; the end of a document counts as one."""
+        """Returns the number of bytes of text of each token, float32; the end of a document counts as one byte."""
         return tf.ones_like(tokens, tf.float32)
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """Returns the tokens of a text that stands at the start of a document, as training shows them; never none.
+    """Returns the tokens of a text at the start of a document, as in training; at least one.
 
     Args:
         tokenizer: tokenizer.
-        prompt: the text; where it is empty and texts have no start, the end of a document comes before it.
+        prompt: the text; if it is empty and texts have no start token, the result is the end of a document.
     """
     return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
 
@@ -78,7 +78,7 @@ def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
 def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
     """Returns the text that was written after a prompt.
 
-    Both are decoded together, since SentencePiece shows no space before the first token of a text.
+    Both are decoded together, because SentencePiece shows no space before the first token of a text.
 
     Args:
         tokenizer: tokenizer.
@@ -90,7 +90,7 @@ def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
 
 
 class MemoryTokens:
-    """All documents in memory as one ring of tokens, which every epoch cuts at other places.
+    """All documents in memory as one ring of tokens, which every epoch cuts at different places.
 
     ::
 
@@ -101,7 +101,7 @@ class MemoryTokens:
         tokens: integer array `[n]`, every document with its end.
         length: number of tokens to predict in a sequence.
         seed: integer that places and orders depend on.
-        shuffle: whether they are drawn; otherwise every epoch has the same sequences in stored order.
+        shuffle: whether they are random; otherwise every epoch has the same sequences in stored order.
     """
 
     def __init__(self, tokens: np.ndarray, length: int, seed: int, shuffle: bool) -> None:
@@ -112,7 +112,7 @@ class MemoryTokens:
 
     @_without_autograph
     def sequences(self, position: int, share: batch_share.Share, batch_size: int) -> tf.data.Dataset:
-        """Returns endless sequences; starts at any position at once, and makes those of the share alone."""
+        """Returns endless sequences; starts at any position at once, and makes only those of the share."""
         first_epoch, first_index = divmod(position, self.num_sequences)
 
         def starts_of_epoch(epoch):
@@ -136,18 +136,18 @@ class MemoryTokens:
 
 
 class StreamedTokens:
-    """Documents read anew in every epoch, one after the other in shuffled order, cut where a sequence is full.
+    """Documents, read again in every epoch, one after the other in shuffled order, cut when a sequence is full.
 
-    How many sequences an epoch has is not known before it is read, so a resumed training run reads, and tokenizes, all
-    that it has seen once more.
+    The number of sequences of an epoch is unknown until it has been read. So a resumed training run again reads and
+    tokenizes everything that it has seen.
 
     Args:
         read: function from the seed of the order of the files (int64 scalar, or None for stored order) to a
             `tf.data.Dataset` of documents' tokens int32 `[n]`, each with its end.
         length: number of tokens to predict in a sequence.
-        end_id: the token that the first one is predicted from.
+        end_id: the token from which the first one is predicted.
         seed: integer that orders depend on.
-        shuffle_buffer_size: how many documents wait for being drawn; 0: stored order.
+        shuffle_buffer_size: number of documents in the shuffle buffer; 0: stored order.
     """
 
     def __init__(self, read: Callable[[tf.Tensor | None], tf.data.Dataset], length: int, end_id: int, seed: int,
@@ -157,7 +157,7 @@ class StreamedTokens:
 
     @_without_autograph
     def sequences(self, position: int, share: batch_share.Share, batch_size: int) -> tf.data.Dataset:
-        """Returns endless sequences; a late start has to read all that comes before, as said above, and a share all."""
+        """Returns endless sequences; a late start has to read everything before it, and a share reads all rows."""
         tokens = tf.data.Dataset.range(_LAST_EPOCH).flat_map(self._documents_of_epoch)
         labels = share.of(tokens.rebatch(self._length).skip(position), batch_size)
         return labels.map(lambda row: tf.concat([[self._end_id], row], 0))
@@ -172,7 +172,7 @@ class StreamedTokens:
 
 
 def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts a text so that every token is predicted once, each but the first ones from `context` tokens or more.
+    """Cuts a text so that every token is predicted once, with at least `context` tokens before it, except the first.
 
         |--------| counts        length 8, context 3
              |ccc-----|          c: shown, but counted before
@@ -182,10 +182,10 @@ def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: 
         tokens: integer array `[n]`, every document with its end.
         length: number of tokens in a sequence.
         context: how many tokens of a sequence are only shown.
-        end_id: what the first token is predicted from; it also pads the last sequence.
+        end_id: the token from which the first one is predicted; it also pads the last sequence.
 
     Returns:
-        Arrays int32 `[count, length + 1]`, of which the last `length` tokens are to be predicted, and float32
+        Arrays int32 `[count, length + 1]`, whose last `length` tokens are to be predicted, and float32
         `[count, length]`, their weights.
     """
     advance = length - context

@@ -22,7 +22,7 @@ class TfdsTranslations:
         split: TFDS split, such as 'train' or 'train[:90%]'.
         data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
         source_language: language to translate from; None: the first of the dataset's supervised keys.
-        target_language: language to translate into; None: the second of them, or the one that is left.
+        target_language: language to translate into; None: the second of them, or the remaining one.
 
     Attributes:
         languages: pair of languages, from and into.
@@ -31,7 +31,7 @@ class TfdsTranslations:
 
     Raises:
         ValueError: dataset, split or a language is unknown.
-        RuntimeError: the data are not there and cannot be prepared.
+        RuntimeError: the data do not exist and cannot be prepared.
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None, source_language: str | None = None,
@@ -66,14 +66,14 @@ class TfdsTranslations:
 
 
 def _known_languages(info):
-    """TFDS sorts languages by name; only the supervised keys say which is translated into which."""
+    """Returns the languages; TFDS sorts them by name, and only the supervised keys give the direction."""
     languages = list(info.features.languages)
     keys = [key for key in info.supervised_keys or () if key in languages]
     return keys + [language for language in languages if language not in keys]
 
 
 def _languages(known, source, target):
-    """Returns the pair of languages, of which either may be left open."""
+    """Returns the pair of languages; either may be None in the arguments."""
     for field, language in (('source_language', source), ('target_language', target)):
         if language is not None and language not in known:
             raise ValueError(
@@ -92,17 +92,17 @@ class TranslationInput(base_input.BaseInput):
     ::
 
         source   w o r d s 0 0 0        padding is the tokenizer's end_id
-        target   0 1 2 0 0 0            what stands before each label
+        target   0 1 2 0 0 0            the token before each label
         labels   1 2 0 0 0 0            ended by end_id
         weights  1 1 1 0 0 0
 
     Accelerators need static shapes, and each shape is compiled separately, so all batches have one shape. Training
-    leaves out pairs that are longer or have an empty side; evaluation leaves out none, and truncates longer ones. What
-    training sees at a position is a pure function of (seed, position).
+    leaves out pairs that are longer or have an empty side; evaluation keeps all pairs, and truncates longer ones. The
+    pair at a position of training is a pure function of (seed, position).
 
     Attributes:
         input_spec: `{'source', 'target'}`, `tf.TensorSpec` of tokens int32 `[batch_size, length]`.
-        example_name: what an example is called.
+        example_name: word for an example.
         tokenizer: the tokenizer.
     """
 
@@ -150,12 +150,12 @@ class TranslationInput(base_input.BaseInput):
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Returns endless batches from pair number `position` on.
 
-        Data in memory start anywhere at once; data in files are read once more from the start of the training run.
-        Which pairs of files fit is known only when they are tokenized, so that every share tokenizes all of them.
+        Data in memory start at any position at once; data in files are read again from the start of the training run.
+        With files, it is known only after tokenizing which pairs fit, so every share tokenizes all of them.
 
         Args:
             position: number of pairs seen before, over all epochs.
-            share: which rows of each batch come out.
+            share: which rows of each batch are made.
 
         Returns:
             `tf.data.Dataset` of ({'source', 'target'} int32, labels int32, weights float32), each `[batch, length]`.

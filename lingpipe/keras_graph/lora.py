@@ -1,4 +1,4 @@
-"""Which weights of a Keras model are trained: low-rank parts (LoRA, arXiv 2106.09685), and those matching a pattern."""
+"""Which weights of a Keras model are trained: low-rank parts (LoRA, arXiv 2106.09685), and weights by expressions."""
 
 import contextlib
 import re

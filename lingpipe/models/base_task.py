@@ -1,4 +1,4 @@
-"""A task, in Lingvo's sense: a model with its loss, its metrics and how to train it."""
+"""A task, as in Lingvo: a model with its loss, its metrics and how to train it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from lingpipe.stages import losses, micro_batches
 class BaseTask:
     """A pipelined body with a loss on its last partition.
 
-    A subclass defines `loss`; everything else (placement, micro-batches, recomputation) is the body's.
+    A subclass defines `loss`; the body does everything else (placement, micro-batches, recomputation).
 
     Attributes:
         params: the Params.
@@ -56,7 +56,7 @@ class BaseTask:
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError if what an input makes does not go with the body, which shapes do not show.
+        """Raises ValueError if an input does not fit the body in a way that shapes do not show.
 
         Args:
             training_input: input that the model is trained or evaluated on.
@@ -70,11 +70,11 @@ class BaseTask:
                              f'vocabulary_size={known}. Use the tokenizer that the model was made for.')
 
     def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
-        """Raises ValueError if an input has not a label for each place at which the body returns logits.
+        """Raises ValueError if an input does not have a label for each position at which the body returns logits.
 
         Args:
             training_input: input that the model is trained or evaluated on.
-            num_targets: number of tensors that the task compares outputs with, labels and weights and maybe more; None:
+            num_targets: number of tensors that the task compares outputs with: labels, weights, and maybe more; None:
                 any.
         """
         kind, targets = type(training_input).__name__, training_input.TargetSpec(training_input.params)
@@ -88,12 +88,12 @@ class BaseTask:
                              f'{self.suitable_input()}')
 
     def suitable_input(self) -> str:
-        """Returns a sentence that says which input goes with the body."""
+        """Returns a sentence that names the input for the body."""
         source = self.params.body.model
         return source.Instantiate().suitable_input() if source else 'Use another input.'
 
     def metric_arguments(self, targets: Any, outputs: Any) -> tuple:
-        """Returns what the Keras metrics of `params.metrics` compare: tensors (y_true, y_pred, sample_weight).
+        """Returns the arguments of the Keras metrics of `params.metrics`: tensors (y_true, y_pred, sample_weight).
 
         Args:
             targets: as `loss` takes them; here labels come first, then weights.
@@ -111,7 +111,7 @@ class BaseTask:
         return labels, outputs, weights
 
     def baselines(self, train_input_params: Any, evaluation_input: Any) -> dict[str, Any]:
-        """Computes what a simple method reaches, to be shown beside the metrics of the trained model.
+        """Computes the results of a simple method, to be shown next to the metrics of the trained model.
 
         Args:
             train_input_params: Params of the input that the model is trained on.
@@ -124,12 +124,12 @@ class BaseTask:
         return {}
 
     def decoding_metrics(self, inputs: Any, targets: tuple, read: Callable) -> dict[str, Any]:
-        """Computes what takes longer than `loss`, such as whole translations, for the final evaluation of one batch.
+        """Computes metrics that take longer than `loss`, such as those of whole translations, for the final evaluation.
 
         Args:
             inputs: nest of tensors `[batch, ...]`, the body's input.
             targets: tuple of tensors `[batch, ...]`, as `loss` gets them.
-            read: function that gives the value to use for a Keras variable, such as its moving average.
+            read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
             Dictionary from name to (sum over the examples, weight); empty if there is nothing more.
@@ -138,11 +138,11 @@ class BaseTask:
         return {}
 
     def sample(self, training_input: Any, read: Callable) -> None:
-        """Shows what the model does by now, printed and written to TensorBoard with every evaluation during training.
+        """Shows what the model does so far; printed and written to TensorBoard with every evaluation during training.
 
         Args:
             training_input: input that the model is trained on.
-            read: function that gives the value to use for a Keras variable, such as its moving average.
+            read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
             A short text, such as one that a language model wrote; None if there is nothing to show.
@@ -150,11 +150,11 @@ class BaseTask:
         del training_input, read
 
     def report(self, training_input: Any, read: Callable) -> None:
-        """Shows what the model has learnt, printed once at the end of training.
+        """Shows what the model has learnt; printed once at the end of training.
 
         Args:
             training_input: input that the model was trained on.
-            read: function that gives the value to use for a Keras variable, such as its moving average.
+            read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
             A few lines of text; None if there is nothing to show.
@@ -162,7 +162,7 @@ class BaseTask:
         del training_input, read
 
     def metric_names(self, targets: Any) -> set:
-        """Finds out which metrics there are by tracing them and `loss` alone, before the first step is built.
+        """Finds the names of all metrics by tracing only them and `loss`, before the first step is built.
 
         Args:
             targets: nest of `tf.TensorSpec` `[batch, ...]`.
@@ -181,7 +181,7 @@ class BaseTask:
 
 
 def train_params() -> Any:
-    """Returns the Params of training, by Lingvo's names where Lingvo has one."""
+    """Returns the Params of training, with Lingvo's names if Lingvo has them."""
     p = hyperparams.Params()
     p.Define('max_steps', 4_000_000, 'Number of training steps.')
     p.Define('learning_rate', 0.001, 'Learning rate where lr_schedule is None.')

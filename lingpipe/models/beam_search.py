@@ -9,14 +9,14 @@ _IMPOSSIBLE = -1e9
 
 
 class _Beams(NamedTuple):
-    """Where the search stands; beams of an example are sorted, the best first.
+    """The state of the search; beams of an example are sorted, the best first.
 
     Attributes:
         log_probs: log probability of the beginnings `[batch, beam_size]`.
-        tokens: their tokens `[batch, beam_size, max_length]`, `end_id` after what is known.
+        tokens: their tokens `[batch, beam_size, max_length]`, `end_id` after the known ones.
         scores: scores of the sequences that have ended `[batch, beam_size]`.
         ended: their tokens `[batch, beam_size, max_length]`.
-        rows: rows that the beginnings had in the step before, of all examples, `[batch * beam_size]`.
+        rows: rows that the beginnings of all examples had in the previous step, `[batch * beam_size]`.
     """
 
     log_probs: tf.Tensor
@@ -27,7 +27,7 @@ class _Beams(NamedTuple):
 
     @property
     def have_ended(self):
-        """Whether some sequence has, `[batch]`."""
+        """Whether some sequence has ended, `[batch]`."""
         return self.scores[:, 0] > _IMPOSSIBLE / 2
 
     @property
@@ -39,27 +39,27 @@ def beam_search(next_log_probs: Callable, state: Any, batch_size: int, max_lengt
                 beam_size: int = 4, length_penalty: Any = 0.6) -> Any:
     """Searches the sequence with the best length-normalised log probability.
 
-    The score of a sequence Y, its end counted, is log P(Y) / ((5 + |Y|) / 6)^length_penalty (GNMT, arXiv 1609.08144,
-    equation 14, without the coverage of attention). In every step the `beam_size` best continuations of all beginnings
-    are looked at: those that end here are put aside, and of the others the best go on. An example is done when no
-    beginning can beat the best sequence that has ended. A beam of 1 is greedy: it is done with its first end. All
-    shapes are static, so that it compiles for any accelerator.
+    The score of a sequence Y, including its end, is log P(Y) / ((5 + |Y|) / 6)^length_penalty (GNMT, arXiv 1609.08144,
+    equation 14, without the coverage of attention). Every step considers the `beam_size` best continuations of all
+    beginnings. Those that end are stored, and the best of the others continue. An example is done when no beginning can
+    beat the best sequence that has ended. A beam of 1 is greedy: it is done with its first end. All shapes are static,
+    so that it compiles for any accelerator.
 
     Args:
         next_log_probs: function from (tokens `[batch_size, beam_size, max_length]`, position scalar, rows
             `[batch_size * beam_size]`, state) to the log probabilities `[batch_size, beam_size, vocab_size]` of the
-            token at that position, given those before it, and the next state. In a state that has rows for the
-            beginnings, `rows` are those that they had in the call before.
-        state: nest of tensors that the first call gets, such as empty caches.
+            token at that position, given those before it, and the next state. `rows` are the rows of the state that the
+            beginnings had in the previous call.
+        state: nest of tensors for the first call, such as empty caches.
         batch_size: number of examples.
         max_length: number of tokens of the longest sequence, with its end.
         end_id: token that ends a sequence.
-        beam_size: number of beginnings that go on.
+        beam_size: number of beginnings that continue.
         length_penalty: exponent; 0 prefers short sequences, 1 is nearly the mean log probability of a token.
 
     Returns:
-        Tokens int32 `[batch_size, max_length]`, `end_id` after the end, and scores `[batch_size]`. A sequence that has
-        no end comes out only where none has ended.
+        Tokens int32 `[batch_size, max_length]`, `end_id` after the end, and scores `[batch_size]`. A sequence without
+        an end is returned only if none has ended.
     """
     def going_on(position, beams, state):
         del state
@@ -81,7 +81,7 @@ def _penalty(length, exponent):
 
 
 def _start(batch_size, beam_size, max_length, end_id):
-    """One empty beginning an example; the other beams are there for the shape only."""
+    """One empty beginning per example; the other beams only give the shape."""
     log_probs = tf.tile([[0.0] + [_IMPOSSIBLE] * (beam_size - 1)], [batch_size, 1])
     tokens = tf.fill([batch_size, beam_size, max_length], tf.constant(end_id, tf.int32))
     scores = tf.fill([batch_size, beam_size], _IMPOSSIBLE)
@@ -89,7 +89,7 @@ def _start(batch_size, beam_size, max_length, end_id):
 
 
 def _is_done(beams, max_length, length_penalty):
-    """Log probabilities only fall, so a beginning scores best if it ends with nothing lost at the greatest length."""
+    """Log probabilities only fall, so a beginning can at best keep its own and end at the greatest length."""
     if beams.are_greedy:
         return beams.have_ended
     attainable = beams.log_probs[:, 0] / _penalty(max_length, length_penalty)

@@ -1,4 +1,4 @@
-"""The losses that a Keras model was compiled with, as one function that the last partition runs where they add up."""
+"""The losses of a compiled Keras model as one function, which the last partition runs if they can be summed."""
 
 import enum
 import functools
@@ -17,32 +17,32 @@ _MIXING = (keras_losses.circle, keras_losses.dice, keras_losses.tversky)
 
 
 class Kind(enum.Enum):
-    """How the value of a loss for a batch comes from those for its parts."""
+    """How the loss of a batch follows from the losses of its parts."""
 
     MEAN = 'mean'
     SUM = 'sum'
 
 
 class NotAdditive(Exception):
-    """The loss of a batch cannot be had from losses of its parts; the message is the beginning of a sentence."""
+    """The loss of a batch does not follow from the losses of its parts; the message is the beginning of a sentence."""
 
 
 def kinds_of(compile_loss: Any, y_true: Any, outputs: Any, sample_weight: Any, variables: list[keras.Variable]) -> list:
     """Finds the kind of each of the losses that a model was compiled with.
 
-    Keras's own losses are known to compute each example by itself. Any other is tried on a few random examples, once as
-    a batch and once in parts.
+    Keras's own losses are known to compute each example separately. Any other loss is tested on a few random examples,
+    once as a batch and once in parts.
 
     Args:
         compile_loss: Keras's record of losses, once built.
         y_true: nest of `keras.KerasTensor`, the targets.
-        outputs: nest of `keras.KerasTensor`, what the model returns.
+        outputs: nest of `keras.KerasTensor`, the outputs of the model.
         sample_weight: nest of `keras.KerasTensor`, or None.
         variables: list of the Keras variables of the model; those that layers change have new values when the loss
             reads them.
 
     Returns:
-        List of `Kind`, one a loss.
+        List of `Kind`, one per loss.
 
     Raises:
         NotAdditive: one of them cannot be computed in parts.
@@ -71,7 +71,7 @@ def kind_of(loss: Any, y_true: Any, outputs: Any, is_weighted: bool, variables: 
     Args:
         loss: a `keras.losses.Loss`.
         y_true: nest of `tf.TensorSpec`, its targets.
-        outputs: nest of `tf.TensorSpec`, what it compares them with.
+        outputs: nest of `tf.TensorSpec`, the outputs that it compares them with.
         is_weighted: whether there are sample weights.
         variables: list of the Keras variables of the model.
 
@@ -126,7 +126,7 @@ def _compare(function, y_true, outputs):
 
 
 def _specs(compile_loss, y_true, outputs, sample_weight):
-    """Keras finds each loss its targets and outputs; what they look like is noted in a list."""
+    """Returns the specs of the targets and outputs that Keras gives each loss; they are recorded in a list."""
     found = []
 
     def note(y_true, outputs, sample_weight):
@@ -142,14 +142,14 @@ def _specs(compile_loss, y_true, outputs, sample_weight):
 
 
 class Targets(NamedTuple):
-    """What the losses compare the outputs with.
+    """The targets of the losses, and their weights.
 
     Attributes:
         fractions: tensor `[batch]` of one over the number of examples in the mini-batch; their sum over it is 1.
         values: list of tensors `[batch, ...]`, the targets and sample weights without their nest.
-        shares: list of tensors `[batch]`, one a loss where there are several: the number of examples in the mini-batch
-            over the weight of the loss in it, for each example the same number. Empty: the losses weigh a micro-batch
-            by its examples.
+        shares: list of tensors `[batch]`, one per loss if there are several: the number of examples in the mini-batch
+            divided by the weight of the loss in it, the same number for each example. Empty: the losses weight a
+            micro-batch by its examples.
     """
 
     fractions: tf.Tensor
@@ -163,17 +163,17 @@ class Targets(NamedTuple):
 
 
 class CompiledLoss:
-    """Computes the loss of a micro-batch as Keras would, in a form that adds up over micro-batches.
+    """Computes the loss of a micro-batch as Keras would, in a form that can be summed over micro-batches.
 
-    Each loss is a mean by a weight of its own, such as the number of tokens that its mask leaves, but their sum can
-    have one weight only: the number of examples. With n examples and weight w_k of loss k in the mini-batch, n_m and
-    w_mk in micro-batch m, the mean over the mini-batch comes out right where each micro-batch's counts w_mk / n_m * n /
-    w_k times; n / w_k is its share.
+    Each loss is a mean by its own weight, such as the number of tokens that its mask leaves, but their sum can have
+    only one weight: the number of examples. Let loss k have n examples and weight w_k in the mini-batch, and n_m and
+    w_mk in micro-batch m. Then the mean over the mini-batch is right if the loss of micro-batch m counts
+    w_mk / n_m * n / w_k times; n / w_k is its share.
 
     Args:
         compile_loss: Keras's record of losses, weights and the outputs they belong to, once built.
         structure: `Structure` of the pair (targets, sample weights), either of which may be, or hold, None.
-        kinds: list of `compiled_loss.Kind`, one a loss.
+        kinds: list of `compiled_loss.Kind`, one per loss.
     """
 
     def __init__(self, compile_loss: Any, structure: boundary.Structure | None, kinds: list) -> None:
@@ -184,12 +184,11 @@ class CompiledLoss:
 
     @property
     def num_losses(self) -> Any:
-        """How many losses are summed."""
+        """Number of losses that are summed."""
         return len(self._parts)
 
     def __call__(self, targets: Targets, outputs: Any) -> dict:
-        """Returns {name: (mean, weight)} with 'loss' and, where there are several, every loss by the name Keras gives
-        it.
+        """Returns {name: (mean, weight)} with 'loss' and, if there are several losses, each loss by its Keras name.
 
         Args:
             targets: `Targets` of the micro-batch.
@@ -202,7 +201,7 @@ class CompiledLoss:
         return {'loss': (mean, targets.num_rows)} | {f'{name}_loss': part for name, part in zip(names, found)}
 
     def weights(self, targets: Targets, outputs: Any) -> Any:
-        """Returns, for each loss, what its mean divides by.
+        """Returns, for each loss, the weight that its mean divides by.
 
         Args:
             targets: `Targets` without shares.
@@ -211,7 +210,7 @@ class CompiledLoss:
         return [weight for _, weight in self._compute(targets, outputs)[1]]
 
     def _compute(self, targets, outputs):
-        """Keras finds each loss its targets, outputs and weights; what it makes of them is noted in a list."""
+        """Lets Keras give each loss its targets, outputs and weights, and records the results in a list."""
         found = []
         shares = [tf.math.divide_no_nan(tf.reduce_sum(share), targets.num_rows**2) for share in targets.shares]
         fraction = tf.reduce_sum(targets.fractions)
@@ -226,7 +225,7 @@ class CompiledLoss:
 
 
 def no_loss(targets: Any, outputs: Any) -> Any:
-    """The loss of a model that is compiled without one: what its layers add is all that counts."""
+    """The loss of a model that is compiled without one: only the losses that its layers add count."""
     del outputs
     return {'loss': (tf.zeros([]), targets.num_rows)}
 
@@ -241,14 +240,14 @@ def pack_targets(y_true: Any, sample_weight: Any, num_rows: Any) -> Any:
 
 
 def with_shares(targets: Any, weights: Any) -> Targets:
-    """Returns the `Targets` with the shares of losses that weigh `weights` in the mini-batch, a list of scalars."""
+    """Returns the `Targets` with the shares of losses; `weights` is a list of their weights in the mini-batch."""
     rows = tf.shape(targets.fractions)
     return targets._replace(
         shares=[tf.fill(rows, tf.math.divide_no_nan(targets.num_rows, weight)) for weight in weights])
 
 
 def _as_sum(loss):
-    """A loss that is a sum divides by 1, of which each micro-batch has the share of its examples."""
+    """Wraps a loss that is a sum: it divides by 1, which is split over micro-batches by their numbers of examples."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (tf.cast(loss(y_true, outputs, sample_weight), tf.float32), None)}
 
@@ -264,11 +263,11 @@ def _record(found, metrics, share, fraction, y_true, outputs, sample_weight):
 
 
 def weights_of_batch(pipe: Any, loss: CompiledLoss, x: Any, targets: Targets) -> list | None:
-    """Computes what the mean of each loss over a mini-batch divides by.
+    """Computes the weight that the mean of each loss over a mini-batch divides by.
 
-    A mask goes its own way through a model, from the inputs to the outputs, past all weights. So the model and its
-    losses are traced as one graph, and of it no more is run than the weights of the losses need. Zeros take the place
-    of the outputs, of which but the shapes matter::
+    A mask passes through a model from the inputs to the outputs without using weights. So the model and its losses are
+    traced as one graph, and only the part that the weights of the losses need is run. Zeros replace the outputs,
+    because only their shapes matter::
 
         tokens ─┬─> not equal to 0 ─> mask ───────────┬─> weight of the loss
                 └─> embedding ─> layers ─> outputs    │   (below: traced, but not run)
@@ -281,7 +280,7 @@ def weights_of_batch(pipe: Any, loss: CompiledLoss, x: Any, targets: Targets) ->
         targets: `compiled_loss.Targets` of the mini-batch.
 
     Returns:
-        List of scalars, one a loss; None if a weight depends on more than masks, targets and sample weights.
+        List of scalars, one per loss; None if a weight depends on more than masks, targets and sample weights.
     """
     inputs, structure = boundary.unpack(x), boundary.structure_of(x)
     variables = [variable for layer in pipe.stack for variable in layer.variables]
@@ -308,7 +307,7 @@ def weights_of_batch(pipe: Any, loss: CompiledLoss, x: Any, targets: Targets) ->
 
 
 def _zeros_in_place_of(output, fractions):
-    """An output with an open size has to say it itself."""
+    """Returns zeros for an output; if one of its sizes is unknown, it is read from the output itself."""
     sizes = output.shape[1:]
     if not sizes.is_fully_defined():
         return tf.zeros_like(output)
@@ -316,7 +315,7 @@ def _zeros_in_place_of(output, fractions):
 
 
 def _depend_on(weights, values, zeros, arguments):
-    """Whether the weights of losses need those of the model, random numbers, or the values of outputs."""
+    """Whether the weights of losses depend on weights of the model, random numbers, or the values of outputs."""
     stops = {tensor.ref() for tensor in arguments}
     graph = weights[0].graph
     shapes = {operation.outputs[0].ref() for operation in graph.get_operations() if operation.type in ('Shape', 'Size')}

@@ -1,4 +1,4 @@
-"""Text that a language model writes, a token at a time."""
+"""Text generation by a language model, one token at a time."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,24 +13,24 @@ from lingpipe.models.sampling import Sampling
 
 
 class IncrementalDecoder:
-    """Runs positions of sequences through the stages of a pipeline, each of which keeps its cache on its own device.
+    """Runs positions of sequences through the stages of a pipeline; each stage keeps its cache on its own device.
 
         tokens ─> stage 0 (device 0) ─> stage 1 (device 1) ─> logits
                     │  ^                   │  ^
                     v  │                   v  │
                   cache 0                cache 1        keys and values of every attention, [batch, length, heads, h]
 
-    A layer that looks at other positions, or needs to know its own, has a method `decode(inputs, cache, start) ->
-    outputs, cache`, and `initial_cache(batch_size, length)` where it keeps anything. Layers without `decode` are called
-    on the new positions alone, so they must map every position by itself, as dense layers and layer norms do.
+    A layer that reads other positions, or needs to know its own, has a method `decode(inputs, cache, start) ->
+    outputs, cache`, and `initial_cache(batch_size, length)` if it keeps anything. Layers without `decode` are called
+    only on the new positions, so they must map every position separately, as dense layers and layer norms do.
 
-    Caches are variables, since a compiled function may hand its results out on another device than it made them on.
+    Caches are variables, because a compiled function may return its results on another device than it computed them on.
 
     Args:
         stages: list of the `Stage`s of a built `GPipeLayer`.
         batch_size: number of sequences.
         length: largest number of positions.
-        read: function that gives the value to use for a Keras variable, such as its moving average.
+        read: function that returns the value to use for a Keras variable, such as its moving average.
 
     Attributes:
         caches: list with a list of nests of `tf.Variable`s for each stage.
@@ -48,7 +48,8 @@ class IncrementalDecoder:
         """Computes the outputs of the next positions in evaluation mode.
 
         Args:
-            tokens: int32 `[batch, n]`, at positions `start` to `start + n - 1`; what was there or later counts no more.
+            tokens: int32 `[batch, n]`, at positions `start` to `start + n - 1`; previous tokens from `start` on no
+                longer count.
             start: int32 scalar tensor.
 
         Returns:
@@ -86,14 +87,14 @@ class Generator:
 
         prompt ─> prefill (one call, all positions) ─> token ─> step ─> token ─> step ─> ...
 
-    The two compiled functions have static shapes. A network knows positions up to `context_length` only: where a text
-    gets longer, its last half context is read again as if it were the start, and goes on from there.
+    The two compiled functions have static shapes. A network only has positions up to `context_length`. When a text gets
+    longer, its last half context is read again as the new start, and generation continues from there.
 
     Args:
         body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
         context_length: number of positions, at least 2.
         sampling: `Sampling`.
-        read: function that gives the value to use for a Keras variable, such as its moving average.
+        read: function that returns the value to use for a Keras variable, such as its moving average.
     """
 
     def __init__(self, body: Any, context_length: int, sampling: Sampling,
@@ -111,7 +112,7 @@ class Generator:
         """Generates tokens without end.
 
         Args:
-            prompt: sequence of one token or more; of one longer than the context only the end counts.
+            prompt: sequence of one token or more; if it is longer than the context, only its end counts.
 
         Yields:
             Integers, the tokens that follow the prompt.
@@ -132,7 +133,7 @@ class Generator:
         return tf.constant([known + [0] * (self._context_length - len(known))], tf.int32)
 
     def _prefill_and_choose(self, tokens, length, draw):
-        """What stands after the prompt is seen by nobody: attention looks back, and later tokens take its place."""
+        """Reads a padded prompt and chooses a token; the padding has no effect, because attention only looks back."""
         logits = self._decoder.forward(tokens, tf.constant(0))
         return self._choose(logits, length - 1, draw)
 
@@ -150,11 +151,11 @@ def text_pieces(generator: Generator, tokenizer: Any, prompt: str, num_tokens: i
     Args:
         generator: `Generator`.
         tokenizer: tokenizer of the model's input.
-        prompt: text that stands at the start of a document.
-        num_tokens: largest number of tokens; less where the model ends the document.
+        prompt: text at the start of a document.
+        num_tokens: largest number of tokens; there are fewer if the model ends the document.
 
     Yields:
-        Pieces of the continuation, none of which ends in the middle of a character.
+        Pieces of the continuation that do not end in the middle of a character.
     """
     known = tokenization.prompt_tokens(tokenizer, prompt)
     written, shown = [], 0

@@ -14,12 +14,12 @@ _DEFAULT_SAMPLER = 'top_k'  # KerasHub's
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class HubPipelineModel(pipeline_model.PipelineModel):
-    """Trains a pipeline of a KerasHub task, whose preprocessor makes tensors of what it is given::
+    """Trains a pipeline of a KerasHub task, whose preprocessor converts raw examples to tensors::
 
         strings ─> batches ─> preprocessor of the task, by tf.data ─> tensors ─> Keras's fit ─> pipeline
 
-    `PipelineModel(pipe)` makes one of these where the pipeline is made of such a task. As in KerasHub, arrays are not
-    shuffled: give a shuffled `tf.data.Dataset`.
+    `PipelineModel(pipe)` makes one of these if the pipeline is made of such a task. As in KerasHub, arrays are not
+    shuffled: pass a shuffled `tf.data.Dataset`.
     """
 
     @property
@@ -40,7 +40,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
                 parts = _unpacked(validation_data)
                 validation_data = self._batches(*parts, validation_batch_size or batch_size)
             batch_size = validation_batch_size = None
-            validation_split, shuffle = 0.0, False  # of data that are batches already
+            validation_split, shuffle = 0.0, False  # of data that are already batches
         return super().fit(
             x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight,
             sample_weight, initial_epoch, steps_per_epoch, validation_steps, validation_batch_size, validation_freq)
@@ -48,7 +48,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
     def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: Any = 'auto',
                  sample_weight: Any = None, steps: int | None = None, callbacks: Any = None, return_dict: bool = False,
                  **cache: Any) -> Any:
-        """Evaluates raw examples; see `keras.Model.evaluate`. What `fit` calls it with for validation is ready."""
+        """Evaluates raw examples; see `keras.Model.evaluate`. Validation data from `fit` are already preprocessed."""
         if self.preprocessor is not None and not cache:
             x, y, sample_weight, batch_size = self._batches(x, y, sample_weight, batch_size), None, None, None
         return super().evaluate(x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict, **cache)
@@ -74,7 +74,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
             sampler: KerasHub's sampler or its name, as for the task's `compile`; None: as before.
 
         Returns:
-            What the task returns.
+            The result of the task's own `generate`.
 
         Raises:
             AttributeError: the task does not generate text.
@@ -116,7 +116,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
         return keras.utils.unpack_x_y_sample_weight(self.source.preprocess_samples(x, y, sample_weight))
 
     def _batches(self, x, y, sample_weight, batch_size):
-        """Returns the `tf.data.Dataset` of preprocessed batches; one that is given has batches already."""
+        """Returns the `tf.data.Dataset` of preprocessed batches; a given dataset already has batches."""
         if not isinstance(x, tf.data.Dataset):
             parts = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
             x = tf.data.Dataset.from_tensor_slices(_map_arrays(tf.convert_to_tensor, parts))
@@ -125,7 +125,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
 
 def _map_arrays(function, nest):
-    """Maps over the arrays of examples; a list is one array and not a nest, and None stays."""
+    """Maps over the arrays of examples; a list is one array and not a nest, and None stays None."""
     if isinstance(nest, tuple):
         return tuple(_map_arrays(function, part) for part in nest)
     if isinstance(nest, dict):
@@ -138,7 +138,7 @@ def _unpacked(data):
 
 
 def _split(examples, fraction, validation_data):
-    """Puts the last part of arrays aside for validation, as Keras does where no other data are given for it."""
+    """Reserves the last part of arrays for validation, as Keras does if there are no separate validation data."""
     if not fraction or validation_data is not None:
         return examples, validation_data
     sizes = []

@@ -10,7 +10,7 @@ from lingpipe.models import base_task
 class ImageClassifier(base_task.BaseTask):
     """Classifies images, texts or each of their tokens by a body that ends in logits `[batch, ..., classes]`.
 
-    In training the body may return (logits, auxiliary logits), whose loss is added with a weight of its own.
+    In training the body may return (logits, auxiliary logits); the loss of the latter is added with its own weight.
     """
 
     @classmethod
@@ -22,7 +22,7 @@ class ImageClassifier(base_task.BaseTask):
         return p
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError if the model classifies something else, or has no logit for a class or a token."""
+        """Raises ValueError if the model classifies something else, or lacks the logit of a class or a token."""
         super().check_input(training_input)
         self.require_labels(training_input, 2)
         num_logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[-1]

@@ -1,4 +1,4 @@
-"""Keras metrics of a task: computed in parts, and equal to what Keras computes of the whole batch or dataset."""
+"""Keras metrics of a task: computed in parts, and equal to what Keras computes from the whole batch or dataset."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
         arguments: function `(targets, outputs) -> (y_true, y_pred, sample_weight)`, tensors `[batch, ...]` each.
 
     Raises:
-        ValueError: an entry is no metric, or two have one name.
+        ValueError: an entry is not a metric, or two have the same name.
     """
     states: dict[str, MetricState] = {}
     for index, params in enumerate(metrics):
@@ -47,21 +47,21 @@ def _require_metric(params, field):
 
 
 def _name(params):
-    """Keras would number the metrics of a process, such as 'auc_1'."""
+    """Returns the name of a metric without a number, which Keras would add within a process, such as in 'auc_1'."""
     if params.cls is OfClasses and not params.name:
         return _name(params.metric)
     return params.name or re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', params.cls.__name__).lower()
 
 
 class MetricState:
-    """A Keras metric as sums: what a micro-batch adds to its variables, and the number that their sums give.
+    """A Keras metric as sums: what a micro-batch adds to its variables, and the number that follows from their sums.
 
-    The variables of most metrics count something, so that those of a batch are the sums of those of its parts::
+    The variables of most metrics count something, so those of a batch are the sums of those of its parts::
 
         micro-batch 0 ─> update_state from zeros ─> true positives, false positives ─┐
         micro-batch 1 ─> update_state from zeros ─> true positives, false positives ─┴─> sums ─> result
 
-    Whether that is so is tried on random examples, as soon as their shapes are known.
+    This is tested on random examples, as soon as their shapes are known.
 
     Args:
         params: KerasParams of the metric, with a name.
@@ -80,7 +80,7 @@ class MetricState:
             outputs: nest of tensors `[micro_batch, ...]`.
 
         Raises:
-            ValueError: the metric cannot be computed in parts, or not of such tensors.
+            ValueError: the metric cannot be computed in parts, or not from such tensors.
         """
         y_true, y_pred, weights = map(losses.in_float32, self._arguments(targets, outputs))
         if self._metric is None:
@@ -96,7 +96,7 @@ class MetricState:
 
 
 def _unless_empty(part, weights):
-    """Returns 0 for a micro-batch without rows, of which some metrics return NaN."""
+    """Returns 0 for a micro-batch without rows, for which some metrics return NaN."""
     if weights.shape[0] is not None:
         return part
     return tf.where(tf.shape(weights)[0] > 0, part, 0.0)
@@ -124,7 +124,7 @@ def _text(spec):
 
 
 class _Trial:
-    """What a metric returns for a few examples, as a whole and in parts.
+    """A test of a metric on a few examples, as a whole and in parts.
 
     Args:
         metric: a new Keras metric.
@@ -143,7 +143,7 @@ class _Trial:
         self._others_weigh_nothing = self._state(self._with_weights_of(counted))
 
     def check(self, name):
-        """Raises ValueError if a number over several parts would be another than Keras's own."""
+        """Raises ValueError if a number over several parts would differ from Keras's own."""
         if isinstance(self._result, dict) or np.ndim(self._result):
             returned = _text(self._result) if tf.is_tensor(self._result) else type(self._result).__name__
             raise ValueError(f'The metric {name} returns {returned}, but a curve shows one number. Set its arguments '
@@ -166,7 +166,7 @@ class _Trial:
         return not _are_close([self._number(some)], [self._number(other)])
 
     def _number(self, state):
-        """Computes as in a training step, in a graph, which not every metric can."""
+        """Computes the number in a graph, as in a training step; some metrics cannot do this."""
         return tf.function(self._metric.stateless_result, autograph=False)([tf.constant(value) for value in state])
 
     def _rows(self, rows):
@@ -196,13 +196,13 @@ def _are_close(some, others):
 class OfClasses(keras.metrics.Metric):
     """A metric of one-hot labels and probabilities, for labels that are class numbers and outputs that are logits.
 
-    Classifiers have outputs `[..., classes]`, of which this takes the softmax, or `[..., 1]`, of which it takes the
-    sigmoid. Keras's AUC, Precision, Recall and F1Score want probabilities and labels of the same shape.
+    It takes the softmax of outputs `[..., classes]`, and the sigmoid of outputs `[..., 1]`. Keras's AUC, Precision,
+    Recall and F1Score need probabilities and labels of the same shape.
 
     Args:
         metric: the `keras.metrics.Metric`, or its params in KerasParams.
-        class_id: number of the class whose examples are the positive ones; None: each class against the others, as
-            the metric averages over them.
+        class_id: number of the class whose examples are positive; None: each class against the others, averaged as the
+            metric does.
         name: name of the metric; None: that of `metric`.
         dtype: precision of the variables.
     """

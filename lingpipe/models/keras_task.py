@@ -1,4 +1,4 @@
-"""A task with any Keras loss, for bodies that no other task is made for."""
+"""A task with any Keras loss, for bodies for which there is no other task."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ class KerasTask(base_task.BaseTask):
     """Trains a body on a Keras loss, and measures it by Keras metrics.
 
     The loss is the mean over the examples, or tokens, of the whole batch by their weights: the sum of weight times
-    loss, divided by the sum of weights. So do Keras's reduction 'mean_with_sample_weight' and Keras's metrics. The
-    default of Keras's `compile` divides by the number of examples, whatever they weigh: the two are equal where all
-    weights are 1. The mean by weights does not depend on how many examples of weight 0 fill a batch up.
+    loss, divided by the sum of weights. Keras's reduction 'mean_with_sample_weight' and Keras's metrics do the same.
+    Keras's `compile` by default divides by the number of examples, whatever their weights; the two are equal if all
+    weights are 1. The mean by weights does not depend on the examples of weight 0 that pad a batch.
     """
 
     @classmethod
@@ -40,7 +40,7 @@ class KerasTask(base_task.BaseTask):
         super().__init__(params)
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError if classes are not labels of what the body returns, or it does not know the tokens."""
+        """Raises ValueError if the body does not predict classes, or does not know the input's tokens."""
         super().check_input(training_input)
         if isinstance(self._keras_loss, keras.losses.SparseCategoricalCrossentropy):
             self.require_labels(training_input)

@@ -11,7 +11,7 @@ from lingpipe.models.sampling import Sampling
 
 
 def smoothed_cross_entropy(nats: Any, logits: Any, label_smoothing: float) -> Any:
-    """Mixes in the cross-entropy of the uniform distribution (arXiv 1512.00567, section 7).
+    """Adds a share of the cross-entropy of the uniform distribution (arXiv 1512.00567, section 7).
 
     Args:
         nats: plain cross-entropies `[batch, length]`.
@@ -33,19 +33,19 @@ def weighted_mean(values: Any, weights: Any, total: Any) -> Any:
 
 
 class NGramModel:
-    """Counts of up to n tokens in a row, smoothed by interpolated Kneser-Ney with one discount an order.
+    """Counts of up to n tokens in a row, smoothed by interpolated Kneser-Ney with one discount per order.
 
     For a history h and its shorter form h' (Chen and Goodman 1999, "An empirical study of smoothing techniques for
     language modeling", section 2.7)::
 
         p(w | h) = max(c(h w) - D, 0) / c(h) + D N(h) / c(h) p(w | h')    D = (n1 + 1/2) / (n1 + 2 n2 + 1)
 
-    c counts occurrences for the longest histories, and the different tokens that stand before for shorter ones; N(h) is
-    the number of different tokens after h, n1 and n2 how many c are 1 and 2 (the 1/2 keeps something for the unseen
-    where n1 is 0). The shortest history leads to equal probabilities.
+    For the longest histories c counts occurrences, for shorter ones the different tokens before them. N(h) is the
+    number of different tokens after h; n1 and n2 are how many c are 1 and 2 (the 1/2 leaves some probability for unseen
+    tokens if n1 is 0). The shortest history has equal probabilities.
 
     Args:
-        tokens: Integer array `[length]` to learn from.
+        tokens: integer array `[length]` to learn from.
         order: n, the longest run that is counted.
         vocab_size: number of different tokens.
     """
@@ -70,12 +70,12 @@ class NGramModel:
         return -np.log2(probabilities)
 
     def _codes(self, tokens, length):
-        """Returns one number for each run of `length` tokens, by the place of its last."""
+        """Returns one number for each run of `length` tokens, by the position of its last token."""
         windows = np.lib.stride_tricks.sliding_window_view(np.asarray(tokens, np.int64), length)
         return windows @ (np.int64(self._vocab_size) ** np.arange(length - 1, -1, -1))
 
     def _continuations(self, longer_codes, length, codes):
-        """Returns how many different tokens stand before each run; the one at the very start counts as after one."""
+        """Returns how many different tokens precede each run; the start of the text counts as one token."""
         found, counts = _counts(longer_codes % self._vocab_size ** length)
         return np.maximum(1, _look_up(found, counts, codes))
 
@@ -125,7 +125,7 @@ def length_of(input_spec: Any) -> int:
 class LanguageModel(base_task.BaseTask):
     """Predicts each token of a sequence by a body that ends in logits `[batch, length, vocab_size]`.
 
-    The body may read a source too, as the sequence-to-sequence models of KerasHub do.
+    The body may also read a source, as the sequence-to-sequence models of KerasHub do.
     """
 
     @classmethod
@@ -153,8 +153,8 @@ class LanguageModel(base_task.BaseTask):
             outputs: logits `[batch, length, vocab_size]`.
 
         Returns:
-            Dictionary from name to (mean, weight): 'loss', the smoothed cross-entropy in nats a token; 'bits_per_byte',
-            the plain one over all bytes that the tokens stand for; 'accuracy' of the next token.
+            Dictionary from name to (mean, weight): 'loss', the smoothed cross-entropy in nats per token;
+            'bits_per_byte', the plain cross-entropy over all bytes of the tokens; 'accuracy' of the next token.
         """
         labels, weights, num_bytes = targets
         logits = tf.cast(outputs, tf.float32)
@@ -168,7 +168,7 @@ class LanguageModel(base_task.BaseTask):
             'accuracy': (mean(correct, weights, total), total)}
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError if labels are not what the body predicts, or it does not know a token."""
+        """Raises ValueError if the body does not predict the labels, or does not know a token."""
         self.require_labels(training_input, 3)
         super().check_input(training_input)
         vocab_size, num_logits = training_input.tokenizer.vocab_size, self.body.output_of_one_example.shape[-1]
@@ -179,7 +179,7 @@ class LanguageModel(base_task.BaseTask):
                 f'{vocab_size} logits.')
 
     def sample(self, training_input: Any, read: Any) -> str | None:
-        """Returns a text that the model wrote; always with the same random numbers, so that texts compare."""
+        """Returns a text that the model wrote, always with the same random numbers, so that texts can be compared."""
         p = self.params
         if not p.sample_length or not p.sample_prompt and text_writers.reads_sources(training_input.input_spec):
             return None
@@ -193,7 +193,7 @@ class LanguageModel(base_task.BaseTask):
             generation.text_pieces(self._sampler, tokenizer, p.sample_prompt, p.sample_length))
 
     def baselines(self, train_input_params: Any, evaluation_input: Any) -> Any:
-        """Returns the bits per byte of an n-gram model of the same training text, where `n_gram_order` asks for one."""
+        """Returns the bits per byte of an n-gram model of the same training text, if `n_gram_order` is set."""
         order, tokenizer = self.params.n_gram_order, evaluation_input.tokenizer
         if not order:
             return {}

@@ -1,4 +1,4 @@
-"""Regression with the mean squared error, and a look at how near the weights came to the true ones."""
+"""Regression with the mean squared error, and a comparison of the weights with the true ones."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from lingpipe.models import base_task
 
 
 class LinearRegression(base_task.BaseTask):
-    """Predicts numbers by a body that ends in a `keras.layers.Dense` without activation, alone for the report."""
+    """Predicts numbers by a body that ends in a `keras.layers.Dense`; for the report it must be the only layer."""
 
     def loss(self, targets: tuple, outputs: Any) -> Any:
         """Returns the metric 'loss', the mean squared error.
@@ -24,7 +24,7 @@ class LinearRegression(base_task.BaseTask):
         return {'loss': (tf.math.divide_no_nan(tf.reduce_sum(squares * weights), total), total)}
 
     def report(self, training_input: Any, read: Any) -> Any:
-        """Returns a table of the weights beside the true ones if the input knows them; None for several layers."""
+        """Returns a table of the weights and the true ones, if the input knows these; None for several layers."""
         if len(self.body.stack) > 1:
             return None
         dense, = self.body.stack

@@ -1,4 +1,4 @@
-"""What a pipelined model shows of the model inside it: the layers, names, weights and files of the plain model."""
+"""The interface of a pipelined model: the layers, names, weights and files of the plain model inside it."""
 
 import re
 from typing import Any
@@ -15,19 +15,18 @@ _UNLOADED = re.compile(r'A total of (\d+) objects could not be loaded.*?<\w+ nam
 
 
 class ModelSurface(keras.Model):
-    """A model whose layers are those that a pipeline was made of, so that Keras finds everything where it is in a plain
-    model.
+    """A model that has the layers of its pipeline, so that Keras finds everything as in a plain model.
 
     ::
 
         plain model       layers ─┐
                                   ├─> the same layers, with the same names, order and places in a file
         pipelined model   layers ─┘
-                          pipe   ───> how they are run; Keras does not track it, so nothing is there twice
+                          pipe   ───> how they are run; Keras does not track it, so nothing is tracked twice
 
     Args:
         pipe: a `GPipeLayer`.
-        **kwargs: arguments of `keras.Model`; without a `name`, that of the source model is taken.
+        **kwargs: arguments of `keras.Model`; the default of `name` is that of the source model.
     """
 
     def __init__(self, pipe: gpipe_layer.GPipeLayer, **kwargs: Any) -> None:
@@ -46,7 +45,7 @@ class ModelSurface(keras.Model):
 
     @property
     def source(self) -> Any:
-        """The Keras model that the pipeline was made of; None for a pipeline that was made of Params."""
+        """The Keras model from which the pipeline was made; None for a pipeline made from Params."""
         return getattr(self.pipe, 'model', None)
 
     @property
@@ -96,7 +95,7 @@ class ModelSurface(keras.Model):
 
     @property
     def input_spec(self) -> Any:
-        """What the inputs of the source model must be like, as Keras checks when a model is called."""
+        """The specs of the inputs of the source model, which Keras checks when a model is called."""
         return getattr(self.source, 'input_spec', None)
 
     @property
@@ -108,7 +107,7 @@ class ModelSurface(keras.Model):
 
     @property
     def losses(self) -> Any:
-        """What layers added in the last call, and weight regularisers, each computed where its variable lives."""
+        """Losses that layers added in the last call, and weight regularisers, each on the device of its variable."""
         penalties = self._get_own_losses()
         for variable in self.trainable_variables:
             if variable.regularizer is not None:
@@ -142,7 +141,7 @@ class ModelSurface(keras.Model):
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         """Exports the plain model, which serves on one device and without LingPipe; see `keras.Model.export`.
 
-        LoRA is merged into the kernels, here as in what `save` and `save_weights` write.
+        LoRA is merged into the kernels, as in files of `save` and `save_weights`.
         """
         with lora.merged(self):
             return self._plain_model().export(filepath, *args, **kwargs)
@@ -153,15 +152,15 @@ class ModelSurface(keras.Model):
             super().save(filepath, overwrite, zipped)
 
     def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None) -> None:
-        """Saves the weights, which the plain model loads too; see `keras.Model.save_weights`."""
+        """Saves the weights, which the plain model can also load; see `keras.Model.save_weights`."""
         with lora.merged(self):
             super().save_weights(filepath, overwrite, max_shard_size)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
-        """Loads weights, after which LoRA starts anew; see `keras.Model.load_weights`.
+        """Loads weights, after which LoRA restarts from its initial values; see `keras.Model.load_weights`.
 
         Raises:
-            ValueError: the file cannot be read, or has not the weights of this model.
+            ValueError: the file cannot be read, or does not have the weights of this model.
         """
         try:
             with lora.able_to_learn(self):
@@ -179,7 +178,7 @@ class ModelSurface(keras.Model):
         """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.
 
         Raises:
-            ValueError: the pipeline was built before it became a model, which so has not seen any inputs yet.
+            ValueError: the pipeline was built before it became a model, so the model has not seen any inputs yet.
         """
         if self.built and self._input_specs is None and self.pipe.model is None:
             raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it '
@@ -196,14 +195,14 @@ class ModelSurface(keras.Model):
         return model
 
     def _trackable_children(self, save_type='checkpoint', **kwargs):
-        """What `tf.train.Checkpoint` finds, which then restores a checkpoint of either model into the other."""
+        """The objects that `tf.train.Checkpoint` finds: a checkpoint of either model can be restored into the other."""
         children = super()._trackable_children(save_type, **kwargs)
         if self.source is None or save_type != 'checkpoint':
             return children
         return {**self.source._trackable_children(save_type), **children}
 
     def _obj_type(self):
-        """Keras then writes layers where it writes those of a plain model: either loads the weights of the other."""
+        """Makes Keras write layers as in a plain model, so that either model loads the weights of the other."""
         return 'Functional'
 
     def _of_source(self, name):
@@ -241,7 +240,7 @@ class ModelSurface(keras.Model):
 
 
 def symbol_of_any_batch(tensor: Any) -> keras.KerasTensor | None:
-    """Returns a `keras.KerasTensor` of any number of rows, for which a model need not ask its layers."""
+    """Returns a `keras.KerasTensor` of any number of rows, for which a model does not need to call its layers."""
     if tensor is None:
         return None
     return keras.KerasTensor(

@@ -19,7 +19,7 @@ _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_me
           'get_metrics_result', 'reset_metrics',
           'fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', 'make_train_function',
           'make_test_function', 'make_predict_function')
-# What tasks of KerasHub override, and `HubPipelineModel` in their place.
+# Methods that tasks of KerasHub override, and that `HubPipelineModel` replaces.
 _PREPROCESSING = ('fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch')
 
 
@@ -27,8 +27,8 @@ _PREPROCESSING = ('fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch
 class PipelineModel(model_surface.ModelSurface):
     """Trains a pipeline by Keras's own `fit`, with the results of `fit` on the plain model.
 
-    The loss is computed inside the last partition, so the schedule of the pipeline holds in training; called as a
-    layer, a pipeline always runs GPipe's. The optimizer that `compile` is given works on the device of each variable::
+    The loss is computed inside the last partition, so training uses the schedule of the pipeline. (A pipeline that is
+    called as a layer always runs GPipe's.) The optimizer of `compile` works on the device of each variable::
 
         model = lingpipe.PipelineModel(pipe)
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
@@ -60,14 +60,14 @@ class PipelineModel(model_surface.ModelSurface):
 
         Args:
             optimizer: Keras optimizer; it is changed to work on the device of each variable, with the same results.
-            loss: loss, or list or dictionary of losses, one an output.
-            loss_weights: list or dictionary of numbers, one a loss.
+            loss: loss, or list or dictionary of losses, one per output.
+            loss_weights: list or dictionary of numbers, one per loss.
             metrics: list or dictionary of metrics.
             weighted_metrics: list or dictionary of metrics that take sample weights.
-            run_eagerly: whether steps run eagerly, around the pipeline: what each partition computes is always traced.
+            run_eagerly: whether steps run eagerly around the pipeline; each partition is always traced.
             steps_per_execution: number of batches that one call of a compiled function trains on.
             jit_compile: whether XLA compiles the functions of each partition; 'auto': as the pipeline's own Params say.
-            auto_scale_loss: whether the loss is scaled where layers compute in float16.
+            auto_scale_loss: whether the loss is scaled if layers compute in float16.
 
         Raises:
             ValueError: an argument, or a method of the source model, cannot work with a pipeline.
@@ -85,7 +85,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     @property
     def jit_compile(self) -> Any:
-        """False: a step is never compiled as one program for one device; True has XLA compile each partition."""
+        """Always False: a step is never compiled as one program. If set to True, XLA compiles each partition."""
         return False
 
     @jit_compile.setter
@@ -98,7 +98,7 @@ class PipelineModel(model_surface.ModelSurface):
         return super().make_train_function(force)
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """Refuses what a source overrides also where nothing is compiled; see `keras.Model.make_predict_function`."""
+        """Refuses overridden methods of a source even without `compile`; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
         return super().make_predict_function(force)
 
@@ -120,10 +120,10 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def train_step(self, data: Any) -> Any:
-        """Trains on one batch, with the loss inside the last partition where it adds up over micro-batches.
+        """Trains on one batch, with the loss inside the last partition if it can be summed over micro-batches.
 
-        See `keras.Model.train_step`. A loss that does not, or an overridden `compute_loss`, is computed on the whole
-        batch, outside the pipeline.
+        See `keras.Model.train_step`. Any other loss, and an overridden `compute_loss`, is computed on the whole batch,
+        outside the pipeline.
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
@@ -177,7 +177,7 @@ class PipelineModel(model_surface.ModelSurface):
         is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm)
         self._update(out.gradients, is_finite, out.state_updates, before)
         self._loss_tracker.update_state(out.loss, sample_weight=_num_rows(x))
-        num_known_rows = _first_tensor(x).shape[0]  # None: as Keras, by batches
+        num_known_rows = _first_tensor(x).shape[0]  # None: by batches, as Keras does
         for metric in self._compile_loss.metrics if self._compile_loss else []:
             metric.update_state(out.metrics[metric.name], sample_weight=num_known_rows)
         return out.outputs
@@ -201,10 +201,10 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
-        """Returns the same function each time, since the pipeline keeps what it has traced by it.
+        """Returns the loss function, always the same object, because the pipeline caches its traces by it.
 
         Raises:
-            loss_additivity.NotAdditive: the loss can be computed on the whole batch only.
+            loss_additivity.NotAdditive: the loss can only be computed on the whole batch.
         """
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:
@@ -224,17 +224,17 @@ class PipelineModel(model_surface.ModelSurface):
     def _build_losses(self, *symbols):
         try:
             keras_backend.compute_output_spec(self._compile_loss, *symbols)
-        # What NumPy computes has no symbols; on the whole batch it works, or fails in words of its own.
+        # NumPy has no symbolic tensors; on the whole batch it works, or fails with its own error.
         except Exception as error:
             raise compiled_loss.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
     def _symbolic_outputs(self, x):
-        if any(leaf is None for leaf in keras.tree.flatten(x)):  # an optional input, of which Keras makes no symbols
+        if any(leaf is None for leaf in keras.tree.flatten(x)):  # an optional input, which has no symbolic tensor
             return self.pipe.pack_outputs(self.outputs)
         return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
 
     def _with_shares(self, loss, x, targets):
-        """Several losses need their weights in the whole mini-batch; the last partition sees one part at a time."""
+        """Adds shares: several losses need their weights in the mini-batch, of which the last partition sees a part."""
         weights = compiled_loss.weights_of_batch(self.pipe, loss, x, targets)
         if weights is None:
             raise compiled_loss.NotAdditive('One of several losses is weighed by a mask that the model computes with '
@@ -264,20 +264,19 @@ class PipelineModel(model_surface.ModelSurface):
         return self.optimizer
 
     def _values_to_restore(self):
-        """Returns, for `_update`, what a step may have to take back: state assigned before it is known to be finite."""
+        """Returns, for `_update`, the values to restore if a step that has already assigned state is not finite."""
         if not loss_scaling.is_scaling(self._built_optimizer()):
             return []
         return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]
 
     def _update(self, gradients, is_finite, state_updates, before):
-        """Updates weights and state; with a scaled loss only where everything is finite, and moving statistics as
-        little.
+        """Updates weights and state; with a scaled loss only if everything is finite, including moving statistics.
 
         Args:
-            gradients: list of gradients, one a trainable variable.
+            gradients: list of gradients, one per trainable variable.
             is_finite: boolean scalar.
             state_updates: list of pairs (variable, new value) that are still to be assigned.
-            before: list of pairs (variable, old value) of what was assigned already, where it may have to be restored.
+            before: list of pairs (variable, old value) of what was already assigned and may have to be restored.
         """
         variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
@@ -300,7 +299,7 @@ class PipelineModel(model_surface.ModelSurface):
             return function(*arguments)
 
     def _refuse_new_weights(self):
-        """Keras would go on with a function that it traced before, and so train what was trained then."""
+        """Refuses new weights: Keras would use a function that it traced earlier, without training these weights."""
         optimizer = self.optimizer
         if optimizer is None or not optimizer.built or isinstance(optimizer, keras.optimizers.MultiOptimizer):
             return
@@ -321,19 +320,19 @@ class PipelineModel(model_surface.ModelSurface):
                 'PipelineModel does not call. Override the same methods in a subclass of PipelineModel.')
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
-        """Keras's own `compile` goes by the policy of the model; what counts is that of the layers."""
+        """Scales the loss by the policies of the layers; Keras's own `compile` uses the policy of the model."""
         if auto_scale_loss and self.pipe.computes_in_float16 and not loss_scaling.is_scaling(optimizer):
             return keras.optimizers.LossScaleOptimizer(optimizer)
         return optimizer
 
 
 def _preprocesses(source):
-    """Whether a model is a task of KerasHub, whose `fit` takes what its preprocessor takes."""
+    """Whether a model is a task of KerasHub, whose `fit` takes the inputs of its preprocessor."""
     return hasattr(source, 'preprocess_samples') and hasattr(source, 'preprocessor')
 
 
 def _traced(function):
-    """A step that runs eagerly traces what needs a graph."""
+    """Traces a function that needs a graph, in a step that may run eagerly."""
     if not tf.executing_eagerly():
         return function
     return functools.partial(boundary.traced, tf.function(function, autograph=False))

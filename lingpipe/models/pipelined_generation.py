@@ -1,4 +1,4 @@
-"""Text that is generated on the devices of a pipeline, several groups of prompts at once."""
+"""Text generation on the devices of a pipeline, with several groups of prompts at once."""
 
 import contextlib
 import copy
@@ -19,25 +19,25 @@ _METHODS = ('call_encoder', 'call_with_cache', 'call_decoder_with_cache')
 
 
 class PipelinedGeneration:
-    """The `generate_function` of a KerasHub task, or of what generates like one, by a pipeline.
+    """The `generate_function` of a KerasHub task, or of an object that generates like one, by a pipeline.
 
-    Every group of prompts has its own loop over tokens, in which nothing waits for another group, so that each device
-    computes for one group while the other devices compute for others::
+    Every group of prompts has its own loop over tokens, which does not wait for other groups. So each device computes
+    for one group while the other devices compute for other groups::
 
         group 0   device 0 ─> device 1 ─> sample ─> device 0 ─> device 1 ─> sample ─> ...
         group 1               device 0 ─> device 1 ─> sample ─> device 0 ─> device 1 ─> ...
 
-    The task's own `generate_step` and sampler run for each group. The random numbers of a group are those that its
-    rows get where all prompts are one batch, so that the text does not depend on the number of groups. KerasHub's beam
-    search ends when all texts of a batch have ended, and until then improves those that have: with stop tokens it has
-    one group.
+    The task's own `generate_step` and sampler run for each group. Its rows get the same random numbers as if all
+    prompts were one batch, so the text does not depend on the number of groups. KerasHub's beam search ends when all
+    texts of a batch have ended, and until then improves those that have ended. So with stop tokens it has only one
+    group.
 
     Args:
-        task: KerasHub task, or `prompted_texts.StackTask`; its weights are where the stages have them.
+        task: KerasHub task, or `prompted_texts.StackTask`; its weights are on the devices of the stages.
         stages: list of the `Stage`s of the pipeline.
-        num_groups: number of groups of prompts; less where there are fewer prompts.
-        jit_compile: whether XLA compiles what each stage computes.
-        read: function that gives the value to use for a Keras variable, such as its moving average.
+        num_groups: number of groups of prompts; there are fewer if there are fewer prompts.
+        jit_compile: whether XLA compiles the function of each stage.
+        read: function that returns the value to use for a Keras variable, such as its moving average.
     """
 
     def __init__(self, task: Any, stages: list, num_groups: int, jit_compile: bool = False,
@@ -76,7 +76,7 @@ class PipelinedGeneration:
 
 
 def _map_tensors(function, *nests):
-    """Maps over the tensors of nests, in which a text without images has None for them."""
+    """Maps over the tensors of nests, which have None for the images of a text without images."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *nests)
 
 
@@ -138,20 +138,20 @@ class _Draws:
             return [np.asarray(scope.get_current_value(variable)) for variable in self.variables]
 
     def note(self, num_tokens):
-        """Takes note of how many tokens a group has drawn."""
+        """Records how many tokens a group has drawn."""
         self._num_tokens = tf.maximum(self._num_tokens, num_tokens)
 
     def finish(self):
-        """Leaves the states as one batch of all rows would."""
+        """Sets the states as they would be after one batch of all rows."""
         if self._growth:
             for variable, state in self.state_before(self._num_tokens):
                 variable.assign(state)
 
 
 class _Group:
-    """Generates for some of the prompts, while the caches of the layers are kept here and not in the sampler.
+    """Generates for some of the prompts; the caches of the layers are kept here and not in the sampler.
 
-    The sampler gets row numbers for a cache, which it repeats and reorders as it would the cache itself::
+    The sampler gets row numbers instead of a cache. It repeats and reorders them as it would the cache itself::
 
         sampler's cache   [0 1 2 3]  ─ beams ─> [0 0 2 3]
                                                     │ rows to take
@@ -176,7 +176,7 @@ class _Group:
         self._index: Any = None
 
     def generate(self, stop_token_ids):
-        """Returns what the task's `generate_step` returns."""
+        """Returns the result of the task's `generate_step`."""
         replacements = {name: self._caller(call) for name, call in self._calls.items()}
         with replaced(self._task, {**replacements, 'sampler': _Sampler(self, self._draws.sampler)}):
             return self._task.generate_step(self._inputs, stop_token_ids)
@@ -211,7 +211,7 @@ class _Group:
                 for name, numbers in self._row_numbers.items() if leaf is numbers}
 
     def loop(self, places, cond, body, loop_vars, maximum_iterations):
-        """Runs the loop of a sampler with the caches of the layers beside its own variables."""
+        """Runs the loop of a sampler with the caches of the layers in addition to its own variables."""
         prompt, cache, *others = loop_vars
         cache = self._take_rows(places, cache)
         first = self.first_index()
@@ -234,7 +234,7 @@ class _Group:
         return found
 
     def _take_rows(self, places, cache):
-        """Brings the caches of the layers into the order that the sampler chose; its row numbers ascend again."""
+        """Puts the caches of the layers into the order that the sampler chose; then its row numbers ascend again."""
         leaves = keras.tree.flatten(cache)
         for name, place in places.items():
             rows, numbers = leaves[place], self._row_numbers[name]
@@ -247,7 +247,7 @@ class _Group:
         return keras.tree.pack_sequence_as(cache, leaves)
 
     def first_index(self):
-        """Returns the place at which the first of all prompts ends, where all as one batch would start."""
+        """Returns the position at which the shortest prompt ends, where one batch of all prompts would start."""
         mask = self._all_inputs[_mask_key(self._all_inputs)]
         return tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), -1))
 
@@ -264,7 +264,7 @@ class _Group:
 
 
 class _Sampler:
-    """A sampler whose loop keeps the caches of the layers aside.
+    """A sampler whose loop keeps the caches of the layers separately.
 
     Args:
         group: `_Group`.
@@ -276,7 +276,7 @@ class _Sampler:
 
     def __call__(self, cache, index, **arguments):
         places = self._group.places(cache)
-        if _searches_beams(self._sampler):  # which already counts in what follows the shortest prompt
+        if _searches_beams(self._sampler):  # which already counts tokens after the shortest prompt
             index = self._group.first_index()
 
         def run_loop(cond, body, model=None, loop_vars=None, maximum_iterations=None):
@@ -288,10 +288,10 @@ class _Sampler:
 
 
 def find_sampler(sampler: Any) -> Any:
-    """Returns KerasHub's sampler of a name; a sampler itself.
+    """Returns KerasHub's sampler of a name; a sampler is returned as it is.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: there is no sampler of this name.
     """
     from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
@@ -316,7 +316,7 @@ def _require_known(sampler):
 
 @contextlib.contextmanager
 def replaced(target: Any, attributes: dict[str, Any]) -> Iterator[None]:
-    """Replaces attributes of an object in the `with` block, past its own `__setattr__`, which would track them.
+    """Replaces attributes of an object in the `with` block, without its own `__setattr__`, which would track them.
 
     Args:
         target: the object.

@@ -1,4 +1,4 @@
-"""Texts that a pipeline writes after many prompts at once."""
+"""Continuation of many prompts at once by a pipeline."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,9 +13,9 @@ from lingpipe.models.sampling import LoopSampler, Sampling
 
 
 class StackTask:
-    """A stack of layers as a task that generates, as those of KerasHub do.
+    """A stack of layers as a task that generates text, with the interface of KerasHub's tasks.
 
-    A layer that looks at other positions has methods `decode` and `initial_cache`; see `generation.IncrementalDecoder`.
+    A layer that reads other positions has methods `decode` and `initial_cache`; see `generation.IncrementalDecoder`.
 
     Args:
         body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
@@ -47,7 +47,7 @@ class StackTask:
         return x, tuple(found)
 
     def generate_step(self, inputs: dict[str, tf.Tensor], stop_token_ids: tuple[int, ...] | None = None) -> dict:
-        """Writes after a batch of prompts.
+        """Continues a batch of prompts.
 
         Args:
             inputs: dictionary with 'token_ids' int32 `[batch, length]` and 'padding_mask', 1 where the prompts are.
@@ -72,7 +72,7 @@ class StackTask:
 
 
 def _before_end(tokens, mask, stop_token_ids):
-    """Returns where a text has tokens, its end included."""
+    """Returns where a text has tokens, including its end."""
     is_stop = tf.reduce_any(tokens[..., tf.newaxis] == tf.constant(stop_token_ids or [-1], tokens.dtype), -1)
     return tf.cumsum(tf.cast(is_stop & ~mask, tf.int32), 1, exclusive=True) == 0
 
@@ -85,7 +85,7 @@ class PromptedTexts:
         tokenizer: tokenizer of the model's input.
         context_length: number of tokens of the longest text, with its prompt.
         sampling: `Sampling`.
-        read: function that gives the value to use for a Keras variable, such as its moving average.
+        read: function that returns the value to use for a Keras variable, such as its moving average.
 
     Raises:
         ValueError: the body, or the sampling, cannot do it.
@@ -100,12 +100,12 @@ class PromptedTexts:
             self._task, body.stages, num_groups, body.jit_compile, read)
 
     def texts(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
-        """Returns the continuations of texts that stand at the start of documents.
+        """Returns the continuations of texts at the start of documents.
 
         Args:
             prompts: the texts.
-            num_tokens: largest number of tokens of a continuation; less where the model ends the document, or its
-                context does.
+            num_tokens: largest number of tokens of a continuation; there are fewer if the model ends the document, or
+                the context is full.
 
         Raises:
             ValueError: a prompt fills the context.
@@ -123,7 +123,7 @@ class PromptedTexts:
         return prompt + text
 
     def _rows(self, tokens, length):
-        """Fills rows up with a token that does not end a text, for samplers look for ends in all that is no prompt."""
+        """Pads rows with a token that does not end a text, because samplers look for ends outside the prompt."""
         filler = next(token for token in range(len(self._tokenizer.stop_ids) + 1)
                       if token not in self._tokenizer.stop_ids)
         rows = np.full([len(tokens), length], filler, np.int32)

@@ -1,4 +1,4 @@
-"""A few random examples, on which a loss or a metric is tried before anything is trained with it."""
+"""A few random examples, on which a loss or a metric is tested before training."""
 
 import concurrent.futures
 from collections.abc import Callable
@@ -11,7 +11,7 @@ NUM_ROWS = 5
 
 
 def specs_of_rows(nest: Any) -> Any:
-    """Returns a nest of specs with `NUM_ROWS` rows; other sizes that are open become 3.
+    """Returns a nest of specs with `NUM_ROWS` rows; other unknown sizes become 3.
 
     Args:
         nest: nest of tensors or `tf.TensorSpec` `[batch, ...]`.
@@ -20,7 +20,7 @@ def specs_of_rows(nest: Any) -> Any:
 
 
 def make(y_true: Any, outputs: Any) -> list:
-    """Returns two nests of random arrays: numbers between 0 and 1, classes for integers, as many as the outputs have.
+    """Returns two nests of random arrays: numbers between 0 and 1, and, for integers, classes of the outputs.
 
     Args:
         y_true: nest of tensors or `tf.TensorSpec` `[batch, ...]`.
@@ -38,17 +38,17 @@ def make(y_true: Any, outputs: Any) -> list:
 
 
 def weights(spec: tf.TensorSpec) -> np.ndarray:
-    """Returns random weights between 1 and 2, since some metrics count in integers."""
+    """Returns random weights between 1 and 2, because some metrics count in integers."""
     return np.random.default_rng(1).uniform(1.0, 2.0, _shape(spec)).astype(spec.dtype.as_numpy_dtype)
 
 
 def tried(function: Callable, *arguments: Any) -> Any:
-    """Calls a function eagerly on the host, be it in the middle of a trace.
+    """Calls a function eagerly on the host, even in the middle of a trace.
 
-    A thread of its own knows no graph, device, distribution or scope of Keras, in which variables would be others.
+    It runs in a separate thread, which has no graph, device, distribution or Keras scope that would change variables.
 
     Args:
-        function: what to call.
+        function: the function.
         *arguments: its arguments.
 
     Returns:
@@ -63,7 +63,7 @@ def tried(function: Callable, *arguments: Any) -> Any:
 
 
 def are_close(one: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether two arrays are equal but for rounding, which differences of large numbers keep."""
+    """Returns whether two arrays are equal except for rounding errors, which differences of large numbers keep."""
     largest = np.abs(other).max(initial=1.0)
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-5 * largest)
 

@@ -11,12 +11,13 @@ class Sampling(NamedTuple):
     """How the next token is chosen.
 
     Attributes:
-        temperature: what logits are divided by: below 1 the likely gets likelier; 0 takes the likeliest token always.
-        top_k: only so many of the likeliest tokens have a chance (arXiv 1805.04833, section 5.1); 0: all have.
+        temperature: number that divides the logits: below 1, likely tokens get more likely; 0 always takes the most
+            likely token.
+        top_k: number of the most likely tokens among which one is drawn (arXiv 1805.04833, section 5.1); 0: all.
         seed: integer that all draws depend on.
-        top_p: only the likeliest tokens have a chance whose probabilities reach this sum (arXiv 1904.09751, section
-            3.1); 1: all have.
-        num_beams: number of beginnings that beam search goes on with, for tasks of KerasHub; 1: tokens are drawn.
+        top_p: a token is drawn among the most likely ones whose probabilities reach this sum (arXiv 1904.09751, section
+            3.1); 1: all.
+        num_beams: number of beginnings that beam search continues, for tasks of KerasHub; 1: tokens are drawn.
     """
 
     temperature: float = 0.8
@@ -73,10 +74,10 @@ class Sampling(NamedTuple):
         return tf.reduce_min(tf.where(before < self.top_p, falling, falling.dtype.max), -1, keepdims=True)
 
     def keras_hub_sampler(self, vocab_size: int) -> Any:
-        """Returns the sampler of KerasHub that chooses so.
+        """Returns the sampler of KerasHub that chooses tokens in this way.
 
-        `TopKSampler` leaves its candidates in an order that changes with the last bit of any probability, and with it
-        the draw. `TopPSampler` sorts them, so that rows may be computed in groups of any size.
+        The order of `TopKSampler`'s candidates, and with it the draw, changes with the last bit of any probability.
+        `TopPSampler` sorts them, so that rows may be computed in groups of any size.
 
         Args:
             vocab_size: number of logits.

@@ -1,4 +1,4 @@
-"""What writes texts by a Keras model in a pipeline: continuations of prompts, or targets of sources."""
+"""Text generation by a Keras model in a pipeline: continuations of prompts, or targets of sources."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from lingpipe.models.sampling import Sampling
 
 
 def reads_sources(input_spec: Any) -> bool:
-    """Returns whether an input of some `tf.TensorSpec` has sources, without which nothing can be written."""
+    """Returns whether an input of some `tf.TensorSpec` has sources, without which no text can be generated."""
     return isinstance(input_spec, dict) and 'encoder_token_ids' in input_spec
 
 
@@ -25,7 +25,7 @@ def text_writer(body: Any, tokenizer: Any, input_spec: Any, sampling: Sampling,
         tokenizer: tokenizer of the model's input.
         input_spec: nest of `tf.TensorSpec` `[batch, length]` of the input.
         sampling: `Sampling`.
-        read: function that gives the value to use for a Keras variable, such as its moving average.
+        read: function that returns the value to use for a Keras variable, such as its moving average.
 
     Raises:
         ValueError: the body, or the sampling, cannot do it.
@@ -37,9 +37,9 @@ def text_writer(body: Any, tokenizer: Any, input_spec: Any, sampling: Sampling,
 
 
 class TargetTexts:
-    """Writes what a sequence-to-sequence model of KerasHub makes of texts, as its `generate` does.
+    """Writes the targets of texts by a sequence-to-sequence model of KerasHub, as its `generate` does.
 
-    Sources are dealt out to as many groups as there are partitions; see `pipelined_generation.PipelinedGeneration`.
+    Sources are divided into as many groups as there are partitions; see `pipelined_generation.PipelinedGeneration`.
 
     Args:
         body: built `GPipeLayer` of a KerasHub task.
@@ -47,7 +47,7 @@ class TargetTexts:
         source_length: number of tokens of the longest source.
         target_length: number of tokens of the longest target.
         sampling: `Sampling`.
-        read: function that gives the value to use for a Keras variable, such as its moving average.
+        read: function that returns the value to use for a Keras variable, such as its moving average.
     """
 
     def __init__(self, body: Any, tokenizer: Any, source_length: int, target_length: int, sampling: Sampling,
@@ -65,7 +65,7 @@ class TargetTexts:
 
         Args:
             sources: the texts.
-            num_tokens: largest number of tokens of a target; less where the model ends it, or has no room.
+            num_tokens: largest number of tokens of a target; there are fewer if the model ends it, or has no room.
 
         Raises:
             ValueError: a source is empty or too long.
@@ -93,6 +93,6 @@ class TargetTexts:
                                  'text of so many, or train with a larger input.sequence_length.')
 
     def _stop_ids(self):
-        """As in KerasHub, of whose models some have two tokens that end a text."""
+        """Returns the tokens that end a text, as in KerasHub; some of its models have two."""
         tokenizer = self._preprocessor.tokenizer
         return tuple(getattr(tokenizer, name) for name in ('end_token_id', 'end_token2_id') if hasattr(tokenizer, name))

@@ -17,9 +17,9 @@ class Translator:
 
     Args:
         task: `TranslationModel` whose body is built.
-        tokenizer: what makes tokens of a text and a text of tokens.
-        input_spec: `{'source', 'target'}`, `tf.TensorSpec` `[batch, length]`, for the greatest lengths.
-        read: function that gives the value to use for a Keras variable, such as its moving average.
+        tokenizer: tokenizer of the model's input.
+        input_spec: `{'source', 'target'}`, `tf.TensorSpec` `[batch, length]`, with the greatest lengths.
+        read: function that returns the value to use for a Keras variable, such as its moving average.
     """
 
     def __init__(self, task: 'TranslationModel', tokenizer: Any, input_spec: dict,
@@ -69,7 +69,7 @@ class TranslationModel(base_task.BaseTask):
             outputs: logits `[batch, length, vocab_size]`.
 
         Returns:
-            Dictionary from name to (mean, weight): 'loss', the smoothed cross-entropy in nats a token;
+            Dictionary from name to (mean, weight): 'loss', the smoothed cross-entropy in nats per token;
             'log_perplexity', the plain one; 'accuracy' of the next token.
         """
         labels, weights = targets
@@ -113,8 +113,8 @@ class TranslationModel(base_task.BaseTask):
         Args:
             source: tokens `[batch, source_length]`, padded.
             max_length: number of tokens of the longest translation, with its end.
-            beam_size: number of beginnings that go on; None: `params.beam_size`.
-            read: function that gives the value to use for a Keras variable, such as its moving average.
+            beam_size: number of beginnings that continue; None: `params.beam_size`.
+            read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
             Tokens int32 `[batch, max_length]`, `end_id` after the end, and scores `[batch]`.
@@ -141,7 +141,7 @@ class _Decoder:
 
     Args:
         body: built `GPipeLayer`.
-        read: function that gives the value to use for a Keras variable.
+        read: function that returns the value to use for a Keras variable.
         source: tokens `[batch, source_length]`.
         beam_size: number of beginnings of each example.
     """
@@ -158,7 +158,7 @@ class _Decoder:
         self._sources = self._read_source(body.stack[:begin], source, beam_size)
 
     def _read_source(self, encoder, source, beam_size):
-        inputs = {'source': source, 'target': tf.zeros([source.shape[0], 1], tf.int32)}  # the encoder hands it on
+        inputs = {'source': source, 'target': tf.zeros([source.shape[0], 1], tf.int32)}  # the encoder passes it on
         for layer in encoder:
             inputs = self._on_device(layer, functools.partial(layer, inputs, training=False))
         source = self._on_device(self._embedding, lambda: self._embedding.source_norm(inputs['source']))
@@ -168,14 +168,14 @@ class _Decoder:
             for block in self._blocks]
 
     def empty_caches(self, length):
-        """Returns the list of the caches of the decoder blocks, for so many tokens."""
+        """Returns the list of the caches of the decoder blocks for `length` tokens."""
         return [self._on_device(block, lambda block=block: block.initial_cache(self._num_rows, length))
                 for block in self._blocks]
 
     def step(self, tokens, position, rows, caches):
         """Returns logits `[rows, vocab_size]` after tokens `[rows, 1]`, and the new caches.
 
-        The caches are those of the call before, in which the rows were in another order.
+        The caches are those of the previous call, in which the rows were in another order.
         """
         x = self._on_device(self._embedding, lambda: self._embedding.decode(tokens, position))
         found = []

@@ -460,7 +460,7 @@ class GPipeLayer(base_layer.BaseLayer):
             x: nest of tensors `[batch, ...]`.
             y_true: nest of tensors `[batch, ...]`.
             sample_weight: tensor `[batch, ...]`, or None.
-            read: function that gives the value to use for a Keras variable, such as its moving average.
+            read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
             Dictionary from name to (sum, weight), or to the sums of a `losses.State`, ready to be summed over

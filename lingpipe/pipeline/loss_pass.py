@@ -94,7 +94,7 @@ def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
         loss: function `(targets, outputs) -> {name: (sum, weight)}`.
         x: nest of tensors `[batch, ...]`.
         targets: nest of tensors `[batch, ...]`.
-        read: function that gives the value to use for a Keras variable.
+        read: function that returns the value to use for a Keras variable.
 
     Returns:
         Dictionary from name to (sum, weight).
