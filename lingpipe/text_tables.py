@@ -1,5 +1,6 @@
-"""Plain text tables, written and read."""
+"""Tables: written as plain text and read from it, and as HTML for notebooks."""
 
+import html
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """
     cells = [[_text(cell) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(len(header))]
-    right = [all(isinstance(row[column], (int, float)) for row in rows) for column in range(len(header))]
+    right = _is_right(header, rows)
     lines = [_line(line, widths, right) for line in [header, ['-' * width for width in widths], *cells]]
     return '\n'.join(lines)
 
@@ -34,6 +35,32 @@ def read(text: str) -> tuple[list[str], list[list[str]]]:
     header, dashes, *rows = text.splitlines()
     columns = [slice(*match.span()) for match in re.finditer('-+', dashes)]
     return [header[column].strip() for column in columns], [[row[column].strip() for column in columns] for row in rows]
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Lays out the same table in HTML.
+
+    Args:
+        header: list of column titles.
+        rows: list of lists of cells.
+
+    Returns:
+        A `<table>` element.
+    """
+    right = _is_right(header, rows)
+    head = ''.join(f'<th>{html.escape(title)}</th>' for title in header)
+    lines = [''.join(_html_cell(cell, is_right) for cell, is_right in zip(row, right)) for row in rows]
+    return (f'<table><thead><tr>{head}</tr></thead><tbody>'
+            + ''.join(f'<tr>{line}</tr>' for line in lines) + '</tbody></table>')
+
+
+def _html_cell(cell, is_right):
+    style = ' style="text-align: right"' if is_right else ' style="text-align: left"'
+    return f'<td{style}>{html.escape(_text(cell))}</td>'
+
+
+def _is_right(header, rows):
+    return [all(isinstance(row[column], (int, float)) for row in rows) for column in range(len(header))]
 
 
 def _text(cell):

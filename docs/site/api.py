@@ -10,11 +10,12 @@ _PACKAGES = {
     'params': ('lingpipe.hyperparams', 'lingpipe.base_model_params', 'lingpipe.model_registry'),
     'layers': ('lingpipe.layers.',), 'models': ('lingpipe.models.',), 'input': ('lingpipe.input.',),
     'schedules': ('lingpipe.schedules.',), 'optimizers': ('lingpipe.optimizers.',), 'training': ('lingpipe.training.',)}
+_INHERITED = '\n    options:\n      inherited_members: true'  # classes of LingPipe have bases in other modules
 
 
 def pages() -> dict[str, str]:
     """Returns {path: Markdown} of the pages of the API."""
-    names = [f'{home}.{name}' for name, home in lingpipe._HOMES.items()]
+    names = [f'{home}.{name}{_INHERITED}' for name, home in lingpipe._HOMES.items()]
     pages = {'reference/api/lingpipe.md': _page('The package lingpipe', names)}
     for package, prefixes in _PACKAGES.items():
         modules = [module.name for module in source.modules().values()

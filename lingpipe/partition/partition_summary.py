@@ -33,6 +33,19 @@ def table(partitions: list) -> str:
     Args:
         partitions: list of `Partition`.
     """
+    return text_tables.table(*_titles_and_rows(partitions))
+
+
+def html_table(partitions: list) -> str:
+    """Returns the same table as HTML, for notebooks.
+
+    Args:
+        partitions: list of `Partition`.
+    """
+    return text_tables.html_table(*_titles_and_rows(partitions))
+
+
+def _titles_and_rows(partitions):
     columns = [
         ('partition', range(len(partitions))),
         ('device', [short_device(part.device) for part in partitions]),
@@ -45,7 +58,7 @@ def table(partitions: list) -> str:
     if partitions[0].memory is not None:
         columns.append(('MB by estimate', [part.memory / 1e6 for part in partitions]))
     titles, values = zip(*columns)
-    return text_tables.table(list(titles), list(map(list, zip(*values))))
+    return list(titles), list(map(list, zip(*values)))
 
 
 def _cost_columns(title, costs):

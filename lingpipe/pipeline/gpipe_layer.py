@@ -1,28 +1,35 @@
 """GPipeLayer: a stack of layers cut into partitions, each on its own device, that process micro-batches."""
 
 import functools
+import html
 import inspect
 import itertools
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
-from lingpipe.keras_graph import hub_model
-from lingpipe.layers import base_layer
 from lingpipe.partition import balancing, partition_summary, selection
-from lingpipe.pipeline import layer_sources, loss_pass, stage_grid, tape_pass, validation
+from lingpipe.pipeline import (
+    arguments,
+    layer_sources,
+    loss_pass,
+    model_conversion,
+    stage_grid,
+    tape_pass,
+    validation,
+)
 from lingpipe.private_api import stateless_scope
 from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
 
 _MANY_LOSSES = 10
 
 
-class GPipeLayer(base_layer.BaseLayer):
+class GPipeLayer(model_conversion.ModelConversion):
     """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965), with the gradients of one device.
 
     A batch is cut into micro-batches, which follow each other through the partitions; gradients are summed over
@@ -35,8 +42,31 @@ class GPipeLayer(base_layer.BaseLayer):
     It is a Keras layer: it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
     Args:
-        params: `GPipeLayer.Params()`.
+        params: `GPipeLayer.Params()`; None: made of the arguments that follow, each a field of them.
         source: `layer_sources.LayersOfModel`; None: the layers or the model of `params`.
+        layers: list of Keras layers, in order; the pipeline shares them, and the weights that they have already.
+        num_partitions: K, the number of partitions, each on its own device.
+        num_micro_batches: M; 'auto': 4 K, for which the bubble is small (arXiv 1811.06965, section 2.3), or with
+            `batch_size` the largest number up to 4 K that divides a replica's rows; 1 with one partition. `Params()`
+            have 1 for default.
+        num_replicas: R, the number of pipelines side by side.
+        gradient_sum: how gradients are summed over replicas.
+        schedule: order of the actions.
+        num_virtual_stages: V, the number of partitions on each device.
+        recompute: 'none', 'selective', 'stage' or 'layer'.
+        partition_by: what the cut makes even.
+        memory_limit: bytes that a device may hold by estimate.
+        batch_size: rows of a training batch.
+        num_optimizer_slots: tensors that the optimizer keeps for each weight.
+        profile_dir: folder that keeps measured times.
+        devices: list of device names.
+        tpu_route: which programs run on TPUs.
+        jit_compile: whether XLA compiles the functions of each partition.
+        random_seed: integer that drop-out and its like depend on.
+        name: name of the layer.
+        dtype_policy: None: the policies of the layers themselves.
+
+    All but `layers` mean what the fields of `Params()` do, which say more: `print(GPipeLayer.Params())`.
 
     Attributes:
         model: the Keras model that the pipeline was made from, or None.
@@ -101,13 +131,31 @@ class GPipeLayer(base_layer.BaseLayer):
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
         return p
 
-    def __init__(self, params: hyperparams.InstantiableParams,
-                 source: layer_sources.LayersOfModel | layer_sources.LayersOfParams | None = None,
-                 **kwargs: Any) -> None:
-        source = source or layer_sources.of_params(params)
+    def __init__(self, params: hyperparams.InstantiableParams | None = None,
+                 source: layer_sources.LayersOfModel | layer_sources.LayersOfParams | None = None, *,
+                 layers: Sequence[keras.layers.Layer] | None = None,
+                 num_partitions: int = 1,
+                 num_micro_batches: int | Literal['auto'] = arguments.AUTO,
+                 num_replicas: int = 1,
+                 gradient_sum: str = 'auto',
+                 schedule: str | Sequence = 'gpipe',
+                 num_virtual_stages: int = 1,
+                 recompute: str = 'stage',
+                 partition_by: str | Sequence[int] = 'flops',
+                 memory_limit: float | None = None,
+                 batch_size: int | None = None,
+                 num_optimizer_slots: int | None = None,
+                 profile_dir: str | None = None,
+                 devices: Sequence[str] | None = None,
+                 tpu_route: str = 'auto',
+                 jit_compile: bool = False,
+                 random_seed: int | None = None,
+                 name: str | None = None,
+                 dtype_policy: str | None = None) -> None:
+        params, source = arguments.params_and_source(type(self), params, source, dict(locals()))
         validation.validate_gpipe_params(params, len(source))
         # Otherwise Keras would pass it weights that are already cast.
-        super().__init__(params, autocast=False, dtype='float32', **kwargs)
+        super().__init__(params, autocast=False, dtype='float32')
         self.supports_jit = False
         self.model, self.stack = source.model, source.layers
         self._schedule = validation.make_schedule(params)
@@ -117,97 +165,9 @@ class GPipeLayer(base_layer.BaseLayer):
             self._seed_variable = self._seed_generator.state.value  # here TensorFlow finds it when it saves functions
         own: dict[str, Any] = {
             '_source': source, '_grid': None, '_functions': {}, '_losses_of_targets': {}, '_placed': {}}
-        for name, value in own.items():  # past Keras and TensorFlow, which would search them for what to save
-            object.__setattr__(self, name, value)
+        for attribute, value in own.items():  # past Keras and TensorFlow, which would search them for what to save
+            object.__setattr__(self, attribute, value)
         self._jit_compile = params.jit_compile
-
-    @classmethod
-    def from_keras(cls, model: keras.Model, **fields: Any) -> 'GPipeLayer':
-        """Makes a pipeline of a Keras model, which keeps using the same weights.
-
-        Args:
-            model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
-                several inputs and outputs are allowed. Its variables move to the devices of their partitions.
-            **fields: fields of `Params()` but `layers`; those that need the size of a batch (partition_by='time',
-                memory_limit) require `batch_size`, unless the model's inputs have one.
-
-        Returns:
-            A built `GPipeLayer`.
-
-        Raises:
-            ValueError: the model cannot be cut; the message names the layer.
-        """
-        return cls._of_model(model, cls.Params().Set(**fields))
-
-    @classmethod
-    def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
-                    lora_rank: int | None = None, preprocessor: Any = 'preset', **fields: Any) -> 'GPipeLayer':
-        """Makes a pipeline of a KerasHub model, and loads its weights tensor by tensor to their partitions.
-
-        Args:
-            preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
-            head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
-            head_arguments: arguments of the head, such as `{'num_classes': 2}`.
-            lora_rank: rank of LoRA, which freezes the backbone itself; None: no LoRA.
-            preprocessor: preprocessor of KerasHub, with which `PipelineModel` takes raw texts or images; 'preset': the
-                preset's own, if it has one; None: the model takes tensors.
-            **fields: fields of `Params()`, as for `from_keras`.
-
-        Returns:
-            A built `GPipeLayer`.
-
-        Raises:
-            ValueError: the preset cannot be loaded, or the model cannot be cut.
-        """
-        model = hub_model.KerasHubModel.Params().Set(
-            preset=preset, head=head, head_arguments=head_arguments or {}, lora_rank=lora_rank)
-        params = cls.Params().Set(model=model, **fields)
-        source = layer_sources.of_model_params(params)
-        pipe = cls(params.Set(name=params.name or f'{source.model.name}_pipeline'), source)
-        pipe.build_from_specs(source.input_specs)
-        if preprocessor == 'preset':
-            preprocessor = hub_model.preset_preprocessor(preset, source.model)
-        if preprocessor is not None:
-            source.model.preprocessor = preprocessor
-        return pipe
-
-    @classmethod
-    def _of_model(cls, model: keras.Model, params: hyperparams.InstantiableParams) -> 'GPipeLayer':
-        _refuse_pipelines(model)
-        source = layer_sources.LayersOfModel(model)
-        source.validate(params)
-        pipe = cls(params.Copy().Set(name=params.name or f'{model.name}_pipeline'), source)
-        pipe.build_from_specs(source.input_specs)
-        return pipe
-
-    def get_config(self) -> dict[str, Any]:
-        if self.model is None:
-            return super().get_config()
-        return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> 'GPipeLayer':
-        if 'model' not in config:
-            return super().from_config(config)
-        model = keras.saving.deserialize_keras_object(config['model'])
-        return cls._of_model(model, cls.Params().FromTextWithTypes(config['params']))
-
-    def to_keras(self) -> keras.Model:
-        """Makes a plain Keras model with the current weights, all on the device of the first partition.
-
-        Low-rank parts (LoRA) are merged into the kernels that they are added to.
-
-        Returns:
-            `keras.Model`, which is independent of the pipeline.
-
-        Raises:
-            ValueError: the pipeline was made from Params, or the config of a layer does not make the layer again; the
-                message names it.
-        """
-        if self.model is None:
-            raise ValueError(f'{self.name!r} was made from Params, so there is no Keras model to copy. Make one of its '
-                             'layers, pipe.stack, as by keras.Sequential.')
-        return layer_sources.plain_copy(self.model, self.stages[0].device)
 
     @property
     def observer(self) -> Any:
@@ -263,19 +223,19 @@ class GPipeLayer(base_layer.BaseLayer):
         return (f'<GPipeLayer name={self.name!r}, schedule={self._schedule.name!r}, {fields}>\n'
                 f'{partition_summary.table(self.partitions)}')
 
+    def _repr_html_(self) -> str:
+        """Shows the same in a notebook."""
+        if self._grid is None:
+            return f'<pre>{html.escape(repr(self))}</pre>'
+        p, parts = self.params, self.partitions
+        return (f'<b>{html.escape(self.name)}</b>: {html.escape(partition_summary.parameters_in_words(parts))}, '
+                f'{p.num_replicas} × {p.num_micro_batches} micro-batches, schedule {html.escape(self._schedule.name)}, '
+                f'recompute {p.recompute}{partition_summary.html_table(parts)}')
+
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if not self.built:
             self.build_from_specs(micro_batches.specs_of_tensors(inputs))
         return super().__call__(inputs, *args, **kwargs)
-
-    def save_own_variables(self, store: Any) -> None:
-        """Saves the seed, which Keras does not save, so that drop-out resumes where it stopped."""
-        store['seed'] = self._seed_generator.state.numpy()
-
-    def load_own_variables(self, store: Any) -> None:
-        """Loads the seed, which a file of the plain model lacks."""
-        if 'seed' in store.keys():
-            self._seed_generator.state.assign(store['seed'])
 
     def build(self, input_shape: Any) -> None:
         if self.model is None:
@@ -518,12 +478,3 @@ class _LossOfTargets:
 def _targets(loss_fn, y_true, sample_weight):
     fractions = [losses.fractions(y_true)] if losses.is_sum(loss_fn) else []
     return (y_true, *fractions, *([] if sample_weight is None else [sample_weight]))
-
-
-def _refuse_pipelines(model):
-    layers = model._flatten_layers() if isinstance(model, keras.Model) else []  # pylint: disable=protected-access
-    names = [layer.name for layer in layers
-             if any(isinstance(part, GPipeLayer) for part in (layer, getattr(layer, 'pipe', None)))]
-    if names:
-        raise ValueError(f'Layer {names[0]!r} of model {model.name!r} is a pipeline already. Make one pipeline of the '
-                         'whole model, in which the model that this one was made of stands in its place.')

@@ -1,0 +1,129 @@
+"""How a pipeline is made from a Keras model, becomes one again, and is saved."""
+
+from typing import Any, Self
+
+import keras
+
+from lingpipe import hyperparams
+from lingpipe.keras_graph import hub_model
+from lingpipe.layers import base_layer
+from lingpipe.pipeline import layer_sources
+
+
+class ModelConversion(base_layer.BaseLayer):
+    """The part of `GPipeLayer` that knows whole Keras models."""
+
+    model: Any
+    stages: Any
+    build_from_specs: Any
+    _seed_generator: Any
+
+    @classmethod
+    def from_keras(cls, model: keras.Model, **fields: Any) -> Self:
+        """Makes a pipeline of a Keras model, which keeps using the same weights.
+
+        Args:
+            model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
+                several inputs and outputs are allowed. Its variables move to the devices of their partitions.
+            **fields: fields of `Params()` but `layers`; those that need the size of a batch (partition_by='time',
+                memory_limit) require `batch_size`, unless the model's inputs have one.
+
+        Returns:
+            A built `GPipeLayer`.
+
+        Raises:
+            ValueError: the model cannot be cut; the message names the layer.
+        """
+        return cls._of_model(model, cls.Params().Set(**fields))
+
+    @classmethod
+    def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
+                    lora_rank: int | None = None, preprocessor: Any = 'preset', **fields: Any) -> Self:
+        """Makes a pipeline of a KerasHub model, whose weights go tensor by tensor to their partitions.
+
+        Args:
+            preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
+            head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
+            head_arguments: arguments of the head, such as `{'num_classes': 2}`.
+            lora_rank: rank of LoRA, with which the backbone itself is frozen; None: no LoRA.
+            preprocessor: preprocessor of KerasHub, by which `PipelineModel` takes raw texts or images; 'preset': the
+                preset's own, if it has one; None: it takes tensors.
+            **fields: fields of `Params()`, as for `from_keras`.
+
+        Returns:
+            A built `GPipeLayer`.
+
+        Raises:
+            ValueError: the preset cannot be loaded, or the model cannot be cut.
+        """
+        model = hub_model.KerasHubModel.Params().Set(
+            preset=preset, head=head, head_arguments=head_arguments or {}, lora_rank=lora_rank)
+        params = cls.Params().Set(model=model, **fields)
+        source = layer_sources.of_model_params(params)
+        pipe = cls._of_source(params, source)
+        if preprocessor == 'preset':
+            preprocessor = hub_model.preset_preprocessor(preset, source.model)
+        if preprocessor is not None:
+            source.model.preprocessor = preprocessor
+        return pipe
+
+    @classmethod
+    def _of_model(cls, model: keras.Model, params: hyperparams.InstantiableParams) -> Self:
+        _refuse_pipelines(model)
+        source = layer_sources.LayersOfModel(model)
+        source.validate(params)
+        return cls._of_source(params.Copy(), source)
+
+    @classmethod
+    def _of_source(cls, params: hyperparams.InstantiableParams, source: layer_sources.LayersOfModel) -> Self:
+        make: Any = cls  # `GPipeLayer`, which takes a source too
+        pipe = make(params.Set(name=params.name or f'{source.model.name}_pipeline'), source)
+        pipe.build_from_specs(source.input_specs)
+        return pipe
+
+    def get_config(self) -> dict[str, Any]:
+        if self.model is None:
+            return super().get_config()
+        return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        if 'model' not in config:
+            return super().from_config(config)
+        model = keras.saving.deserialize_keras_object(config['model'])
+        return cls._of_model(model, cls.Params().FromTextWithTypes(config['params']))
+
+    def to_keras(self) -> keras.Model:
+        """Makes a plain Keras model with the present weights, all on the device of the first partition.
+
+        Low-rank parts (LoRA) are merged into the kernels that they are added to.
+
+        Returns:
+            `keras.Model`, which is independent of the pipeline.
+
+        Raises:
+            ValueError: the pipeline was made from Params, or the config of a layer does not make the layer again; the
+                message names it.
+        """
+        if self.model is None:
+            raise ValueError(f'{self.name!r} was made from Params, so there is no Keras model to copy. Make one of its '
+                             'layers, pipe.stack, as by keras.Sequential.')
+        return layer_sources.plain_copy(self.model, self.stages[0].device)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves the seed, which Keras does not: with it, drop-out resumes where it was."""
+        store['seed'] = self._seed_generator.state.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads the seed, which a file of the plain model lacks."""
+        if 'seed' in store.keys():
+            self._seed_generator.state.assign(store['seed'])
+
+
+def _refuse_pipelines(model):
+    layers = model._flatten_layers() if isinstance(model, keras.Model) else []  # pylint: disable=protected-access
+    names = [layer.name for layer in layers
+             if any(isinstance(part, ModelConversion) for part in (layer, getattr(layer, 'pipe', None)))]
+    if names:
+        raise ValueError(f'Layer {names[0]!r} of model {model.name!r} is a pipeline already. Make one pipeline of the '
+                         'whole model, in which the model that this one was made of stands in its place.')
