@@ -24,6 +24,7 @@ _CLASSIFIERS = [
     'Topic :: System :: Distributed Computing',
     'Typing :: Typed',
 ]
+_NOTEBOOKS = ['ipykernel', 'nbclient', 'nbformat']
 _KERAS_HUB = ['keras-hub>=0.32,<0.33', 'safetensors', 'tokenizers']
 
 setuptools.setup(
@@ -59,8 +60,9 @@ setuptools.setup(
         'gpu': ['tensorflow[and-cuda]'],
         'hub': _KERAS_HUB,
         'mlflow': ['mlflow'],
+        'notebooks': [*_NOTEBOOKS, 'jupyterlab'],
         'tpu-compile': _TPU_COMPILER,
         'wandb': ['wandb'],
-        'test': _KERAS_HUB + (_FOLDER / 'requirements/test.txt').read_text(encoding='utf-8').split(),
+        'test': _KERAS_HUB + _NOTEBOOKS + (_FOLDER / 'requirements/test.txt').read_text(encoding='utf-8').split(),
     },
 )

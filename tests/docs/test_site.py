@@ -121,3 +121,11 @@ def test_every_page_stands_in_the_navigation(site):
     pages = [str(path.relative_to(ROOT / 'docs')) for path in (ROOT / 'docs').rglob('*.md')]
     generated = [path for path in site('pages').generated() if not path.startswith('files/')]
     assert [page for page in pages + generated if page not in navigation] == []
+
+
+def test_a_notebook_is_a_page_with_its_outputs(site):
+    pages = site('pages').generated()
+    page = pages['files/examples/notebooks/quick_start.ipynb.md']
+    assert page.startswith('# Quick start') and 'data:image/png;base64,' in page and '<table>' in page
+    assert '](pipeline.ipynb.md)' in page and 'files/examples/notebooks/pipeline.ipynb.md' in pages
+    assert '](../../../planning.md)' in pages['files/examples/notebooks/planner.ipynb.md']
