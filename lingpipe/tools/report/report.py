@@ -191,7 +191,7 @@ class Report:
                                  'for the processor that makes this page.')]
         try:
             found = wrong_images.find(self._params, self._params.Get(name.lower()), self._logdir, flops)
-        except (errors.TrainingError, ValueError, OSError) as error:
+        except (errors.TrainingError, ValueError, LookupError, RuntimeError, OSError) as error:
             return [page.missing(f'Wrong images could not be looked for: {error}')]
         return _shown(found, name)
 
