@@ -3,10 +3,10 @@
 import pathlib
 import re
 
-import nbclient
-import nbformat
 import pytest
 
+nbclient = pytest.importorskip('nbclient')
+nbformat = pytest.importorskip('nbformat')
 ROOT = pathlib.Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / 'examples/notebooks').glob('*.ipynb'))
 VARIES = 'varies'  # tag of cells that show times, or what a processor rounds its own way
