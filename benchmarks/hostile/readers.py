@@ -83,7 +83,7 @@ def _special_files(name):
             'nested dicts': lambda: _put(folder, name, '{"a":' * _DEEP),
             'a long line': lambda: _put(folder, name, 'a' * _LONG),
             'a long number': lambda: _put(folder, name, '9' * _LONG),
-            'many lines': lambda: _put(folder, name, 'a,b\n' * _LONG),
+            'many lines': lambda: _put(folder, name, 'a,b\n' * (_LONG // 6)),
             'not UTF-8': lambda: _put(folder, name, bytes(range(128, 256)))}
     return attacks
 

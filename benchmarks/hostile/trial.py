@@ -25,7 +25,7 @@ _LONGEST_SENTENCE = 2000
 _OURS = f'{os.sep}lingpipe{os.sep}'
 _RUNNING = {
     'os.system', 'os.exec', 'os.posix_spawn', 'os.spawn', 'os.startfile', 'subprocess.Popen', 'pty.spawn', 'pickle.find_class',
-    'ctypes.dlopen', 'socket.connect', 'socket.bind', 'webbrowser.open', 'urllib.Request', 'code.__new__', 'function.__new__'}
+    'ctypes.dlopen', 'socket.connect', 'socket.bind', 'webbrowser.open', 'urllib.Request', 'code.__new__'}
 _WRITING = {
     'os.remove', 'os.rename', 'os.rmdir', 'os.mkdir', 'os.link', 'os.symlink', 'os.truncate', 'os.chmod', 'shutil.rmtree',
     'shutil.move', 'shutil.copyfile', 'tempfile.mkstemp', 'tempfile.mkdtemp'}
