@@ -147,3 +147,12 @@ def test_records_per_worker_are_halved_by_two_workers_with_one_loss(run_main, ta
     one, two = table(run_main('scaling.records_per_worker', '--caches=encoded', '--num_steps=2', '--batch_size=64'))
     assert (one['decoded per worker and step'], two['decoded per worker and step']) == ('64', '32, 32')
     assert float(one['final loss']) == pytest.approx(float(two['final loss']), rel=1e-6)
+
+
+def test_server_input_counts_what_the_chief_sends(load_forking, capsys, table):
+    load_forking('scaling.server_input', '--updates=sync', '--num_workers=1', '--seconds=0.5', '--features=2048',
+                 '--units=4', '--rows=64').main([])
+    chief, workers = table(capsys.readouterr().out)
+    assert (chief['batches from'], workers['batches from']) == ('chief', 'workers')
+    sent = [float(row['KiB that the chief sends a step']) for row in (chief, workers)]
+    assert sent[0] > 512 > 50 * sent[1]
