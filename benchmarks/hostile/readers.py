@@ -199,6 +199,7 @@ def _write_logdir(folder):
     run.create()
     tf.io.gfile.makedirs(run.best)
     run.write_best(3, 'accuracy', .5)
+    run.write_left_out(['worker:1'], 4)
     run.write_control('a : 1', 'analysis')
     with run.lock():
         pass
@@ -211,6 +212,7 @@ def _read_logdir(folder):
     with run.lock():
         run.read_best()
         run.read_params()
+        run.read_left_out()
         run.write_best(4, 'accuracy', .6)
         run.write_control('a : 2', 'analysis')
         checkpoints.Checkpointer(run.train, _Program()).save()
@@ -250,6 +252,9 @@ def _logdir_attacks(folder, target):
             'control/lock', 'control/params.txt.new', 'best/best.json.new', 'train/checkpoint')},
         **{f'best.json: {name}': change for name, change in _texts(
             'best/best.json', '{"value": "os.system"}', '{"value": NaN}', '[]', '{}', '{"value": 1' + '0' * 400 + '}')(
+                folder, target).items()},
+        **{f'left_out.json: {name}': change for name, change in _texts(
+            'control/left_out.json', '{"left_out": 3, "num_devices": 1}', '{"left_out": [], "num_devices": "a"}', '[]')(
                 folder, target).items()},
         **{f'lock: {name}': change for name, change in _special_files('control/lock')(folder, target).items()}}
 

@@ -25,6 +25,7 @@ import json
 import math
 import os
 import platform
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -37,6 +38,8 @@ from lingpipe.training import errors
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy')
 _MOST_BYTES = 16 * 2**20  # the params of a run, thirty times those of the largest model that comes with LingPipe
 _LONGEST_HOLDER = 200  # characters
+_NUM_SHOWN = 80
+_WORKER = re.compile('worker:[0-9]{1,6}')
 _REMEDY = 'Delete it, or choose another --logdir; nothing was changed.'
 
 
@@ -155,8 +158,17 @@ class LogDir:
     def read_left_out(self) -> tuple[list[str], int | None] | None:
         """Returns what `write_left_out` was given; None where the training run has not begun."""
         text = _read_text(self._left_out_file)
-        record = json.loads(text) if text else None
-        return record and (record['left_out'], record['num_devices'])
+        if not text:
+            return None
+        try:
+            record = text_files.parsed_json(text)
+            names, count = record['left_out'], record['num_devices']
+        except (ValueError, TypeError, LookupError) as error:
+            raise _damaged(self._left_out_file, error) from error
+        is_list = isinstance(names, list) and all(_WORKER.fullmatch(str(name)) for name in names)
+        if not is_list or not (count is None or type(count) is int and count > 0):
+            raise _damaged(self._left_out_file, ValueError(f'{str(record)[:_NUM_SHOWN]} is no list of workers'))
+        return names, count
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
         """Writes down which workers a training run continues without, for a chief that restarts.
@@ -179,8 +191,7 @@ class LogDir:
         try:
             value = float(text_files.parsed_json(text)['value'])
         except (ValueError, TypeError, LookupError, OverflowError) as error:
-            reason = f'{type(error).__name__}: {str(error)[:80]}'
-            raise errors.TrainingError(f'{self._best_file} is damaged ({reason}). {_REMEDY}') from error
+            raise _damaged(self._best_file, error) from error
         if not math.isfinite(value):
             raise errors.TrainingError(f'{self._best_file} has the value {value}, which no metric has. {_REMEDY}')
         return value
@@ -223,6 +234,10 @@ def refuse_links(path: str) -> None:
                     f'{entry} is a link to {os.path.realpath(entry)}, outside of --logdir={path}, and training '
                     'would write there. Delete the link, or give the folder that it leads to as --logdir; nothing was '
                     'changed.')
+
+
+def _damaged(file, error):
+    return errors.TrainingError(f'{file} is damaged ({type(error).__name__}: {str(error)[:_NUM_SHOWN]}). {_REMEDY}')
 
 
 def _read_text(file):

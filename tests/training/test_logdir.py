@@ -112,3 +112,15 @@ def test_a_damaged_best_metric_says_what_to_do(tmp_path, text):
     (tmp_path / 'best/best.json').write_text(text)
     with pytest.raises(errors.TrainingError, match='best.json .*Delete it, or choose another --logdir'):
         logdir.LogDir(tmp_path).read_best()
+
+
+@pytest.mark.parametrize('text', ['[]', '{}', '{"left_out": 3, "num_devices": 1}', '{"left_out": [3], "num_devices": 1}', '{"left_out": ["ps:0"], "num_devices": 1}',
+                                  '{"left_out": [], "num_devices": "1"}', '{"left_out": [], "num_devices": -1}', '[' * 10**5])
+def test_a_damaged_list_of_workers_says_what_to_do(tmp_path, text):
+    run = logdir.LogDir(tmp_path)
+    run.create()
+    run.write_left_out(['worker:1'], 4)
+    assert run.read_left_out() == (['worker:1'], 4)
+    (tmp_path / 'control/left_out.json').write_text(text)
+    with pytest.raises(errors.TrainingError, match='left_out.json is damaged .*Delete it, or choose another --logdir'):
+        run.read_left_out()
