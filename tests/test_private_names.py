@@ -106,7 +106,7 @@ def owners():
     graph = tf.function(lambda: tf.constant(1)).get_concrete_function().graph
     return [model, *model.layers, model.optimizer, model.trainable_variables[0], graph,
             tfds.core.GeneratorBasedBuilder, os, _Record(0),
-            hyperparams.Params(), values.RemoteValueImpl]
+            hyperparams.Params(), values.RemoteValueImpl, tf.distribute.coordinator.ClusterCoordinator]
 
 
 _ADDED = {'_device_placement'}  # what LingPipe adds to objects of Keras

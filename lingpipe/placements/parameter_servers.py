@@ -173,9 +173,13 @@ class ParameterServers(placement.Placement):
         Returns:
             `tf.distribute.experimental.coordinator.PerWorkerValues`.
         """
-        made = [worker.create_resource(function) for worker, function in zip(
-            self._coordinator._cluster.workers, self._makers(batches, spec))]
-        return tf.distribute.experimental.coordinator.PerWorkerValues(tuple(made))
+        makers = self._makers(batches, spec)
+
+        def make_here():
+            here = tf.random.uniform([]).device  # a constant would be computed on the chief
+            return makers[tf.DeviceSpec.from_string(here).task]()
+
+        return self._coordinator._create_per_worker_resources(make_here)
 
     def pinned_iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> list:
         """Returns a list of an iterator on each worker, over its share of each batch; see `iterators`."""
