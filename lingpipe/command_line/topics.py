@@ -36,7 +36,7 @@ TOPICS = (
     Topic('Restarts', ('train',), ('max_restarts', 'fail_when_stopped')),
     Topic('Many machines', ('train', 'trace'), (
         'cluster', 'cluster_spec', 'cluster_network', 'task', 'update', 'max_staleness', 'batches_from',
-        'step_timeout_seconds')),
+        'step_timeout_seconds', 'replace_after_seconds')),
     Topic('Profiling', ('train',), ('profile_steps',)),
     Topic('Tracing', ('trace',), ('steps',)),
     Topic('Planning', ('plan',), ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology')),
