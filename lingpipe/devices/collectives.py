@@ -1,4 +1,4 @@
-"""Sums over the pipelines that train together: of gradients, of statistics inside layers, and of what a step counts."""
+"""Sums over the pipelines that train together: of gradients, of statistics inside layers, and of metrics."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ from lingpipe.devices import device_kinds
 from lingpipe.private_api import distributed_values
 
 METHODS = ('auto', 'add', 'nccl', 'ring', 'two_dimensional')
-MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10  # with more of them, different sums would share keys
+MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10  # with more, different sums would share keys
 
 _active: list['Group'] = []
 _local = threading.local()
@@ -23,14 +23,14 @@ _groups: dict[tuple[int, int], int] = {}  # (stage, group size) -> number that g
 
 
 class Group:
-    """The pipelines that train together, each with a step of its own; in this base class one that trains alone.
+    """The pipelines that train together, each with its own step; this base class is a single pipeline.
 
-    Code that lays out a step asks `current()` for sums wherever they belong; with one pipeline they cost nothing.
+    Code that lays out a step uses `current()` for all sums over pipelines; with one pipeline they cost nothing.
     Subclasses are the workers of a cluster and the replicas of a TPU system.
 
     Attributes:
         count: number of pipelines.
-        index: the number of this one; 0 where one program serves all of them.
+        index: the number of this pipeline; 0 if one program runs all of them.
     """
 
     count, index = 1, 0
@@ -45,7 +45,7 @@ class Group:
             _active.remove(self)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Adds tensors up over the group, on a device that each pipeline has.
+        """Sums tensors over the group, on a device that each pipeline has.
 
         Args:
             device: name of the device that the tensors are on.
@@ -58,13 +58,13 @@ class Group:
 
     def agree_on(self, device: str, aggregation: str, before: tf.Tensor,
                  after: tf.Tensor) -> tf.Tensor:
-        """Combines the pipelines' states after a mini-batch into one, where a layer keeps more than weights.
+        """Combines the pipelines' states after a mini-batch into one, if a layer keeps more than weights.
 
         Args:
             device: name of the device that the tensors are on.
             aggregation: that of the Keras variable: 'mean', 'sum' of the changes, else the state of the first pipeline.
             before: tensor, the state before the step, the same everywhere.
-            after: tensor, the state that the share led to.
+            after: tensor, the state after this pipeline's share.
 
         Returns:
             Tensor like `after`.
@@ -79,7 +79,7 @@ class Group:
             group_size: number of pipelines in a group; it divides their number.
 
         Raises:
-            ValueError: each pipeline is compiled for itself, and a program cannot wait for another one.
+            ValueError: each pipeline is compiled separately, and a program cannot wait for another one.
         """
         raise ValueError(
             f'group_size={group_size} shares statistics between replicas, which does not go into functions that XLA '
@@ -107,9 +107,9 @@ def current() -> Group:
 class GradientSum:
     """Sums lists of tensors over replicas.
 
-    Every weight has an owner, the device that it lives on, and the owners of a stage's weights are its devices in all
-    replicas. Each method brings the sums of a weight to its owner; the chains of different owners run at the same time,
-    so that all links are busy::
+    Every weight has an owner, which is its device. The owners of a stage's weights are its devices in all replicas.
+    Each method brings the sums of a weight to its owner; the chains of different owners run at the same time, so that
+    all links are busy::
 
         add               0 1 2 3 ──> owner, which adds up all of them
         ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its own
@@ -120,7 +120,7 @@ class GradientSum:
         nccl              NVIDIA's all-reduce, by tf.distribute
 
     Args:
-        method: one of `METHODS`; 'auto': 'nccl' where the replicas are different GPUs of one host, else 'add'.
+        method: one of `METHODS`; 'auto': 'nccl' if the replicas are different GPUs of one host, else 'add'.
     """
 
     def __init__(self, method: str = 'auto') -> None:
@@ -131,9 +131,9 @@ class GradientSum:
         """Lays out the sums of one stage in the current graph.
 
         Args:
-            parts: for each replica, the list of its tensors; or None, where there are none.
+            parts: for each replica, the list of its tensors, or None if there are none.
             devices: list of the names of the replicas' devices.
-            owners: list of device names, one a tensor: where its sum is wanted.
+            owners: list of device names, one per tensor: the device that needs its sum.
 
         Returns:
             List of the sums, or None.
@@ -200,11 +200,11 @@ def _along_rows(grid, row, column):
 
 
 def _chain(entries, last):
-    """Sends a sum from one device to the next, round to the `last`; each adds its own.
+    """Sends a sum from one device to the next, until the `last`; each device adds its own tensors.
 
     Args:
         entries: list of pairs (device, list of tensors).
-        last: index of the entry that the sum is for.
+        last: index of the entry that needs the sum.
     """
     (_, total), *rest = entries[last + 1:] + entries[:last + 1]
     for device, tensors in rest:
@@ -223,7 +223,7 @@ def _nccl(bucket, devices, owner):
 
 
 def _position(devices, owner):
-    """A weight that stages share may live with another stage: any device will do for the last step but one."""
+    """Returns the position of an owner; if a shared weight is on the device of another stage, any position works."""
     return devices.index(owner) if owner in devices else 0
 
 
@@ -246,14 +246,14 @@ def _whole(first, second, like):
 
 
 class Replica(NamedTuple):
-    """Which replica's share a layer works on.
+    """The replica for which a layer computes.
 
     Attributes:
         num_replicas: R.
-        stage: what `new_stage` returned for the stage, whose devices in all replicas do the sums.
+        stage: what `new_stage` returned for the stage, whose devices in all replicas compute the sums.
         index: int64 scalar tensor, the number of the replica.
         micro_batch: int64 scalar tensor, the number of the micro-batch in the replica.
-        is_compiled: whether XLA compiles the stage, inside whose programs there are no such sums.
+        is_compiled: whether XLA compiles the stage; its programs cannot contain such sums.
     """
 
     num_replicas: int
@@ -280,7 +280,7 @@ def working_for(replica: Replica | None) -> Iterator[None]:
 
 
 def equal_groups(group_size: int, num_replicas: int) -> int:
-    """Returns the size that groups of replicas have, which is less than `group_size` where there are fewer replicas.
+    """Returns the size of groups of replicas, which is less than `group_size` if there are fewer replicas.
 
     Args:
         group_size: number of replicas wanted in a group.
@@ -301,19 +301,19 @@ def equal_groups(group_size: int, num_replicas: int) -> int:
 def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
     """Sums a tensor, and its gradient, over a group of consecutive replicas, at the same micro-batch of each.
 
-    The sum is a collective operation inside the function of a stage: every member waits for the others, each in its own
-    forward action, and again in its backward action. All follow one schedule, so that none waits forever. In a program
-    for all replicas, as on logical cores of a TPU, it is an all-reduce of that program.
+    The sum is a collective operation inside the function of a stage: every member waits for the others, in its own
+    forward action, and again in its backward action. All follow the same schedule, so no member waits forever. In a
+    program for all replicas, as on logical cores of a TPU, it is an all-reduce of that program.
 
     Args:
         tensor: float32 tensor of a known shape.
         group_size: number of replicas in a group; with fewer replicas all are one group.
 
     Returns:
-        Tensor of the same shape; `tensor` itself where there is one replica.
+        Tensor of the same shape; `tensor` itself if there is only one replica.
 
     Raises:
-        ValueError: the groups are not equal, there are too many of them, or XLA compiles each replica by itself.
+        ValueError: the groups are not equal, there are too many of them, or XLA compiles each replica separately.
     """
     replica = _replica()
     if replica is None or group_size == 1:
@@ -325,7 +325,7 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
 
 
 def _sum_between_functions(tensor, group_size, replica):
-    """Each replica has functions of its own, which meet in a collective operation of TensorFlow's runtime."""
+    """Sums over replicas with separate functions, by a collective operation of TensorFlow's runtime."""
     num_groups = replica.num_replicas // group_size
     if num_groups > _MOST_GROUPS:
         raise ValueError(
@@ -347,12 +347,12 @@ def _sum_between_functions(tensor, group_size, replica):
 
 
 def _key(replica):
-    """Every sum of a step has a key of its own, the same in all replicas."""
+    """Returns the key of a sum, which is unique in a step and the same in all replicas."""
     return tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32)
 
 
 def _all_reduce(tensor, group_size, group, key):
-    """Sets no time limit, since TensorFlow keeps a thread waiting for the end of each time limit."""
+    """Sums without a time limit, because TensorFlow would keep a thread waiting for the end of each time limit."""
     return tf.raw_ops.CollectiveReduceV2(
         input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add',
         final_op='Id')

@@ -1,4 +1,4 @@
-"""What each kind of device requires of the graphs that run on it, and the devices of this machine."""
+"""The requirements of each kind of device on graphs, and the devices of this machine."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ _ACCELERATORS = ('TPU', 'GPU')
 
 
 def must_compile(device: str) -> bool:
-    """Returns whether XLA must compile all that runs on a device: a TPU has no kernels for single operations.
+    """Returns whether XLA must compile everything that runs on a device: a TPU has no kernels for single operations.
 
     Args:
         device: name of the device.
@@ -30,12 +30,12 @@ def is_logical_core(device: str) -> bool:
 
 
 def has_static_shapes_only(device: str) -> bool:
-    """Returns whether what runs on a device is compiled for shapes that are known beforehand."""
+    """Returns whether programs on a device are compiled for shapes that are known in advance."""
     return must_compile(device) or is_logical_core(device)
 
 
 def for_single_operations(device: str) -> str:
-    """Returns the device for operations outside of functions: `device`, or its host if XLA must compile all."""
+    """Returns the device for operations outside functions: `device`, or its host if XLA must compile all."""
     return host_of(device) if must_compile(device) else device
 
 
@@ -45,7 +45,7 @@ def host_of(device: str) -> str:
 
 
 def kind_of(device: str | None) -> str | None:
-    """Returns 'CPU', 'GPU', 'TPU' or another type, None where the name has none or is no name of a device."""
+    """Returns 'CPU', 'GPU', 'TPU' or another type; None if the name has no type or is not the name of a device."""
     try:
         return tf.DeviceSpec.from_string(device or '').device_type
     except ValueError:
@@ -54,7 +54,7 @@ def kind_of(device: str | None) -> str | None:
 
 @contextlib.contextmanager
 def pretend_tpus(devices: Sequence[str]) -> Iterator[None]:
-    """Makes `must_compile` treat devices as TPUs inside the `with` block, to try on a CPU what a TPU would be given.
+    """Makes `must_compile` treat devices as TPUs inside the `with` block, to test programs for TPUs on a CPU.
 
     Args:
         devices: list of device names.
@@ -92,7 +92,7 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Lays out a few operations on a device: one by one, or as one compiled call where the device requires that.
+    """Lays out a few operations on a device: one by one, or as one compiled call if the device requires that.
 
     Args:
         device: name of the device.
@@ -112,10 +112,10 @@ def operations(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function so that operations without a device run on the host where `device` cannot run single ones.
+    """Wraps a function so that operations without a device run on the host if `device` cannot run single operations.
 
     Args:
-        device: name of a device that the function works on.
+        device: name of a device that the function uses.
         function: function of nests of tensors.
     """
     if not must_compile(device):
@@ -129,9 +129,9 @@ def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def use_virtual_devices(num_devices: int) -> None:
-    """Splits the CPU into devices to try pipelines on; call it before TensorFlow or Keras has done anything else.
+    """Splits the CPU into virtual devices for pipelines; call it before TensorFlow or Keras has done anything else.
 
-    Each virtual device does its work on one thread, so that devices run side by side as accelerators would.
+    Each virtual device works on one thread, so that devices run in parallel as accelerators would.
 
     Args:
         num_devices: number of virtual CPU devices.
@@ -149,10 +149,10 @@ def use_virtual_devices(num_devices: int) -> None:
 
 
 def configure_graph_optimizer() -> None:
-    """Switches off the optimisation of graphs outside of the stages, which costs start-up seconds and gains nothing.
+    """Switches off the optimisation of graphs outside the stages, which costs start-up seconds and gains nothing.
 
-    The graph of a step holds one call for each action and one for each device's update: there is nothing to optimise.
-    What stages compute is still optimised, as `graph_pieces.py` says. The switch holds for the whole process.
+    The graph of a step contains one call for each action and one for each device's update: there is nothing to
+    optimise. The functions of stages are still optimised, see `graph_pieces.py`. This applies to the whole process.
     """
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
 
@@ -173,10 +173,10 @@ def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -
     Args:
         num_stages: K, the number of stages.
         kind: 'CPU', 'GPU' or 'TPU'; None takes the best kind that this machine has.
-        process: prefix of the names of the devices to choose from, for a process that sees those of others too.
+        process: prefix of the names of the devices to choose from, for a process that also sees devices of others.
 
     Returns:
-        List of K device names. With fewer devices than stages some share one, and a warning says so.
+        List of K device names. With fewer devices than stages, some stages share one, and a warning says so.
     """
     kinds = [kind] if kind else [*_ACCELERATORS, 'CPU']
     found = [[device.name for device in tf.config.list_logical_devices(name) if device.name.startswith(process)]

@@ -1,4 +1,4 @@
-"""Where variables live: creating, moving, reading and assigning them there."""
+"""Devices of variables: creating, moving, reading and assigning variables there."""
 
 import contextlib
 import functools
@@ -18,7 +18,7 @@ def device_of(variable: keras.Variable | tf.Variable) -> str:
 
 
 def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
-    """Returns the `tf.Variable` that a Keras variable holds; a `tf.Variable` itself."""
+    """Returns the `tf.Variable` that a Keras variable holds; a `tf.Variable` is returned as it is."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
@@ -30,8 +30,8 @@ def is_allocated(variable: keras.Variable) -> bool:
 def move(variable: keras.Variable, device: str) -> None:
     """Moves a Keras variable to another device, in place.
 
-    Its new `tf.Variable` has the name and the id of the old one, by which optimizers know it. Functions that were
-    traced before still read the old copy and must be traced again.
+    Its new `tf.Variable` has the name and the id of the old one, by which optimizers identify it. Functions that were
+    traced earlier still read the old copy and must be traced again.
 
     Args:
         variable: Keras variable.
@@ -48,7 +48,7 @@ def move(variable: keras.Variable, device: str) -> None:
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
-    """Returns the one of some device names whose device a variable lives on; the name of its device if it is not there.
+    """Returns the one of some device names that is a variable's device; if none is, the name of its device.
 
     Args:
         variable: Keras variable or `tf.Variable`.
@@ -59,16 +59,16 @@ def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str
 
 
 def is_same_device(name: str, full_name: str) -> bool:
-    """Returns whether a name such as 'GPU:1' names the device `full_name`, which says at least as much."""
+    """Returns whether a name such as 'GPU:1' names the device `full_name`, which is at least as precise."""
     full = tf.DeviceSpec.from_string(full_name)
     return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
 
 
 @contextlib.contextmanager
 def creating_on_one_of(devices: Sequence[str]) -> Iterator[None]:
-    """Creates each weight in the `with` block on that one of some devices that has the fewest bytes of them so far.
+    """Creates each weight in the `with` block on one of some devices: the one with the fewest bytes of weights so far.
 
-    What is not trained, such as moving averages, goes to the first device.
+    Variables that are not trained, such as moving averages, go to the first device.
 
     Args:
         devices: list of device names.
@@ -90,7 +90,7 @@ def creating_on_one_of(devices: Sequence[str]) -> Iterator[None]:
 def creating_on(device: str) -> Iterator[None]:
     """Creates the variables in the `with` block on a device.
 
-    Where each operation would be compiled by itself, the host computes the initial values.
+    If each operation would be compiled separately, the host computes the initial values.
 
     Args:
         device: name of the device.
@@ -118,21 +118,21 @@ def _initial_value_on(host):
 
 
 def read_variable(variable: keras.Variable) -> tf.Tensor:
-    """Reads a Keras variable where it lives, when the current device scope names its device."""
+    """Reads a Keras variable on its device, if the current device scope names that device."""
     return variable.value.read_value()
 
 
 def read_unwatched(variable: keras.Variable) -> tf.Tensor:
-    """Reads a Keras variable unseen by gradient tapes; the caller takes care of its gradient."""
+    """Reads a Keras variable without gradient tapes; the caller handles its gradient."""
     return tf.raw_ops.ReadVariableOp(resource=variable.value.handle, dtype=variable.dtype)
 
 
 def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tensor] = read_variable) -> list[Any]:
-    """Reads each stage's variables, each where it lives, and once where several stages use it.
+    """Reads each stage's variables, each on its device, and only once if several stages use it.
 
     Args:
         stages: list of `Stage`s.
-        read: function that gives the value to use for a Keras variable.
+        read: function that returns the value to use for a Keras variable.
 
     Returns:
         List of `Variables` of tensors.
@@ -149,7 +149,7 @@ def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tenso
 
 
 def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """Brings values to the devices of the stages: one that lives elsewhere is copied once.
+    """Copies values to the devices of the stages; a value on another device is copied once.
 
     Args:
         stages: list of `Stage`s.

@@ -1,8 +1,8 @@
-"""What accelerators can do, by the figures that their makers give.
+"""The peaks of accelerators, by their makers' figures, and the speeds that real programs reached.
 
 A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs
-reach a part of these peaks: times that follow from them are the least that is possible. What real programs were seen
-to reach is a second set of figures, `Achieved`, of those accelerators of which measured steps are at hand.
+reach a part of these peaks, so times that follow from them are the least possible times. The second set of figures,
+`Achieved`, says what real programs reached. It exists for accelerators with measured steps.
 """
 
 from typing import Any, NamedTuple
@@ -14,17 +14,17 @@ _GB, _GIB = 10**9, 2**30
 
 
 class Achieved(NamedTuple):
-    """What training programs were seen to reach on an accelerator.
+    """The speeds that training programs reached on an accelerator.
 
     Attributes:
         matrix_efficiency: part of the peak that matrix products reach while all processors have work.
-        unaligned_efficiency: the same where rows in memory do not begin at multiples of 16 bytes.
+        unaligned_efficiency: the same if rows in memory do not begin at multiples of 16 bytes.
         num_processors: how many parts of a matrix product are computed at once.
-        memory_bandwidth: bytes a second, of those that kernels cannot do without.
-        start: seconds in which the host starts a kernel.
-        link_bandwidth: bytes a second from one stage to the next.
-        sum_bandwidth: bytes a second of sums over replicas.
-        error: part by which 9 of 10 steps that nothing was fitted on differ at most from what follows.
+        memory_bandwidth: bytes per second, counting only bytes that kernels must move.
+        start: seconds that the host takes to start a kernel.
+        link_bandwidth: bytes per second from one stage to the next.
+        sum_bandwidth: bytes per second of sums over replicas.
+        error: largest relative error of 9 of 10 steps that were not used for the fit.
     """
 
     matrix_efficiency: float
@@ -41,14 +41,14 @@ class Accelerator(NamedTuple):
     """One device.
 
     Attributes:
-        name: as users write it.
+        name: name that users write.
         memory: bytes of its memory that programs may use.
         flops: floating-point operations a second where the largest products take bfloat16 or float16.
-        float32_flops: the same where they take float32.
-        memory_bandwidth: bytes a second between memory and arithmetic.
-        link_bandwidth: bytes a second to the next device, one way.
-        tensor_size: function from shape and dtype to the bytes that it stores a tensor in.
-        achieved: `Achieved`, or None: no measured steps are at hand.
+        float32_flops: the same with float32.
+        memory_bandwidth: bytes per second between memory and arithmetic.
+        link_bandwidth: bytes per second to the next device, one way.
+        tensor_size: function from shape and dtype to the bytes in which it stores a tensor.
+        achieved: `Achieved`; None: there are no measured steps.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Accelerator(NamedTuple):
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """By default a TPU rounds what it multiplies to bfloat16 in JAX and TensorFlow, whatever the dtype is."""
+    """By default a TPU rounds factors to bfloat16 in JAX and TensorFlow, for every dtype."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
@@ -78,8 +78,8 @@ def _gpu(name, gigabytes_of_memory, teraflops, float32_teraflops, gigabytes, lin
 
 # Matrix efficiency: the fastest of many half-precision products, 271.2 TFLOP/s (Bekman, Machine Learning Engineering,
 # 'Maximum Achievable Matmul FLOPS'). Processors: NVIDIA's A100 white paper. Sums: nccl-tests on 2 to 8 A100s with
-# NVLink, 197 to 229 GB/s of bus bandwidth for 1 GiB, as vTrain has measured them. The other four are fitted, and the
-# error is found, by `python benchmarks/planned_gpu.py --fit` on measured steps of GPT models: see docs/planning.md.
+# NVLink, 197 to 229 GB/s of bus bandwidth for 1 GiB, as vTrain has measured them. The other four and the error come
+# from `python benchmarks/planned_gpu.py --fit` on measured steps of GPT models: see docs/planning.md.
 _A100_ACHIEVED = Achieved(
     matrix_efficiency=0.869, num_processors=108, sum_bandwidth=220e9,
     unaligned_efficiency=0.291, memory_bandwidth=1.29e12, start=60e-6, link_bandwidth=8.1e9, error=0.10)
@@ -106,7 +106,7 @@ ACCELERATORS = {accelerator.name: accelerator for accelerator in [
     _gpu('h200', 141, 989, 494, 4800, 450),
 ]}
 
-# Of no maker: about one core of a server's processor, to compare plans for a machine without accelerators.
+# Not a real device: about one core of a server's processor, to compare plans for a machine without accelerators.
 CPU = Accelerator('cpu', 0, 50e9, 50e9, 10e9, 5e9)
 
 
@@ -114,7 +114,7 @@ def find(name: str) -> Accelerator:
     """Returns the `Accelerator` of a name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such accelerator.
     """
     if name not in ACCELERATORS:
         raise ValueError(

@@ -11,7 +11,7 @@ _MIB = 2**20
 
 
 def table(found: Sequence[Plan]) -> str:
-    """Returns a table with one row a plan, the chosen one first.
+    """Returns a table with one row per plan, the chosen one first.
 
     Args:
         found: list of `Plan`s, best first.
@@ -32,7 +32,7 @@ def _row(plan, first):
 
 
 def reason(plan: Plan, first: Plan) -> str:
-    """Says in a few words why a plan is not the first.
+    """Returns a few words that say why a plan is not the first.
 
     Args:
         plan: `Plan`.
@@ -54,7 +54,7 @@ def _num_devices(plan):
 
 
 def _parts(plan):
-    """Returns seconds of a device, the mean of all, by what it does."""
+    """Returns the seconds of each kind of work, the mean of all devices."""
     step = StepTimes(plan.schedule, plan.timeline.spans)
     return {'a device computes': step.busy(COMPUTE), 'it recomputes': step.busy((RECOMPUTE,)), 'it waits': step.idle,
             'the update takes': max(plan.timeline.updates), 'sums over replicas take': plan.summing_time}

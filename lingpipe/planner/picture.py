@@ -32,17 +32,17 @@ class Depth(NamedTuple):
 
 
 def largest_depth(plan: Any, num_devices: Any = 1) -> Depth | None:
-    """Finds the largest model of the same kind that fits on some devices, all else being as in a plan.
+    """Finds the largest model of the same kind that fits on some devices, with the other settings of a plan.
 
-    A family of models differs in how often layers are repeated: in runs of layers that are equal in all sizes, all runs
-    are made longer or shorter by the same factor.
+    The models of a family differ in how often layers are repeated: all runs of layers of equal sizes are made longer or
+    shorter by the same factor.
 
     Args:
         plan: `Plan` with a memory limit.
         num_devices: K.
 
     Returns:
-        `Depth`, or None where no layer is repeated, not even one of each fits, or the schedule has several stages on a
+        `Depth`, or None if no layer is repeated, not even one of each fits, or the schedule has several stages on a
         device or is a user's own.
     """
     setting, schedule = plan.setting, plan.schedule
@@ -80,7 +80,7 @@ def _scaled(runs, factor):
 
 
 def _fits(estimate, num_layers, num_devices, limit):
-    """Fills one device after the other: as a longer run never needs less, no other cut needs fewer devices."""
+    """Fills one device after the other: a longer run never needs less, so no other cut needs fewer devices."""
     start = 0
     for device in range(num_devices):
         ends = np.arange(start + 1, num_layers + 1)
@@ -95,14 +95,14 @@ def to_bytes(field: Any, size: int) -> int:
     """Reads a size.
 
     Args:
-        field: what it is for, for the message.
+        field: name of the field, for the message.
         size: number of bytes, or text such as '16GiB', '8 GB' or '16e9'.
 
     Returns:
         Number of bytes.
 
     Raises:
-        ValueError: when it is no size.
+        ValueError: it is not a size.
     """
     match = re.fullmatch(r'\s*(\d+(?:\.\d*)?(?:e\d+)?)\s*([a-z]*)\s*', str(size).lower())
     if match is None or match[2] not in _UNITS or not float(match[1]):
@@ -112,7 +112,7 @@ def to_bytes(field: Any, size: int) -> int:
 
 
 def to_text(num_bytes: int) -> Any:
-    """Returns '1.50 GiB', or a smaller unit for what is less."""
+    """Returns '1.50 GiB', or a text with a smaller unit."""
     for unit, size in (('TiB', 2**40), ('GiB', 2**30), ('MiB', 2**20)):
         if num_bytes >= size:
             return f'{num_bytes / size:,.2f} {unit}'

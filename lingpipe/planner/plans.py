@@ -24,7 +24,7 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
         layer_times: list of `LayerTime` of all layers, for one micro-batch.
         memories: list of `LayerMemory` of all layers, for one micro-batch.
         recompute: 'none', 'stage' or 'layer'.
-        accelerator: `Accelerator` or `Achieved`, for what is not the layers' time: sending and the update.
+        accelerator: `Accelerator` or `Achieved`, for the times of sending and of the update.
         num_slots: tensors that a device keeps for each weight in the optimizer.
     """
     moved = _TIMES_OF_WEIGHTS + _TIMES_OF_SLOTS * num_slots
@@ -34,17 +34,17 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
 
 
 class PartitionPlan(NamedTuple):
-    """One partition; all but `layer_names`, numbers of parameters and `flops` in bytes.
+    """One partition; all sizes are in bytes.
 
     Attributes:
         layer_names: names of its layers.
         num_parameters: number of trainable parameters.
         flops: floating-point operations of the forward pass of one example.
         weights: weights, and other variables such as moving averages.
-        slots: what the optimizer keeps beside the weights.
+        slots: tensors of the optimizer in addition to the weights.
         gradients: sums of weight gradients.
         boundary: inputs of the partition, for all micro-batches in flight.
-        working: all other activations and gradients at the fullest moment, see `memory_model`.
+        working: all other activations and gradients at the peak, see `memory_model`.
         num_frozen: number of frozen parameters.
     """
 
@@ -65,7 +65,7 @@ class PartitionPlan(NamedTuple):
 
 
 def plan_partition(analyses: list, memories: list, num_live: Any, recompute: Any, num_slots: Any, total: Any) -> Any:
-    """Sums up the layers of one partition.
+    """Sums the layers of one partition.
 
     Args:
         analyses: list of `LayerAnalysis` of its layers.
@@ -88,7 +88,7 @@ def plan_partition(analyses: list, memories: list, num_live: Any, recompute: Any
 
 
 def _boundary(first, num_live, recompute):
-    """The micro-batch at work needs its inputs only if its backward pass reads them; others wait for recomputation."""
+    """Returns `boundary`; the current micro-batch keeps its inputs only if its backward pass reads them."""
     if recompute == 'none':
         return num_live * first.read_inputs
     return (num_live - 1) * first.inputs + (first.inputs if recompute == 'layer' else first.read_inputs)
@@ -96,7 +96,7 @@ def _boundary(first, num_live, recompute):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What is known before a plan is made, and is the same for all plans that are compared.
+    """Everything that is the same for all plans that are compared.
 
     Attributes:
         stack: `LayerStack`.
@@ -105,7 +105,7 @@ class Setting:
         num_slots: tensors that a device keeps for each weight in the optimizer; replicas share them.
         dtype: name of the dtype of the largest products.
         layer_times: function from a micro-batch's size to a measured list of `LayerTime`, or None: not measured.
-        num_replicas: pipelines side by side; all else is that of one of them, with its share of the batch.
+        num_replicas: pipelines side by side; the other attributes are those of one of them, with its share of a batch.
     """
 
     stack: Any
@@ -117,7 +117,7 @@ class Setting:
     num_replicas: int = 1
 
     def times(self, micro_batch_size: Any) -> list:
-        """Returns the list of `LayerTime` for micro-batches of a size: as measured, else the least possible."""
+        """Returns the list of `LayerTime` for micro-batches of a size: measured ones, else the least possible."""
         measured = self.layer_times and self.layer_times(micro_batch_size)
         return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
 
@@ -130,9 +130,9 @@ class Plan:
         setting: `Setting`.
         schedule: `Schedule`.
         recompute: 'none', 'stage' or 'layer'.
-        ends: list of the end indices of the partitions, one a stage.
-        is_cut_by_memory: whether the cut had to keep to the memory of a device.
-        partitions: list of `PartitionPlan`, one a stage.
+        ends: list of the end indices of the partitions, one per stage.
+        is_cut_by_memory: whether the memory of a device limited the cut.
+        partitions: list of `PartitionPlan`, one per stage.
         timeline: `Timeline` of a step, in seconds.
     """
 
@@ -159,18 +159,18 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether every device has room for its stages; True where there is no limit."""
+        """Whether every device has room for its stages; True if there is no limit."""
         limit = self.setting.memory_limit
         return limit is None or max(self.device_bytes) <= limit
 
     @property
     def step_time(self) -> float:
-        """Seconds of a training step: of measured layers, else the least possible."""
+        """Seconds of a training step: by measured times of layers, else the least possible."""
         return self.timeline.step_time + self.summing_time
 
     @functools.cached_property
     def about_time(self) -> float | None:
-        """Seconds of a training step at what the accelerator was seen to reach, or None where that is not known."""
+        """Seconds of a training step at the speeds that the accelerator reached; None if these are not known."""
         accelerator = self.setting.accelerator
         if accelerator.achieved is None:
             return None
@@ -183,10 +183,10 @@ class Plan:
 
     @property
     def summing_time(self) -> float:
-        """Seconds in which the gradients of all replicas are summed and new weights sent, at least.
+        """The least seconds for summing the gradients of all replicas and sending the new weights.
 
-        Either moves the share (R - 1) / R of a device's bytes (Thakur et al. 2005, section 4.4: the lower bound of a
-        reduction).
+        Each of the two moves the share (R - 1) / R of a device's bytes (Thakur et al. 2005, section 4.4: the lower
+        bound of a reduction).
         """
         return self._summing_time(self.setting.accelerator.link_bandwidth)
 
@@ -199,12 +199,12 @@ class Plan:
 
     @property
     def throughput(self) -> Any:
-        """Examples a second, of all replicas."""
+        """Examples per second, of all replicas."""
         return self.setting.num_replicas * self.setting.stack.batch_size / self.step_time
 
     @property
     def speedup(self) -> Any:
-        """How many times as fast as one device that had room for everything and recomputed nothing."""
+        """The speed divided by that of one device that has room for everything and recomputes nothing."""
         times = self.setting.times(self.micro_batch_size)
         work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)
         return work / (self._time_of_actions + self.summing_time)
@@ -215,9 +215,9 @@ class Plan:
 
 
 def make_plan(setting: Setting, schedule: Any, recompute: Any, partition_by: Any = 'flops') -> Plan:
-    """Cuts a model for a schedule and finds out what each device needs and how long a step takes.
+    """Cuts a model for a schedule, and computes the memory of each device and the time of a step.
 
-    Where the best cut does not fit, the best one of those that fit is taken.
+    If the best cut does not fit, the best one of those that fit is taken.
 
     Args:
         setting: `Setting`.
@@ -226,7 +226,7 @@ def make_plan(setting: Setting, schedule: Any, recompute: Any, partition_by: Any
         partition_by: see `GPipeLayer`.
 
     Returns:
-        `Plan`; where no cut fits, the best without a limit.
+        `Plan`; if no cut fits, the best one without a limit.
     """
     size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)
     memories, times = setting.stack.memories(size), setting.times(size)
@@ -239,7 +239,7 @@ def make_plan(setting: Setting, schedule: Any, recompute: Any, partition_by: Any
 
 
 class _Work(NamedTuple):
-    """What layers do for one micro-batch: lists of `LayerMemory` and `LayerTime`, and the `StageCostModel`."""
+    """The costs of layers for one micro-batch: lists of `LayerMemory` and `LayerTime`, and the `StageCostModel`."""
 
     memories: list
     times: list

@@ -18,13 +18,13 @@ from lingpipe.stages import micro_batches
 
 
 class LayerStack:
-    """The layers of a model with their sizes; nothing is allocated. Equal layers are looked at once.
+    """The layers of a model with their sizes; nothing is allocated. Equal layers are analysed once.
 
     Args:
         source: where the layers come from, such as `layer_sources.LayersOfParams`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, every dimension known.
-        micro_batch_sizes: the sizes of micro-batches, in examples, that will be asked for.
-        tensor_size: function from shape and dtype to the bytes that a device stores a tensor in.
+        micro_batch_sizes: the sizes of micro-batches, in examples, that will be needed.
+        tensor_size: function from shape and dtype to the bytes in which a device stores a tensor.
 
     Attributes:
         source: as given.
@@ -46,7 +46,7 @@ class LayerStack:
         return len(self.analyses)
 
     def for_batch_size(self, batch_size: int) -> 'LayerStack':
-        """Returns the stack of another batch, which shares what is known of micro-batches."""
+        """Returns the stack of another batch, which shares the sizes for micro-batches."""
         other = copy.copy(self)
         other.batch_size = batch_size
         return other
@@ -54,19 +54,19 @@ class LayerStack:
     def memories(self, micro_batch_size: Any) -> list:
         """Returns the list of `LayerMemory` for micro-batches of a size; a loss keeps as much as the last outputs.
 
-        Layers are traced for the smallest and the largest size only. Sizes between them lie on the line through both.
+        Layers are traced only for the smallest and the largest size. Sizes between them are interpolated linearly.
         """
         if micro_batch_size not in self._memories:
             self._memories[micro_batch_size] = self._find_memories(micro_batch_size)
         return self._memories[micro_batch_size]
 
     def least_times(self, micro_batch_size: Any, accelerator: Any, dtype: Any) -> list:
-        """Returns the list of `LayerTime`: the least that an accelerator needs for a micro-batch of a size.
+        """Returns the list of `LayerTime`: the least times of an accelerator for a micro-batch of a size.
 
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
-        Williams et al., CACM 52(4), 2009); here a layer counts as one operation that reads its weights and inputs and
-        writes what it keeps. A backward pass counts as two forward passes, and what it recomputes as a whole one; a
-        layer with no trained weight in it or before it has none.
+        Williams et al., CACM 52(4), 2009). Here a layer counts as one operation that reads its weights and inputs and
+        writes what it keeps. A backward pass counts as two forward passes, and recomputation as one. A layer without a
+        trained weight in it or before it has no backward pass.
         """
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):
@@ -78,7 +78,7 @@ class LayerStack:
         return times
 
     def achieved_times(self, micro_batch_size: Any, accelerator: Any) -> list:
-        """Returns the list of `LayerTime` for micro-batches of a size at what an accelerator was seen to reach."""
+        """Returns the list of `LayerTime` for micro-batches of a size at the speeds that an accelerator reached."""
         if micro_batch_size not in self._kernels:
             self._kernels[micro_batch_size] = self.source.kernels(self.micro_batch_specs(micro_batch_size))
         return [roofline.layer_time(kernels, accelerator) for kernels in self._kernels[micro_batch_size]]
@@ -99,12 +99,12 @@ class LayerStack:
 
 
 def is_open(p: Any) -> bool:
-    """Says whether a field of `GPipeLayer.Params()` is 'auto'."""
+    """Returns whether a field of `GPipeLayer.Params()` is 'auto'."""
     return any(p.Get(field) == AUTO for field in search.FIELDS)
 
 
 def resolved(p: Any, plan: plans.Plan) -> Any:
-    """Returns a copy of `GPipeLayer.Params()` with what a plan has chosen.
+    """Returns a copy of `GPipeLayer.Params()` with the choices of a plan.
 
     Args:
         p: `GPipeLayer.Params()`.
@@ -124,7 +124,7 @@ def resolved(p: Any, plan: plans.Plan) -> Any:
 def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator | None = None,
                  memory_limit: Any = None, num_slots: tf.Tensor = 2, profile_device: str | None = None,
                  num_devices: int | None = None) -> plans.Setting:
-    """Finds out what all plans of a model have in common.
+    """Makes the `Setting` that all plans of a model have in common.
 
     Args:
         p: `GPipeLayer.Params()`, perhaps with 'auto'.
@@ -132,15 +132,15 @@ def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator
         accelerator: `Accelerator`; None: a processor core.
         memory_limit: bytes of a device; None: that of `p`, of the accelerator, or none.
         num_slots: tensors that the optimizer keeps for each weight.
-        profile_device: name of the device on which layers are measured where `p.partition_by` is 'time' or
-            'step_time'; None: not measured.
+        profile_device: name of the device on which layers are measured if `p.partition_by` is 'time' or 'step_time';
+            None: not measured.
         num_devices: how many devices 'auto' may use, for num_replicas='auto'.
 
     Returns:
         `Setting` of one replica, or of as many as `p` says.
 
     Raises:
-        ValueError: `p` has what plans do not know.
+        ValueError: plans do not support a field of `p`.
     """
     if p.recompute == 'selective':
         raise ValueError(
@@ -163,7 +163,7 @@ def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator
 
 
 def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
-    """Returns the `Setting` of one of several replicas, made of that of a single one.
+    """Returns the `Setting` of one of several replicas, from that of a single one.
 
     Args:
         setting: `Setting` of one replica that has the whole batch.
@@ -176,7 +176,7 @@ def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
 
 
 def validate(p: Any) -> None:
-    """Raises ValueError as `GPipeLayer` would, but for fields that are 'auto'."""
+    """Raises ValueError as `GPipeLayer` would, except for fields that are 'auto'."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
                 'partition_by': 'flops', **search.an_order(p)}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}

@@ -1,4 +1,4 @@
-"""How long kernels take at what an accelerator was seen to reach."""
+"""Times of kernels at the speeds that an accelerator reached."""
 
 import math
 
@@ -11,7 +11,7 @@ _TILE = 128
 
 
 def layer_time(kernels: LayerKernels, accelerator: Accelerator) -> LayerTime:
-    """Returns the `LayerTime` of a layer on an accelerator of which achieved figures are known.
+    """Returns the `LayerTime` of a layer on an accelerator whose achieved figures are known.
 
     Args:
         kernels: `LayerKernels`.
@@ -22,7 +22,7 @@ def layer_time(kernels: LayerKernels, accelerator: Accelerator) -> LayerTime:
 
 
 def _pass_time(kernels, accelerator):
-    """The host starts kernels ahead of the device; the slower of both counts."""
+    """Returns the seconds of a pass; the host starts kernels ahead of the device, and the slower of both counts."""
     return max(len(kernels) * accelerator.achieved.start,
                sum(kernel_time(kernel, accelerator) for kernel in kernels))
 
@@ -30,8 +30,8 @@ def _pass_time(kernels, accelerator):
 def kernel_time(kernel: Kernel, accelerator: Accelerator) -> float:
     """Returns the seconds of a kernel once it has started.
 
-    As long as its arithmetic or as moving its bytes, whichever is longer: the roofline model (Williams et al., CACM
-    52(4), 2009).
+    It takes as long as its arithmetic or as moving its bytes, whichever is longer: the roofline model (Williams et al.,
+    CACM 52(4), 2009).
 
     Args:
         kernel: `Kernel`.
@@ -42,8 +42,8 @@ def kernel_time(kernel: Kernel, accelerator: Accelerator) -> float:
 
 
 def _product_time(product: Product, accelerator: Accelerator) -> float:
-    """The result is cut into tiles; all processors compute one each, then all the next one: the last tiles of a row and
-    the last round are paid in full (NVIDIA, Matrix Multiplication Background User's Guide, sections 3.1 and 3.2)."""
+    """The result is cut into tiles, which the processors compute in rounds of one tile each. The last tiles of a row
+    and the last round take full time (NVIDIA, Matrix Multiplication Background User's Guide, sections 3.1, 3.2)."""
     achieved = accelerator.achieved
     tiles = product.num_products * math.ceil(product.rows / _TILE) * math.ceil(product.columns / _TILE)
     rounds = math.ceil(tiles / achieved.num_processors)

@@ -3,9 +3,9 @@
 Plans are made in the order of a bound, the time of their work without any waiting::
 
     bound  1.0   1.0   1.1   1.1   1.4   1.4   ...
-    step   1.9   1.3   1.2   1.6                     <- nothing further on can be among the best: the search ends
+    step   1.9   1.3   1.2   1.6                     <- no later plan can be among the best: the search ends
 
-so that most combinations are never simulated.
+So most combinations are never simulated.
 """
 
 import itertools
@@ -24,16 +24,16 @@ FIELDS = ('num_partitions', 'num_micro_batches', 'recompute', 'num_replicas', 's
           'partition_by')
 NUM_SHOWN = 5  # plans that are compared in a table
 
-# Beyond that many actions a step takes longer to lay out than anybody waits, and planning does too.
+# With more actions, building the graph of a step takes too long, and so does planning.
 _MOST_ACTIONS = 2**15
 _DEFAULT_MOST_PARTITIONS = 1024
 _NUMBERS_OF_VIRTUAL_STAGES = (2, 3, 4)
-# Plans whose steps differ by less are equally fast.
+# Plans whose steps differ by less than this count as equally fast.
 _EQUALLY_FAST = 1.01
 
 
 class Choices(NamedTuple):
-    """What to choose among.
+    """The values to choose among.
 
     Attributes:
         num_partitions: list of values of K.
@@ -92,7 +92,7 @@ def numbers_of_replicas(p: Any, num_devices: int | None) -> list[int]:
 
 
 def an_order(p: Any) -> dict[str, Any]:
-    """Returns values of `schedule` and `num_virtual_stages` that go together, for checks of the other fields."""
+    """Returns values of `schedule` and `num_virtual_stages` that fit together, for checks of the other fields."""
     if p.num_virtual_stages == AUTO:
         number = schedules.NUM_VIRTUAL_STAGES.get(p.schedule if isinstance(p.schedule, str) else None, 1)
         return {'schedule': 'gpipe', 'num_virtual_stages': number or 2}
@@ -108,13 +108,13 @@ def all_plans(setting: plans.Setting, p: Any, open_choices: Choices) -> Iterator
         open_choices: `Choices`.
 
     Yields:
-        `Plan`s; combinations that a schedule does not know, or a cut that is written down, are left out.
+        `Plan`s, without combinations that do not fit a schedule or a given cut.
     """
     yield from filter(None, (_plan(each, p) for each in _combinations(setting, p, open_choices)))
 
 
 def best(candidates: Any) -> plans.Plan:
-    """Returns the fastest plan that fits; where none fits, the one that needs the least memory.
+    """Returns the fastest plan that fits; if none fits, the one that needs the least memory.
 
     Among plans that are equally fast to a hundredth, the one with the fewest devices, then with the least memory.
     """
@@ -152,7 +152,7 @@ def find_plans(settings: list[plans.Setting], p: Any, num_devices: int | None = 
         num_devices: how many devices there are; None: as many as needed, and the fewest on which the model fits.
 
     Returns:
-        List of `NUM_SHOWN` `Plan`s at most. Where none fits, the one that needs the least.
+        List of at most `NUM_SHOWN` `Plan`s. If none fits, the one that needs the least memory.
 
     Raises:
         ValueError: a field of `p` is wrong, or nothing is possible.
@@ -171,7 +171,7 @@ def find_plans(settings: list[plans.Setting], p: Any, num_devices: int | None = 
 
 
 def _choices_of(setting, p, num_devices):
-    """Returns the `Choices` of one of as many replicas as `setting` says, all of which have devices."""
+    """Returns the `Choices` of one of the replicas of `setting`, each of which has its own devices."""
     most = num_devices // setting.num_replicas if num_devices else _DEFAULT_MOST_PARTITIONS
     found = choices(p, len(setting.stack), setting.stack.batch_size, most)
     is_fixed = p.num_replicas != AUTO and p.num_partitions != AUTO
@@ -191,7 +191,7 @@ def find_plan(setting: plans.Setting, p: Any, most_partitions: int | None = None
 
 
 def _ranked(combinations, p):
-    """Makes plans in the order of their bounds, up to the one that can be among the best no more."""
+    """Makes plans in the order of their bounds, until no later plan can be among the best."""
     found: list[plans.Plan] = []
     for each in sorted(combinations, key=lambda each: each.bound):
         times = sorted(plan.step_time for plan in found if plan.fits)[:NUM_SHOWN]
@@ -216,7 +216,7 @@ def _best_first(found):
 
 
 def _even(partition_by):
-    """With 'auto' plans are compared by even cuts at first."""
+    """Returns `partition_by` for the first comparison: with 'auto', plans are first compared by even cuts."""
     return 'time' if partition_by == AUTO else partition_by
 
 
@@ -233,7 +233,7 @@ def _combinations(setting, p, open_choices):
 
 
 def _plan(combination, p):
-    """Returns the `Plan`, or None where these settings, which 'auto' brought together, do not go together."""
+    """Returns the `Plan`, or None if this combination of settings, which 'auto' made, is not possible."""
     _, setting, order, sizes, recompute = combination
     try:
         schedule = schedules.make_schedule(order, *sizes)
@@ -264,7 +264,7 @@ def _orders(p, num_partitions):
 
 
 def _has_cut_for(schedule, p, num_layers):
-    """Returns whether the layers can be cut for a schedule; with 'auto' a written cut fits one number of stages."""
+    """Returns whether the layers can be cut for a schedule; a given cut fits only one number of stages."""
     if AUTO not in (p.num_partitions, p.schedule, p.num_virtual_stages):
         return True
     try:

@@ -1,4 +1,4 @@
-"""The calls that the executor lays out for a step of a pipeline, with nothing allocated and nothing run."""
+"""The calls that the executor lays out for a step of a pipeline, without allocating or running anything."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,7 +9,8 @@ from lingpipe.layers import base_layer
 from lingpipe.pipeline import executor, gpipe_layer
 from lingpipe.stages import losses
 
-# Where methods of `StageProgram` take the sums of weight gradients so far; the new ones are their last result but one.
+# Positions at which methods of `StageProgram` take the sums of weight gradients; the new sums are their last result but
+# one.
 _PLACE_OF_SUMS = {'backward': 2, 'backward_from_inputs': 2, 'backward_segment': 3, 'backward_weights': 1}
 
 
@@ -34,7 +35,7 @@ class StepCalls(NamedTuple):
 
     Attributes:
         schedule: the `Schedule`.
-        calls: list of `Call` in an order that keeps each device's.
+        calls: list of `Call` in an order that keeps the order of each device.
         values: for each stage its `Variables`, as tensors of the graph.
     """
 
@@ -47,7 +48,7 @@ def unallocated_pipeline(p: Any, input_specs: Any) -> Any:
     """Builds a pipeline whose weights are described but not allocated, compiled by XLA.
 
     Args:
-        p: `GPipeLayer.Params()`, with numbers and end indices in the place of what is chosen.
+        p: `GPipeLayer.Params()`, with numbers and end indices instead of 'auto'.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of one replica.
     """
     p = p.Copy().Set(devices=['CPU:0'] * p.num_partitions, jit_compile=True, memory_limit=None,
@@ -65,7 +66,7 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
     Args:
         pipe: built `GPipeLayer`.
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks have it.
-        observer: what the executor tells of its calls, or None.
+        observer: observer of the executor's calls, or None.
     """
     metrics = losses.as_metrics(loss)
 
@@ -92,7 +93,7 @@ def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any
     Args:
         pipe: built `GPipeLayer`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        target_specs: nest of `tf.TensorSpec` `[batch, ...]` of what the loss compares with.
+        target_specs: nest of `tf.TensorSpec` `[batch, ...]` of the targets of the loss.
         loss: function `(targets, outputs) -> {name: (mean, weight)}`.
 
     Returns:
@@ -110,7 +111,7 @@ def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any
 
 
 class _Recorder:
-    """Observer of an `executor.Execution` that notes its calls."""
+    """Observer of an `executor.Execution` that records its calls."""
 
     def __init__(self):
         self.calls = []

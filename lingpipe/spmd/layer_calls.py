@@ -1,4 +1,4 @@
-"""Layers as functions of tensors in one program for all cores: what they may keep, and what is refused."""
+"""Layers as functions of tensors in one program for all cores: the state that they may have, and what is refused."""
 
 import collections
 from typing import Any
@@ -23,10 +23,10 @@ def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Varia
 
     Returns:
         Nest of outputs, and the list of one tensor `[3, channels]`, the statistics of `trained_norms`, which is empty
-        where there are none.
+        if there are none.
 
     Raises:
-        ValueError: the layers do what one program for all cores leaves out.
+        ValueError: the layers do something that one program for all cores does not support.
     """
     weights = list(map(tf.identity, values.weights))  # in the graph of the layers, for `_refuse_unused`
     state = list(map(tf.stop_gradient, values.state))
@@ -43,7 +43,7 @@ def trained_norms(layers: list[keras.layers.Layer]) -> list[keras.layers.BatchNo
 
 
 def _replica():
-    """Returns the `collectives.Replica` that layers work for, of which sums inside a program need the count only."""
+    """Returns the `collectives.Replica` for which layers compute; sums inside a program only need its count."""
     count = collectives.current().count
     return collectives.Replica(count, stage=0, index=None, micro_batch=None, is_compiled=True) if count > 1 else None
 
@@ -75,7 +75,7 @@ def _refuse_losses_and_changes(part, called):
 
 
 def _refuse_unused(part, weights, outputs):
-    """Refuses unused weights: their gradient must be None, but is 0 here, with which weight decay changes them."""
+    """Refuses unused weights: their gradient must be None, but here it is 0, and then weight decay changes them."""
     used = graph_pieces.ancestors(tf.nest.flatten(outputs))
     unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
     if unused:

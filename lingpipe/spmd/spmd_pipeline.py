@@ -1,17 +1,17 @@
 """Pipeline of identical stages as one program that every core runs: a shift register of micro-batches.
 
 With K cores, M micro-batches and V stages on each core the program is a loop of V M + K - 1 ticks. In each tick every
-core works, and its output moves on to the next one (GSPMD, arXiv 2105.04663, section 3.3), from the last to the first
-as long as there are stages left. There it waits until all micro-batches have entered::
+core computes, and its output moves to the next core (GSPMD, arXiv 2105.04663, section 3.3). From the last core it moves
+to the first one, as long as there are stages left, and waits there until all micro-batches have entered::
 
     tick        0     1     2     3     4     5     6     7          K=3, M=3, V=2; in round 0 core k has stage k,
     core 0      m0    m1    m2    m0'   m1'   m2'   .     .          in round 1, with the dash, stage K + k
     core 1      .     m0    m1    m2    m0'   m1'   m2'   .
     core 2      .     .     m0    m1    m2    m0'   m1'   m2'
 
-Cores without a micro-batch (the dots) compute what nothing reads: the bubble. The gradient runs the loop backwards
-and recomputes each tick from the tensors that entered it. Layers before and after the identical ones, such as embedding
-and softmax, run for one micro-batch after the other, each on all cores, with large weights cut over these.
+Cores without a micro-batch (the dots) compute values that nothing reads: the bubble. The gradient runs the loop
+backwards and recomputes each tick from its inputs. Layers before and after the identical ones, such as embedding and
+softmax, run for one micro-batch after the other, each on all cores, with large weights cut over the cores.
 """
 
 import functools
@@ -36,12 +36,12 @@ class SpmdPipeline:
 
     Args:
         stack: list of built Keras layers, in order.
-        run: pair (start, end) of the layers that are alike, as `stage_map.longest_run` finds it; the last of these, as
-            many as K divides, are the stages, and the others run before them.
+        run: pair (start, end) of the equal layers, as `stage_map.longest_run` finds it; the last of these, as many as K
+            V divides, are the stages, and the others run before them.
         num_cores: K.
         num_micro_batches: M.
         recompute: 'stage' or 'layer'.
-        is_partitioned: whether the program is for K cores, else for one device.
+        is_partitioned: whether the program is for K cores; otherwise it is for one device.
         num_rounds: V, the number of stages on each core.
 
     Attributes:
@@ -53,12 +53,12 @@ class SpmdPipeline:
         stage_statistics: the `BatchStatistics` of the batch norms of a stage; its norms are those of the first stage.
         outer_statistics: the `BatchStatistics` of all other batch norms.
         trainable_variables: list of all of them, in the order of the stack.
-        num_left_out: number of layers that are alike but run before the stages.
+        num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
         ends: list of the V K indices at which the stages end, with the layers before and after them.
 
     Raises:
-        ValueError: the stack cannot run this way; the message says why.
+        ValueError: the stack cannot run in this way; the message says why.
     """
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
@@ -179,7 +179,7 @@ class SpmdPipeline:
 
         Returns:
             Nest of tensors `[M, ...]`, outputs or metrics, and the list of the statistics `[3, channels]` of batch norm
-            over the mini-batch, which is empty where there is none.
+            over the mini-batch, which is empty if there is none.
         """
         if not part.layers and loss is None:
             return inputs, []
@@ -201,7 +201,7 @@ class SpmdPipeline:
 
         Returns:
             Nest like `entering`, `[M, micro_batch, ...]`, and the list of the statistics `[3, K, V, channels]` of batch
-            norm over the mini-batch, which is empty where there is none.
+            norm over the mini-batch, which is empty if there is none.
         """
         count, cores = self._num_micro_batches, tf.range(self.num_cores)
         num_items, last = count * self.num_rounds, self.num_cores - 1
@@ -236,26 +236,26 @@ class SpmdPipeline:
         return tf.nest.pack_sequence_as(entering, leaving), statistics
 
     def _seeds_of_items(self, seeds):
-        """Returns the seeds of what each core does, one micro-batch in one round after the other: `[K, V M, ...]`."""
+        """Returns the seeds of each core, for one micro-batch in one round after the other: `[K, V M, ...]`."""
         parts = [_of_generators(seeds, each) for each in self._stages]
         return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
 
     def _empty_queue(self, tensor):
-        """Returns what waits on each core, `[K, M - K, ...]`; only on the first core anything does."""
+        """Returns the empty queue of each core, `[K, M - K, ...]`; only that of the first core is used."""
         length = self._num_micro_batches - self.num_cores if self.num_rounds > 1 else 0
         return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))
 
     def _begin(self, index, arrived, entering, queue):
-        """Gives the first core an entering micro-batch, and later what came back to it and waited in its queue.
+        """Gives the first core an entering micro-batch, and later those that came back and waited in its queue.
 
         Args:
             index: number of the tick.
-            arrived: tensor `[K, ...]`, what each core got from the one before.
+            arrived: tensor `[K, ...]`, what each core received from the previous one.
             entering: tensor `[...]`, the micro-batch that enters.
             queue: tensor `[K, M - K, ...]`.
 
         Returns:
-            Pair of what the cores work on in this tick, and the new queue.
+            Pair of the inputs of the cores in this tick, and the new queue.
         """
         is_first = tf.reshape(tf.range(self.num_cores) == 0, [-1] + [1] * entering.shape.rank)
         if self.num_rounds == 1:
@@ -268,11 +268,11 @@ class SpmdPipeline:
         return self._map.shard(tf.where(is_first, first, arrived)), queue
 
     def _entering(self, rows, index):
-        """Replicates before and after indexing: the gradient of `rows` would else be cut and gathered in every tick."""
+        """Replicates before and after indexing; otherwise every tick would cut and gather the gradient of `rows`."""
         return self._map.replicate(self._map.replicate(rows)[index])
 
     def _leaving(self, register):
-        """Returns what the last stage made, on every core: a sum in which the others take part with zeros."""
+        """Returns the output of the last stage, on every core: a sum to which the other cores contribute zeros."""
         is_last = tf.reshape(tf.range(self.num_cores) == self.num_cores - 1, [-1] + [1] * (register.shape.rank - 1))
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
@@ -323,7 +323,7 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
 def _of_round(weights, round_):
     """Returns the entry of one round of tensors `[V, ...]`.
 
-    Its gradient is a choice, not a scatter, which a TPU would do one element after the other.
+    Its gradient is a choice, not a scatter, which a TPU would compute one element after the other.
     """
     def gradient(upstream):
         is_chosen = tf.reshape(tf.range(weights.shape[0]) == round_, [-1] + [1] * upstream.shape.rank)

@@ -13,10 +13,10 @@ from lingpipe.stages import batch_statistics, losses
 
 
 class SpmdState(NamedTuple):
-    """All that a step changes.
+    """Everything that a step changes.
 
     Attributes:
-        values: `SpmdValues`, the weights and what layers keep beside them.
+        values: `SpmdValues`, the weights and other state of layers.
         stage_slots: for each weight of the stages, the list of the optimizer's slots `[K, V, ...]`.
         outer_slots: for each other weight, the list of its slots.
         averages: `SpmdValues`, the moving average of each of `values`, or empty lists.
@@ -34,7 +34,7 @@ NO_AVERAGES = SpmdValues([], [], [], [])
 
 
 class OneReplica:
-    """The replicas of a step where there is only one."""
+    """The replicas of a step if there is only one."""
 
     def sum_over_replicas(self, tensors: Any) -> Any:
         return tensors
@@ -44,7 +44,7 @@ class OneReplica:
 
 
 class SpmdStep:
-    """Trains all stages in one program; what belongs to a stage stays on its core, slots and update included.
+    """Trains all stages in one program; everything of a stage stays on its core, including slots and update.
 
     Args:
         pipeline: `spmd_pipeline.SpmdPipeline`.
@@ -53,8 +53,8 @@ class SpmdStep:
         seed: integer that random numbers depend on.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
         replicas: the replicas that run the step, each on its own rows, such as `SpmdCores` or `OneReplica`.
-        moved: function `(average, value, step) -> average` that takes a step of the moving average of a variable; None
-            keeps no averages.
+        moved: function `(average, value, step) -> average` that updates the moving average of a variable; None: there
+            are no averages.
     """
 
     def __init__(self, pipeline: spmd_pipeline.SpmdPipeline, loss: Callable, optimizer: keras.optimizers.Optimizer,
@@ -144,7 +144,7 @@ class SpmdStep:
         return sums, statistics, stages, outer
 
     def _regularized(self, values, stage_gradients, outer_gradients):
-        """Adds the gradients of weight regularizers, and returns the sum of their penalties besides."""
+        """Adds the gradients of weight regularizers, and also returns the sum of their penalties."""
         place, firsts = self._pipeline.place_stages, [row[0][0] for row in self._pipeline.stage_variables]
         of_stages = [_stage_penalties(variable.regularizer, value) for variable, value in zip(firsts, values.stages)]
         of_outer = [_penalty(variable.regularizer, value)
@@ -158,7 +158,7 @@ class SpmdStep:
         return list(map(self._pipeline.place_stages, stages)), list(map(self._pipeline.place_outer, outer))
 
     def _update_stages(self, state, gradients, learning_rate):
-        """Updates each stage on its own, since some optimizers read the norm of a layer's weight."""
+        """Updates each stage separately, because some optimizers read the norm of a layer's weight."""
         first = [row[0][0] for row in self._pipeline.stage_variables]
         if not first:
             return [], []
@@ -219,7 +219,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """As `_penalty`, of values `[K, V, ...]`, each a weight of its own: some regularizers are no sums over numbers."""
+    """Like `_penalty`, for values `[K, V, ...]`, each a separate weight: some regularizers are no sums over numbers."""
     if regularizer is None:
         return _penalty(None, values)
 

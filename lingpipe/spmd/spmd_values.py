@@ -1,4 +1,4 @@
-"""What the layers of an SPMD pipeline read, and what they tell about a mini-batch."""
+"""The variables that the layers of an SPMD pipeline read, and their statistics of a mini-batch."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ class SpmdValues(NamedTuple):
     Attributes:
         stages: list of tensors `[K, V, ...]`, each with one weight of every stage, core by core and round by round.
         outer: list of tensors, the other weights.
-        stage_state: list of tensors `[K, V, ...]`, each with what is not trained, such as a moving average, of every
-            stage.
+        stage_state: list of tensors `[K, V, ...]`, each with one variable of every stage that is not trained, such as a
+            moving average.
         outer_state: list of tensors, the other variables that are not trained.
     """
 
@@ -21,13 +21,13 @@ class SpmdValues(NamedTuple):
     outer_state: list
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdValues':
-        """Returns the same lists with one function applied to what belongs to stages, and another to the rest."""
+        """Returns the same lists with one function applied to values of stages, and another to the rest."""
         return SpmdValues(list(map(of_stages, self.stages)), list(map(of_outer, self.outer)),
                           list(map(of_stages, self.stage_state)), list(map(of_outer, self.outer_state)))
 
 
 class SpmdStatistics(NamedTuple):
-    """Statistics of batch norm over a mini-batch; the lists are empty where there is none.
+    """Statistics of batch norm over a mini-batch; the lists are empty if there is none.
 
     Attributes:
         stages: list of one tensor `[3, K, V, channels]`.

@@ -17,12 +17,12 @@ class SlicedVariable:
         value [4, 3]      replica 0    core 0: [0:2]    core 1: [2:4]        dimension 0, two cores
                           replica 1    core 0: [0:2]    core 1: [2:4]
 
-    A `TPUReplicatedVariable`, as a strategy makes it, keeps the whole on every core.
+    A `TPUReplicatedVariable` of a strategy would keep the whole tensor on every core.
 
     Args:
         cores: `SpmdCores`.
         parts: list of K tensors, the slices of the initial value.
-        dimension: dimension along which they are slices; None: each is the whole.
+        dimension: dimension along which they are slices; None: each is the whole tensor.
     """
 
     def __init__(self, cores: Any, parts: list[tf.Tensor], dimension: int | None) -> None:
@@ -54,11 +54,11 @@ class SpmdVariables:
 
     ::
 
-        host       Keras variables, one per layer:    what is built, checkpointed, evaluated and exported
+        host       Keras variables, one per layer:    built, checkpointed, evaluated and exported
                      |  ^
             to_cores |  | to_host
                      v  |
-        cores      slices, the same on every replica:    what a step reads and assigns
+        cores      slices, the same on every replica:    read and assigned by steps
 
     Args:
         variables: `SpmdState` of variables of the host, as `SpmdStep.variables` returns it.

@@ -11,7 +11,7 @@ from lingpipe.private_api import xla, xla_sharding
 
 
 def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
-    """Finds the longest run of layers with equal params whose outputs are shaped as their inputs.
+    """Finds the longest run of layers with equal params whose outputs have the shape of their inputs.
 
     Args:
         layer_params: list of InstantiableParams of layers, in order; names do not count.
@@ -37,8 +37,8 @@ def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list)
 class StageMap:
     """Applies a function to each stage's slice of tensors whose first dimension has one entry for each of K stages.
 
-    Partitioned, the program is for XLA's SPMD partitioner: every core runs the same program on its own slice, and
-    inside the function XLA has nothing left to partition (GSPMD, arXiv 2105.04663, section 3.4, 'manual' sharding)::
+    If partitioned, the program is for XLA's SPMD partitioner: every core runs the same program on its own slice, and
+    inside the function XLA has nothing to partition (GSPMD, arXiv 2105.04663, section 3.4, 'manual' sharding)::
 
         [K, ...]  ──>  core 0: [...] ─> function ─> [...]   ──>  [K, ...]
                        core 1: [...] ─> function ─> [...]
@@ -57,7 +57,7 @@ class StageMap:
 
     def __call__(self, function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                  tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the list of tensors `[K, ...]` that `function` makes of their slices, list by list."""
+        """Returns the list of tensors `[K, ...]` that `function` computes from their slices, list by list."""
         if not self.is_partitioned:
             rows = [function([tensor[index] for tensor in tensors]) for index in range(self.num_stages)]
             return [tf.stack(column) for column in zip(*rows)]

@@ -9,7 +9,7 @@ from lingpipe.stages import batch_statistics
 class TickStatistics:
     """Joins what the ticks tell about a mini-batch, for every stage on its core.
 
-    Only the forward loop joins: what the backward loop computes again comes to nothing. The lists are empty where there
+    Only the forward loop joins: what the backward loop recomputes comes to nothing. The lists are empty if there
     is no batch norm.
 
     Args:
@@ -29,7 +29,7 @@ class TickStatistics:
         return [self._map.shard(tf.zeros(shape, spec.dtype), 1)] if self._statistics.norms else []
 
     def joined(self, before: list[tf.Tensor], new: list[tf.Tensor], rounds: tf.Tensor) -> list[tf.Tensor]:
-        """Joins the statistics of a tick with those of the ticks before it, each in the round that it belongs to.
+        """Combines the statistics of a tick with those of earlier ticks, each in its round.
 
         Args:
             before: list of one tensor `[3, K, V, channels]`.
@@ -46,4 +46,4 @@ class TickStatistics:
         rows = tf.transpose(new, [1, 0, 2])[:, :, tf.newaxis]
         rows = tf.where(is_round, rows, tf.zeros([], rows.dtype))
         joined = self._map.shard(self._statistics.merge(before, rows), 1)
-        return tf.stop_gradient(joined)  # on the inputs, the loop would still keep every tick's for its gradient
+        return tf.stop_gradient(joined)  # not on the inputs: the loop would still keep all of them for its gradient

@@ -1,4 +1,4 @@
-"""What an SPMD pipeline cannot be made of."""
+"""Checks that refuse layers and numbers that an SPMD pipeline does not support."""
 
 import collections
 
@@ -7,10 +7,10 @@ from lingpipe.stages import batch_statistics, stage_layers
 
 def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: int, num_rounds: int,
                      recompute: str) -> None:
-    """Raises ValueError where numbers and layers do not go together.
+    """Raises ValueError if numbers and layers do not fit together.
 
     Args:
-        run: pair (start, end) of the layers that are alike.
+        run: pair (start, end) of the equal layers.
         num_cores: K.
         num_micro_batches: M.
         num_rounds: V.
@@ -34,7 +34,7 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
-    """Raises ValueError where stages do not train the same variables, each its own, and without constraint.
+    """Raises ValueError if stages do not train the same kinds of variables, each its own, without constraints.
 
     Args:
         stages: the layers of each stage.
@@ -54,7 +54,7 @@ def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_la
 
 
 def _trained(part):
-    """Returns a tuple of what is trained, in the order of the layers."""
+    """Returns a tuple of the trained variables' descriptions, in the order of the layers."""
     norms = batch_statistics.batch_norms(part.layers)
     return (*[variable.trainable for layer in part.layers for variable in layer.variables],
             *[norm.trainable for norm in norms])
