@@ -1,4 +1,4 @@
-"""`python -m lingpipe`: the command `lingpipe`, where it is not on the search path."""
+"""`python -m lingpipe`: the command `lingpipe`, if it is not on the search path."""
 
 from lingpipe.command_line import command
 

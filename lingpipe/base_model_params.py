@@ -7,7 +7,7 @@ _DATASETS = ('Train', 'Dev', 'Test')
 
 
 class SingleTaskModelParams:
-    """One experiment. A subclass defines `Train()` and `Task()`, and `Dev()` and `Test()` where it has such data.
+    """One experiment. A subclass defines `Train()` and `Task()`, and `Dev()` and `Test()` if it has such data.
 
     A variant of an experiment is a subclass of it that overrides class constants or methods:
 

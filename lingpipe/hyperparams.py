@@ -228,29 +228,29 @@ class Params:
 
     def Visit(self, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool] | None = None,
               exit_fn: Callable[[str, Any], Any] | None = None) -> None:
-        """Walks over these Params and all that they hold, depth first.
+        """Visits these Params and everything in them, depth first.
 
         Keys are paths: `a.b` in Params, `a[1]` in lists and tuples, `a['k']` in dicts, `a[field]` in named tuples and
         dataclasses; the key of these Params themselves is ''.
 
         Args:
-            visit_fn: called with (key, value) for what cannot be entered, and for what `enter_fn` declines.
+            visit_fn: called with (key, value) for values that cannot be entered, or that `enter_fn` declines.
             enter_fn: called with (key, value) for Params and containers; returns whether to enter. None: always.
-            exit_fn: called with (key, value) after the children of what was entered.
+            exit_fn: called with (key, value) after the children of an entered value.
         """
         enter_fn = enter_fn or (lambda key, value: True)
         exit_fn = exit_fn or (lambda key, value: None)
         param_tree.visit('', self, visit_fn, enter_fn, exit_fn)
 
     def ToText(self, include_types: bool = False, separator: str = ':') -> Any:
-        """Returns the fields as text, a sorted line `path : value` each, which FromText reads back.
+        """Returns the fields as text that FromText reads: one line `path : value` per field, sorted.
 
         A string is quoted, and spans lines if it has newlines; a class or function is `type/module/Name`, a dtype its
-        name. A value without a text, such as a lock, is the name of its type, and reading that leaves it as it is.
+        name. A value without a text, such as a lock, is the name of its type; reading that does not change the value.
 
         Args:
             include_types: whether to return (text, {path: name of the type}) instead.
-            separator: what stands between path and value.
+            separator: text between path and value.
         """
         values: dict[str, str] = {}
         kinds: dict[str, str] = {}
@@ -299,19 +299,19 @@ class Params:
         return text + '\n\n' + text_format.format_lines(kinds, ':')
 
     def FromTextWithTypes(self, text: str) -> Self:
-        """Sets the fields from the text of ToTextWithTypes, whatever types they have now; returns self."""
+        """Sets the fields from the text of ToTextWithTypes, independent of their current types; returns self."""
         values, _, kinds = text.rstrip().rpartition('\n\n')
         if kinds and not values:
             raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')
         return self.FromText(values, {entry.path: entry.value for entry in text_format.split_entries(kinds)})
 
     def TextDiff(self, other: 'Params') -> str:
-        """Returns how `other` differs: `> name: value` for what is here, `<` for what is there, `?` above nesting."""
+        """Returns how `other` differs: `> name: value` for values here, `<` for those of `other`, `?` above nesting."""
         return text_format.diff(self, other)
 
 
 class InstantiableParams(Params):
-    """Params of a class, which know how to make its objects."""
+    """Params of a class, which can create its objects."""
 
     def __init__(self, cls: type | None = None) -> None:
         super().__init__()
@@ -321,7 +321,7 @@ class InstantiableParams(Params):
         """Returns `cls(params, **kwargs)`.
 
         Args:
-            **kwargs: what the constructor takes beside its Params, such as objects shared between layers.
+            **kwargs: other arguments of the constructor, such as objects shared between layers.
 
         Raises:
             ValueError: `cls` is None.
@@ -334,7 +334,7 @@ class InstantiableParams(Params):
 def ApplyOverrides(params: Params, text: str) -> Params:
     """Sets fields from a text that a person types: `'train.max_steps=100; body.num_partitions=4'`.
 
-    The format is that of FromText, but more lenient: `;` ends an entry as a newline does, `=` may stand for `:`, and an
+    The format is that of FromText, but more lenient: `;` ends an entry like a newline, `=` may replace `:`, and an
     unknown word is a string.
 
     Args:
@@ -347,7 +347,7 @@ def ApplyOverrides(params: Params, text: str) -> Params:
     Raises:
         AttributeError: a path is not a field's.
         IndexError: a list is shorter.
-        ValueError: an entry is not `path = value`, or the value does not have the type of the field's present value.
+        ValueError: an entry is not `path = value`, or the value does not have the type of the field's current value.
         TypeError: `params` are frozen.
     """
     params._CheckMutable()

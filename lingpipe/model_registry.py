@@ -25,7 +25,7 @@ _ExperimentClass = TypeVar('_ExperimentClass', bound=type[base_model_params.Sing
 
 
 class Listing(NamedTuple):
-    """What ListModels found.
+    """The result of ListModels.
 
     Attributes:
         models: {key: class}.
@@ -42,7 +42,7 @@ def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
         `cls`.
 
     Raises:
-        TypeError: `cls` is no subclass of SingleTaskModelParams.
+        TypeError: `cls` is not a subclass of SingleTaskModelParams.
     """
     if not _is_experiment(cls):
         raise TypeError(f'RegisterSingleTaskModel takes a subclass of SingleTaskModelParams, not {cls!r}.')
@@ -55,7 +55,7 @@ def _key(cls):
 
 
 def _module_name(name):
-    """Returns a module's name; the name of the file where a module is run as one."""
+    """Returns a module's name; if a file is run as a module, the name of the file."""
     module = sys.modules.get(name)
     if name != '__main__' or not getattr(module, '__file__', None):
         return name
@@ -72,7 +72,7 @@ def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
     Raises:
         LookupError: there is no such experiment.
         ValueError: the file of the experiment is not a text file.
-        Exception: whatever else the import of the experiment's own module raises.
+        Exception: any other error in the import of the experiment's own module.
     """
     if name in _registered:
         return _registered[name]
@@ -99,7 +99,7 @@ def _import_longest_prefix(name):
         try:
             module = importlib.import_module(prefix)
         except ModuleNotFoundError as error:
-            if error.name != prefix:  # the module is there, but what it imports is not
+            if error.name != prefix:  # the module exists, but a module that it imports does not
                 raise
             return module, '.'.join(parts[position:])
         except SyntaxError as error:
@@ -111,9 +111,9 @@ def _import_longest_prefix(name):
 
 
 def _join_models_packages(package):
-    """Makes the `params` folder of the user and that which comes with LingPipe one package, the user's first.
+    """Joins the user's `params` folder and LingPipe's own into one package, the user's first.
 
-    Python alone would take only one of them, whichever has an `__init__.py` or comes first.
+    Python alone would take only one of them: the one with an `__init__.py`, or the first one.
     """
     if hasattr(package, '__path__'):
         own = os.path.join(os.getcwd(), _MODELS_PACKAGE)
@@ -121,7 +121,7 @@ def _join_models_packages(package):
 
 
 def _check_is_text(path, error):
-    """Raises a ValueError that names the file if it is not a text file; the error of Python does not name it."""
+    """Raises a ValueError that names the file if it is not a text file; Python's own error does not name it."""
     try:
         with tokenize.open(path) as file:
             is_text = '\0' not in file.read()
@@ -199,7 +199,7 @@ def GetAllRegisteredClasses() -> dict[str, type[base_model_params.SingleTaskMode
 def ListModels() -> Listing:
     """Imports every module of the `params` package and returns the Listing of all experiments.
 
-    A module that cannot be imported is listed with its error; the others are imported all the same.
+    A module that cannot be imported is listed with its error; the others are still imported.
     """
     errors: dict[str, BaseException] = {}
     package, rest = _import_longest_prefix(_MODELS_PACKAGE)

@@ -10,7 +10,7 @@ from typing import Any
 # keras_backend: casting as a layer does (AutocastScope), and running a loss on symbols only (compute_output_spec).
 from keras.src import backend as keras_backend
 
-# global_state: Keras queues variables that are made while a model runs symbolically; some must be made now or never.
+# global_state: Keras queues variables that are created while a model runs symbolically; some must be created at once.
 # masking: masks travel as attributes of tensors, and have no public way to be read or set.
 # stateless_scope: detecting a pipeline called inside a keras.StatelessScope, whose values partitions cannot read.
 from keras.src.backend.common import global_state, masking, stateless_scope
@@ -31,10 +31,10 @@ from keras.src.random import seed_generator
 # tracking: setting an attribute of a model that is not a part of it.
 from keras.src.utils import tracking
 
-# xla: XLA's operations that TensorFlow has no public name for, such as the barrier that keeps a recomputation.
+# xla: XLA's operations without a public name in TensorFlow, such as the barrier that keeps a recomputation.
 from tensorflow.compiler.tf2xla.python import xla
 
-# pywrap_tfe: tracing a stage with gradients also where an outer tape was stopped, as by tf.recompute_grad.
+# pywrap_tfe: tracing a stage with gradients even if an outer tape was stopped, as by tf.recompute_grad.
 from tensorflow.python import pywrap_tfe
 
 # ag_ctx: translating only the layers of users by AutoGraph.
@@ -43,7 +43,7 @@ from tensorflow.python.autograph.core import ag_ctx
 # xla_sharding: annotations for XLA's partitioner; public names cover DTensor only.
 from tensorflow.python.compiler.xla.experimental import xla_sharding
 
-# distributed_values: what tf.distribute's all-reduce takes; public code gets one only inside a strategy.
+# distributed_values: arguments of tf.distribute's all-reduce; public code gets them only inside a strategy.
 from tensorflow.python.distribute import values as distributed_values
 
 # eager_context: changing the workers of a cluster that this process is connected to.
@@ -65,8 +65,8 @@ __all__ = [
 
 
 def keras_hub_presets() -> Any:
-    """Returns KerasHub's module of presets: reading weights into a model that is there, with its variables placed.
+    """Returns KerasHub's module of presets: reading weights into an existing model whose variables are placed.
 
-    It is imported only where a KerasHub model is used, and KerasHub need not be installed.
+    It is imported only if a KerasHub model is used, so KerasHub need not be installed.
     """
     return importlib.import_module('keras_hub.src.utils.preset_utils')

@@ -10,13 +10,13 @@ _AS_LIKELY = 0.2  # how far below the best another name may be and still count a
 
 
 def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
-    """Returns the end of an error sentence that offers the names that were probably meant, or says which there are.
+    """Returns the end of an error sentence that offers the names that were probably meant, or lists the existing ones.
 
     Args:
         name: the wrong name.
         names: the names that exist.
         prefix: text to show before each of `names`.
-        see_all: what shows all names, where there may be more than five.
+        see_all: command that shows all names, if there may be more than five.
     """
     likely = close(name, names)
     if likely:

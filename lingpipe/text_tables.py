@@ -24,7 +24,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def read(text: str) -> tuple[list[str], list[list[str]]]:
-    """Reads what `table` wrote; the line of dashes says where columns stand.
+    """Reads what `table` wrote; the line of dashes marks the columns.
 
     Args:
         text: a table, and nothing else.

@@ -1,4 +1,4 @@
-"""A plan beside what the TPU compiler makes of it."""
+"""A plan next to the TPU compiler's own figures."""
 
 import itertools
 import math
@@ -24,18 +24,18 @@ _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
 
 
 class CompiledDevice(NamedTuple):
-    """A device at the fullest moment of its step; sizes in bytes, padded as a TPU stores tensors.
+    """A device at the peak of its step; sizes in bytes, padded as a TPU stores tensors.
 
     Attributes:
         weights: weights, and other variables.
-        slots: what the optimizer keeps beside the weights.
+        slots: tensors of the optimizer in addition to the weights.
         gradients: sums of weight gradients.
-        waiting: what is kept for calls to come.
-        at_work: arguments and outputs of the call under way, but for weights and sums.
-        temporaries: what its program needs besides.
-        limit: what the compiler lets programs use.
+        waiting: tensors that are kept for later calls.
+        at_work: arguments and outputs of the current call, without weights and sums.
+        temporaries: other memory of its program.
+        limit: memory that the compiler lets programs use.
         moment: the call, such as '0B3 backward'.
-        refused: whether the compiler found that some program alone does not fit.
+        refused: whether the compiler found that a single program does not fit.
         programs: for each function, the pair of the name of its first call, such as '0F0 forward', and its
             `CompiledProgram`, or `OutOfTpuMemory`.
     """
@@ -64,17 +64,17 @@ class CompiledDevice(NamedTuple):
 
 def compile_stages(step: stage_calls.StepCalls, num_slots: tf.Tensor, compiler: tpu_compiler.TpuCompiler,
                    topology: Any, fast: Any = False) -> list:
-    """Compiles every function of a step; equal ones once.
+    """Compiles every function of a step; equal functions once.
 
     Args:
         step: `stage_calls.StepCalls`.
         num_slots: tensors that the optimizer keeps for each weight.
         compiler: `tpu_compiler.TpuCompiler`.
-        topology: see `TpuCompiler.compile`, as for `fast`.
-        fast: see there.
+        topology: see `TpuCompiler.compile`.
+        fast: see `TpuCompiler.compile`.
 
     Returns:
-        List of `CompiledDevice`, one a device.
+        List of `CompiledDevice`, one per device.
 
     Raises:
         TpuCompileError: the compiler refused a program for another reason than memory.
@@ -151,9 +151,9 @@ def _device(step, device, num_slots, programs, sizes, limit):
 
 
 def _lifetimes(calls, lasting):
-    """Returns a dictionary from `tensor.ref()` to the indices of the first and the last call during which it is there.
+    """Returns a dictionary from `tensor.ref()` to the indices of the first and the last call during which it exists.
 
-    The zeros that sums begin with wait for nothing: they are there from the start.
+    The zeros that sums begin with do not wait for a call: they exist from the start.
     """
     lifetimes = {tensor.ref(): (0, 0) for call in calls for tensor in call.sums}
     for index, call in enumerate(calls):
@@ -167,7 +167,7 @@ def _lifetimes(calls, lasting):
 
 
 def _held(lifetimes, sizes, temporaries):
-    """Returns the bytes at each call, but for what lasts."""
+    """Returns the bytes at each call, without tensors that exist during the whole step."""
     changes = [0] * (len(temporaries) + 1)
     for ref, (first, last) in lifetimes.items():
         changes[first] += sizes[ref]
@@ -183,7 +183,7 @@ def _temporaries(call, program, sizes):
 
 
 def _total(refs, sizes):
-    """A weight that no call reads has its plain size."""
+    """Returns the bytes of tensors; a weight that no call reads counts with its plain size."""
     return sum(sizes.get(ref) or _plain_size(ref.deref()) for ref in refs)
 
 
@@ -206,7 +206,7 @@ def lower_spmd(body_params: Any, input_specs: Any, target_specs: Any, loss: Call
     Args:
         body_params: `GPipeLayer.Params()`; K, M and recomputation are those of the program.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        target_specs: nest of `tf.TensorSpec` `[batch, ...]` of what the loss compares with.
+        target_specs: nest of `tf.TensorSpec` `[batch, ...]` of the targets of the loss.
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks have it.
         optimizer: `keras.optimizers.Optimizer` without slots.
         clip_gradient_norm_to_value: see `spmd_step.SpmdStep`.
@@ -216,7 +216,7 @@ def lower_spmd(body_params: Any, input_specs: Any, target_specs: Any, loss: Call
         The program, see `tpu_compiler.lower`; with one partition it is for one device.
 
     Raises:
-        ValueError: the layers are not enough alike; the message says what to do.
+        ValueError: there are too few equal layers; the message says what to do.
     """
     p = body_params
     whole = p.Copy().Set(num_partitions=1, num_virtual_stages=1, schedule='gpipe', partition_by='flops')
@@ -235,22 +235,22 @@ def lower_spmd(body_params: Any, input_specs: Any, target_specs: Any, loss: Call
 
 
 def compiled_report(planned: Any, topology: Any, cache_dir: str | None = None) -> str:
-    """Compiles what the devices of a plan would run, with nothing allocated.
+    """Compiles the programs of the devices of a plan, without allocating anything.
 
-    With tpu_route='spmd' that is one program for all of them, else the functions of each. 'auto' is what a training on
-    a system of that topology takes. The one program is that of a single replica, which has the whole batch.
+    With tpu_route='spmd' this is one program for all devices, otherwise the functions of each. 'auto' takes the route
+    of a training run on a system of that topology. The one program is that of a single replica, with the whole batch.
 
     Args:
         planned: `planning.Planned` of the params of an experiment.
         topology: the TPUs to compile for, such as 'v5e:2x2'; a device of the plan is one of its devices.
-        cache_dir: folder that keeps what was compiled, or None.
+        cache_dir: folder in which compiled programs are cached, or None.
 
     Returns:
         Text that says which route was compiled, and puts the planner's and the compiler's figures side by side.
 
     Raises:
         ValueError: the topology is unknown or too small, a training run on it would be refused, micro-batches differ in
-            size, or the layers are not enough alike.
+            size, or there are too few equal layers.
         TpuCompileError: the compiler is not installed, or failed.
     """
     tpu_compiler.check_room(topology, planned.params.task.body.num_partitions, planned.params.task.body.num_replicas)
@@ -265,7 +265,7 @@ def compiled_report(planned: Any, topology: Any, cache_dir: str | None = None) -
 def _route(params, topology):
     """Returns params without 'auto' for the route, and a sentence that says what is compiled.
 
-    What a training run would refuse, before or after its system is started, is refused here too.
+    Everything that a training run would refuse, before or after its system is started, is refused here too.
     """
     mesh, sentence = tpu_compiler.topology_mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
     tpu_system.validate_route(params, 'train')
@@ -311,9 +311,9 @@ def compile_plan(planned: Any, compiler: tpu_compiler.TpuCompiler, topology: Any
 
 
 def _twins(plan):
-    """Returns for each stage the first one whose device does the same; with 128 stages to trace, that saves an hour.
+    """Returns for each stage the first stage whose device does the same; with 128 stages to trace, this saves an hour.
 
-    Only with gpipe does a device do the same wherever it is. The first stage needs no gradient of its inputs, and the
+    Only with gpipe, a device does the same in every position. The first stage needs no gradient of its inputs, and the
     last one has the loss.
     """
     source, stages = plan.setting.stack.source, range(len(plan.ends))
@@ -328,7 +328,7 @@ def _twins(plan):
 
 
 def _only(kept, ends, body):
-    """Returns the body's params with the layers of some stages alone."""
+    """Returns the body's params with only the layers of some stages."""
     runs = [body.layers[start:end] for start, end in zip([0, *ends], ends)]
     return body.Set(
         layers=[layer for stage in kept for layer in runs[stage]], num_partitions=len(kept),
@@ -336,7 +336,7 @@ def _only(kept, ends, body):
 
 
 def _of_stage(stage, device):
-    """The names of calls begin with the number of their stage."""
+    """Returns a device for another stage; the names of calls begin with the number of their stage."""
     programs = [(_STAGE.sub(str(stage), name), program) for name, program in device.programs]
     return device._replace(moment=_STAGE.sub(str(stage), device.moment), programs=programs)
 
@@ -345,7 +345,7 @@ def compile_program(params: Any, compiler: tpu_compiler.TpuCompiler, topology: A
     """Compiles the training step as one program for all cores.
 
     Args:
-        params: the experiment's Params, with numbers in the place of what is chosen.
+        params: the experiment's Params, with values instead of 'auto'.
         compiler: `TpuCompiler`.
         topology: see `compiled_report`.
 
@@ -373,8 +373,8 @@ def report_of_program(plan: Any, program: tpu_compiler.CompiledProgram, topology
 
     Args:
         plan: `Plan`; that of its fullest device is shown.
-        program: `CompiledProgram`; what the step replaces counts once, as it does where the step is run.
-        topology: what was compiled for.
+        program: `CompiledProgram`; tensors that the step replaces count once, as when the step runs.
+        topology: topology for which it was compiled.
     """
     total, limit = program.arguments + program.temporaries, tpu_compiler.topology_memory(topology)
     table = text_tables.table(
@@ -388,12 +388,12 @@ def report_of_program(plan: Any, program: tpu_compiler.CompiledProgram, topology
 
 
 def report(plan: Any, devices: list, topology: Any) -> Any:
-    """Returns a table of the planner's and the compiler's figures, one row a device, and one sentence.
+    """Returns a table of the planner's and the compiler's figures, one row per device, and one sentence.
 
     Args:
         plan: `Plan`.
         devices: list of `CompiledDevice`.
-        topology: what was compiled for.
+        topology: topology for which they were compiled.
     """
     header = ['device', 'planned MiB', 'compiled MiB', *(kind.replace('_', ' ') for kind in _KINDS), 'limit MiB',
               'fits', 'fullest in']

@@ -1,4 +1,4 @@
-"""The TPU compiler without a TPU: what a program needs of a device's memory, and what becomes of its operations."""
+"""The TPU compiler without a TPU: the device memory that a program needs, and its optimised operations."""
 
 import gzip
 import hashlib
@@ -50,7 +50,7 @@ def num_products(text: Any) -> int:
 
 
 def entry_sizes(text: Any) -> Any:
-    """Returns the bytes of each argument and of each output, as two lists, with what the device pads them to.
+    """Returns the bytes of each argument and of each output, as two lists, including the device's padding.
 
     A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes the room of `[64, 128]`.
     """
@@ -74,7 +74,7 @@ def lower(function: Callable, *specs: Any) -> Any:
     """Translates a function to StableHLO.
 
     Args:
-        function: function of nests of tensors. Of variables that it uses shape and dtype matter alone.
+        function: function of nests of tensors. Only the shape and dtype of variables that it uses matter.
         *specs: nests of `tf.TensorSpec` of its arguments, every dimension known.
 
     Returns:
@@ -82,8 +82,8 @@ def lower(function: Callable, *specs: Any) -> Any:
         texts.
 
     Raises:
-        ValueError: a dimension is open.
-        TpuCompileError: this TensorFlow knows no StableHLO.
+        ValueError: a dimension is unknown.
+        TpuCompileError: this TensorFlow has no StableHLO.
     """
     flat_specs = tf.nest.flatten(specs)
     open_specs = [spec for spec in flat_specs if not spec.shape.is_fully_defined()]
@@ -110,20 +110,20 @@ def lower(function: Callable, *specs: Any) -> Any:
 
 
 def _with_numbered_functions(text):
-    """TensorFlow names the functions of loops and branches otherwise in every process."""
+    """Numbers functions, because TensorFlow gives loops and branches other names in every process."""
     numbers = {name: number for number, name in enumerate(_FUNCTION_NAME.findall(text))}
     return re.sub(
         r'@([\w.$-]+)', lambda match: f'@function_{numbers[match[1]]}' if match[1] in numbers else match[0], text)
 
 
 def _unpacked(match):
-    """TensorFlow's MLIR writes a boolean constant as bits, the newer one that reads it expects bytes."""
+    """Unpacks a boolean constant: TensorFlow's MLIR writes it as bits, the newer MLIR that reads it expects bytes."""
     count = math.prod(int(size) for size in match[2].split('x') if size)
     return np.unpackbits(np.frombuffer(bytes.fromhex(match[1]), np.uint8), count=count,
                          bitorder='little').tobytes().hex().upper()
 
 
-# To the compiler a chip of v4 is two devices, to TensorFlow and the planner one.
+# A chip of v4 is two devices for the compiler, but one for TensorFlow and the planner.
 _DEVICES_OF_AN_ACCELERATOR = {'v4': 2}
 _DEVICES = {
     'v2:1x1': 2, 'v2:2x2': 8, 'v2:4x4': 32, 'v3:1x1': 2, 'v3:2x2': 8, 'v3:4x4': 32, 'v3:4x8': 64,
@@ -149,10 +149,10 @@ def topology_memory(topology: Any) -> Any:
 def topology_mesh(topology: Any) -> Any:
     """Returns the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on such a system.
 
-    To TensorFlow a chip of v4 is one core, although the compiler takes it for two devices.
+    For TensorFlow a chip of v4 is one core, although it is two devices for the compiler.
 
     Args:
-        topology: one that `check` lets pass.
+        topology: a topology that `check_topology` accepts.
     """
     kind, sizes = topology.split(':')
     sizes = [int(size) for size in sizes.split('x')]
@@ -165,7 +165,7 @@ def num_devices(topology: str) -> int:
 
 
 def check_topology(topology: Any, num_devices: int = 1) -> None:
-    """Raises ValueError where a topology is not known, or has fewer devices than are wanted.
+    """Raises ValueError if a topology is not known, or has fewer devices than are wanted.
 
     Args:
         topology: chips in each direction, such as 'v5e:2x2'. A chip of v2, v3 and v4 is two devices, others are one.
@@ -184,11 +184,11 @@ def check_topology(topology: Any, num_devices: int = 1) -> None:
 
 
 def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
-    """Raises ValueError where a topology is not known, or a pipeline would find no room in it.
+    """Raises ValueError if a topology is not known, or a pipeline would find no room in it.
 
     Args:
         topology: see `check_topology`.
-        num_partitions: K, on a device of TensorFlow each: a chip, but for v2 and v3 half a chip.
+        num_partitions: K, each on a device of TensorFlow: a chip, or half a chip of v2 and v3.
         num_replicas: R.
     """
     check_topology(topology)
@@ -223,15 +223,15 @@ class OutOfTpuMemory(TpuCompileError):
 
 
 class CompiledProgram(NamedTuple):
-    """What the compiler made of a program; sizes in bytes, of one device.
+    """A compiled program; sizes in bytes, of one device.
 
     Attributes:
         arguments: its arguments, padded as the device stores them.
         outputs: its outputs.
-        aliased: outputs that take the place of arguments.
-        temporaries: all else that it needs at its fullest moment.
+        aliased: outputs that reuse the memory of arguments.
+        temporaries: other memory at its peak.
         generated_code: its instructions.
-        flops: floating-point operations; what is in the body of a loop counts once.
+        flops: floating-point operations; the body of a loop counts once.
         seconds: how long it took to compile.
         hlo: text of the program after all optimisations.
     """
@@ -247,25 +247,25 @@ class CompiledProgram(NamedTuple):
 
     @property
     def hbm(self) -> Any:
-        """Bytes of the device's memory that the program needs, its instructions excepted."""
+        """Bytes of the device's memory that the program needs, without its instructions."""
         return self.arguments + self.outputs - self.aliased + self.temporaries
 
     @property
     def collectives(self) -> dict:
-        """Dictionary from each kind in `tpu_compiler.COLLECTIVES` to the list of the shapes that it gives, as text."""
+        """Dictionary from each kind in `tpu_compiler.COLLECTIVES` to the list of the shapes of its results, as text."""
         return collectives(self.hlo)
 
     @property
     def num_products(self) -> int:
-        """Number of matrix products and convolutions that are left."""
+        """Number of matrix products and convolutions in the optimised program."""
         return num_products(self.hlo)
 
 
 class TpuCompiler:
-    """Compiles programs in a process of its own, which starts with the first and ends with the `with` block.
+    """Compiles programs in a separate process, which starts with the first program and ends with the `with` block.
 
     Args:
-        cache_dir: folder that keeps results from one run to the next, or None.
+        cache_dir: folder in which results are cached between runs, or None.
         timeout_seconds: how long one program may take.
     """
 
@@ -286,12 +286,12 @@ class TpuCompiler:
         """Compiles one program.
 
         Args:
-            program: StableHLO as text, as `tpu_compiler.lower` gives it.
-            topology: what to compile for, such as 'v5e:2x2' (see `tpu_topologies`).
+            program: StableHLO as text, as `tpu_compiler.lower` returns it.
+            topology: TPUs to compile for, such as 'v5e:2x2' (see `tpu_topologies`).
             num_devices: number of devices of the topology that run it, those of one replica.
             spmd: whether the compiler is to partition the program over the devices.
-            fast: whether to optimise less, about three times faster, with a higher need of memory.
-            num_replicas: how many times the program runs at once, on other devices each.
+            fast: whether to optimise less, which is about three times faster, but programs need more memory.
+            num_replicas: how many times the program runs at once, each time on other devices.
 
         Returns:
             `CompiledProgram`.
@@ -318,7 +318,7 @@ class TpuCompiler:
         return CompiledProgram(**answer)
 
     def coordinates(self, topology: str) -> list[tuple[int, ...]]:
-        """Looks up where the replicas of a program run that has one on each device of a topology.
+        """Finds the devices of the replicas of a program that has one replica on each device of a topology.
 
         Args:
             topology: see `compile`.
@@ -328,7 +328,7 @@ class TpuCompiler:
 
         Raises:
             ValueError: the topology is unknown.
-            TpuCompileError: the compiler does not know it, died or took too long.
+            TpuCompileError: the compiler does not support it, died or took too long.
         """
         check_topology(topology)
         answer = self._ask('coordinates', {'topology': topology})
@@ -353,16 +353,16 @@ class TpuCompiler:
 def compile_program(program: Any, topology: Any = 'v5e:2x2', num_devices: Any = 1, spmd: Any = False,
                     timeout_seconds: Any = 600, fast: Any = False,
                     cache_dir: str | None = None) -> CompiledProgram:
-    """Compiles one program in a process of its own; for several, `TpuCompiler` starts it once.
+    """Compiles one program in a separate process; for several programs, `TpuCompiler` starts the process only once.
 
     Args:
-        program: StableHLO as text, as `tpu_compiler.lower` gives it.
-        topology: see `TpuCompiler.compile`, as for `num_devices`, `spmd` and `fast`.
-        num_devices: see there.
-        spmd: see there.
+        program: StableHLO as text, as `tpu_compiler.lower` returns it.
+        topology: see `TpuCompiler.compile`.
+        num_devices: see `TpuCompiler.compile`.
+        spmd: see `TpuCompiler.compile`.
         timeout_seconds: how long it may take.
-        fast: see there.
-        cache_dir: folder that keeps results, or None.
+        fast: see `TpuCompiler.compile`.
+        cache_dir: folder in which results are cached, or None.
 
     Returns:
         `CompiledProgram`; raises what `TpuCompiler.compile` raises.
@@ -372,7 +372,7 @@ def compile_program(program: Any, topology: Any = 'v5e:2x2', num_devices: Any = 
 
 
 class _Worker:
-    """The process; its standard output and errors are kept for the message where it dies."""
+    """The process; its standard output and errors are kept for the error message if it dies."""
 
     def __init__(self):
         self._channel, other_end = multiprocessing.Pipe()
@@ -435,7 +435,7 @@ def _read(path):
 
 
 def _write(path, answer):
-    """Writes a file that is whole or not there."""
+    """Writes a file atomically: it is complete, or it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f'.{os.getpid()}')
     partial.write_bytes(gzip.compress(json.dumps(answer).encode()))

@@ -1,6 +1,6 @@
-"""The TPU compiler in a process of its own: it may abort or hang, and must not take its caller along.
+"""The TPU compiler in a separate process: it may abort or hang, and must not take its caller with it.
 
-It compiles for TPUs that are not there. All that is private in jaxlib is used here and nowhere else::
+It compiles for TPUs that do not exist on this machine. Private names of jaxlib are used only here::
 
     caller ── request ──> worker: StableHLO ─> libtpu's compile-only client of a topology ─> sizes, operations, HLO text
            <── answer ──
@@ -14,7 +14,7 @@ import sys
 import time
 from multiprocessing import connection
 
-# Without these libtpu asks the network which machine it is on, wants to be the only one, and writes log files.
+# Without these, libtpu asks the network which machine it is on, requires to be the only process, and writes log files.
 _ENVIRONMENT = {
     'TPU_SKIP_MDS_QUERY': '1', 'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
     'ALLOW_MULTIPLE_LIBTPU_LOAD': '1', 'TPU_LOG_DIR': 'disabled'}
@@ -43,11 +43,11 @@ def _compile(program, topology, num_devices, spmd, fast, num_replicas):
     Args:
         program: StableHLO, as text.
         topology: name of the topology, such as 'v5e:2x2'.
-        num_devices: number of its first devices that a replica of the program is for.
-        spmd: whether it is one program that the compiler partitions over the devices, sharding inputs and outputs as it
-            likes.
+        num_devices: number of devices of a replica of the program, the first ones of the topology.
+        spmd: whether it is one program that the compiler partitions over the devices; the compiler chooses the sharding
+            of inputs and outputs.
         fast: whether to optimise less.
-        num_replicas: how many times the program runs at once, on other devices each.
+        num_replicas: how many times the program runs at once, each time on other devices.
 
     Returns:
         Dictionary with sizes in bytes, the number of floating-point operations, seconds, and the HLO text.
@@ -101,7 +101,7 @@ def _context():
 
 
 def _erase_copies(module, ir):
-    """TensorFlow copies what it donates, in an operation that StableHLO does not have; donation survives without it."""
+    """Erases the operation in which TensorFlow copies donated tensors: StableHLO lacks it, and does not need it."""
     copies = []
 
     def visit(operation):

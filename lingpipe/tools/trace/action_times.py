@@ -1,4 +1,4 @@
-"""When a running pipeline begins and ends each action: stamps inside its graph, by clocks that are compared."""
+"""Times at which a running pipeline begins and ends each action: stamps inside its graph, by synchronised clocks."""
 
 import time
 from collections.abc import Callable
@@ -12,9 +12,9 @@ _NUM_TRIES = 20
 class TimeStamps:
     """Makes operations that read the clock.
 
-    `tf.timestamp` is stateful, and a `tf.function` runs stateful operations in program order: stamps would let the
-    devices work one after the other. So each stamp is a function of its own, called by a stateless operation, and what
-    it waits for are its arguments.
+    `tf.timestamp` is stateful, and a `tf.function` runs stateful operations in program order, so the devices would work
+    one after the other. Each stamp is therefore a separate function, called by a stateless operation. Its arguments are
+    the tensors that it waits for.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class TimeStamps:
         """Lays out a stamp in the current graph, on the current device.
 
         Args:
-            tensors: what the stamp waits for, at least one tensor.
+            tensors: tensors that the stamp waits for, at least one.
 
         Returns:
             Scalar float64, seconds since 1970.
@@ -39,8 +39,8 @@ class TimeStamps:
     def when_computed(self, tensor: Any, device: str) -> tf.Tensor:
         """Lays out a stamp that waits until a device has computed a tensor.
 
-        An accelerator's operations count as done when they are queued. Only a value that the host has been given is
-        certain to have been computed, so the host reads the clock there.
+        An accelerator's operations count as done when they are queued. Only a value that the host has received is
+        certain to have been computed, so then the host reads the clock.
 
         Args:
             tensor: result of the work to wait for.
@@ -70,10 +70,10 @@ def _clock_of(device):
 
 
 class Clocks:
-    """Measures clocks when they are first asked for.
+    """Measures clocks when they are first needed.
 
-    A machine is asked for its time again and again. The answer that came back fastest counts, and is taken for given
-    half way between question and answer, as in NTP (RFC 5905, section 8)::
+    A machine is asked for its time several times. The fastest answer counts. It is assumed to be from the middle
+    between question and answer, as in NTP (RFC 5905, section 8)::
 
         here    asked ────────────┬──────────── answered        offset = time there - (asked + answered) / 2,
                                   │                             wrong by half of answered - asked at most
@@ -89,8 +89,7 @@ class Clocks:
         self._offsets = {}
 
     def offset(self, device: str) -> Any:
-        """Returns what to subtract from a time that a device tells, to get this machine's; 0 for devices of this
-        machine.
+        """Returns what to subtract from a device's time to get this machine's time; 0 for devices of this machine.
 
         Args:
             device: name of the device.
@@ -108,7 +107,7 @@ class Clocks:
 
 
 def _host(device):
-    """Returns the CPU that tells the time for a device; None for this machine's."""
+    """Returns the CPU whose clock is that of a device; None for devices of this machine."""
     spec = tf.DeviceSpec.from_string(device)
     is_here = spec.job in (None, 'localhost', 'chief')
     return None if is_here else spec.replace(device_type='CPU', device_index=0).to_string()
@@ -125,8 +124,8 @@ from lingpipe.schedules.timeline import RECOMPUTE, Span
 class ActionTimes:
     """Observer of an `executor.Execution` that stamps the begin and the end of every call of a stage.
 
-    A call begins when its arguments are on its device and the call before it there has ended, so that waiting is no
-    work. Its results are handed on after its end has been stamped, else who waits for them could begin before::
+    A call begins when its arguments are on its device and the previous call there has ended, so that waiting does not
+    count as work. Its results are passed on after its end has been stamped; otherwise other calls could begin earlier::
 
         previous end ──┬──> begin ──> call ──> end ──┬──> next begin
         arguments ─────┘                │            v
@@ -150,10 +149,10 @@ class ActionTimes:
             replica: number of the replica.
             action: the `Action` that the call belongs to.
             lay_out: method of `StageProgram` that returns its results and, last, the call operation, or None.
-            *arguments: what to call it with.
+            *arguments: its arguments.
 
         Returns:
-            List of what `lay_out` returns, held back until the second stamp, which stands in place of the operation.
+            List of the results of `lay_out`, which wait for the second stamp; the stamp replaces the operation.
         """
         begin = self._stamps.when_ready(_tensors_in(arguments))
         with tf.control_dependencies([begin]):
@@ -173,17 +172,17 @@ class ActionTimes:
             return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
 
     def spans(self, schedule: Any, stamps: Any) -> tuple:
-        """Returns what the stamps of one step say.
+        """Returns the actions of one step from its stamps.
 
-        An action of several calls, as a backward pass in segments, lasts from the first to the last. One that has
-        nothing to do has no call: it takes no time, after the action before it on its device.
+        An action of several calls, such as a backward pass in segments, lasts from the first to the last call. An
+        action without computation has no call: it takes no time, after the previous action on its device.
 
         Args:
             schedule: the `Schedule` that each replica ran.
             stamps: value of `stamps()`.
 
         Returns:
-            Tuple of `Span`s, with recomputations as actions of their own, in the order of their starts.
+            Tuple of `Span`s, with recomputations as separate actions, in the order of their starts.
         """
         spans = [Span(replica * schedule.num_devices + schedule.device_of(action.stage), action, *moments)
                  for replica, times in self._times(stamps).items()
@@ -218,7 +217,7 @@ def _tensors_in(nest):
 
 
 def _map_tensors(function, nest):
-    """Does what `tf.nest.map_structure` does, for dictionaries too whose keys have no order."""
+    """Like `tf.nest.map_structure`, but also for dictionaries whose keys have no order."""
     if tf.is_tensor(nest):
         return function(nest)
     if isinstance(nest, dict):

@@ -1,4 +1,4 @@
-"""The mode `trace`: some training steps, when each device did what, and the folder that tells it."""
+"""The mode `trace`: records when each device did what in some training steps, and writes it to a folder."""
 
 import dataclasses
 import os
@@ -21,8 +21,7 @@ _NUM_STEPS_TO_WARM_UP = 2
 
 
 class TraceProgram(train_program.TrainProgram):
-    """A `TrainProgram` that also tells when each device began and ended each action, and its update, and waited for a
-    batch.
+    """A `TrainProgram` that also records the times of each device's actions, updates, and waits for a batch.
 
     Args:
         task: a `BaseTask` whose body is built.
@@ -83,7 +82,7 @@ class TraceProgram(train_program.TrainProgram):
         return norm
 
     def _end_of_update(self, stamps, begin, device, variables):
-        """Stamps when the new values can be read, since a function reads a variable after it has assigned it."""
+        """Stamps when the new values can be read, because a function reads a variable after it has assigned it."""
         with tf.device(device):
             values = [read(variable) for read in {self.read, variable_placement.read_variable}
                       for variable in variables] or [begin]
@@ -116,11 +115,11 @@ class TraceFiles:
     """Files in a folder of a log directory.
 
     Args:
-        logdir: path of the log directory, on this machine or wherever TensorFlow can write.
+        logdir: path of the log directory, on this machine or in another place to which TensorFlow can write.
         name: name of the folder.
 
     Raises:
-        TrainingError: when the folder cannot be made, or a link in the log directory leads out of it.
+        TrainingError: the folder cannot be created, or a link in the log directory leads out of it.
     """
 
     def __init__(self, logdir: str, name: str = 'trace') -> None:
@@ -129,7 +128,7 @@ class TraceFiles:
         self._attempt(lambda: tf.io.gfile.makedirs(self.folder))
 
     def write(self, name: str, content: Any) -> str:
-        """Writes a file, in place of an earlier one.
+        """Writes a file, and replaces an earlier one.
 
         Args:
             name: name in the folder.
@@ -139,7 +138,7 @@ class TraceFiles:
             Path of the file.
 
         Raises:
-            TrainingError: when it cannot be written.
+            TrainingError: it cannot be written.
         """
         path = tf.io.gfile.join(self.folder, name)
         self._attempt(lambda: self._write(path, content))
@@ -159,14 +158,14 @@ class TraceFiles:
 
 
 class Trace:
-    """Runs training steps from fresh weights and writes what they took into the folder 'trace' of a log directory.
+    """Runs training steps from fresh weights and writes their times to the folder 'trace' of a log directory.
 
-    Neither checkpoints nor curves are read or written: how long a step takes does not depend on the weights.
+    Neither checkpoints nor curves are read or written, because the time of a step does not depend on the weights.
 
     Args:
         params: the experiment's Params with `task`, `train`, `eval` and `input`.
         logdir: folder of the run.
-        devices: list of device names, one a partition, for params that name none.
+        devices: list of device names, one per partition, for params that name none.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
@@ -182,16 +181,16 @@ class Trace:
         self._program = TraceProgram(self._task, params.train)
 
     def run(self, num_steps: int) -> list:
-        """Records steps, writes the files, and prints the table and what to do.
+        """Records steps, writes the files, and prints the table and the advice.
 
         Args:
-            num_steps: number of steps to record, after a few that warm up.
+            num_steps: number of steps to record, after a few warm-up steps.
 
         Returns:
             List of `StepTimes`.
 
         Raises:
-            TrainingError: when a loss is not finite, or the files cannot be written.
+            TrainingError: a loss is not finite, or the files cannot be written.
         """
         steps = self._record(num_steps)
         names = row_names(self._task.body)
@@ -205,7 +204,7 @@ class Trace:
 
     def _record(self, num_steps):
         try:
-            # While the first step is built the input gets far ahead; a new iterator has nothing ready.
+            # While the first step is built, the input prefetches many batches; a new iterator has none.
             self._program.run_traced(self._iterator_at(0))
             iterator = self._iterator_at(1)
             steps = [self._program.run_traced(iterator) for _ in range(1, _NUM_STEPS_TO_WARM_UP + num_steps)]
@@ -222,14 +221,14 @@ class Trace:
 
 
 def simulated(steps: Any) -> StepTimes:
-    """Returns the `StepTimes` of a step whose actions and updates take the mean measured times, and transfers none."""
+    """Returns the `StepTimes` of a step whose actions and updates take mean measured times, and transfers no time."""
     ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
     begin, end = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
     return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), (begin, end))
 
 
 def report(steps: list, batch_size: Any, num_cores: Any = None) -> Any:
-    """Returns the table of where the time went, and what to do about it.
+    """Returns the table of where the time went, and advice.
 
     Args:
         steps: list of `StepTimes`.
@@ -266,6 +265,6 @@ def _row_name(held, replica):
 
 
 def num_shared_cores(body: Any) -> Any:
-    """Returns how many processor cores the devices of a pipeline share, or None where they are accelerators."""
+    """Returns how many processor cores the devices of a pipeline share, or None if they are accelerators."""
     on_cpu = [tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages]
     return len(os.sched_getaffinity(0)) if any(on_cpu) else None

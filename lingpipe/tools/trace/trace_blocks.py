@@ -1,4 +1,4 @@
-"""A step as blocks on rows, which pictures are drawn from: of a step in memory, or of one in a trace file."""
+"""A step as blocks on rows, for pictures: of a step in memory, or of one in a trace file."""
 
 import json
 from typing import NamedTuple
@@ -21,10 +21,9 @@ class Block(NamedTuple):
     Attributes:
         row: index of its row.
         kind: kind of the action, or `UPDATE`, `WAIT` or `INPUT`.
-        begin: seconds since the batch was asked for.
+        begin: seconds since the batch was requested.
         end: seconds since then.
-        label: what stands in it where it has room: the micro-batch; with several stages on a device, the stage before
-            it.
+        label: text inside it if it has room: the micro-batch, and before it the stage if a device has several.
     """
 
     row: int
@@ -35,10 +34,10 @@ class Block(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A step, from where its batch was asked for.
+    """A step, from the request for its batch.
 
     Attributes:
-        rows: names of the rows, one a device, and 'input' where that was measured.
+        rows: names of the rows, one per device, and 'input' if that was measured.
         blocks: list of `Block`s, those below others first.
         seconds: time to the end of the last update.
     """
@@ -71,7 +70,7 @@ def of_step(step: StepTimes, row_names: list[str]) -> Panel:
 
 
 def of_trace_file(text: str) -> Panel:
-    """Returns the blocks of the step of median time of a file that `--mode=trace` wrote.
+    """Returns the blocks of the step with the median time in a file that `--mode=trace` wrote.
 
     Args:
         text: the content of `trace.json`.

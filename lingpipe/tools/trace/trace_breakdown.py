@@ -1,4 +1,4 @@
-"""What a step's time was spent on, in the rows of GPipe's own table, and what to change."""
+"""The shares of a step's time, in the rows of GPipe's own table, and advice."""
 
 import dataclasses
 import itertools
@@ -13,7 +13,7 @@ _LARGE_PERCENT = 5
 
 
 def input_percent(steps: list) -> Any:
-    """Returns the share of the time from asking for a batch to the end of its update in which it was waited for.
+    """Returns the share of waiting for a batch in the time from its request to the end of its update, in per cent.
 
     Args:
         steps: list of `StepTimes`.
@@ -22,14 +22,14 @@ def input_percent(steps: list) -> Any:
 
 
 def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
-    """Returns the shares of a step with the waiting for input as one of them; they add up to 100.
+    """Returns the shares of a step, including waiting for input; they add up to 100.
 
     Args:
         steps: list of `StepTimes`.
         parts: dictionary from name to share of the step without that waiting, in per cent, which add up to 100.
 
     Returns:
-        Dictionary from name to per cent; that of `parts` where no waiting for input was measured.
+        Dictionary from name to per cent; that of `parts` if no waiting for input was measured.
     """
     if not any(step.input_wait for step in steps):
         return parts
@@ -38,7 +38,7 @@ def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def input_advice(steps: Any) -> str | None:
-    """Returns the sentence about an input that is waited for, or None."""
+    """Returns the sentence about an input that devices wait for, or None."""
     waited = input_percent(steps)
     if waited < _LARGE_PERCENT:
         return None
@@ -51,15 +51,15 @@ def input_advice(steps: Any) -> str | None:
 class Breakdown:
     """Shares of a step in per cent, which add up to 100: the mean over the devices.
 
-    GPipe breaks a step down into these (arXiv 1811.06965, as published at NeurIPS 2019), with set-up for transfer.
+    GPipe divides a step into these (arXiv 1811.06965, as published at NeurIPS 2019), with set-up instead of transfer.
 
     Attributes:
         compute: forward and backward passes, without recomputation.
-        recompute: computing activations again.
-        bubble: waiting that the schedule has even where all stages cost the same and nothing takes time to send.
+        recompute: recomputation of activations.
+        bubble: waiting that the schedule has even if all stages cost the same and transfers take no time.
         imbalance: waiting that is added because actions differ in length, between stages, between replicas, or from one
             to the next.
-        transfer: the rest of the waiting: tensors on their way, and actions that could run and did not yet.
+        transfer: the rest of the waiting: tensors in transfer, and actions that were ready but had not started.
         update: from the end of the last action to the end of the step: gradients summed over
             replicas, averaged, clipped, and applied.
     """
@@ -81,8 +81,8 @@ def mean_breakdown(steps: Any) -> Breakdown:
 def breakdown(step: Any) -> Breakdown:
     """Splits a step's time.
 
-    Waiting is told apart by two simulations of the same schedule: with equal stages, which leaves the bubble; then with
-    every action as long as it was, which leaves bubble and imbalance. Whatever was waited beyond that is transfer.
+    Two simulations of the same schedule divide the waiting: with equal stages only the bubble is left; with measured
+    durations of all actions, bubble and imbalance are left. The rest of the waiting is transfer.
 
     Args:
         step: `StepTimes`.
@@ -100,7 +100,7 @@ def breakdown(step: Any) -> Breakdown:
 def mean_durations(steps: list) -> Any:
     """Returns for each action of each replica the mean duration of its kind in its stage, over micro-batches and steps.
 
-    A B that is split is another kind than one that is not.
+    A split B is another kind than a whole B.
 
     Args:
         steps: list of `StepTimes` of one schedule.
@@ -113,7 +113,7 @@ def mean_durations(steps: list) -> Any:
 
 
 def balanced_durations(schedule: schedules.Schedule, steps: list) -> dict:
-    """Returns durations of a pipeline with as much work as was measured, and equal stages.
+    """Returns durations of a pipeline with the measured amount of work, and equal stages.
 
     Args:
         schedule: `Schedule` to give durations for, of the same stages; it may have another number of micro-batches.
@@ -152,12 +152,12 @@ _MOST_DOUBLINGS = 5
 
 
 def advice(steps: list, batch_size: Any, num_cores: Any = None) -> list[str]:
-    """Returns sentences about what costs most and what to do about it.
+    """Returns sentences about the largest costs, and what to do about them.
 
     Args:
         steps: list of measured `StepTimes` of one schedule.
         batch_size: examples in a mini-batch, which bounds the number of micro-batches.
-        num_cores: processor cores that virtual CPU devices share; None where devices are accelerators.
+        num_cores: processor cores that virtual CPU devices share; None if devices are accelerators.
 
     Returns:
         List of texts; never empty.
@@ -180,7 +180,7 @@ def _balance(steps, parts):
 
 
 def _work_of_stages(steps):
-    """Seconds of all actions of each stage, recomputation included, in all steps."""
+    """Seconds of all actions of each stage, including recomputation, in all steps."""
     work = [0.0] * steps[0].schedule.num_stages
     for durations in itertools.chain.from_iterable(step.durations for step in steps):
         for action, seconds in durations.items():
@@ -216,7 +216,7 @@ def _smaller_bubble(steps, parts, batch_size):
 
 
 def _bubble_percent(steps, parts, num_micro_batches):
-    """Bubble of the same mini-batch in more micro-batches, of a step in which nothing else changes."""
+    """Bubble of a step with the same mini-batch in more micro-batches, if nothing else changes."""
     schedule = steps[0].schedule
     other = schedules.make_schedule(
         schedule.name, schedule.num_devices, num_micro_batches, schedule.num_virtual_stages)

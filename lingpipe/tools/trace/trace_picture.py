@@ -34,7 +34,7 @@ class _Canvas:
         return self.left + round(seconds * self._pixels_per_second)
 
     def block(self, kind, start, end, top, label=''):
-        """Fills a time on a row; the label stands in it where it has room."""
+        """Fills a time on a row, with the label inside if it has room."""
         first, last = self.x(start), self.x(end)
         if last > first:
             self.draw.rectangle([first, top, last - 1, top + _ROW - 1], COLOURS[kind])
@@ -47,7 +47,7 @@ class _Canvas:
 
 
 def png(panels: dict, row_names: Any, width: Any = 1200) -> Any:
-    """Draws steps one beneath the other, all on one scale.
+    """Draws steps below each other, all on one scale.
 
     Args:
         panels: dictionary from title to `StepTimes`.
@@ -90,7 +90,7 @@ def _legend(canvas, y, kinds):
 
 
 def _png_bytes(image):
-    """Flat colours compress best with a palette."""
+    """Returns the PNG with a palette, with which flat colours compress best."""
     file = io.BytesIO()
     image.quantize(64).save(file, 'PNG', optimize=True)
     return file.getvalue()
@@ -100,7 +100,7 @@ def trace_text(steps: list, row_names: Any, first_step: int = 1) -> str:
     """Returns the text of a trace file.
 
     Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, which is
-    counted in its replica. Times are microseconds since the first batch was asked for.
+    counted in its replica. Times are microseconds since the first batch was requested.
 
     Args:
         steps: list of measured `StepTimes`.
