@@ -1,8 +1,8 @@
-"""Text files from anybody: neither a pipe nor a device, no larger than such a file can be, and nothing but UTF-8.
+"""Reading of untrusted text files: pipes, devices, files that are too large, and text that is not UTF-8 are refused.
 
-A pipe would never answer, a device such as /dev/zero never end, and a file that unpacks or nests without end would take
-the memory of the machine. What is refused is a ValueError whose message is the reason alone; whoever reads names the
-file and says what to do.
+A pipe might never answer, a device such as /dev/zero never ends, and a file that unpacks or nests without end would use
+up the memory. A refused file raises a ValueError whose message is only the reason; the caller names the file and says
+what to do.
 """
 
 import json
@@ -21,7 +21,7 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> str:
 
     Args:
         path: its path.
-        most_bytes: the largest size that a file of this kind can have.
+        most_bytes: the largest allowed size of a file of this kind.
 
     Raises:
         ValueError: it cannot be read; the message is the reason.
@@ -35,10 +35,10 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> str:
 
 
 def require_regular(path: str | os.PathLike[str]) -> None:
-    """Raises ValueError where a path of this machine is a folder, a pipe or a device; one elsewhere is let through."""
+    """Raises ValueError if a path of this machine is a folder, a pipe or a device; paths elsewhere are accepted."""
     try:
         mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # not there, or not on this machine: opening it says so
+    except (OSError, ValueError):  # missing, or not on this machine: opening it raises the error
         return
     if not stat.S_ISREG(mode):
         raise ValueError('it is a folder, a pipe or a device, not a file')
@@ -71,7 +71,7 @@ def parsed_json(text: str, object_pairs_hook: Callable[[list[tuple[str, Any]]], 
         object_pairs_hook: as `json.loads` takes it.
 
     Raises:
-        ValueError: it is no JSON, or nested deeper than Python's stack; the message is the reason.
+        ValueError: it is not JSON, or nested deeper than Python's stack; the message is the reason.
     """
     try:
         return json.loads(text, object_pairs_hook=object_pairs_hook)

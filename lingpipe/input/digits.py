@@ -1,6 +1,6 @@
-"""The handwritten digits of scikit-learn, straight from there: nothing to prepare, and no TFDS to import.
+"""The handwritten digits, read directly from scikit-learn: nothing to prepare, and TFDS is not imported.
 
-`digits_dataset.py` is the same as a dataset of TFDS, which parts of splits and folders of prepared data are read from.
+`digits_dataset.py` has the same images as a dataset of TFDS, for parts of splits and for folders of prepared data.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ def examples() -> tuple[np.ndarray, np.ndarray]:
 def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
     """Splits the examples of every class 80/20, as scikit-learn does with `random_state=0`.
 
-    The split is part of the data: it is the one that a reader who compares another method would try first.
+    The split is part of the data: most readers who compare another method would use it.
 
     Args:
         labels: integer array [num_examples].
@@ -43,24 +43,24 @@ def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def are_at_hand(dataset: str, split: str, data_dir: str | None) -> bool:
-    """Returns whether a split of a dataset is one of those that `DigitsImages` has.
+    """Returns whether `DigitsImages` has a split of a dataset.
 
     Args:
         dataset: TFDS name.
         split: TFDS split.
-        data_dir: directory of prepared data, which is then read; or None.
+        data_dir: directory of prepared data, which is read instead; or None.
     """
     return dataset == NAME and split in _SPLITS and data_dir is None
 
 
 class DigitsImages:
-    """One split of the digits, example by example what `tfds_builders.TfdsImages` reads of them.
+    """One split of the digits, with the same examples as `tfds_builders.TfdsImages`.
 
     Args:
         split: 'train' or 'test'.
 
     Attributes:
-        name, folder, num_examples, num_classes, image_shape: as of `TfdsImages`.
+        name, folder, num_examples, num_classes, image_shape: see `TfdsImages`.
     """
 
     name, folder = NAME, 'scikit-learn'
@@ -74,8 +74,7 @@ class DigitsImages:
 
     def encoded_examples(self, shuffle_seed: tf.Tensor | None = None,
                          num_parallel_calls: int | None = None) -> tf.data.Dataset:
-        """Returns the split once; see `TfdsImages.encoded_examples`. There is one file, whose order is always its own.
-        """
+        """Returns the split once, always in stored order; see `TfdsImages.encoded_examples`."""
         del shuffle_seed, num_parallel_calls
         identifiers = [f'{NAME}-{self._split}__{number}' for number in range(self.num_examples)]
         rows = tf.data.Dataset.from_tensor_slices((self._images, self._labels, identifiers))
@@ -83,5 +82,5 @@ class DigitsImages:
 
 
 def _order_of_tfds(indices, split):
-    """Sorts as TFDS stores examples, by the MD5 hash of the name of the split and the key."""
+    """Sorts examples as TFDS stores them, by the MD5 hash of the name of the split and the key."""
     return sorted(map(int, indices), key=lambda index: hashlib.md5(f'{split}{index}'.encode()).digest())

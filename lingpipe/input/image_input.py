@@ -274,7 +274,7 @@ def _described_image_shape(p):
 
 
 def _images(p):
-    """TFDS is imported where it is used: that takes half a second."""
+    """Returns the images; TFDS is imported only if it is used, because that takes half a second."""
     if digits.are_at_hand(p.dataset, p.split, p.data_dir):
         return digits.DigitsImages(p.split)
     from lingpipe.input import tfds_builders

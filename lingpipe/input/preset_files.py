@@ -1,5 +1,4 @@
-"""Checks of the files of a preset before KerasHub reads them: they lie in its folder, and are no larger than they can
-be."""
+"""Checks of a preset's files before KerasHub reads them: they must be in its folder, and not be implausibly large."""
 
 import os
 import pathlib
@@ -13,19 +12,19 @@ _INDEXES = 'model.weights.json', 'model.safetensors.index.json'
 _WHOLE = 'model.weights.h5', 'model.safetensors'
 _TEXTS = '.json', '.txt'
 _MOST_BYTES = 64 * 2**20  # twice the largest tokenizer.json of a public model; indexes and configurations have less
-_LAYERS = 'layers', 'blocks', 'depth', 'n_layer'  # in the names of fields that KerasHub makes layers by
+_LAYERS = 'layers', 'blocks', 'depth', 'n_layer'  # in the names of fields with KerasHub's numbers of layers
 _MOST_LAYERS = 10_000
 
 
 def check(preset: str) -> None:
-    """Refuses a preset some of whose files cannot be what they seem.
+    """Refuses a preset with files that cannot be genuine.
 
     Args:
         preset: folder or name of the preset.
 
     Raises:
-        ValueError: a file is no file or lies elsewhere, a text is too large, or an index names files elsewhere; the
-            message is the reason.
+        ValueError: a file is not a regular file or is outside the folder, a text is too large, or an index names files
+            outside the folder; the message is the reason.
     """
     if os.path.isdir(preset):
         for path in sorted(pathlib.Path(preset).rglob('*')):
@@ -39,7 +38,7 @@ def check(preset: str) -> None:
 
 
 def num_bytes_of_weights(preset: str) -> int:
-    """Returns how many bytes the files have that hold the weights of a preset, once KerasHub has them here.
+    """Returns the size of the files with the weights of a preset, after KerasHub has downloaded them.
 
     Args:
         preset: folder or name of the preset.
@@ -51,10 +50,10 @@ def num_bytes_of_weights(preset: str) -> int:
 
 
 def require_few_layers(config: Any) -> None:
-    """Refuses a configuration by which more layers would be made, one after the other, than any model has.
+    """Refuses a configuration with more layers than any model has.
 
     Args:
-        config: what JSON can hold.
+        config: a value from JSON.
 
     Raises:
         ValueError: there is such a number; the message is the reason.
@@ -73,7 +72,7 @@ def require_few_layers(config: Any) -> None:
 
 def _check_file(path, folder):
     found = path.resolve()
-    # The second is where the files of a snapshot in Hugging Face's cache of downloads lie.
+    # The second folder has the files of a snapshot in Hugging Face's cache of downloads.
     if not any(found.is_relative_to(place) for place in (folder.resolve(), folder.resolve().parent.parent / 'blobs')):
         raise ValueError(f'{path.relative_to(folder)} is a link to {found}, outside of the folder')
     text_files.require_regular(found)
@@ -86,7 +85,7 @@ def _json(path):
 
 
 def _shards(preset, index):
-    """Returns the names of the files that an index of shards names, none without one."""
+    """Returns the names of the files in an index of shards; no names without an index."""
     presets = keras_hub_presets()
     if not presets.check_file_exists(preset, index):
         return set()

@@ -193,7 +193,7 @@ def _from_folder(path):
 
 
 def _lines(path):
-    """Yields lines with their ends; bytes that are no UTF-8 become lone surrogates, which no text may hold."""
+    """Yields lines with their ends; bytes that are not UTF-8 become lone surrogates, which texts may not contain."""
     try:
         text_files.require_regular(path)
     except ValueError as error:

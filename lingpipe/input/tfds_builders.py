@@ -20,9 +20,9 @@ from lingpipe import spelling, text_files
 from lingpipe.input import base_input
 
 _MOST_BYTES_OF_FEATURES = 16 * 2**20  # a hundred thousand features
-_NUM_SHOWN = 600  # characters of what TFDS says
+_NUM_SHOWN = 600  # characters of an error message of TFDS
 
-# A module of this folder whose name ends in '_dataset' registers a dataset of its own when it is imported.
+# A module of this folder whose name ends in '_dataset' registers its own dataset when it is imported.
 for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
     if _module.name.endswith('_dataset'):
         importlib.import_module(f'{__package__}.{_module.name}')
@@ -37,7 +37,7 @@ def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBui
 
     Raises:
         ValueError: the dataset is unknown.
-        RuntimeError: the data are not there and cannot be prepared.
+        RuntimeError: the data do not exist and cannot be prepared.
     """
     builder = find_builder(dataset, data_dir)
     if builder.data_path.exists():
@@ -59,14 +59,14 @@ def find_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder
         return tfds.builder(dataset, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
         raise ValueError(_unknown_dataset_message(dataset)) from error
-    except Exception as error:  # whatever TFDS trips over in a damaged or hostile description
+    except Exception as error:  # TFDS may raise anything for a damaged or hostile description
         raise ValueError(_unknown_variant_message(dataset, error)) from error
 
 
 def _refuse_foreign_features(dataset, data_dir):
-    """Refuses prepared data that name a class of a module not imported yet, which TFDS would import, and so run.
+    """Refuses prepared data that name a class of a module that is not imported: TFDS would import, and so run, it.
 
-    It may have come with the data.
+    The module may have come with the data.
     """
     folder = pathlib.Path(data_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets').expanduser()
     for path in sorted(folder.glob(f'{glob.escape(re.split("[/:]", str(dataset))[0])}/**/features.json')):
@@ -83,7 +83,7 @@ def _refuse_foreign_features(dataset, data_dir):
 
 
 def _class_names(tree):
-    """Yields the names of the classes that a description of features names."""
+    """Yields the names of the classes in a description of features."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -179,7 +179,7 @@ class TfdsImages:
 
     Raises:
         ValueError: dataset or split is unknown, or the dataset is not an image classification.
-        RuntimeError: the data are not there and cannot be prepared.
+        RuntimeError: the data do not exist and cannot be prepared.
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:

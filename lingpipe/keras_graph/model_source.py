@@ -145,7 +145,7 @@ class ModelOfFile(KerasModelSource):
 
 @contextlib.contextmanager
 def _errors_naming(path):
-    """Turns whatever Keras, zlib and HDF5 raise over a damaged or hostile file into an error that names it."""
+    """Turns any error of Keras, zlib and HDF5 for a damaged or hostile file into an error that names the file."""
     try:
         yield
     except Exception as error:
@@ -155,7 +155,7 @@ def _errors_naming(path):
 
 
 def _read_archive(path):
-    """Returns the configuration in a '.keras' file, and how many bytes its weights have."""
+    """Returns the configuration in a '.keras' file, and the size of its weights in bytes."""
     text_files.require_regular(path)
     with zipfile.ZipFile(path) as archive:
         weights = archive.getinfo(_WEIGHTS_FILE)

@@ -47,14 +47,14 @@ class AwaitedWeights:
 
 
 def require_room(variables: Iterable[keras.Variable], num_bytes: int) -> None:
-    """Refuses a model with more weights than the files that it comes with can hold, before it takes their memory.
+    """Refuses a model with more weights than its files can hold, before it allocates them.
 
     Args:
         variables: list of Keras variables, which need not have a value yet.
         num_bytes: size of the files.
 
     Raises:
-        ValueError: an array of a byte a number would not fit; the message is the reason.
+        ValueError: the weights would not fit even with one byte per number; the message is the reason.
     """
     wanted = sum(math.prod(variable.shape) for variable in variables)
     if wanted > num_bytes:

@@ -123,7 +123,7 @@ def apply_values(optimizer: Any, gradients: Any, variables: Any, learning_rate: 
 
 
 def slots_of(optimizer: Any, variable: keras.Variable) -> list[keras.Variable]:
-    """Returns the list of what a placed optimizer keeps beside a variable."""
+    """Returns the list of the slots of a variable in a placed optimizer."""
     return optimizer._device_placement.slots_of(variable)
 
 

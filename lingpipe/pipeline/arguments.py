@@ -1,4 +1,4 @@
-"""The arguments that `GPipeLayer` takes in place of Params: Keras layers, and a field each."""
+"""The arguments that `GPipeLayer` takes instead of Params: Keras layers, and one argument per field."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ def params_and_source(pipeline: Any, params: hyperparams.InstantiableParams | No
 
     Args:
         pipeline: the class, `GPipeLayer`.
-        params: Params that were given to it, or None.
-        source: as `GPipeLayer` takes it.
+        params: its Params, or None.
+        source: see `GPipeLayer`.
         given: dictionary with the arguments of its constructor.
 
     Raises:
-        TypeError: both Params and other arguments were given, or neither Params nor layers.
+        TypeError: there are both Params and other arguments, or neither Params nor layers.
         ValueError: an argument cannot work.
     """
     if params is not None:
@@ -47,7 +47,7 @@ def params_and_source(pipeline: Any, params: hyperparams.InstantiableParams | No
 
 
 def _refuse_both(pipeline, given):
-    """Params say all there is to say: an argument beside them would be lost."""
+    """Refuses other arguments together with Params: these would be ignored."""
     for name, argument in inspect.signature(pipeline).parameters.items():
         if argument.kind == argument.KEYWORD_ONLY and given[name] != argument.default:
             raise TypeError(f'{name}={given[name]!r} was given beside Params, which have it as a field. Give '
@@ -55,20 +55,20 @@ def _refuse_both(pipeline, given):
 
 
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
-    """Returns M for num_micro_batches='auto': 4 K, or less where that does not divide the batch.
+    """Returns M for num_micro_batches='auto': 4 K, or less if that does not divide the batch.
 
-    With M >= 4 K the bubble of the pipeline is negligible (GPipe, arXiv 1811.06965, section 2.3). Of the numbers up to
-    4 K it is the largest that divides the rows of a replica; where there is one partition, there is one micro-batch.
-    Nothing is measured, so the choice is always the same.
+    With M >= 4 K the bubble of the pipeline is negligible (GPipe, arXiv 1811.06965, section 2.3). M is the largest
+    number up to 4 K that divides the rows of a replica; with one partition there is one micro-batch. Nothing is
+    measured, so the choice is always the same.
 
     Args:
         num_partitions: K.
         batch_size: rows of a training batch; None: not known, and batches of less than 4 K rows, or of a number that
-            4 K does not divide, are cut as evenly as can be.
+            4 K does not divide, are cut as evenly as possible.
         num_replicas: R, among which the rows are shared.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:
-        return 1  # what is no number is refused with all other fields
+        return 1  # a value that is not a number is refused with all other fields
     most = _MICRO_BATCHES_PER_PARTITION * num_partitions
     if not isinstance(batch_size, int) or not isinstance(num_replicas, int) or min(batch_size, num_replicas) < 1:
         return most
@@ -77,17 +77,17 @@ def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas:
 
 
 class GivenLayers(layer_sources.LayersOfParams):
-    """A sequence of Keras layers themselves, which the pipeline shares with whoever made them.
+    """A sequence of Keras layers, which the pipeline shares with the user.
 
-    Layers that have weights keep them; the weights move to the devices of their partitions. What the cut has to know
-    is found with copies, made by their configs.
+    Layers that have weights keep them; the weights move to the devices of their partitions. The costs for the cut come
+    from copies, which are made from the configs of the layers.
 
     Args:
         layers: list of Keras layers.
 
     Raises:
-        TypeError: one of them is no layer.
-        ValueError: a layer is there twice, or its config does not make it again.
+        TypeError: one of them is not a layer.
+        ValueError: a layer occurs twice, or its config does not make the layer again.
     """
 
     def __init__(self, layers: Sequence[keras.layers.Layer]) -> None:
@@ -118,7 +118,7 @@ class GivenLayers(layer_sources.LayersOfParams):
 
 @hyperparams.RegisterType
 class LayerOfConfig:
-    """What Keras has serialized of a layer; `Params().Instantiate()` makes the layer again, under a name."""
+    """A layer that Keras has serialized; `Params().Instantiate()` makes the layer again, with a given name."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:

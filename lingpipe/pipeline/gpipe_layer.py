@@ -42,31 +42,31 @@ class GPipeLayer(model_conversion.ModelConversion):
     It is a Keras layer: it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
     Args:
-        params: `GPipeLayer.Params()`; None: made of the arguments that follow, each a field of them.
+        params: `GPipeLayer.Params()`; None: they are made from the following arguments, which are their fields.
         source: `layer_sources.LayersOfModel`; None: the layers or the model of `params`.
-        layers: list of Keras layers, in order; the pipeline shares them, and the weights that they have already.
+        layers: list of Keras layers, in order; the pipeline shares them, and the weights that they already have.
         num_partitions: K, the number of partitions, each on its own device.
         num_micro_batches: M; 'auto': 4 K, for which the bubble is small (arXiv 1811.06965, section 2.3), or with
-            `batch_size` the largest number up to 4 K that divides a replica's rows; 1 with one partition. `Params()`
-            have 1 for default.
+            `batch_size` the largest number up to 4 K that divides a replica's rows; 1 with one partition. The default
+            of `Params()` is 1.
         num_replicas: R, the number of pipelines side by side.
         gradient_sum: how gradients are summed over replicas.
         schedule: order of the actions.
         num_virtual_stages: V, the number of partitions on each device.
         recompute: 'none', 'selective', 'stage' or 'layer'.
-        partition_by: what the cut makes even.
-        memory_limit: bytes that a device may hold by estimate.
+        partition_by: what the cut balances.
+        memory_limit: estimated bytes that a device may hold.
         batch_size: rows of a training batch.
         num_optimizer_slots: tensors that the optimizer keeps for each weight.
-        profile_dir: folder that keeps measured times.
+        profile_dir: folder in which measured times are cached.
         devices: list of device names.
         tpu_route: which programs run on TPUs.
         jit_compile: whether XLA compiles the functions of each partition.
-        random_seed: integer that drop-out and its like depend on.
+        random_seed: integer that drop-out and other random layers depend on.
         name: name of the layer.
         dtype_policy: None: the policies of the layers themselves.
 
-    All but `layers` mean what the fields of `Params()` do, which say more: `print(GPipeLayer.Params())`.
+    All arguments but `layers` are fields of `Params()`, whose descriptions say more: `print(GPipeLayer.Params())`.
 
     Attributes:
         model: the Keras model that the pipeline was made from, or None.
@@ -390,7 +390,7 @@ class GPipeLayer(model_conversion.ModelConversion):
                 assigns them.
             loss_scale: scalar by which the loss is multiplied before the backward pass, and the gradients are divided
                 after it, so that small gradients do not vanish in float16; None: 1.
-            read: function that gives the value of a Keras variable.
+            read: function that returns the value of a Keras variable.
 
         Returns:
             `loss_pass.ValueAndGrad`.

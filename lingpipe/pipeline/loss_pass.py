@@ -49,7 +49,7 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
         return_outputs: whether outputs are needed.
         assign_state: whether to assign moving statistics and other state.
         loss_scale: scalar, or None.
-        read: function that gives the value of a Keras variable.
+        read: function that returns the value of a Keras variable.
 
     Returns:
         `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and the outputs of the last stage.

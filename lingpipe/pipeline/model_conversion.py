@@ -1,4 +1,4 @@
-"""How a pipeline is made from a Keras model, becomes one again, and is saved."""
+"""Conversion of a Keras model to a pipeline and back, and saving."""
 
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ from lingpipe.pipeline import layer_sources
 
 
 class ModelConversion(base_layer.BaseLayer):
-    """The part of `GPipeLayer` that knows whole Keras models."""
+    """The part of `GPipeLayer` that works with whole Keras models."""
 
     model: Any
     stages: Any
@@ -39,15 +39,15 @@ class ModelConversion(base_layer.BaseLayer):
     @classmethod
     def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
                     lora_rank: int | None = None, preprocessor: Any = 'preset', **fields: Any) -> Self:
-        """Makes a pipeline of a KerasHub model, whose weights go tensor by tensor to their partitions.
+        """Makes a pipeline of a KerasHub model, and loads its weights tensor by tensor to their partitions.
 
         Args:
             preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
             head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
             head_arguments: arguments of the head, such as `{'num_classes': 2}`.
-            lora_rank: rank of LoRA, with which the backbone itself is frozen; None: no LoRA.
-            preprocessor: preprocessor of KerasHub, by which `PipelineModel` takes raw texts or images; 'preset': the
-                preset's own, if it has one; None: it takes tensors.
+            lora_rank: rank of LoRA, which freezes the backbone itself; None: no LoRA.
+            preprocessor: preprocessor of KerasHub, with which `PipelineModel` takes raw texts or images; 'preset': the
+                preset's own, if it has one; None: the model takes tensors.
             **fields: fields of `Params()`, as for `from_keras`.
 
         Returns:
@@ -76,7 +76,7 @@ class ModelConversion(base_layer.BaseLayer):
 
     @classmethod
     def _of_source(cls, params: hyperparams.InstantiableParams, source: layer_sources.LayersOfModel) -> Self:
-        make: Any = cls  # `GPipeLayer`, which takes a source too
+        make: Any = cls  # `GPipeLayer`, which also takes a source
         pipe = make(params.Set(name=params.name or f'{source.model.name}_pipeline'), source)
         pipe.build_from_specs(source.input_specs)
         return pipe
@@ -94,7 +94,7 @@ class ModelConversion(base_layer.BaseLayer):
         return cls._of_model(model, cls.Params().FromTextWithTypes(config['params']))
 
     def to_keras(self) -> keras.Model:
-        """Makes a plain Keras model with the present weights, all on the device of the first partition.
+        """Makes a plain Keras model with the current weights, all on the device of the first partition.
 
         Low-rank parts (LoRA) are merged into the kernels that they are added to.
 
@@ -111,7 +111,7 @@ class ModelConversion(base_layer.BaseLayer):
         return layer_sources.plain_copy(self.model, self.stages[0].device)
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves the seed, which Keras does not: with it, drop-out resumes where it was."""
+        """Saves the seed, which Keras does not save, so that drop-out resumes where it stopped."""
         store['seed'] = self._seed_generator.state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
