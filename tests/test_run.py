@@ -35,8 +35,7 @@ ERRORS = {
         '--model_params_file_override=none.txt cannot be read (No such file or directory).'),
     'a file of overrides that is no text': (
         [TINY, '--logdir=x', '--model_params_file_override=no_text'],
-        "--model_params_file_override=no_text is no text ('utf-8' codec can't decode byte 0xff in position 0: invalid "
-        "start byte)."),
+        '--model_params_file_override=no_text cannot be read (it is not text in UTF-8, from byte 0 on).'),
     'both kinds of overrides': (
         [TINY, '--logdir=x', '--model_params_override=train.max_steps=5', '--model_params_file_override=none.txt'],
         '--model_params_override and --model_params_file_override were both given. Give one of them.'),
