@@ -19,7 +19,7 @@ from lingpipe.training import errors, time_spent
 
 _NUM_NAMED = 5
 _BAR = 'step {n_fmt}/{total_fmt} |{bar}| '
-_USUAL_WIDTH = 80
+_USUAL_WIDTH, _USUAL_HEIGHT = 80, 24
 _LEAST_SHARE = 0.01
 
 
@@ -120,7 +120,8 @@ class Progress:
             has_width = _has_width(self._stream)
             self._bar = tqdm.tqdm(
                 total=max_steps, initial=start_step, file=self._stream, miniters=1, bar_format=_BAR,
-                dynamic_ncols=has_width, ncols=None if has_width else _USUAL_WIDTH)
+                dynamic_ncols=has_width, ncols=None if has_width else _USUAL_WIDTH,
+                nrows=None if has_width else _USUAL_HEIGHT)  # tqdm hides the bar of a terminal without lines
 
     def update(self, step: Any, metrics: dict[str, Any], done_steps: Any, seconds: float,
                shares: dict[str, float] | None = None) -> None:

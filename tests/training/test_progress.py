@@ -81,7 +81,8 @@ def frames(text):
 def test_a_terminal_gets_a_bar_with_everything_that_fits_its_width(columns, monkeypatch):
     monkeypatch.delenv('COLUMNS', raising=False)
     with terminal(columns) as (stream, written):
-        shown = progress.Progress(20000, 0, 128, 'images', stream=stream)
+        monkeypatch.setattr('sys.stderr', stream)  # of which tqdm asks for lines too
+        shown = progress.Progress(20000, 0, 128, 'images')
         shown.write('First step after 3.4 s')
         shown.update(5000, {'loss': 1.23456, 'accuracy': 0.98765}, 5000, 100.0)
         shown.close()
