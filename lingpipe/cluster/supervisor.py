@@ -109,7 +109,8 @@ class Supervisor:
     def _pause(self, code, restarts, newest):
         """Waits before a restart; returns whether nobody has asked to stop meanwhile."""
         pause = min(self._first_pause * 2 ** (restarts - 1), _LONGEST_PAUSE)
-        seconds = 0 if self._standby else pause  # a standby is there only after some time without a crash
+        is_ready = self._standby and self._standby.process.poll() is None
+        seconds = 0 if is_ready else pause  # a standby is there only after some time without a crash
         start = f'the checkpoint of step {newest}' if newest >= 0 else 'the beginning'
         _say(f'The training {child_process.ending(code)}; restart {restarts} of {self._max_restarts} in {seconds:g} s, '
              f'from {start}.')
