@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.layers import base_layer
-from lingpipe.stages import control_flow, stage_layers
+from lingpipe.stages import control_flow, graph_pieces, stage_layers
 
 _FREE = frozenset([
     'Const', 'Placeholder', 'Identity', 'IdentityN', 'NoOp', 'Reshape', 'ExpandDims', 'Squeeze', 'Shape', 'Pack',
@@ -290,7 +290,8 @@ def _analyse(params, specs):
                 return stage_layers.call_layers([layer], inputs, training=True)
 
         concrete = control_flow.until_traced(
-            tf.function(trace, autograph=False).get_concrete_function,
+            tf.function(
+                trace, autograph=False, experimental_attributes=graph_pieces.WITHOUT_ORDER).get_concrete_function,
             specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
     borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # these count at another layer
     own = [variable for variable in layer.weights if id(variable) not in borrowed]

@@ -60,6 +60,8 @@ def _bring_functions(source, target, attributes):
             target._add_function_recursive(source._get_function(name))
 
 
+# Attribute of a function in which no operation has side effects: TensorFlow then does not look for an order of them.
+WITHOUT_ORDER = {'_disable_acd': True}
 _NO_GRADIENT = 'LingPipeGraphPiece'
 _CALL = 'PartitionedCall'
 _OF_A_PLACE = '_class', '_output_shapes'
@@ -122,12 +124,13 @@ class GraphPiece:
         if inline:
             self._lay_out = lambda arguments: self._copy(graph, operations, external, arguments)
         else:
-            self._function = self._build(_graph_def(graph, operations), external, name, jit_compile)
+            is_pure = not jit_compile and not any(operation.op_def.is_stateful for operation in operations)
+            self._function = self._build(_graph_def(graph, operations), external, name, jit_compile, is_pure)
             self._lay_out = self._call
             self._dtypes = [tensor.dtype for tensor in self.outputs]
             self._attributes: tuple[weakref.ref, dict] | None = None
 
-    def _build(self, graph_def, external, name, jit_compile):
+    def _build(self, graph_def, external, name, jit_compile, is_pure):
         def piece(*arguments):
             if self._has_barrier:
                 arguments = xla.optimization_barrier(*arguments)
@@ -140,7 +143,8 @@ class GraphPiece:
         with tf.init_scope():
             body = _compiled(piece) if jit_compile else piece
             body.__name__ = name
-            function = tf.function(body, autograph=False, experimental_attributes={'_noinline': True})
+            function = tf.function(body, autograph=False, experimental_attributes={
+                '_noinline': True, **(WITHOUT_ORDER if is_pure else {})})
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def __call__(self, values: dict[Any, tf.Tensor]) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:

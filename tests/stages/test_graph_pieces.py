@@ -135,6 +135,13 @@ def test_a_piece_is_called_by_a_stateless_operation_and_never_inlined():
     assert cut.piece._function.function_def.attr['_noinline'].b
 
 
+def test_outputs_of_a_piece_without_side_effects_are_not_copied():
+    cut = Cut(lambda x: ([x], [tf.sin(x), tf.cos(x)]), SPEC)
+    np.testing.assert_allclose(cut(X), [np.sin(X), np.cos(X)], rtol=1e-6)
+    kinds = {operation.type for operation in cut.piece._function.graph.get_operations()}
+    assert kinds == {'Placeholder', 'Sin', 'Cos'}
+
+
 def test_ancestors_and_descendants():
     with tf.Graph().as_default() as graph:
         a = tf.compat.v1.placeholder(tf.float32, [], 'a')
