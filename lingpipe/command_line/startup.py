@@ -7,6 +7,8 @@ import re
 import sys
 import tempfile
 
+from lingpipe.training import garbage
+
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
 _WARNINGS_AND_ERRORS = '1'
 # Absl's form, and that of TensorFlow before 2.20.
@@ -29,7 +31,7 @@ def import_tensorflow(find_devices: bool = True) -> None:
     if _LEVEL in os.environ:
         return
     os.environ[_LEVEL] = _WARNINGS_AND_ERRORS
-    with _log_lines_held_back() as held:
+    with _log_lines_held_back() as held, garbage.rarely_collected():
         import tensorflow as tf
         finds_gpu = find_devices and tf.config.list_physical_devices('GPU')
         held.are_harmless = not find_devices or finds_gpu or not os.path.exists(_NVIDIA_DRIVER)

@@ -18,6 +18,7 @@ from lingpipe.training import (
     errors,
     evaluation,
     experiment,
+    garbage,
     initial_weights,
     inspection,
     interruption,
@@ -63,7 +64,8 @@ class Trainer:
                 pass  # a second training run run is refused now, and not when everything has been built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
-        self._build(placement or Placement())
+        with garbage.rarely_collected():
+            self._build(placement or Placement())
         self._writer = background_writer.BackgroundWriter()
         self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
         self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)
@@ -221,7 +223,8 @@ class Trainer:
     def _train_steps(self, num_steps):
         begin, waited = time.monotonic(), float(self._program.input_seconds)
         try:
-            with self._chief.watch(num_steps), self._profile.of_next_step(self._step):
+            collecting = contextlib.nullcontext() if self._started is None else garbage.rarely_collected()
+            with self._chief.watch(num_steps), self._profile.of_next_step(self._step), collecting:
                 result = self._program.run(self._iterator, num_steps)
             self._metrics = {name: values.numpy() for name, values in result.metrics.items()}
         except tf.errors.InvalidArgumentError as error:
