@@ -8,9 +8,9 @@ from lingpipe.cluster import cluster_config, private_network
 
 config = cluster_config.read()
 inside = private_network.enter(config)
-print(json.dumps([inside.jobs, [name for _, name in socket.if_nameindex()]]), flush=True)
 port = int(inside.address.rpartition(':')[2])
 server = socket.create_server(('', port))  # every network that there is
+print(json.dumps([inside.jobs, [name for _, name in socket.if_nameindex()]]), flush=True)
 for line in sys.stdin:
     word, *rest = line.split()
     if word == 'accept':
