@@ -13,7 +13,6 @@ multiply the learning rate by n: the linear scaling rule (Goyal et al., arXiv 17
 batches that grow with n. Each run has its own processes, one run after the other.
 """
 
-import functools
 import pathlib
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from lingpipe.input import image_input, text_input
 from lingpipe.layers import keras_params, transformer
 from lingpipe.models import image_classifier, language_model
 from lingpipe.placements import parameter_servers
-from lingpipe.training import evaluation, experiment, train_program
+from lingpipe.training import evaluation, train_program
 
 _MODEL = flags.DEFINE_enum('model', 'digits', ['digits', 'pydoc'], 'What learns.')
 _WORKERS = flags.DEFINE_list('num_workers', ['1', '2', '4', '8'], 'Numbers of workers n.')
@@ -146,14 +145,9 @@ def train(*fields):
 
 
 def _trained(described, servers):
-    params, data = described.Model(), experiment.build_input(described.Train())
-    with servers.creating():
-        task = experiment.build_task(params, data.input_spec, ['CPU:0'])
-    program = servers.program(task, params.train, (data.input_spec, *data.TargetSpec(data.params)))
-    program.state_restored()
-    iterator = program.iterate(functools.partial(data.training_dataset, 0))
+    program, task, data = cluster_servers.program_of(described, servers)
     try:
-        staleness = _mean_staleness(program, iterator, params.train.max_steps)
+        staleness = _mean_staleness(program, program.open_input(data, 0), described.Model().train.max_steps)
     except Exception as error:
         if train_program.NON_FINITE not in str(error):
             raise

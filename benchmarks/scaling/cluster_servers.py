@@ -1,4 +1,4 @@
-"""Workers and parameter servers as processes of this machine, each in a folder of its own."""
+"""Workers and parameter servers as processes of this machine, each in a folder of its own, and a program for them."""
 
 import contextlib
 import os
@@ -9,6 +9,7 @@ import tempfile
 
 from benchmarks.support import common
 from lingpipe.cluster import child_process, cluster_config
+from lingpipe.training import experiment
 
 _PROGRAM = 'from lingpipe.cluster import cluster_config, server; server.serve(cluster_config.read(), use_gpus=False)'
 
@@ -39,6 +40,24 @@ def running(num_workers, num_servers, files):
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield cluster_config.ClusterConfig(jobs, 'chief', 0)
+
+
+def program_of(described, servers):
+    """Builds a training program with its weights on parameter servers.
+
+    Args:
+        described: `base_model_params.SingleTaskModelParams` with `Train()` and `Task()`.
+        servers: `parameter_servers.ParameterServers`.
+
+    Returns:
+        The program, its task, and its input.
+    """
+    params, data = described.Model(), experiment.build_input(described.Train())
+    with servers.creating():
+        task = experiment.build_task(params, data.input_spec, ['CPU:0'])
+    program = servers.program(task, params.train, (data.input_spec, *data.TargetSpec(data.params)))
+    program.state_restored()
+    return program, task, data
 
 
 def _start(config, folder):

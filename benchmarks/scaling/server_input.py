@@ -23,7 +23,6 @@ from benchmarks.support import common
 from lingpipe import layers
 from lingpipe.devices import device_kinds
 from lingpipe.placements import parameter_servers, server_program
-from lingpipe.training import experiment
 from params import linear_regression
 
 _UPDATES = flags.DEFINE_list('updates', list(parameter_servers.MODES), 'Kinds of updates to measure.')
@@ -69,11 +68,7 @@ def train(update, batches_from, num_workers):
     with cluster_servers.running(num_workers, 1, [{}] * num_workers) as config:
         servers = parameter_servers.ParameterServers(config, update, batches_from=batches_from)
         made = Perceptron(num_workers if update == parameter_servers.SYNCHRONOUS else 1)
-        data = experiment.build_input(made.Train())
-        with servers.creating():
-            task = experiment.build_task(made.Model(), data.input_spec, ['CPU:0'])
-        program = servers.program(task, made.Model().train, (data.input_spec, *data.TargetSpec(data.params)))
-        program.state_restored()
+        program, _, data = cluster_servers.program_of(made, servers)
         iterator = program.open_input(data, 0)
         program.run(iterator, _WARM_UP_STEPS)
         yield _measured(program, iterator, data.params.batch_size)

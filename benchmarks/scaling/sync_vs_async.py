@@ -15,7 +15,6 @@ ways to train:
 Every training has processes of its own, one after the other, and runs for --seconds after its first steps.
 """
 
-import functools
 import itertools
 import pathlib
 import time
@@ -127,21 +126,23 @@ def _points(program, iterator):
 
 def _program(made, mode, config):
     """Returns the program, the iterator over its batches, and the rows of a batch."""
-    params = made.Model()
-    data = experiment.build_input(made.Train())
     if mode == IN_GRAPH:
-        tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec({'worker': config.jobs['worker']}))
-        devices = [f'/job:worker/replica:0/task:{index}/device:CPU:0' for index in range(config.num_workers)]
-        with tf.variable_creator_scope(_on_the_chief):
-            task = experiment.build_task(params, data.input_spec, devices)
-        program = train_program.TrainProgram(task, params.train)
+        program, data = _in_graph_program(made, config)
     else:
         servers = parameter_servers.ParameterServers(config, _UPDATES[mode])
-        with servers.creating():
-            task = experiment.build_task(params, data.input_spec, ['CPU:0'])
-        program = servers.program(task, params.train, (data.input_spec, *data.TargetSpec(data.params)))
+        program, _, data = cluster_servers.program_of(made, servers)
+    return program, program.open_input(data, 0), data.params.batch_size
+
+
+def _in_graph_program(made, config):
+    params, data = made.Model(), experiment.build_input(made.Train())
+    tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec({'worker': config.jobs['worker']}))
+    devices = [f'/job:worker/replica:0/task:{index}/device:CPU:0' for index in range(config.num_workers)]
+    with tf.variable_creator_scope(_on_the_chief):
+        task = experiment.build_task(params, data.input_spec, devices)
+    program = train_program.TrainProgram(task, params.train)
     program.state_restored()
-    return program, program.iterate(functools.partial(data.training_dataset, 0)), data.params.batch_size
+    return program, data
 
 
 def _on_the_chief(next_creator, **arguments):

@@ -115,6 +115,12 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
                      "--task=worker:0.")
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """Returns the two parts of 'host:port', the host without the brackets of IPv6, as sockets take them."""
+    host, _, port = address.rpartition(':')
+    return host.strip('[]'), int(port)
+
+
 def free_addresses(count: int) -> list[str]:
     """Returns a list of so many loopback addresses whose ports are free.
 

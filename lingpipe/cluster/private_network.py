@@ -127,18 +127,13 @@ def _say(sentence):
     print(sentence, file=sys.stderr, flush=True)
 
 
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(':')
-    return host.strip('[]'), int(port)
-
-
 def _hosts_of(config):
-    return {_split(address)[0] for addresses in config.jobs.values() for address in addresses}
+    return {cluster_config.host_and_port(address)[0] for addresses in config.jobs.values() for address in addresses}
 
 
 def _listener(config: cluster_config.ClusterConfig) -> socket.socket:
     """Returns a socket that listens at the one address of this task, in the network of the machine."""
-    host, port = _split(config.address)
+    host, port = cluster_config.host_and_port(config.address)
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         if not any(socket.inet_pton(family, str(place[0]))):
@@ -173,7 +168,8 @@ def _dial_for(line, address):
     """Opens a connection whenever the relay asks for one, and hands it over."""
     while line.recv(1):
         try:
-            with socket.create_connection(_split(address), timeout=_SECONDS_TO_CONNECT) as found:
+            place = cluster_config.host_and_port(address)
+            with socket.create_connection(place, timeout=_SECONDS_TO_CONNECT) as found:
                 found.settimeout(None)
                 socket.send_fds(line, [_CONNECTED], [found.fileno()])
         except OSError:

@@ -193,9 +193,9 @@ class Caller:
 
     def _connected(self, index):
         """Returns a connection to a worker that waits for a call, or None."""
-        host, _, port = self._config.jobs['worker'][index].rpartition(':')
+        place = cluster_config.host_and_port(self._config.jobs['worker'][index])
         try:
-            connection = socket.create_connection((host.strip('[]'), int(port)), timeout=_SECONDS_TO_ANSWER)
+            connection = socket.create_connection(place, timeout=_SECONDS_TO_ANSWER)
         except OSError:
             return None
         if _line(connection) == f'{_GREETING}worker:{index}\n':

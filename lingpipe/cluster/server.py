@@ -77,7 +77,7 @@ def _next(events, seconds):
 
 
 def _start(config, num_cpu_devices, use_gpus, use_all_cores):
-    port = int(config.address.rpartition(':')[2])
+    _, port = cluster_config.host_and_port(config.address)
     check_port(config)
     devices = {'CPU': num_cpu_devices} | ({} if use_gpus else {'GPU': 0})
     threads = {} if use_all_cores else {
@@ -108,7 +108,7 @@ def listening(config: cluster_config.ClusterConfig) -> socket.socket:
     Raises:
         RuntimeError: the port is taken; the message says what to do.
     """
-    port = int(config.address.rpartition(':')[2])
+    _, port = cluster_config.host_and_port(config.address)
     dualstack: dict[str, Any] = {'family': socket.AF_INET6, 'dualstack_ipv6': True}
     everywhere = dualstack if socket.has_dualstack_ipv6() else {}
     try:
@@ -197,7 +197,7 @@ def _is_public(address):
 
 
 def _host(address):
-    return address.rpartition(':')[0].strip('[]')
+    return cluster_config.host_and_port(address)[0]
 
 
 def _ip(host):

@@ -168,11 +168,11 @@ def _supervise():
     from lingpipe.cluster import supervisor
     command = [sys.executable, *sys.orig_argv[1:], '--max_restarts=0']
     checkpoints = os.path.join(os.path.expanduser(FLAGS.logdir), 'train')
-    # A process enters a private network before it imports TensorFlow, and only one can hold its address there.
     silence_seconds = min(FLAGS.step_timeout_seconds, _LONGEST_SILENCE_SECONDS)
+    # A process enters a private network before it imports TensorFlow, and only one can hold its address there.
+    keeps_standby = bool(FLAGS.replace_after_seconds) and FLAGS.cluster_network != run_flags.PRIVATE
     return supervisor.Supervisor(
-        command, FLAGS.max_restarts, checkpoints, silence_seconds=silence_seconds,
-        keeps_standby=bool(FLAGS.replace_after_seconds) and FLAGS.cluster_network != run_flags.PRIVATE).run()
+        command, FLAGS.max_restarts, checkpoints, silence_seconds=silence_seconds, keeps_standby=keeps_standby).run()
 
 
 def _wait_for_turn():

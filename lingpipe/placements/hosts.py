@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import server, watchdog
+from lingpipe.cluster import cluster_config, server, watchdog
 from lingpipe.private_api import eager_context
 
 PROCESSES = '/job:worker/'
@@ -129,9 +129,8 @@ def in_words(config: Any, names: Any) -> str:
 
 
 def _is_open(address):
-    host, _, port = address.rpartition(':')
     try:
-        with socket.create_connection((host.strip('[]'), int(port)), timeout=1) as found:
+        with socket.create_connection(cluster_config.host_and_port(address), timeout=1) as found:
             return _is_answered(found)
     except OSError:
         return False

@@ -223,7 +223,7 @@ class Trainer:
     def _train_steps(self, num_steps):
         begin, waited = time.monotonic(), float(self._program.input_seconds)
         try:
-            collecting = contextlib.nullcontext() if self._started is None else garbage.rarely_collected()
+            collecting = garbage.rarely_collected() if self._first_step_is_ahead else contextlib.nullcontext()
             with self._chief.watch(num_steps), self._profile.of_next_step(self._step), collecting:
                 result = self._program.run(self._iterator, num_steps)
             self._metrics = {name: values.numpy() for name, values in result.metrics.items()}
