@@ -10,6 +10,7 @@ A tracker sees what TensorBoard sees. Where one fails while training goes on, it
 """
 
 import importlib
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from lingpipe.training import logdir as logdirs
 
 Value = bool | int | float | str
 _MOST_PARAMS_OF_A_CALL, _LONGEST_VALUE = 100, 500  # MLflow takes no more in one request
+_INDEX = re.compile(r'\[(\d+)\]')
 
 
 class Tracker(Protocol):
@@ -122,11 +124,14 @@ class MLflow:
         self._name = logdir.path
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
-        """See `Tracker.start`; MLflow lets no param change, so a run that goes on keeps its first ones."""
+        """See `Tracker.start`; MLflow lets no param change, so a run that goes on keeps its first ones.
+
+        It allows no brackets in names: `layers[0].units` is `layers.0.units` there.
+        """
         if run is not None:
             return self._mlflow.start_run(run_id=run).info.run_id
         started = self._mlflow.start_run(run_name=self._name).info.run_id
-        items = [(path, str(value)[:_LONGEST_VALUE]) for path, value in config.items()]
+        items = [(_INDEX.sub(r'.\1', path), str(value)[:_LONGEST_VALUE]) for path, value in config.items()]
         for begin in range(0, len(items), _MOST_PARAMS_OF_A_CALL):
             self._mlflow.log_params(dict(items[begin:begin + _MOST_PARAMS_OF_A_CALL]))
         return started

@@ -27,6 +27,7 @@ class Mlflow:
 
     def log_params(self, params):
         assert len(params) <= 100 and all(len(value) <= 500 for value in params.values())
+        assert all(re.fullmatch(r'[\w\-. :/]+', name) for name in params)
         known = self.runs[self.active]['params']
         assert not known.keys() & params.keys()
         known.update(params)
