@@ -107,9 +107,9 @@ def _train_elastic_pipeline(params, datasets, given, config, started, reached):
     params = workers.connect(params, _kind(given))
     reached()
 
-    def run(placed, placement, roster, since):
+    def run(placed, placement, roster, mirror, since):
         leader = watchdog.Chief(roster.config, 'worker', given.step_timeout_seconds, roster.is_worker_back)
-        trainer.Trainer(placed, datasets, given.logdir, placement, since, leader).run()
+        trainer.Trainer(placed, datasets, given.logdir, placement, since, leader, mirror).run()
 
     workers.train(params, started, run)
 

@@ -4,7 +4,7 @@
 
     Trainer on workers 0, 1, 2 ── worker 1 is lost ──> Trainer on workers 0, 2 ── worker 1 is back ──> Trainer on all
               │                                          ^   │                                           ^
-              └── newest checkpoint ─────────────────────┘   └── a new checkpoint ───────────────────────┘
+              └── newest checkpoint, or memory ──────────┘   └── a new checkpoint ───────────────────────┘
 
 The partitions stay as they are, and are placed on other devices: several on one where there are fewer. So every step
 computes what it would have computed, bit for bit. The chief decides, and stays in its process: only its connections
@@ -22,7 +22,7 @@ import tensorflow as tf
 from lingpipe.devices import device_kinds
 from lingpipe.placements import hosts, roster
 from lingpipe.planner import resolution
-from lingpipe.training import checkpoints, errors, logdir, placement, planning
+from lingpipe.training import checkpoints, errors, logdir, placement, planning, state_mirror
 
 
 class ElasticHosts:
@@ -37,6 +37,7 @@ class ElasticHosts:
     def __init__(self, config: Any, replace_after_seconds: float, folder: str) -> None:
         self._files = logdir.LogDir(folder)
         self._roster = roster.Roster(config, replace_after_seconds, self._files)
+        self._mirror = state_mirror.StateMirror()
         self._kind: str | None = None
         self._num_losses = 0  # without a new checkpoint
         self._newest: str | None = None
@@ -66,15 +67,14 @@ class ElasticHosts:
         self._roster.has_connected(hosts.count())
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)
 
-    def train(self, params: Any, started: float, run: Callable[[Any, placement.Placement, roster.Roster, float], Any]
-              ) -> None:
+    def train(self, params: Any, started: float, run: Callable) -> None:
         """Trains over the workers that are there, as often as they change, until training ends.
 
         Args:
             params: what `connect` returned.
             started: `time.time()` at the start of the program.
-            run: function that trains from the newest checkpoint on, of the params, their `Placement`, the `Roster` and
-                the time at which this began.
+            run: function that trains from the newest step on that is known, of the params, their `Placement`, the
+                `Roster`, a `StateMirror`, and the time at which this began.
 
         Raises:
             TrainingError: as `trainer.Trainer`.
@@ -92,7 +92,7 @@ class ElasticHosts:
     def _has_ended(self, run, params, started):
         """Returns False where a change of the workers has ended `run`, of which nothing is left then."""
         try:
-            run(*self._placed(params), self._roster, started)
+            run(*self._placed(params), self._roster, self._mirror, started)
         except errors.WorkerIsBackError:
             return False
         except tf.errors.OpError as error:

@@ -76,8 +76,7 @@ def copied_to_hosts(state: dict) -> dict:
         The same of tensors, whose values no later step changes.
     """
     copies = tf.nest.map_structure(_copied_to_host, state)
-    for tensor in {tensor.device: tensor for tensor in tf.nest.flatten(copies)}.values():
-        _wait_for(tensor)
+    wait_for_all(tf.nest.flatten(copies))
     return copies
 
 
@@ -92,7 +91,14 @@ def host_of(device: str) -> str:
     return tf.DeviceSpec.from_string(device).replace(**_FIRST_CPU).to_string()
 
 
-def _wait_for(tensor):
-    """Another machine does its operations in their order, and later than they are asked for."""
-    with tf.device(tensor.device):
-        tf.raw_ops.Size(input=tensor).numpy()
+def wait_for_all(tensors: list[tf.Tensor]) -> None:
+    """Waits until the last of the tensors on each machine is there.
+
+    Another machine does its operations in their order, and later than they are asked for.
+
+    Args:
+        tensors: list of eager tensors in the order in which they were made.
+    """
+    for tensor in {tensor.device: tensor for tensor in tensors}.values():
+        with tf.device(tensor.device):
+            tf.raw_ops.Size(input=tensor).numpy()

@@ -202,6 +202,9 @@ class Checkpointer:
         writer: the `BackgroundWriter` of the training run; None: one of its own.
         wait: function of a path and 'written' or 'read' that returns the scope of that, such as `waits.for_checkpoint`.
 
+    Attributes:
+        state: nested dictionary of the `tf.Variable` that a checkpoint holds.
+
     Raises:
         TrainingError: as `checkpoints.complete`.
     """
@@ -212,7 +215,7 @@ class Checkpointer:
         complete(directory)  # to CheckpointManager a damaged list is an empty one
         self._directory = str(directory)
         self._max_to_keep = max_to_keep
-        self._state = _nested_state(program)
+        self.state = nested_state(program)
         self._writer = writer or background_writer.BackgroundWriter()
         self._wait = wait
         self._damaged = []
@@ -252,7 +255,7 @@ class Checkpointer:
             TrainingError: as `save`, for the checkpoint before.
         """
         self._writer.wait()
-        copies = background_writer.copied_to_hosts(self._state)
+        copies = background_writer.copied_to_hosts(self.state)
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
         self._writer.begin(functools.partial(self._write_in_time, path, copies, then))
         return path
@@ -298,7 +301,7 @@ class Checkpointer:
 
     def _options(self):
         if self._found_options is None:
-            devices = {variable.device for variable in tf.nest.flatten(self._state)}
+            devices = {variable.device for variable in tf.nest.flatten(self.state)}
             self._found_options = shared_folder.checkpoint_options(self._directory, devices)
         return self._found_options
 
@@ -331,8 +334,8 @@ class Checkpointer:
             TrainingError: when it is of another model.
         """
         with self._wait(path, 'read'):
-            _check_matches(path, self._state)
-            _read(tf.train.Checkpoint(**self._state), path, self._options())
+            _check_matches(path, self.state)
+            _read(tf.train.Checkpoint(**self.state), path, self._options())
 
 
 class WeightReader:
@@ -461,7 +464,12 @@ def _variable_of(copy):
         return tf.Variable(copy, trainable=False)
 
 
-def _nested_state(program):
+def nested_state(program: Any) -> dict:
+    """Returns the nested dictionary of everything that a `TrainProgram` changes, as checkpoints hold it.
+
+    Args:
+        program: a `TrainProgram`.
+    """
     state = {
         'global_step': program.global_step, 'model': nested(program.named_variables),
         'optimizer': nested(_optimizer_variables(program.optimizer))}

@@ -40,10 +40,6 @@ class LostWorkerError(TrainingError):
 class WorkerIsBackError(LostWorkerError):
     """A worker that training continued without answers again: training continues with it from the newest checkpoint."""
 
-    def __init__(self) -> None:
-        super().__init__('A worker that was left out answers again. All workers restart, where --max_restarts does so, '
-                         'and training continues with it.')
-
 
 def exit_code(error: Any) -> Any:
     """Returns what a program that stops at `error` ends with: EXIT_TRY_AGAIN where a restart can mend it, else 1."""

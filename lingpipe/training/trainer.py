@@ -25,6 +25,7 @@ from lingpipe.training import (
     planning,
     profiling,
     progress,
+    state_mirror,
     time_spent,
     trackers,
     train_program,
@@ -43,6 +44,7 @@ class Trainer:
         placement: the `Placement` to train on; None: the devices of this process.
         started: `time.time()` at the start of the program, for the time to the first step.
         chief: `watchdog.Chief` of the cluster that the devices are of, or None.
+        mirror: `state_mirror.StateMirror` that keeps what machines know of each other, or None.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
@@ -51,11 +53,13 @@ class Trainer:
     """
 
     def __init__(self, params: Any, evaluation_inputs: dict, logdir: Any, placement: Placement | None = None,
-                 started: Any = None, chief: watchdog.Chief | watchdog.Alone | None = None) -> None:
+                 started: Any = None, chief: watchdog.Chief | watchdog.Alone | None = None,
+                 mirror: state_mirror.StateMirror | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._started = started or time.time()
         self._chief = chief or watchdog.Alone()
+        self._mirror = mirror
         self._logdir = logdirs.LogDir(logdir)
         self._trackers = trackers.Trackers(params.train.trackers, self._logdir)
         with waits.for_files(f'log directory {logdir}', params.train.checkpoint_timeout_seconds):
@@ -145,7 +149,7 @@ class Trainer:
 
     def _begin(self):
         """Restores what is there, and refuses what cannot work, before anything is written."""
-        newest = self._checkpointer.restore_newest()
+        newest = self._restore_from_mirror() or self._checkpointer.restore_newest()
         with self._program.watching_start(self._chief.silence_in_words):
             self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
@@ -173,6 +177,13 @@ class Trainer:
         if self._profile.is_over(self._step):
             logging.warning('--profile_steps=%s: this run resumes from step %d, so that nothing is profiled. Give '
                             'later steps.', self._params.train.profile_steps, self._step)
+
+    def _restore_from_mirror(self):
+        """Returns whether machines have a later step in their memory than that of the newest checkpoint."""
+        newest = self._checkpointer.latest()
+        if self._mirror is None or self._mirror.step <= (checkpoints.step_of(newest) if newest else 0):
+            return False
+        return self._mirror.restore(self._checkpointer.state)
 
     @property
     def _batch_size(self):
@@ -248,6 +259,9 @@ class Trainer:
     def _after_steps(self, interrupted):
         p = self._params
         self._writer.check()
+        if self._mirror:
+            with self._chief.watch(kind='copy of the state to another machine'):
+                self._mirror.after_steps(self._checkpointer.state)
         told = self._profile.end_after(self._step)
         if told:
             self._progress.write(told)
@@ -263,7 +277,9 @@ class Trainer:
             self._saved_at = time.monotonic()
             self._tell_bad_records()
             if self._chief.is_worker_back():
-                raise errors.WorkerIsBackError
+                raise errors.WorkerIsBackError(
+                    'A worker that was left out answers again. Start the same command on all workers again, or give '
+                    'them --max_restarts: training continues with it.')
 
     def _write_curves(self):
         num_bad_records = progress.count_bad_records(self._input)
