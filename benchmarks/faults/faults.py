@@ -7,8 +7,12 @@ Each cluster is of this machine: two workers, and for parameter servers, with as
 processes have --max_restarts=5 and --step_timeout_seconds=10, and checkpoints are written every 2 seconds; a step takes
 about 40 ms. A cluster takes its faults one after the other, and is started again by hand, which is not timed, where it
 ended.
+
+With --replace_after_seconds a machine is lost whole, its supervisor too, and comes back later by itself. It is lost
+only when the processes on standby are ready.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -30,8 +34,9 @@ from benchmarks.support import common
 _CLUSTERS = flags.DEFINE_list('clusters', list(struck_training.CLUSTERS), 'Values of --cluster to try.')
 _FAULTS = flags.DEFINE_list('faults', None, 'Names of faults; all by default.')
 _PAUSE = flags.DEFINE_float('seconds_between', 5., 'How long the training is left alone before a fault.')
+_REPLACE = flags.DEFINE_float('replace_after_seconds', 2., 'How long a machine may be gone.', lower_bound=.1)
 
-_TELLS = r'\[supervisor\]|Error: |was asked to stop|topped by |worker:1 has ended|^\[launcher\] .* (ended with exit code [1-9]|was ended by)'
+_TELLS = r'\[supervisor\]|Error: |lost in the middle of a step|was asked to stop|topped by |worker:1 has ended|^\[launcher\] .* (ended with exit code [1-9]|was ended by)'
 _DAMAGED = r'Error: Checkpoint .*ckpt-(\d+) cannot be read'
 _SECONDS_FOR_A_SAVE = 60
 _SECONDS_TO_END = 300
@@ -90,6 +95,8 @@ _STRIKES = {
     'SIGTERM to one worker': _sigterm('worker 1'),
     'SIGTERM to a server': _sigterm('ps 0')}
 _PORT_TAKEN = 'port taken'
+_LEFT_OUT, _BACK = 'machine of a worker lost', 'that machine back'
+_SECONDS_UNTIL_STANDBY = 25  # for processes that are already at work
 
 
 class Outcome:
@@ -175,6 +182,33 @@ def _rows(cluster, names):
         shutil.rmtree(folder)
 
 
+def _rows_without_worker(cluster):
+    """A machine is lost, and comes back."""
+    with tempfile.TemporaryDirectory() as folder:
+        training = struck_training.StruckTraining(cluster, folder, replace_after_seconds=_REPLACE.value)
+        try:
+            training.start()
+            training.wait_for(rf'^\[{training.chief}\] step ')
+            time.sleep(_SECONDS_UNTIL_STANDBY if cluster == struck_training.MULTI_WORKER else _PAUSE.value)
+            first = len(training.lines)
+            os.kill(training.supervisor('worker 1'), signal.SIGKILL)
+            moment = time.monotonic()
+            outcome = Outcome(training, first, moment, _first_step_after(training, _LEFT_OUT, first))
+            yield [cluster, _LEFT_OUT, *outcome.row()[:-1], 'goes on without it']
+            yield [cluster, _BACK, *_taken_in(training, first), 'goes on with it']
+        finally:
+            training.stop()
+
+
+def _taken_in(training, first):
+    """Returns what `Outcome.row` does, without the last, for a worker that is there again."""
+    again = training.wait_for('again: training continues over', first, _SECONDS_TO_END)
+    goes_on = training.wait_for(rf'^\[{training.chief}\] (First step|step )', again, _SECONDS_TO_END)
+    moment, last = training.steps(first, again)[-1]
+    (_, step), *_ = training.starts(again)
+    return ['-', f'{training.lines[goes_on][0] - moment:.1f}', max(0, last - step)]
+
+
 def _port_taken(cluster):
     """Only one process starts, with a port that this one holds."""
     with socket.create_server(('', 0)) as taken, tempfile.TemporaryDirectory() as folder:
@@ -194,12 +228,14 @@ def _port_taken(cluster):
 
 
 def main(unused_argv):
-    chosen = _FAULTS.value or [*_STRIKES, _PORT_TAKEN]
+    chosen = _FAULTS.value or [*_STRIKES, _PORT_TAKEN, _LEFT_OUT]
     rows = []
     for cluster in _CLUSTERS.value:
         is_with_servers = cluster == struck_training.PARAMETER_SERVER
         names = [name for name in _STRIKES if name in chosen and (is_with_servers or 'server' not in name)]
-        for row in _rows(cluster, names):
+        elastic = _LEFT_OUT in chosen and not is_with_servers
+        struck, lost = _rows(cluster, names) if names else [], _rows_without_worker(cluster) if elastic else []
+        for row in itertools.chain(struck, lost):
             rows.append(row)
             print(*row, sep=' | ', file=sys.stderr, flush=True)
         rows += [_port_taken(cluster)] if _PORT_TAKEN in chosen else []

@@ -31,6 +31,7 @@ class StruckTraining:
         logdir: folder of the run.
         max_restarts: how often each process may start again without a new checkpoint.
         step_timeout_seconds: as run.py takes it.
+        replace_after_seconds: as run.py takes it; where it is not 0, the launcher restarts a machine that was killed.
 
     Attributes:
         lines: list of (time, line) of what all processes printed.
@@ -38,16 +39,17 @@ class StruckTraining:
         tasks: list of the names of all processes.
     """
 
-    def __init__(self, cluster, logdir, max_restarts=5, step_timeout_seconds=10):
+    def __init__(self, cluster, logdir, max_restarts=5, step_timeout_seconds=10, replace_after_seconds=0):
         self.cluster, self.logdir = cluster, logdir
         self.lines = []
         self.chief = 'worker 0' if cluster == MULTI_WORKER else 'chief'
         num_servers = int(cluster == PARAMETER_SERVER)
         self.tasks = [self.chief] * (self.chief == 'chief') + ['worker 0', 'worker 1'] + ['ps 0'] * num_servers
         self._command = [
-            sys.executable, '-m', 'lingpipe.cluster.local_cluster', '--workers=2', f'--ps={num_servers}', '--',
-            *training_command(cluster, logdir), f'--cluster={cluster}', f'--max_restarts={max_restarts}',
-            f'--step_timeout_seconds={step_timeout_seconds}']
+            sys.executable, '-m', 'lingpipe.cluster.local_cluster', '--workers=2', f'--ps={num_servers}',
+            f'--restart={5 * bool(replace_after_seconds)}', '--', *training_command(cluster, logdir), f'--cluster={cluster}', f'--max_restarts={max_restarts}',
+            f'--step_timeout_seconds={step_timeout_seconds}',
+            *[f'--replace_after_seconds={replace_after_seconds}'] * bool(replace_after_seconds)]
         self._process = None
 
     def start(self):
