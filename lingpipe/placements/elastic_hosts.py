@@ -83,11 +83,12 @@ class ElasticHosts:
         """
         while not self._has_ended(run, params, started):
             gc.collect()  # what was on the workers
-            keras.backend.clear_session()  # layers without a name of their own get the same as before
             started = time.time()
             self._roster.gather()
             hosts.reconnect(self._roster.config)
             self._roster.has_connected(hosts.count())
+            # Layers without a name of their own get the same as before. Earlier, it may wait for the lost worker for ever.
+            keras.backend.clear_session()
 
     def _has_ended(self, run, params, started):
         """Returns False where a change of the workers has ended `run`, of which nothing is left then."""
