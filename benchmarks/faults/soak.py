@@ -1,13 +1,18 @@
-"""Trains for a while as one process of the cluster after the other is killed, and looks whether the right weights come
-out.
+"""Trains while one fault after the other strikes a cluster, and looks whether the right weights come out.
 
-    python -m benchmarks.faults.soak --cluster=pipeline --minutes=30 --kill_every_seconds=120
-    python -m benchmarks.faults.soak --cluster=parameter_server --minutes=30 --kill_every_seconds=120
+    python -m benchmarks.faults.soak --cluster=pipeline --minutes=60
+    python -m benchmarks.faults.soak --cluster=parameter_server --minutes=60
+    python -m benchmarks.faults.soak --faults=kill,hang
 
-Right are, where the training is synchronous, the bits of a checkpoint of an undisturbed training of as many steps on
+Right are, where the training is synchronous, the bits of a checkpoint of an undisturbed training run of as many steps on
 this machine alone; with parameter servers and asynchronous updates the true weights of the linear regression, to 0.02.
+
+Faults of the disk and the network need Linux and root: the log directory gets a small disk of its own. A run that ended
+because its disk was full is started again after there is space, as a person would do it; all else mends itself.
 """
 
+import collections
+import contextlib
 import os
 import random
 import re
@@ -20,32 +25,72 @@ import time
 import tensorflow as tf
 from absl import app, flags
 
-from benchmarks.faults import struck_training
+from benchmarks.faults import broken_machine, process_use, struck_training
 from benchmarks.support import common
 
 _CLUSTER = flags.DEFINE_enum('cluster', struck_training.PIPELINE, list(struck_training.CLUSTERS), 'As run.py takes it.')
-_MINUTES = flags.DEFINE_float('minutes', 30., 'How long to train.', lower_bound=0.)
-_KILL_EVERY = flags.DEFINE_float('kill_every_seconds', 120., 'Seconds between two kills.', lower_bound=1.)
-_SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other processes are killed.')
+_MINUTES = flags.DEFINE_float('minutes', 60., 'How long to train.', lower_bound=0.)
+_FAULT_EVERY = flags.DEFINE_float('fault_every_seconds', 60., 'Seconds between two faults.', lower_bound=1.)
+_SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other faults.')
 _MAX_RESTARTS = 20
-_STEP_TIMEOUT_SECONDS = 60
+_STEP_TIMEOUT_SECONDS = 20
+_SECONDS_WITHOUT_SPACE = 20
+_LONGEST_DELAY, _LONGEST_CUT = 40, 40  # seconds: some longer than a step may take, some not
+_SAMPLE_SECONDS = 5
+_FEWEST_SAMPLES = 12
 _TOLERANCE = 0.02
 _RESTART = re.compile(r'\[supervisor\].* restart \d+ of')
 
 
-def _kill_now_and_then(training):
-    """Returns how many processes were killed until the time was over, or the training."""
-    choose, kills = random.Random(_SEED.value).choice, []
+def _kill(training, disk, choice):
+    _signal(training, choice, signal.SIGKILL)
+
+
+def _hang(training, disk, choice):
+    _signal(training, choice, signal.SIGSTOP)
+
+
+def _signal(training, choice, number):
+    child = training.child(choice.choice(training.tasks))
+    if child is not None:  # else it is about to be restarted
+        os.kill(child, number)
+
+
+def _slow_disk(training, disk, choice):
+    disk.delay_writes(choice.uniform(1, _LONGEST_DELAY))
+
+
+def _full_disk(training, disk, choice):
+    disk.fill()
+    deadline = time.monotonic() + _SECONDS_WITHOUT_SPACE
+    while training.is_running() and time.monotonic() < deadline:
+        time.sleep(.1)
+    disk.free()
+    if not training.is_running():
+        training.start()
+
+
+def _cut_network(training, disk, choice):
+    broken_machine.cut_network(training.supervisor(training.chief), choice.uniform(1, _LONGEST_CUT))
+
+
+_FAULTS = {'kill': _kill, 'hang': _hang, 'slow disk': _slow_disk, 'full disk': _full_disk,
+           'network cut': _cut_network}
+_WITHOUT_ROOT = ('kill', 'hang')
+_CHOSEN = flags.DEFINE_list('faults', list(_FAULTS), 'Which faults there are.')
+
+
+def _strike_now_and_then(training, disk):
+    """Returns the names of the faults that there were until the time was over, or the training run."""
+    choice, faults = random.Random(_SEED.value), []
     end = time.monotonic() + 60 * _MINUTES.value
-    while training.is_running() and time.monotonic() + _KILL_EVERY.value < end:
-        time.sleep(_KILL_EVERY.value)
-        task = choose(training.tasks)
-        child = training.child(task)
-        if child is not None:  # else it is about to be started again
-            os.kill(child, signal.SIGKILL)
-            kills.append(task)
-            print(f'{task} killed; last step {training.steps()[-1:]}', file=sys.stderr, flush=True)
-    return kills
+    while training.is_running() and time.monotonic() + _FAULT_EVERY.value < end:
+        next_fault = time.monotonic() + _FAULT_EVERY.value
+        faults.append(choice.choice(_CHOSEN.value))
+        print(f'{faults[-1]}; last step {training.steps()[-1:]}', file=sys.stderr, flush=True)
+        _FAULTS[faults[-1]](training, disk, choice)
+        time.sleep(max(0., next_fault - time.monotonic()))
+    return faults
 
 
 def _steps_lost(training):
@@ -95,28 +140,50 @@ def _different_variables(first, second):
     return sorted((names[0] | names[1]) - same)
 
 
+def _growth(use):
+    """Returns in words how much memory and files any task needs more in the last sixth of the time than in the second."""
+    length = len(use.samples) // 6
+    if length < _FEWEST_SAMPLES:
+        return ['-', '-']
+    return [f'{growth:+.1%}' for growth in use.growth(length, length)]
+
+
+def _soaked(training, disk, folder):
+    """Returns the row of the table, and the names of the faults."""
+    training.start()
+    training.wait_for(rf'^\[{training.chief}\] step ')
+    with process_use.ProcessUse(training, _SAMPLE_SECONDS) as use:
+        faults = _strike_now_and_then(training, disk)
+    ended_early = not training.is_running()
+    steps_again = training.wait_for(rf'^\[{training.chief}\] step ', len(training.lines)) is not None
+    code = training.stop()
+    if ended_early or code or not steps_again:
+        raise RuntimeError('\n'.join([
+            f'The training run ended too early, or did not resume after the last fault; exit code {code}.',
+            *[line for _, line in training.lines[-60:]]]))
+    restarts = sum(bool(_RESTART.search(line)) for _, line in training.lines)
+    return [_CLUSTER.value, f'{_MINUTES.value:g}', len(faults), restarts, training.checkpoints()[-1],
+            _steps_lost(training), len(struck_training.left_over()), *_growth(use), _result(training, folder)], faults
+
+
+def _is_with_disk():
+    return not set(_CHOSEN.value) <= set(_WITHOUT_ROOT)
+
+
 def main(unused_argv):
-    with tempfile.TemporaryDirectory() as folder:
-        training = struck_training.StruckTraining(
-            _CLUSTER.value, f'{folder}/struck', _MAX_RESTARTS, _STEP_TIMEOUT_SECONDS)
-        training.start()
-        kills = _kill_now_and_then(training)
-        ended_early = not training.is_running()
-        steps_again = training.wait_for(rf'^\[{training.chief}\] step ',
-                                        len(training.lines)) is not None  # after the last kill
-        code = training.stop()
-        if ended_early or code or not steps_again:
-            raise RuntimeError('\n'.join(['The training run ended too early, or did not resume after the last kill; exit '
-                                          f'code {code}.', *[line for _, line in training.lines[-30:]]]))
-        restarts = sum(bool(_RESTART.search(line)) for _, line in training.lines)
-        row = [_CLUSTER.value, f'{_MINUTES.value:g}', len(kills), restarts, training.checkpoints()[-1],
-               _steps_lost(training),
-               len(struck_training.left_over()), _result(training, folder)]
-    killed = ', '.join(f'{task} {kills.count(task)} times' for task in training.tasks)
+    if _is_with_disk() and not broken_machine.run_where_disks_can_be_mounted('benchmarks.faults.soak', sys.argv[1:]):
+        return
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        logdir = f'{folder}/struck'
+        disk = stack.enter_context(broken_machine.Disk(logdir)) if _is_with_disk() else None
+        training = struck_training.StruckTraining(_CLUSTER.value, logdir, _MAX_RESTARTS, _STEP_TIMEOUT_SECONDS)
+        row, faults = _soaked(training, disk, folder)
     common.report(
         common.markdown_table(
-            ['--cluster', 'minutes', 'kills', 'restarts', 'steps', 'steps lost', 'processes left', 'weights'], [row]),
-        f'A kill every {_KILL_EVERY.value:g} s: {killed}.')
+            ['--cluster', 'minutes', 'faults', 'restarts', 'steps', 'steps lost', 'processes left', 'memory', 'files',
+             'weights'], [row]),
+        f'A fault every {_FAULT_EVERY.value:g} s: '
+        f'{", ".join(f"{name} {times} times" for name, times in collections.Counter(faults).items())}.')
 
 
 if __name__ == '__main__':

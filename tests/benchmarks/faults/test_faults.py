@@ -45,7 +45,7 @@ def results(processes_are_forked, folder, load_benchmark, table, monkeypatch, tm
     """The rows that both benchmarks print of one training: `faults` strikes it, and `soak` ends it when it has gone
     on."""
     faults = load_benchmark('faults.faults', '--clusters=pipeline', '--faults=chief killed')
-    soak = load_benchmark('faults.soak', '--cluster=pipeline', '--minutes=0')
+    soak = load_benchmark('faults.soak', '--cluster=pipeline', '--minutes=0', '--faults=kill,hang')
     training = faults.struck_training.StruckTraining(
         'pipeline', tmp_path / 'struck', max_restarts=20, step_timeout_seconds=60)
     monkeypatch.setattr(faults.struck_training, 'StruckTraining', lambda *unused: training)
@@ -68,7 +68,7 @@ def test_table_shows_recovery_after_faults_with_unchanged_weights(results):
     assert [struck[name] for name in ('--cluster', 'fault', 'what the training does')] == [
         'pipeline', 'chief killed', 'goes on']
     assert 0 <= float(struck['noticed after s']) < float(struck['steps go on after s'])
-    assert [soaked[name] for name in ('--cluster', 'minutes', 'kills', 'processes left')] == ['pipeline', '0', '0', '0']
+    assert [soaked[name] for name in ('--cluster', 'minutes', 'faults', 'processes left')] == ['pipeline', '0', '0', '0']
     assert int(soaked['restarts']) >= 1
     assert int(soaked['steps lost']) >= int(struck['steps lost'])
     assert soaked['weights'] == 'right: the same bits as an undisturbed training'
