@@ -19,7 +19,7 @@ from absl import app, flags
 from benchmarks.support import common
 from lingpipe import layers
 from lingpipe.devices import device_kinds
-from lingpipe.training import checkpoints, experiment, train_program
+from lingpipe.training import checkpointing, experiment, train_program
 from params import linear_regression
 
 _MIB = flags.DEFINE_float('mib', 500., 'MiB of a checkpoint.', lower_bound=1.)
@@ -57,7 +57,7 @@ class Training:
         task = experiment.build_task(params, data.input_spec, device_kinds.stage_devices(2, 'CPU'))
         self._program = train_program.TrainProgram(task, params.train)
         self._iterator = self._program.iterate(lambda share: data.training_dataset(0, share))
-        self._checkpointer = checkpoints.Checkpointer(folder, self._program, max_to_keep=2)
+        self._checkpointer = checkpointing.Checkpointer(folder, self._program, max_to_keep=2)
         self.mib = sum(map(keras.ops.size, task.body.weights)) * _STATE_PER_WEIGHT / 2**20
 
     def round(self, way):

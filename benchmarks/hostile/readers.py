@@ -21,7 +21,7 @@ from lingpipe.input import hub_tokenizer, instruction_input, text_records, tfds_
 from lingpipe.keras_graph import hub_model, model_source
 from lingpipe.partition import layer_layout, layer_profile
 from lingpipe.tools.report import curves
-from lingpipe.training import checkpoints, errors, logdir, progress
+from lingpipe.training import checkpointing, checkpoints, errors, logdir, progress
 from params import linear_regression
 from tests.input import hub_presets
 
@@ -215,7 +215,7 @@ def _read_logdir(folder):
         run.read_left_out()
         run.write_best(4, 'accuracy', .6)
         run.write_control('a : 2', 'analysis')
-        checkpoints.Checkpointer(run.train, _Program()).save()
+        checkpointing.Checkpointer(run.train, _Program()).save()
 
 
 class _Program:

@@ -1,6 +1,14 @@
-"""Checkpoints that do not depend on partitions: train with two, resume with three, evaluate with one."""
+"""What a checkpoint on disk is: names that do not depend on partitions, its files, and the list of the complete ones.
 
-import functools
+::
+
+    train/checkpoint                    list of the complete checkpoints: ckpt-8 counts once it is named here
+    train/ckpt-8.index                  names and shapes: global_step, model/dense_1/000_kernel, ...
+    train/ckpt-8.data-00000-of-00001    values
+
+Because of the names, training with two partitions can resume with three, and be evaluated with one.
+"""
+
 import os
 import re
 from collections.abc import Callable
@@ -12,8 +20,7 @@ from absl import logging
 from lingpipe import text_files
 from lingpipe.cluster import waits
 from lingpipe.keras_graph import lora, model_source
-from lingpipe.optimizers import loss_scaling
-from lingpipe.training import background_writer, errors, logdir, shared_folder
+from lingpipe.training import errors, logdir
 
 _NAME = re.compile(r'.*-[0-9]{1,18}|none_yet')
 _INDEX = re.compile(r'ckpt-\d+\.index')
@@ -130,6 +137,24 @@ def leave_out(directory: str, paths: list[str]) -> None:
         logdir.replace_text(tf.io.gfile.join(str(directory), 'checkpoint'), str(state))
 
 
+def begin_list(directory: str) -> None:
+    """Writes a list that names no checkpoint yet, where there is none: without it, checkpoints count as lost ones.
+
+    Args:
+        directory: folder of checkpoints, which is made if need be.
+    """
+    if not _listed(directory):
+        tf.io.gfile.makedirs(directory)
+        logdir.replace_text(tf.io.gfile.join(directory, 'checkpoint'), f'model_checkpoint_path: "{_NONE_YET}"\n')
+
+
+def remove_unfinished(directory: str) -> None:
+    """Removes what a process left that was killed while it wrote: folders of the size of a checkpoint."""
+    for name in _names_in(directory):
+        if _UNFINISHED.fullmatch(name.rstrip('/')):
+            tf.io.gfile.rmtree(tf.io.gfile.join(directory, name))
+
+
 def files_of(path: str) -> Any:
     """Returns the names of the files of a checkpoint, some of which may be missing."""
     folder, name = os.path.split(str(path))
@@ -184,158 +209,6 @@ def nested(named: dict[str, Any]) -> Any:
             node = node.setdefault(folder, {})
         node[leaf] = variable if isinstance(variable, tf.Variable) else variable.value
     return tree
-
-
-class Checkpointer:
-    """Writes and reads the state of a training run.
-
-    A checkpoint holds the step, every weight and moving statistic by layer and name, the optimizer's slots and the
-    moving averages. The position in the data and all random numbers follow from the step; a constant learning rate is
-    not in it, so that training can resume with another one.
-
-    Machines that see the folder write and read what they hold; see `shared_folder`.
-
-    Args:
-        directory: folder of the checkpoints.
-        program: a `TrainProgram`.
-        max_to_keep: number of newest checkpoints to keep.
-        writer: the `BackgroundWriter` of the training run; None: one of its own.
-        wait: function of a path and 'written' or 'read' that returns the scope of that, such as `waits.for_checkpoint`.
-
-    Attributes:
-        state: nested dictionary of the `tf.Variable` that a checkpoint holds.
-
-    Raises:
-        TrainingError: as `checkpoints.complete`.
-    """
-
-    def __init__(self, directory: str, program: Any, max_to_keep: int = 5,
-                 writer: background_writer.BackgroundWriter | None = None,
-                 wait: Callable[[str, str], waits.Wait] = waits.for_checkpoint) -> None:
-        complete(directory)  # to CheckpointManager a damaged list is an empty one
-        self._directory = str(directory)
-        self._max_to_keep = max_to_keep
-        self.state = nested_state(program)
-        self._writer = writer or background_writer.BackgroundWriter()
-        self._wait = wait
-        self._damaged = []
-        self._manager = None
-        self._found_options = None
-
-    def latest(self) -> str | None:
-        """Returns the path of the newest checkpoint that is not known to be damaged, or None."""
-        return next(iter(self._whole()), None)
-
-    def _whole(self):
-        return [path for path in complete(self._directory) if path not in self._damaged]
-
-    def save(self) -> str:
-        """Writes a checkpoint of the current step; one that exists already is left alone.
-
-        Returns:
-            Path of the checkpoint.
-
-        Raises:
-            TrainingError: when the disk is full or cannot be written to, for this checkpoint or the one before.
-        """
-        path = self.begin_save()
-        self._writer.wait()
-        return path
-
-    def begin_save(self, then: Callable = lambda: None) -> str:
-        """Copies the state of the current step, once the checkpoint before is written, and writes it in a thread.
-
-        Args:
-            then: function called in that thread when the checkpoint counts.
-
-        Returns:
-            Path that the checkpoint will have.
-
-        Raises:
-            TrainingError: as `save`, for the checkpoint before.
-        """
-        self._writer.wait()
-        copies = background_writer.copied_to_hosts(self.state)
-        path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
-        self._writer.begin(functools.partial(self._write_in_time, path, copies, then))
-        return path
-
-    def _write_in_time(self, path, *args):
-        with self._wait(path, 'written'):
-            self._write(path, *args)
-
-    def _write(self, path, copies, then):
-        newest, step = self.latest(), step_of(path)
-        if newest is None or step_of(newest) != step:
-            try:
-                self._write_and_list(step, copies)
-            except (tf.errors.OpError, OSError) as error:
-                if errors.is_lost_machine(error):
-                    raise
-                raise self._unwritten(step, newest, error) from error
-        self._damaged = [damaged for damaged in self._damaged if damaged != path]
-        then()
-
-    def _write_and_list(self, step, copies):
-        manager = self._kept_manager()
-        for name, part in copies.items():
-            setattr(manager.checkpoint, name, tf.nest.map_structure(_variable_of, part))
-        try:
-            manager.save(checkpoint_number=step, options=self._options())
-        finally:
-            for name in copies:
-                delattr(manager.checkpoint, name)  # which frees the memory of the copies
-
-    def _kept_manager(self):
-        """What is damaged leaves the list with the next checkpoint: it neither counts as kept, nor is deleted."""
-        if self._manager is None:
-            leave_out(self._directory, self._damaged)
-            _remove_unfinished(self._directory)
-            self._manager = tf.train.CheckpointManager(
-                tf.train.Checkpoint(), self._directory, self._max_to_keep, checkpoint_name='ckpt')
-            if not _listed(self._directory):
-                tf.io.gfile.makedirs(self._directory)
-                logdir.replace_text(tf.io.gfile.join(self._directory, 'checkpoint'),
-                                    f'model_checkpoint_path: "{_NONE_YET}"\n')
-        return self._manager
-
-    def _options(self):
-        if self._found_options is None:
-            devices = {variable.device for variable in tf.nest.flatten(self.state)}
-            self._found_options = shared_folder.checkpoint_options(self._directory, devices)
-        return self._found_options
-
-    def _unwritten(self, step, newest, error):
-        earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
-        return errors.TrainingError(
-            f'The checkpoint of step {step} could not be written to {self._directory} ({errors.cause(error)}). '
-            f'{earlier} Free some space or choose another --logdir, then run the same command again.')
-
-    def restore_newest(self) -> Any:
-        """Reads the newest checkpoint that is whole; says which are not, and leaves them as they are.
-
-        Returns:
-            Its path, or None where there are no checkpoints.
-
-        Raises:
-            TrainingError: when none is whole, or the newest whole one is of another model.
-        """
-        newest, self._damaged = read_newest(self._directory, self.restore)
-        return newest
-
-    def restore(self, path: str) -> None:
-        """Reads a checkpoint into the model, its optimizer and the step.
-
-        Args:
-            path: path of a checkpoint, as `save` returns it.
-
-        Raises:
-            DamagedCheckpointError: when it cannot be read.
-            TrainingError: when it is of another model.
-        """
-        with self._wait(path, 'read'):
-            _check_matches(path, self.state)
-            _read(tf.train.Checkpoint(**self.state), path, self._options())
 
 
 class WeightReader:
@@ -393,9 +266,9 @@ class WeightReader:
         for name, variable in self._named.items():
             parts['moving_average' if f'moving_average/{name}' in stored else 'model'][name] = variable
         state = {**{part: nested(named) for part, named in parts.items() if named}, 'global_step': self._step}
-        _check_matches(path, state, partial=True)
+        require_match(path, state, partial=True)
         require_low_rank_parts(path, stored, self._named)
-        _read(tf.train.Checkpoint(**state), path)
+        read_state(path, state)
 
 
 def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, Any]) -> None:
@@ -431,7 +304,7 @@ def read_variables(path: str, pairs: list) -> None:
     """
     while pairs:
         state = dict(reversed(pairs))  # one variable for each name; others of the same name come next
-        _read(tf.train.Checkpoint(**nested(state)), path)
+        read_state(path, nested(state))
         pairs = [(name, variable) for name, variable in pairs if state[name] is not variable]
 
 
@@ -452,42 +325,6 @@ def stored_shapes(path: str) -> dict:
             and not name.startswith('save_counter')}
 
 
-def _remove_unfinished(directory):
-    """A process that was killed while it wrote leaves a folder of the size of a checkpoint."""
-    for name in _names_in(directory):
-        if _UNFINISHED.fullmatch(name.rstrip('/')):
-            tf.io.gfile.rmtree(tf.io.gfile.join(directory, name))
-
-
-def _variable_of(copy):
-    with tf.device(copy.device):
-        return tf.Variable(copy, trainable=False)
-
-
-def nested_state(program: Any) -> dict:
-    """Returns the nested dictionary of everything that a `TrainProgram` changes, as checkpoints hold it.
-
-    Args:
-        program: a `TrainProgram`.
-    """
-    state = {
-        'global_step': program.global_step, 'model': nested(program.named_variables),
-        'optimizer': nested(_optimizer_variables(program.optimizer))}
-    if program.average:
-        state['moving_average'] = nested(program.average.averages)
-    return state
-
-
-def _optimizer_variables(optimizer):
-    """Slots are numbered, and named by the optimizer's class so that those of another one cannot fit by chance."""
-    inner = loss_scaling.unscaled(optimizer)
-    kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
-    named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}
-    if loss_scaling.is_scaling(optimizer):
-        named |= {'loss_scale/scale': optimizer.dynamic_scale, 'loss_scale/finite_steps': optimizer.step_counter}
-    return named
-
-
 def _flat(tree, prefix=''):
     for name, node in tree.items():
         if isinstance(node, dict):
@@ -496,7 +333,18 @@ def _flat(tree, prefix=''):
             yield prefix + name, list(node.shape)
 
 
-def _check_matches(path, state, partial=False):
+def require_match(path: str, state: dict, partial: bool = False) -> None:
+    """Refuses to read a checkpoint of another model.
+
+    Args:
+        path: path of the checkpoint.
+        state: nested dictionary of `tf.Variable`, what it is to be read into.
+        partial: whether it may hold more than that.
+
+    Raises:
+        DamagedCheckpointError: when it cannot be read.
+        TrainingError: when it is missing, or has other names or shapes.
+    """
     stored, wanted = stored_shapes(path), dict(_flat(state))
     missing = [name for name in wanted if name not in stored]
     extra = [] if partial else [name for name in stored if name not in wanted]
@@ -511,7 +359,18 @@ def _check_matches(path, state, partial=False):
             'choose another --logdir; nothing was changed.')
 
 
-def _read(checkpoint, path, options=_ON_THIS_MACHINE):
+def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
+    """Reads a checkpoint into variables that match it.
+
+    Args:
+        path: path of the checkpoint.
+        state: nested dictionary of `tf.Variable`; what else the checkpoint holds is left.
+        options: which machine reads what; the default: this one reads all.
+
+    Raises:
+        DamagedCheckpointError: when it cannot be read.
+    """
+    checkpoint = tf.train.Checkpoint(**state)
     try:
         checkpoint.read(str(path), options=options).assert_existing_objects_matched().expect_partial()
     except Exception as error:  # a damaged list of objects trips TensorFlow's own code in any way

@@ -49,7 +49,7 @@ class StateMirror:
         """Copies a state if it is time to.
 
         Args:
-            state: nested dictionary of `tf.Variable`, as `checkpoints.nested_state` returns it.
+            state: nested dictionary of `tf.Variable`, that of a `Checkpointer`.
         """
         if time.monotonic() >= self._due:
             begin = time.monotonic()

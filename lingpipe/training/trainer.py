@@ -14,6 +14,7 @@ from lingpipe.devices import device_kinds
 from lingpipe.partition import partition_summary
 from lingpipe.training import (
     background_writer,
+    checkpointing,
     checkpoints,
     errors,
     evaluation,
@@ -88,7 +89,7 @@ class Trainer:
         wait = functools.partial(
             waits.for_checkpoint, seconds=self._params.train.checkpoint_timeout_seconds,
             details=self._chief.silence_in_words)
-        return checkpoints.Checkpointer(directory, self._program, max_to_keep, self._writer, wait)
+        return checkpointing.Checkpointer(directory, self._program, max_to_keep, self._writer, wait)
 
     def _built_task(self, placement):
         """A new training run loads its initial weights before an optimizer or an average copies them."""

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.placements import logical_cores
-from lingpipe.training import checkpoints
+from lingpipe.training import checkpointing
 from lingpipe.training.evaluation import Evaluator
 from tests import virtual_tpu
 from tests.tiny_tasks import convolution_task
@@ -72,7 +72,7 @@ def test_an_example_that_every_replica_evaluates_counts_once(trained, monkeypatc
 
 def test_a_checkpoint_restores_every_replica(trained, tmp_path):
     _, program, _ = trained
-    checkpointer = checkpoints.Checkpointer(str(tmp_path / 'train'), program)
+    checkpointer = checkpointing.Checkpointer(str(tmp_path / 'train'), program)
     checkpointer.save()
     weights = [variable.value for variable in program._task.body.trainable_variables]
     before = [weight.values[0].numpy() for weight in weights]

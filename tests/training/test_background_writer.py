@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.training import background_writer, checkpoints, errors, experiment, progress, train_program
+from lingpipe.training import background_writer, checkpointing, checkpoints, errors, experiment, progress, train_program
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_an_error_of_the_work_is_raised_once(ask):
 
 
 def test_a_checkpoint_counts_when_all_of_it_is_written(program, tmp_path, held_writes, stored):
-    checkpointer, listed = checkpoints.Checkpointer(tmp_path, program), []
+    checkpointer, listed = checkpointing.Checkpointer(tmp_path, program), []
     values = {f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE': variable.numpy()
               for name, variable in program.named_variables.items()}
     path = checkpointer.begin_save(then=lambda: listed.append(checkpointer.latest()))
@@ -120,7 +120,7 @@ def test_files_are_whole_before_the_list_names_them(program, tmp_path, monkeypat
         record(self)
 
     monkeypatch.setattr(tf.train.CheckpointManager, '_record_state', looking_record)
-    checkpointer = checkpoints.Checkpointer(tmp_path, program)
+    checkpointer = checkpointing.Checkpointer(tmp_path, program)
     first = checkpointer.save()
     program.global_step.assign(1)
     checkpointer.save()

@@ -1,0 +1,196 @@
+"""How a training run saves and restores its state by checkpoints: what is in them, which are kept, which is read.
+
+::
+
+    begin_save       state ─ copy ──> thread: ckpt-12 ──> list: ckpt-12, ckpt-8 ──> ckpt-4 is deleted
+    restore_newest   ckpt-12 is damaged: a warning, it stays ──> ckpt-8 ──> state
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lingpipe.cluster import waits
+from lingpipe.optimizers import loss_scaling
+from lingpipe.training import background_writer, checkpoints, errors, shared_folder
+
+
+class Checkpointer:
+    """Writes and reads the state of a training run.
+
+    A checkpoint holds the step, every weight and moving statistic by layer and name, the optimizer's slots and the
+    moving averages. The position in the data and all random numbers follow from the step; a constant learning rate is
+    not in it, so that training can resume with another one.
+
+    Machines that see the folder write and read what they hold; see `shared_folder`.
+
+    Args:
+        directory: folder of the checkpoints.
+        program: a `TrainProgram`.
+        max_to_keep: number of newest checkpoints to keep.
+        writer: the `BackgroundWriter` of the training run; None: one of its own.
+        wait: function of a path and 'written' or 'read' that returns the scope of that, such as `waits.for_checkpoint`.
+
+    Attributes:
+        state: nested dictionary of the `tf.Variable` that a checkpoint holds.
+
+    Raises:
+        TrainingError: as `checkpoints.complete`.
+    """
+
+    def __init__(self, directory: str, program: Any, max_to_keep: int = 5,
+                 writer: background_writer.BackgroundWriter | None = None,
+                 wait: Callable[[str, str], waits.Wait] = waits.for_checkpoint) -> None:
+        checkpoints.complete(directory)  # to CheckpointManager a damaged list is an empty one
+        self._directory = str(directory)
+        self._max_to_keep = max_to_keep
+        self.state = _nested_state(program)
+        self._writer = writer or background_writer.BackgroundWriter()
+        self._wait = wait
+        self._damaged = []
+        self._manager = None
+        self._found_options = None
+
+    def latest(self) -> str | None:
+        """Returns the path of the newest checkpoint that is not known to be damaged, or None."""
+        return next(iter(self._whole()), None)
+
+    def _whole(self):
+        return [path for path in checkpoints.complete(self._directory) if path not in self._damaged]
+
+    def save(self) -> str:
+        """Writes a checkpoint of the current step; one that exists already is left alone.
+
+        Returns:
+            Path of the checkpoint.
+
+        Raises:
+            TrainingError: when the disk is full or cannot be written to, for this checkpoint or the one before.
+        """
+        path = self.begin_save()
+        self._writer.wait()
+        return path
+
+    def begin_save(self, then: Callable = lambda: None) -> str:
+        """Copies the state of the current step, once the checkpoint before is written, and writes it in a thread.
+
+        Args:
+            then: function called in that thread when the checkpoint counts.
+
+        Returns:
+            Path that the checkpoint will have.
+
+        Raises:
+            TrainingError: as `save`, for the checkpoint before.
+        """
+        self._writer.wait()
+        copies = background_writer.copied_to_hosts(self.state)
+        path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
+        self._writer.begin(functools.partial(self._write_in_time, path, copies, then))
+        return path
+
+    def _write_in_time(self, path, *args):
+        with self._wait(path, 'written'):
+            self._write(path, *args)
+
+    def _write(self, path, copies, then):
+        newest, step = self.latest(), checkpoints.step_of(path)
+        if newest is None or checkpoints.step_of(newest) != step:
+            try:
+                self._write_and_list(step, copies)
+            except (tf.errors.OpError, OSError) as error:
+                if errors.is_lost_machine(error):
+                    raise
+                raise self._unwritten(step, newest, error) from error
+        self._damaged = [damaged for damaged in self._damaged if damaged != path]
+        then()
+
+    def _write_and_list(self, step, copies):
+        manager = self._kept_manager()
+        for name, part in copies.items():
+            setattr(manager.checkpoint, name, tf.nest.map_structure(_variable_of, part))
+        try:
+            manager.save(checkpoint_number=step, options=self._options())
+        finally:
+            for name in copies:
+                delattr(manager.checkpoint, name)  # which frees the memory of the copies
+
+    def _kept_manager(self):
+        """What is damaged leaves the list with the next checkpoint: it neither counts as kept, nor is deleted."""
+        if self._manager is None:
+            checkpoints.leave_out(self._directory, self._damaged)
+            checkpoints.remove_unfinished(self._directory)
+            self._manager = tf.train.CheckpointManager(
+                tf.train.Checkpoint(), self._directory, self._max_to_keep, checkpoint_name='ckpt')
+            checkpoints.begin_list(self._directory)
+        return self._manager
+
+    def _options(self):
+        if self._found_options is None:
+            devices = {variable.device for variable in tf.nest.flatten(self.state)}
+            self._found_options = shared_folder.checkpoint_options(self._directory, devices)
+        return self._found_options
+
+    def _unwritten(self, step, newest, error):
+        earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
+        return errors.TrainingError(
+            f'The checkpoint of step {step} could not be written to {self._directory} ({errors.cause(error)}). '
+            f'{earlier} Free some space or choose another --logdir, then run the same command again.')
+
+    def restore_newest(self) -> Any:
+        """Reads the newest checkpoint that is whole; says which are not, and leaves them as they are.
+
+        Returns:
+            Its path, or None where there are no checkpoints.
+
+        Raises:
+            TrainingError: when none is whole, or the newest whole one is of another model.
+        """
+        newest, self._damaged = checkpoints.read_newest(self._directory, self.restore)
+        return newest
+
+    def restore(self, path: str) -> None:
+        """Reads a checkpoint into the model, its optimizer and the step.
+
+        Args:
+            path: path of a checkpoint, as `save` returns it.
+
+        Raises:
+            DamagedCheckpointError: when it cannot be read.
+            TrainingError: when it is of another model.
+        """
+        with self._wait(path, 'read'):
+            checkpoints.require_match(path, self.state)
+            checkpoints.read_state(path, self.state, self._options())
+
+
+def _variable_of(copy):
+    with tf.device(copy.device):
+        return tf.Variable(copy, trainable=False)
+
+
+def _nested_state(program: Any) -> dict:
+    """Returns the nested dictionary of everything that a `TrainProgram` changes, as checkpoints hold it.
+
+    Args:
+        program: a `TrainProgram`.
+    """
+    state = {
+        'global_step': program.global_step, 'model': checkpoints.nested(program.named_variables),
+        'optimizer': checkpoints.nested(_optimizer_variables(program.optimizer))}
+    if program.average:
+        state['moving_average'] = checkpoints.nested(program.average.averages)
+    return state
+
+
+def _optimizer_variables(optimizer):
+    """Slots are numbered, and named by the optimizer's class so that those of another one cannot fit by chance."""
+    inner = loss_scaling.unscaled(optimizer)
+    kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
+    named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}
+    if loss_scaling.is_scaling(optimizer):
+        named |= {'loss_scale/scale': optimizer.dynamic_scale, 'loss_scale/finite_steps': optimizer.step_counter}
+    return named
