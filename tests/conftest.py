@@ -48,7 +48,7 @@ _QUICK = {
     'schedules': ['files', 'replay', 'schedule', 'simulation'],
     'stages': ['control_flow', 'graph_pieces', 'losses', 'micro_batches', 'stage_scope'],
     'tests': ['hyperparams', 'model_registry', 'private_names', 'test_names', 'text_tables'],
-    'training': ['checkpoints_names', 'errors', 'logdir', 'logdir_lock', 'optimization_average', 'progress']}
+    'training': ['checkpoint_contents_names', 'errors', 'logdir', 'logdir_lock', 'optimization_average', 'progress']}
 
 
 def pytest_collection_modifyitems(items):

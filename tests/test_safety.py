@@ -17,7 +17,7 @@ import tensorflow as tf
 from lingpipe.cluster import cluster_config
 from lingpipe.layers import keras_params
 from lingpipe.models import pipeline_model
-from lingpipe.training import checkpoints, errors
+from lingpipe.training import checkpoint_contents, checkpoints, errors
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = [ROOT / 'run.py', *ROOT.glob('lingpipe/**/*.py'), *ROOT.glob('params/*.py')]
@@ -183,12 +183,12 @@ def _saved_model(folder, target):
 def test_what_is_no_checkpoint_is_refused_and_runs_nothing(make, target, tmp_path):
     path = make(tmp_path, target)
     with pytest.raises(errors.TrainingError, match='cannot be read|There is no checkpoint'):
-        checkpoints.stored_shapes(path)
+        checkpoint_contents.stored_shapes(path)
 
 
 def test_the_variables_of_a_saved_model_are_values_only(target, tmp_path):
     variables = _saved_model(tmp_path, target) / 'variables/variables'
-    assert list(checkpoints.stored_shapes(variables).values()) == [[]]
+    assert list(checkpoint_contents.stored_shapes(variables).values()) == [[]]
 
 
 def test_a_list_of_checkpoints_reaches_no_files_elsewhere(tmp_path):

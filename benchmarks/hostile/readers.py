@@ -21,7 +21,7 @@ from lingpipe.input import hub_tokenizer, instruction_input, text_records, tfds_
 from lingpipe.keras_graph import hub_model, model_source
 from lingpipe.partition import layer_layout, layer_profile
 from lingpipe.tools.report import curves
-from lingpipe.training import checkpointing, checkpoints, errors, logdir, progress
+from lingpipe.training import checkpoint_contents, checkpointing, checkpoints, errors, logdir, progress
 from params import linear_regression
 from tests.input import hub_presets
 
@@ -153,7 +153,7 @@ def _read_layout(folder):
 
 
 def _write_checkpoints(folder):
-    state = checkpoints.nested(_variables())
+    state = checkpoint_contents.nested(_variables())
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(**state), folder, 2, checkpoint_name='ckpt')
     for step in (1, 2):
         manager.save(checkpoint_number=step)
@@ -165,10 +165,10 @@ def _variables():
 
 def _read_checkpoints(folder):
     def read(path):
-        shapes = checkpoints.stored_shapes(path)
+        shapes = checkpoint_contents.stored_shapes(path)
         pairs = [(name, variable) for name, variable in _variables().items()
                  if shapes.get(name) == list(variable.shape)]
-        checkpoints.read_variables(path, pairs)
+        checkpoint_contents.read_variables(path, pairs)
 
     checkpoints.read_newest(folder, read)
     checkpoints.leave_out(folder, [os.path.join(folder, 'ckpt-1')])

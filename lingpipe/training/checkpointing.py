@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import waits
 from lingpipe.optimizers import loss_scaling
-from lingpipe.training import background_writer, checkpoints, errors, shared_folder
+from lingpipe.training import background_writer, checkpoint_contents, checkpoints, errors, shared_folder
 
 
 class Checkpointer:
@@ -163,8 +163,8 @@ class Checkpointer:
             TrainingError: when it is of another model.
         """
         with self._wait(path, 'read'):
-            checkpoints.require_match(path, self.state)
-            checkpoints.read_state(path, self.state, self._options())
+            checkpoint_contents.require_match(path, self.state)
+            checkpoint_contents.read_state(path, self.state, self._options())
 
 
 def _variable_of(copy):
@@ -179,10 +179,10 @@ def _nested_state(program: Any) -> dict:
         program: a `TrainProgram`.
     """
     state = {
-        'global_step': program.global_step, 'model': checkpoints.nested(program.named_variables),
-        'optimizer': checkpoints.nested(_optimizer_variables(program.optimizer))}
+        'global_step': program.global_step, 'model': checkpoint_contents.nested(program.named_variables),
+        'optimizer': checkpoint_contents.nested(_optimizer_variables(program.optimizer))}
     if program.average:
-        state['moving_average'] = checkpoints.nested(program.average.averages)
+        state['moving_average'] = checkpoint_contents.nested(program.average.averages)
     return state
 
 

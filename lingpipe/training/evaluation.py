@@ -10,7 +10,7 @@ from absl import logging
 from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.stages import losses
-from lingpipe.training import checkpoints, errors, experiment, progress
+from lingpipe.training import checkpoint_contents, checkpoints, errors, experiment, progress
 from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
 
@@ -104,7 +104,7 @@ class CheckpointEvaluation:
             experiment.evaluation_params(params), next(iter(self._inputs.values())).input_spec, devices)
         for each in self._inputs.values():
             self._task.check_input(each)
-        self._reader = checkpoints.WeightReader(self._task.body, params.train.checkpoint_timeout_seconds)
+        self._reader = checkpoint_contents.WeightReader(self._task.body, params.train.checkpoint_timeout_seconds)
         self._evaluator = Evaluator(self._task)
         self._curves = {}
 

@@ -11,7 +11,7 @@ from lingpipe.layers import base_layer
 from lingpipe.models import generation, language_model, text_writers, translation_model
 from lingpipe.models.sampling import Sampling
 from lingpipe.partition import layer_analysis
-from lingpipe.training import checkpoints, errors, experiment
+from lingpipe.training import checkpoint_contents, errors, experiment
 from lingpipe.training import logdir as logdirs
 
 
@@ -55,7 +55,7 @@ class Exporter:
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
         """
-        step = checkpoints.WeightReader(
+        step = checkpoint_contents.WeightReader(
             self._body, self._params.train.checkpoint_timeout_seconds).restore_chosen(path, self._logdir.train)
         folder = tf.io.gfile.join(self._logdir.path, 'export')
         tf.io.gfile.makedirs(folder)
@@ -126,7 +126,7 @@ class CheckpointGeneration:
         self._input_spec = spec
         self._tokenizer = params.input.tokenizer.Instantiate()
         self._body = experiment.build_task(experiment.evaluation_params(params), spec, devices).body
-        self._reader = checkpoints.WeightReader(self._body, params.train.checkpoint_timeout_seconds)
+        self._reader = checkpoint_contents.WeightReader(self._body, params.train.checkpoint_timeout_seconds)
 
     def run(self, prompts: list[str], num_tokens: int, path: str | None = None) -> list[str]:
         """Prints prompts and their continuations; that of a single prompt as it comes, where layers decode.
@@ -190,7 +190,7 @@ class CheckpointTranslation:
         self._logdir.require()
         spec = params.input.cls.InputSpec(params.input)
         task = experiment.build_task(experiment.evaluation_params(params), spec, devices)
-        self._reader = checkpoints.WeightReader(task.body, params.train.checkpoint_timeout_seconds)
+        self._reader = checkpoint_contents.WeightReader(task.body, params.train.checkpoint_timeout_seconds)
         self._translator = translation_model.Translator(task, params.input.tokenizer.Instantiate(), spec)
 
     def run(self, text: Any, path: str | None = None) -> Any:

@@ -15,10 +15,10 @@ from absl import logging
 
 from lingpipe import spelling
 from lingpipe.cluster import waits
-from lingpipe.training import checkpoints, errors
+from lingpipe.training import checkpoint_contents, errors
 
 _FIELD = 'train.init_from_checkpoint_rules'
-_MODEL = checkpoints.MODEL
+_MODEL = checkpoint_contents.MODEL
 
 
 def validate(train: Any) -> None:
@@ -74,7 +74,7 @@ def load(train: Any, body: Any) -> None:
     body.load_initial_weights()
     if not (train.init_from_checkpoint or train.init_from_checkpoint_rules):
         return
-    named = checkpoints.model_variables(body)
+    named = checkpoint_contents.model_variables(body)
     if train.init_from_checkpoint:
         sources = {train.init_from_checkpoint: _equal_names(train.init_from_checkpoint, named)}
     else:
@@ -90,7 +90,7 @@ def load(train: Any, body: Any) -> None:
 
 def _equal_names(path, named):
     """Returns {name: name in the checkpoint} of the variables that a checkpoint has by the same name."""
-    stored = checkpoints.stored_shapes(str(path).removesuffix('.index'))
+    stored = checkpoint_contents.stored_shapes(str(path).removesuffix('.index'))
     found = {name: name for name in named if _MODEL + name in stored}
     if not found:
         raise errors.TrainingError(
@@ -99,7 +99,7 @@ def _equal_names(path, named):
             f"are like {next(iter(_model_names(stored)), None)!r}. To start from it nevertheless, set "
             f"{_FIELD}={{{path!r}: "
             "([('EXPRESSION', 'NAME')], [])}.")
-    checkpoints.require_low_rank_parts(path, stored, named)
+    checkpoint_contents.require_low_rank_parts(path, stored, named)
     return found
 
 
@@ -120,7 +120,7 @@ def _mapped(named, rules, ignored):
 
 
 def _read(path, names, named):
-    stored = checkpoints.stored_shapes(path)
+    stored = checkpoint_contents.stored_shapes(path)
     keys = {name: _MODEL + other if _MODEL + other in stored else other for name, other in names.items()}
     for name, key in keys.items():
         if key not in stored:
@@ -133,7 +133,7 @@ def _read(path, names, named):
                 f'{path} has {key} of shape {stored[key]}, but {name} of this model has {list(named[name].shape)}. To '
                 'start it afresh, '
                 f"set {_FIELD}={{{path!r}: ([('(.*)', '%s')], [{_layer_of(name) + '/'!r}])}}.")
-    checkpoints.read_variables(path, [(key, named[name]) for name, key in keys.items()])
+    checkpoint_contents.read_variables(path, [(key, named[name]) for name, key in keys.items()])
 
 
 def _model_names(stored):

@@ -12,7 +12,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.input import batch_share
 from lingpipe.layers import base_layer
 from lingpipe.optimizers import device_functions, loss_scaling
-from lingpipe.training import checkpoints, optimization
+from lingpipe.training import checkpoint_contents, optimization
 
 NON_FINITE = 'The loss or a gradient is not finite.'
 
@@ -66,7 +66,7 @@ class TrainProgram:
     def __init__(self, task: Any, train_params: Any) -> None:
         self._task = task
         self._params = train_params
-        self.named_variables = checkpoints.model_variables(task.body)
+        self.named_variables = checkpoint_contents.model_variables(task.body)
         self._trainable = self._trained_places = task.body.trainable_variables
         _add_l2_regularizers(self._trainable, train_params.l2_regularizer_weight)
         self.optimizer = self._make_optimizer()

@@ -9,7 +9,7 @@ from lingpipe import model_registry
 from lingpipe.layers import amoebanet
 from lingpipe.optimizers import learning_rate_schedules
 from lingpipe.partition import layer_analysis
-from lingpipe.training import checkpoints, experiment, initial_weights, optimization
+from lingpipe.training import checkpoint_contents, experiment, initial_weights, optimization
 from params import amoebanet as experiments
 
 # Genotype, cells, filters and partitions: tables 1 and 2 of GPipe (arXiv 1811.06965), and its section on images.
@@ -154,7 +154,7 @@ def test_weights_but_those_of_the_softmax_layers_come_from_imagenet(tmp_path, ca
     params = params_of('AmoebaNetBCifar10')
     params.task.body.Set(num_partitions=1, layers=amoebanet.amoebanet_layers('B', 2, 8, num_classes=10))
     body = experiment.build_task(params, tf.TensorSpec([2, 64, 64, 3])).body
-    named, random = checkpoints.model_variables(body), np.random.default_rng(0)
+    named, random = checkpoint_contents.model_variables(body), np.random.default_rng(0)
     fresh = {name: variable.numpy() for name, variable in named.items()}
     stored = {name: random.normal(size=[1001 if size == 10 else size for size in value.shape]).astype('float32')
               for name, value in fresh.items()}

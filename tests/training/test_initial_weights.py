@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.training import checkpoints, errors, experiment, initial_weights
+from lingpipe.training import checkpoint_contents, errors, experiment, initial_weights
 
 ALL = [('(.*)', '%s')]
 
@@ -21,9 +21,9 @@ def load(tiny):
             params.task.body.layers[position].Set(name=name)
         experiment.validate_training_params(params.train, params.eval)
         body = experiment.build_task(params, tf.TensorSpec([32, 8, 8, 1])).body
-        fresh = {name: variable.numpy() for name, variable in checkpoints.model_variables(body).items()}
+        fresh = {name: variable.numpy() for name, variable in checkpoint_contents.model_variables(body).items()}
         initial_weights.load(params.train, body)
-        return fresh, {name: variable.numpy() for name, variable in checkpoints.model_variables(body).items()}
+        return fresh, {name: variable.numpy() for name, variable in checkpoint_contents.model_variables(body).items()}
 
     return load
 

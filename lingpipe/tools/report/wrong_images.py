@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image
 
 from lingpipe.models import image_classifier
-from lingpipe.training import checkpoints, experiment
+from lingpipe.training import checkpoint_contents, experiment
 from lingpipe.training import logdir as logdirs
 
 _MOST_SHOWN, _MOST_EXAMPLES, _LEAST_EXAMPLES = 16, 512, 32
@@ -80,7 +80,7 @@ def find(params: Any, data_params: Any, logdir: logdirs.LogDir, flops: int) -> F
     params.task.body = experiment.on_one_device(params.task.body, _DEVICE)
     data = experiment.build_input(data_params, params.train.random_seed)
     task = experiment.build_task(params, data.input_spec)
-    reader = checkpoints.WeightReader(task.body, params.train.checkpoint_timeout_seconds)
+    reader = checkpoint_contents.WeightReader(task.body, params.train.checkpoint_timeout_seconds)
     step = reader.restore_chosen(None, logdir.train)
     at_most = int(min(_MOST_EXAMPLES, _MOST_FLOPS // max(flops, 1)))
     batches = data.evaluation_dataset().unbatch().filter(lambda *example: example[-1] > 0).take(at_most).batch(

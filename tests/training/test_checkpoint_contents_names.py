@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.training import checkpoints
+from lingpipe.training import checkpoint_contents
 
 
 def make_body(num_partitions):
@@ -20,18 +20,18 @@ def test_names_depend_on_the_layers_only():
                 'norm/003_moving_variance', 'dense_3/000_kernel', 'dense_3/001_bias']
     for num_partitions in (1, 3):
         body = make_body(num_partitions)
-        named = checkpoints.model_variables(body)
+        named = checkpoint_contents.model_variables(body)
         assert list(named) == expected
         assert list(map(id, named.values())) == [id(weight) for layer in body.stack for weight in layer.weights]
 
 
 def test_a_nest_of_variables_is_saved_and_restored_by_name(tmp_path):
     body, plain = make_body(2), tf.Variable(7.0)
-    tree = checkpoints.nested({**checkpoints.model_variables(body), 'average/step': plain})
+    tree = checkpoint_contents.nested({**checkpoint_contents.model_variables(body), 'average/step': plain})
     path = tf.train.Checkpoint(**tree).write(str(tmp_path / 'checkpoint'))
     names = {name for name, _ in tf.train.list_variables(path)}
     assert {'norm/002_moving_mean/.ATTRIBUTES/VARIABLE_VALUE', 'average/step/.ATTRIBUTES/VARIABLE_VALUE'} <= names
     other = make_body(3)
-    tf.train.Checkpoint(**checkpoints.nested(checkpoints.model_variables(other))).read(path).expect_partial()
+    tf.train.Checkpoint(**checkpoint_contents.nested(checkpoint_contents.model_variables(other))).read(path).expect_partial()
     for weight, restored in zip(body.weights, other.weights):
         np.testing.assert_array_equal(weight.numpy(), restored.numpy())

@@ -1,0 +1,238 @@
+"""What a checkpoint holds: variables by names that do not depend on partitions.
+
+::
+
+    global_step    model/dense_1/000_kernel    moving_average/dense_1/000_kernel    optimizer/SGD/0000    ...
+
+So training with two partitions can resume with three, and be evaluated with one.
+"""
+
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from lingpipe import text_files
+from lingpipe.cluster import waits
+from lingpipe.keras_graph import lora, model_source
+from lingpipe.training import checkpoints, errors
+
+MODEL = 'model/'  # what the names of a model's weights begin with
+_SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
+# Else each worker of a cluster would read from its own disk.
+_ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
+_BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
+
+
+def model_variables(body: Any) -> dict:
+    """Lists the weights and moving statistics of a built pipeline.
+
+    Args:
+        body: a built `GPipeLayer`.
+
+    Returns:
+        Dictionary from '<layer>/<position in the layer>_<variable>' to Keras variable, in model order; what layers
+        share goes by the first of them. Those of a Keras model go by the paths of its layers.
+    """
+    if body.model is not None:
+        return model_source.names_by_path(body.model)
+    named = {}
+    for layer in body.stack:
+        for position, variable in enumerate(layer.weights):
+            named.setdefault(id(variable), (f'{layer.name}/{position:03d}_{variable.name}', variable))
+    return dict(named.values())
+
+
+def nested(named: dict[str, Any]) -> Any:
+    """Turns names with slashes into nested dictionaries, the form that TensorFlow's checkpoints track.
+
+    Args:
+        named: dictionary from name to Keras variable or `tf.Variable`.
+
+    Returns:
+        Nested dictionary of `tf.Variable`.
+    """
+    tree = {}
+    for name, variable in named.items():
+        *folders, leaf = name.split('/')
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[leaf] = variable if isinstance(variable, tf.Variable) else variable.value
+    return tree
+
+
+class WeightReader:
+    """Reads what evaluation needs from a checkpoint: for each weight its moving average, or itself where it has none.
+
+    Args:
+        body: a built `GPipeLayer`.
+        timeout_seconds: `train.checkpoint_timeout_seconds`.
+    """
+
+    def __init__(self, body: Any, timeout_seconds: float = 0) -> None:
+        self._named, self._timeout_seconds = model_variables(body), timeout_seconds
+        self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def restore_chosen(self, path: str | None, directory: str) -> Any:
+        """Puts a checkpoint into the model, with moving averages in place of weights where it holds them.
+
+        Args:
+            path: path of the checkpoint; None takes the newest of the folder that is whole, and says which are not.
+            directory: folder of checkpoints.
+
+        Returns:
+            Step of the checkpoint.
+
+        Raises:
+            TrainingError: when there is none, it is damaged, or it is of another model.
+        """
+        if path is not None:
+            return self.restore(path)
+        if checkpoints.read_newest(directory, self.restore)[0] is None:
+            raise errors.TrainingError(
+                f'There is no checkpoint in {directory}. Train first, give --checkpoint=PATH, or check --logdir.')
+        return int(self._step)
+
+    def restore(self, path: str) -> Any:
+        """Puts the values of a checkpoint into the model.
+
+        Args:
+            path: path of a checkpoint; '.index' at its end does no harm.
+
+        Returns:
+            Step of the checkpoint.
+
+        Raises:
+            DamagedCheckpointError: when it cannot be read.
+            TrainingError: when it is not there, or is of another model.
+        """
+        path = str(path).removesuffix('.index')
+        with waits.for_checkpoint(path, 'read', self._timeout_seconds):
+            self._read(path)
+        return int(self._step)
+
+    def _read(self, path):
+        stored, parts = stored_shapes(path), {'moving_average': {}, 'model': {}}
+        for name, variable in self._named.items():
+            parts['moving_average' if f'moving_average/{name}' in stored else 'model'][name] = variable
+        state = {**{part: nested(named) for part, named in parts.items() if named}, 'global_step': self._step}
+        require_match(path, state, partial=True)
+        require_low_rank_parts(path, stored, self._named)
+        read_state(path, state)
+
+
+def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, Any]) -> None:
+    """Refuses to read the weights of a LoRA model without what it has learnt.
+
+    Args:
+        path: path of the checkpoint.
+        stored: what it holds, as `stored_shapes` returns it.
+        named: dictionary of the variables of the model, as `model_variables` returns it.
+
+    Raises:
+        TrainingError: the checkpoint has low-rank parts that the model lacks.
+    """
+    lost = [name for name in stored if lora.is_part(name) and name.startswith(MODEL)
+            and name.removeprefix(MODEL) not in named]
+    if lost:
+        first = next((name for name in lost if name.endswith('_a')), lost[0])
+        raise errors.TrainingError(
+            f'Checkpoint {path} was trained by LoRA: it has {len(lost)} low-rank variables that this model lacks (such '
+            f'as {first.removeprefix(MODEL)}), and without them its weights are those before LoRA. Give the --model '
+            f'of that run, whose task.body.model has lora_rank={stored[first][-1]}; its --mode=export merges LoRA.')
+
+
+def read_variables(path: str, pairs: list) -> None:
+    """Reads variables of a checkpoint, whatever theirs is to be called here.
+
+    Args:
+        path: path of the checkpoint.
+        pairs: list of a name in the checkpoint, as `stored_shapes` gives it, and the variable to read it into.
+
+    Raises:
+        DamagedCheckpointError: when it cannot be read.
+    """
+    while pairs:
+        state = dict(reversed(pairs))  # one variable for each name; others of the same name come next
+        read_state(path, nested(state))
+        pairs = [(name, variable) for name, variable in pairs if state[name] is not variable]
+
+
+def stored_shapes(path: str) -> dict:
+    """Returns a dictionary from variable name to shape of what a checkpoint holds.
+
+    Raises:
+        DamagedCheckpointError: when it cannot be read.
+        TrainingError: when it is missing.
+    """
+    try:
+        for name in checkpoints.files_of(path):
+            text_files.require_regular(os.path.join(os.path.dirname(str(path)), name))
+        shapes = tf.compat.v1.train.NewCheckpointReader(str(path)).get_variable_to_shape_map()
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
+        raise _damaged(path, error) from error
+    return {name.removesuffix(_SUFFIX): list(shape) for name, shape in shapes.items() if name not in _BOOKKEEPING
+            and not name.startswith('save_counter')}
+
+
+def _flat(tree, prefix=''):
+    for name, node in tree.items():
+        if isinstance(node, dict):
+            yield from _flat(node, f'{prefix}{name}/')
+        else:
+            yield prefix + name, list(node.shape)
+
+
+def require_match(path: str, state: dict, partial: bool = False) -> None:
+    """Refuses to read a checkpoint of another model.
+
+    Args:
+        path: path of the checkpoint.
+        state: nested dictionary of `tf.Variable`, what it is to be read into.
+        partial: whether it may hold more than that.
+
+    Raises:
+        DamagedCheckpointError: when it cannot be read.
+        TrainingError: when it is missing, or has other names or shapes.
+    """
+    stored, wanted = stored_shapes(path), dict(_flat(state))
+    missing = [name for name in wanted if name not in stored]
+    extra = [] if partial else [name for name in stored if name not in wanted]
+    other = [f'{name} {stored[name]} instead of {shape}' for name, shape in wanted.items()
+             if name in stored and stored[name] != shape]
+    if missing or extra or other:
+        parts = [f'{len(names)} {what} (such as {names[0]})' for what, names in (
+            ('variables it lacks', missing), ('it has and the model lacks', extra),
+            ('of another shape', other)) if names]
+        raise errors.TrainingError(
+            f'Checkpoint {path} is of another model: {"; ".join(parts)}. Restore the params it was trained with, or '
+            'choose another --logdir; nothing was changed.')
+
+
+def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
+    """Reads a checkpoint into variables that match it.
+
+    Args:
+        path: path of the checkpoint.
+        state: nested dictionary of `tf.Variable`; what else the checkpoint holds is left.
+        options: which machine reads what; the default: this one reads all.
+
+    Raises:
+        DamagedCheckpointError: when it cannot be read.
+    """
+    checkpoint = tf.train.Checkpoint(**state)
+    try:
+        checkpoint.read(str(path), options=options).assert_existing_objects_matched().expect_partial()
+    except Exception as error:  # a damaged list of objects trips TensorFlow's own code in any way
+        if errors.is_lost_machine(error):
+            raise
+        raise _damaged(path, error) from error
+
+
+def _damaged(path, error):
+    if not checkpoints.files_of(path):
+        return errors.TrainingError(
+            f'There is no checkpoint {path}. Give the path of one as training prints it, such as '
+            'logs/my_run/train/ckpt-100.')
+    return errors.DamagedCheckpointError(path, errors.cause(error))

@@ -1,0 +1,45 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.training import checkpoint_contents, errors, experiment
+
+
+def test_evaluation_reads_moving_averages_where_there_are_any(tiny, finished, stored):
+    body = experiment.build_task(tiny.params(task__body__num_partitions=3), tf.TensorSpec([32, 8, 8, 1])).body
+    assert checkpoint_contents.WeightReader(body).restore(finished.logdir / 'train/ckpt-12') == 12
+    values = stored(finished.logdir / 'train/ckpt-12')
+    for layer in body.stack:
+        for position, variable in enumerate(layer.weights):
+            expected = values[f'moving_average/{layer.name}/{position:03d}_{variable.name}/.ATTRIBUTES/VARIABLE_VALUE']
+            np.testing.assert_array_equal(variable.numpy(), expected)
+
+
+def test_evaluation_reads_weights_where_there_are_no_averages(tiny, tmp_path):
+    trained, body = (experiment.build_task(tiny.params(train__random_seed=seed), tf.TensorSpec([32, 8, 8, 1])).body
+                     for seed in (0, 1))
+    state = {'global_step': tf.Variable(7, dtype=tf.int64), 'model': checkpoint_contents.nested(checkpoint_contents.model_variables(trained))}
+    path = tf.train.Checkpoint(**state).write(str(tmp_path / 'ckpt-7'))
+    assert not np.array_equal(body.weights[0], trained.weights[0])
+    assert checkpoint_contents.WeightReader(body).restore(path) == 7
+    for variable, expected in zip(body.weights, trained.weights):
+        np.testing.assert_array_equal(variable.numpy(), expected.numpy())
+
+
+def test_a_path_without_a_checkpoint_is_said_to_have_none(tiny, finished):
+    reader = checkpoint_contents.WeightReader(experiment.build_task(tiny.params(), tf.TensorSpec([32, 8, 8, 1])).body)
+    for path in (finished.logdir / 'train/ckpt-1234', finished.logdir / 'train', 'nowhere/ckpt-1'):
+        with pytest.raises(errors.TrainingError, match=f'There is no checkpoint {path}. Give the path of one'):
+            reader.restore(path)
+    assert reader.restore(f'{finished.logdir}/train/ckpt-8.index') == 8  # as the shell completes it
+
+
+def test_a_damaged_list_of_objects_is_a_damaged_checkpoint(tmp_path, monkeypatch):
+    path = tf.train.Checkpoint(step=tf.Variable(1)).write(str(tmp_path / 'ckpt-1'))
+
+    def trip(*unused, **unused_fields):
+        raise KeyError('node 3')
+
+    monkeypatch.setattr(tf.train.Checkpoint, 'read', trip)
+    with pytest.raises(errors.DamagedCheckpointError, match='cannot be read .*node 3'):
+        checkpoint_contents.read_variables(path, [('step', tf.Variable(0))])
