@@ -11,9 +11,10 @@ import sys
 
 from absl import app, flags
 
-from benchmarks.hostile import readers, trial
+from benchmarks.hostile import model_readers, run_readers, text_readers, trial
 from benchmarks.support import common
 
+_READERS = {**text_readers.READERS, **run_readers.READERS, **model_readers.READERS}
 _KINDS = flags.DEFINE_list('kinds', None, 'Names of the kinds to try; all by default.')
 _CHANGES = flags.DEFINE_integer('changes', 200, 'How many random changes of each kind to try.', lower_bound=0)
 _FIRST = flags.DEFINE_integer('first_change', 0, 'Seed of the first change; the others have the numbers after it.')
@@ -26,7 +27,7 @@ def outcomes(kind, cases):
     Yields:
         List of the kind of the outcome and its reason.
     """
-    reader = readers.READERS[kind]
+    reader = _READERS[kind]
     folders = trial.Folders(reader)
     first = trial.good(reader, folders)  # which loads what is needed, before memory is limited
     trial.prepare()
@@ -57,8 +58,8 @@ def _all_outcomes(kind, cases):
 
 def main(unused_argv):
     rows, faults = [], []
-    for kind in _KINDS.value or readers.READERS:
-        names = list(readers.READERS[kind].attacks('', '')) if _ATTACKS.value else []
+    for kind in _KINDS.value or _READERS:
+        names = list(_READERS[kind].attacks('', '')) if _ATTACKS.value else []
         seeds = range(_FIRST.value, _FIRST.value + _CHANGES.value)
         found = collections.Counter()
         for case, outcome, reason in _all_outcomes(kind, [None, *names, *seeds]):
