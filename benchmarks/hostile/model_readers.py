@@ -30,15 +30,9 @@ def _read_keras(folder):
     source.load_weights(model)
 
 
-def _rewritten(folder, change, **compression):
-    """Writes the archive again, after `change` of the dictionary of its files."""
-    path = os.path.join(folder, 'model.keras')
-    with zipfile.ZipFile(path) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    change(files)
-    with zipfile.ZipFile(path, 'w', **compression) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
+def _rewritten(folder, change, compression=zipfile.ZIP_STORED):
+    """Returns an attack on the Keras file of a folder."""
+    return lambda: mutations.rewrite_archive(os.path.join(folder, 'model.keras'), change, compression)
 
 
 def _with_config(folder, change):
@@ -46,7 +40,7 @@ def _with_config(folder, change):
         config = json.loads(files['config.json'])
         change(config)
         files['config.json'] = json.dumps(config).encode()
-    return lambda: _rewritten(folder, apply)
+    return _rewritten(folder, apply)
 
 
 def _keras_attacks(folder, target):
@@ -57,9 +51,7 @@ def _keras_attacks(folder, target):
         return _with_config(folder, lambda config: dense(config)['config'].update(units=units))
 
     def bomb(name, size):
-        def change():
-            _rewritten(folder, lambda files: files.update({name: bytes(size)}), compression=zipfile.ZIP_DEFLATED)
-        return change
+        return _rewritten(folder, lambda files: files.update({name: bytes(size)}), zipfile.ZIP_DEFLATED)
 
     def with_a_huge_array(files):
         files['model.weights.h5'] = _h5({'layers/dense/vars/0': ((10**7, 10**5), 'gzip')})
@@ -76,12 +68,12 @@ def _keras_attacks(folder, target):
             batch_shape=[None, 10**12])),
         'a config that unpacks to 1 GiB': bomb('config.json', 2**30),
         'weights that unpack to 1 GiB': bomb('model.weights.h5', 2**30),
-        'an array of 4 TB': lambda: _rewritten(folder, with_a_huge_array),
-        'names elsewhere': lambda: _rewritten(folder, lambda files: files.update(
+        'an array of 4 TB': _rewritten(folder, with_a_huge_array),
+        'names elsewhere': _rewritten(folder, lambda files: files.update(
             {'../../outside/precious': b'x', 'assets/../../../outside/precious': b'x', str(target): b'x'})),
-        'nested': lambda: _rewritten(folder, lambda files: files.update({'config.json': b'[' * DEEP})),
-        'nested layers': lambda: _rewritten(folder, lambda files: files.update({'config.json': _nested(DEEP)})),
-        'without weights': lambda: _rewritten(folder, lambda files: files.pop('model.weights.h5')),
+        'nested': _rewritten(folder, lambda files: files.update({'config.json': b'[' * DEEP})),
+        'nested layers': _rewritten(folder, lambda files: files.update({'config.json': _nested(DEEP)})),
+        'without weights': _rewritten(folder, lambda files: files.pop('model.weights.h5')),
         **special_files('model.keras')(folder, target)}
 
 

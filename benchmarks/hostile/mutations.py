@@ -4,6 +4,7 @@ import base64
 import json
 import marshal
 import re
+import zipfile
 
 _MOST_CHANGES = 3
 _LONG, _DEEP = 2_000_000, 100_000
@@ -24,6 +25,22 @@ def attacks_on_keras(target):
         {'module': 'builtins', 'class_name': 'function', 'config': 'eval', 'registered_name': 'function'},
         {'module': 'keras.utils', 'class_name': 'get_file', 'config': {'origin': f'file://{target}'}},
         {'module': 'keras.layers', 'class_name': 'TFSMLayer', 'config': {'filepath': str(target)}}]
+
+
+def rewrite_archive(path, change, compression=zipfile.ZIP_STORED):
+    """Writes a ZIP archive, such as a .keras file, again.
+
+    Args:
+        path: path of the archive.
+        change: function that changes the dictionary {name: bytes} of its files.
+        compression: how `zipfile` compresses them.
+    """
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    change(files)
+    with zipfile.ZipFile(path, 'w', compression) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
 
 
 def values(target):
