@@ -4,7 +4,6 @@ import functools
 import html
 import inspect
 import itertools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -24,9 +23,7 @@ from lingpipe.pipeline import (
     validation,
 )
 from lingpipe.private_api import stateless_scope
-from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
-
-_MANY_LOSSES = 10
+from lingpipe.stages import boundary, micro_batches, random_seeds, stage
 
 
 class GPipeLayer(model_conversion.ModelConversion):
@@ -74,7 +71,7 @@ class GPipeLayer(model_conversion.ModelConversion):
     """
 
     _functions: Any = None  # dictionary of traced functions
-    _losses_of_targets: Any = None  # dictionary of the losses that they call
+    _losses_of_targets: Any = None  # the losses that they call
     _placed: Any = None  # dictionary from id to each variable that is on its device
 
     @classmethod
@@ -164,7 +161,8 @@ class GPipeLayer(model_conversion.ModelConversion):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # here TensorFlow finds it when it saves functions
         own: dict[str, Any] = {
-            '_source': source, '_grid': None, '_functions': {}, '_losses_of_targets': {}, '_placed': {}}
+            '_source': source, '_grid': None, '_functions': {}, '_placed': {},
+            '_losses_of_targets': loss_pass.LossesOfTargets(source, self.name)}
         for attribute, value in own.items():  # past Keras and TensorFlow, which would search them for what to save
             object.__setattr__(self, attribute, value)
         self._jit_compile = params.jit_compile
@@ -243,7 +241,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     def forget_programs(self) -> None:
         """Drops all traces, so that the next call traces again: attributes of layers may have changed."""
-        self._losses_of_targets.clear()
+        self._losses_of_targets.forget()
         self._functions.clear()
         for each in self._grid.stages if self._grid else []:
             each.forget_programs()
@@ -404,8 +402,8 @@ class GPipeLayer(model_conversion.ModelConversion):
         step = None if step is None else tf.cast(step, tf.int64)
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         out = self._in_function(loss_pass.value_and_grad)(
-            self._grid, self._loss_of_targets(loss_fn), self._source.enter(x),
-            _targets(loss_fn, y_true, sample_weight), step, return_outputs, assign_state, loss_scale, read)
+            self._grid, self._losses_of_targets.of(loss_fn), self._source.enter(x),
+            loss_pass.targets_of(loss_fn, y_true, sample_weight), step, return_outputs, assign_state, loss_scale, read)
         gradients = dict(zip(map(id, self._grid.trainable_variables), out.gradients))
         return out._replace(gradients=[gradients.get(id(variable)) for variable in self.trainable_variables],
                             outputs=self.pack_outputs(out.outputs) if return_outputs else None)
@@ -428,8 +426,8 @@ class GPipeLayer(model_conversion.ModelConversion):
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
-            self._grid, self._loss_of_targets(loss_fn), self._source.enter(x),
-            _targets(loss_fn, y_true, sample_weight), read)
+            self._grid, self._losses_of_targets.of(loss_fn), self._source.enter(x),
+            loss_pass.targets_of(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x: Any) -> tuple[Any, list[tf.Tensor]]:
@@ -437,17 +435,6 @@ class GPipeLayer(model_conversion.ModelConversion):
         self._require_built(x)
         outputs, added = self._in_function(tape_pass.evaluate)(self._grid, self._source.enter(x))
         return self.pack_outputs(outputs), added
-
-    def _loss_of_targets(self, loss_fn):
-        """Returns the loss as the last stage calls it: one object for equal losses, a part of the key of programs."""
-        key = losses.identity(loss_fn)
-        if key not in self._losses_of_targets:
-            self._losses_of_targets[key] = _LossOfTargets(loss_fn, self._source)
-            if len(self._losses_of_targets) == _MANY_LOSSES:
-                warnings.warn(
-                    f'{self.name!r} was given its {_MANY_LOSSES}th loss function. Each is traced and kept: make the '
-                    'loss once, outside of the training loop.', stacklevel=3)
-        return self._losses_of_targets[key]
 
     def _require_built(self, x):
         if not self.built:
@@ -462,19 +449,3 @@ class GPipeLayer(model_conversion.ModelConversion):
         function = self._functions.setdefault(key, boundary.MaskedFunction(
             device_kinds.rest_on_host(self.stages[0].device, method)))
         return functools.partial(boundary.traced, function)
-
-
-class _LossOfTargets:
-    """A loss as the last stage calls it, with sample weights among the targets."""
-
-    def __init__(self, loss_fn, source):
-        self._metrics, self._source = losses.as_metrics(loss_fn), source
-        self.results = losses.results_of(loss_fn)
-
-    def __call__(self, targets, outputs):
-        return self._metrics(targets[0], self._source.pack_outputs(outputs), *targets[1:])
-
-
-def _targets(loss_fn, y_true, sample_weight):
-    fractions = [losses.fractions(y_true)] if losses.is_sum(loss_fn) else []
-    return (y_true, *fractions, *([] if sample_weight is None else [sample_weight]))

@@ -1,6 +1,7 @@
 """Pass of a mini-batch with the loss inside the pipeline: mean loss, gradients and metrics."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,8 +9,10 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds, variable_placement
-from lingpipe.pipeline import executor, gradient_flow, stage_grid
+from lingpipe.pipeline import executor, gradient_flow, layer_sources, stage_grid
 from lingpipe.stages import losses
+
+_MANY_LOSSES = 10
 
 
 class ValueAndGrad(NamedTuple):
@@ -33,6 +36,61 @@ class ValueAndGrad(NamedTuple):
     squared_norm: tf.Tensor
     state_updates: list
     outputs: Any
+
+
+class LossesOfTargets:
+    """Losses as the last stage calls them: one object for equal losses, which is part of the key of programs.
+
+    Args:
+        source: where the layers come from, which gives outputs the structure that losses take.
+        name: name of the pipeline, for warnings.
+    """
+
+    def __init__(self, source: layer_sources.LayersOfParams | layer_sources.LayersOfModel, name: str) -> None:
+        self._source, self._name = source, name
+        self._known: dict[Any, _LossOfTargets] = {}
+
+    def of(self, loss_fn: Callable) -> '_LossOfTargets':
+        """Returns a function `(targets, outputs) -> {name: (sum, weight)}` with `results`.
+
+        Args:
+            loss_fn: see `GPipeLayer.value_and_grad`.
+        """
+        key = losses.identity(loss_fn)
+        if key not in self._known:
+            self._known[key] = _LossOfTargets(loss_fn, self._source)
+            if len(self._known) == _MANY_LOSSES:
+                warnings.warn(
+                    f'{self._name!r} was given its {_MANY_LOSSES}th loss function. Each is traced and kept: make the '
+                    'loss once, outside of the training loop.', stacklevel=3)
+        return self._known[key]
+
+    def forget(self) -> None:
+        """Drops all losses, so that the next call makes them, and the programs that have them, again."""
+        self._known.clear()
+
+
+class _LossOfTargets:
+    """A loss with sample weights among the targets."""
+
+    def __init__(self, loss_fn, source):
+        self._metrics, self._source = losses.as_metrics(loss_fn), source
+        self.results = losses.results_of(loss_fn)
+
+    def __call__(self, targets, outputs):
+        return self._metrics(targets[0], self._source.pack_outputs(outputs), *targets[1:])
+
+
+def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
+    """Returns what the loss of `LossesOfTargets` takes beside the outputs, cut into micro-batches as they are.
+
+    Args:
+        loss_fn: see `GPipeLayer.value_and_grad`.
+        y_true: nest of tensors `[batch, ...]`.
+        sample_weight: tensor `[batch, ...]`, or None.
+    """
+    fractions = [losses.fractions(y_true)] if losses.is_sum(loss_fn) else []
+    return (y_true, *fractions, *([] if sample_weight is None else [sample_weight]))
 
 
 def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, step: tf.Tensor | None,

@@ -1,0 +1,38 @@
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.pipeline import arguments, loss_pass
+
+
+@pytest.fixture
+def known():
+    return loss_pass.LossesOfTargets(arguments.GivenLayers([keras.layers.Dense(3)]), 'pipe')
+
+
+def test_equal_losses_are_one_object(known):
+    smooth, other = (known.of(keras.losses.BinaryCrossentropy(label_smoothing=value)) for value in (.1, .2))
+    assert known.of(keras.losses.BinaryCrossentropy(label_smoothing=.1)) is smooth is not other
+    known.forget()
+    assert known.of(keras.losses.BinaryCrossentropy(label_smoothing=.1)) is not smooth
+
+
+def test_a_loss_made_in_each_step_is_warned_of_once(known):
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        for _ in range(9):
+            known.of(lambda y_true, outputs: outputs)
+    with pytest.warns(UserWarning, match="'pipe' was given its 10th loss function.* make the loss once") as caught:
+        for _ in range(3):
+            known.of(lambda y_true, outputs: outputs)
+    assert len(caught) == 1
+
+
+def test_a_sum_is_shared_out_by_numbers_of_rows(known):
+    y_true, outputs, weights = np.zeros([4, 3]), tf.ones([4, 3]), np.array([1., 0., 2., 0.])
+    loss_fn = keras.losses.MeanSquaredError(reduction='sum')
+    total, weight = known.of(loss_fn)(loss_pass.targets_of(loss_fn, y_true, weights), outputs)['loss']
+    np.testing.assert_allclose(total / weight, loss_fn(y_true, outputs, weights))
