@@ -5,10 +5,7 @@
 """
 
 import re
-import subprocess
-import sys
 import tempfile
-import time
 
 from absl import app, flags
 
@@ -29,15 +26,11 @@ def train(seed):
         Tuple of seconds to the first step, seconds in all, and accuracy in per cent.
     """
     with tempfile.TemporaryDirectory() as logdir:
-        command = [sys.executable, str(common.ROOT / 'run.py'), f'--model={_MODEL.value}', '--mode=train',
-                   f'--logdir={logdir}',
-                   f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}']
-        started = time.monotonic()
-        result = subprocess.run(command, capture_output=True, text=True, check=True)
-        seconds = time.monotonic() - started
-    output = result.stdout + result.stderr
-    first = float(re.search(r'First step after ([\d.]+) s', output).group(1))
-    return first, seconds, float(re.search(r'Final Test .*accuracy ([\d.]+) %', output).group(1))
+        finished = common.run_command(
+            _MODEL.value, 'train', logdir, f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}')
+    first, accuracy = (float(re.search(pattern, finished.logged).group(1)) for pattern in (
+        r'First step after ([\d.]+) s', r'Final Test .*accuracy ([\d.]+) %'))
+    return first, finished.seconds, accuracy
 
 
 def main(unused_argv):

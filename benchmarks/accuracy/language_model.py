@@ -7,12 +7,8 @@ User seconds count the work of all cores, so they tell the cost where others use
 """
 
 import re
-import resource
-import subprocess
-import sys
 import tempfile
 import textwrap
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -53,22 +49,12 @@ class Training(NamedTuple):
 def train(model, seed):
     """Trains once in a process of its own, then lets the model write in another one; returns a `Training`."""
     with tempfile.TemporaryDirectory() as logdir:
-        before, started = _user_seconds(), time.monotonic()
-        result = _run(model, logdir, '--mode=train', f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}')
-        seconds, user_seconds = time.monotonic() - started, _user_seconds() - before
-        text = _run(model, logdir, '--mode=generate', f'--prompt={_PROMPT}').stdout
-    first, dev, test = (float(re.search(pattern, result.stdout + result.stderr).group(1)) for pattern in (
+        finished = common.run_command(
+            model, 'train', logdir, f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}')
+        text = common.run_command(model, 'generate', logdir, f'--prompt={_PROMPT}').printed
+    first, dev, test = (float(re.search(pattern, finished.logged).group(1)) for pattern in (
         r'First step after ([\d.]+) s', r'Final Dev .*bits_per_byte ([\d.]+)', r'Final Test .*bits_per_byte ([\d.]+)'))
-    return Training(first, seconds, user_seconds, dev, test, text)
-
-
-def _run(model, logdir, *arguments):
-    command = [sys.executable, str(common.ROOT / 'run.py'), f'--model={model}', f'--logdir={logdir}', *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True)
-
-
-def _user_seconds():
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    return Training(first, finished.seconds, finished.user_seconds, dev, test, text)
 
 
 def n_gram_rows():

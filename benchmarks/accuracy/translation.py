@@ -5,11 +5,7 @@ processor.
 """
 
 import re
-import resource
-import subprocess
-import sys
 import tempfile
-import time
 
 from absl import app, flags
 
@@ -30,18 +26,12 @@ def train(seed):
         List of steps, seconds, seconds of the processor in user mode, and the _METRICS of the test numbers in per cent.
     """
     with tempfile.TemporaryDirectory() as logdir:
-        command = [sys.executable, str(common.ROOT / 'run.py'), '--model=params.transformer_nmt', '--mode=train',
-                   f'--logdir={logdir}', f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}']
-        started, used = time.monotonic(), _user_seconds()
-        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-        seconds = time.monotonic() - started
-    steps, line = re.search(r'Final Test after (\d+) steps: (.*)', output).groups()
+        finished = common.run_command(
+            'params.transformer_nmt', 'train', logdir,
+            f'--model_params_override=train.random_seed={seed}; {_OVERRIDE.value}')
+    steps, line = re.search(r'Final Test after (\d+) steps: (.*)', finished.printed).groups()
     figures = [re.search(rf'\b{name} ([\d.]+) %', line).group(1) for name in _METRICS]
-    return [steps, f'{seconds:.0f}', f'{_user_seconds() - used:.0f}', *figures]
-
-
-def _user_seconds():
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    return [steps, f'{finished.seconds:.0f}', f'{finished.user_seconds:.0f}', *figures]
 
 
 def main(unused_argv):

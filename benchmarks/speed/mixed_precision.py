@@ -4,10 +4,7 @@
 """
 
 import re
-import subprocess
-import sys
 import tempfile
-import time
 
 from absl import app, flags
 
@@ -30,17 +27,11 @@ def train(model, policy):
         Tuple of seconds in all, examples a second near the end, and the final metrics as text.
     """
     with tempfile.TemporaryDirectory() as logdir:
-        started = time.monotonic()
-        result = subprocess.run(
-            [sys.executable, str(common.ROOT / 'run.py'), f'--model={model}', '--mode=train', f'--logdir={logdir}',
-             f"--model_params_override=task.dtype_policy='{policy}'; {_OVERRIDE.value}"], capture_output=True,
-             text=True)
-        seconds = time.monotonic() - started
-    output = result.stdout + result.stderr
-    if result.returncode:
-        raise RuntimeError(f'{model} in {policy} failed:\n{output[-2000:]}')
-    speeds = re.findall(r'([\d.,]+) \w+/s', output)
-    return seconds, speeds[-1] if speeds else '', re.search(r'Final Test after \d+ steps: (.*)', output).group(1)
+        finished = common.run_command(
+            model, 'train', logdir, f"--model_params_override=task.dtype_policy='{policy}'; {_OVERRIDE.value}")
+    speeds = re.findall(r'([\d.,]+) \w+/s', finished.logged)
+    metrics = re.search(r'Final Test after \d+ steps: (.*)', finished.logged).group(1)
+    return finished.seconds, speeds[-1] if speeds else '', metrics
 
 
 def main(unused_argv):
