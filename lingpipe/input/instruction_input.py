@@ -1,5 +1,7 @@
 """Batches of prompts with their responses, or of plain texts, for fine-tuning language models."""
 
+import bisect
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.input import record_fields, record_input, sequence_packing
+from lingpipe.input import record_fields, record_input
 
 _PROMPT = '{prompt}'
 
@@ -148,7 +150,7 @@ class InstructionInput(record_input.RecordInput):
         capacity = self.params.sequence_length + 1
         rows = [[number] for number in range(len(examples))]
         if self.params.packed:
-            rows = sequence_packing.best_fit([len(example.tokens) for example in examples], capacity)
+            rows = best_fit([len(example.tokens) for example in examples], capacity)
         tokens = np.full([len(rows), capacity], self.tokenizer.pad_id, np.int32)
         weights, num_bytes = np.zeros([2, len(rows), capacity], np.float32)
         used = np.zeros([len(rows)], np.int32)
@@ -180,3 +182,28 @@ def _piece(example, start, size):
     tokens, weights, num_bytes = (part[start:start + size].copy() for part in example)
     weights[0] = 0.0
     return _Example(tokens, weights, num_bytes)
+
+
+def best_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Packs examples, the longest first, each into the row in which it leaves the least space.
+
+    Best-fit decreasing needs at most 11/9 of the fewest rows possible, plus 4 (Johnson et al. 1974, "Worst-case
+    performance bounds for simple one-dimensional packing algorithms").
+
+    Args:
+        lengths: number of tokens of each example, at most `capacity`.
+        capacity: number of tokens in a row.
+
+    Returns:
+        The numbers of the examples of each row, ascending; rows in the order of their first example.
+    """
+    rows: list[list[int]] = []
+    spaces: list[tuple[int, int]] = []  # (space, number of the row), ascending
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        place = bisect.bisect_left(spaces, (lengths[number], 0))
+        space, row = spaces.pop(place) if place < len(spaces) else (capacity, len(rows))
+        if row == len(rows):
+            rows.append([])
+        rows[row].append(number)
+        bisect.insort(spaces, (space - lengths[number], row))
+    return sorted(sorted(row) for row in rows)
