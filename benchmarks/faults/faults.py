@@ -113,7 +113,7 @@ class Outcome:
         self._training, self._first, self._moment, self._goes_on = training, first, moment, goes_on
 
     def row(self):
-        """Returns seconds until it is noticed and until steps go on, the steps lost, and how it ended."""
+        """Returns seconds until it is noticed and until steps resume, the steps lost, and how it ended."""
         training, told = self._training, self._training.wait_for(_TELLS, self._first, 0)
         if told is not None:
             print(training.lines[told][1], file=sys.stderr)
@@ -123,9 +123,9 @@ class Outcome:
                 f'ends with exit code {training.exit_code()}']
         restarts = training.starts(self._first)
         if not restarts:
-            return [noticed, f'{self._longest_gap():.1f}', 0, 'goes on with the others']
+            return [noticed, f'{self._longest_gap():.1f}', 0, 'continues with the others']
         number, step = restarts[-1]
-        return [noticed, f'{training.lines[self._goes_on][0] - self._moment:.1f}', self._lost(step, number), 'goes on']
+        return [noticed, f'{training.lines[self._goes_on][0] - self._moment:.1f}', self._lost(step, number), 'resumes']
 
     def _lost(self, step, last_line):
         return max(0, self._training.steps(0, last_line)[-1][1] - step)
@@ -194,8 +194,8 @@ def _rows_without_worker(cluster):
             os.kill(training.supervisor('worker 1'), signal.SIGKILL)
             moment = time.monotonic()
             outcome = Outcome(training, first, moment, _first_step_after(training, _LEFT_OUT, first))
-            yield [cluster, _LEFT_OUT, *outcome.row()[:-1], 'goes on without it']
-            yield [cluster, _BACK, *_taken_in(training, first), 'goes on with it']
+            yield [cluster, _LEFT_OUT, *outcome.row()[:-1], 'continues without it']
+            yield [cluster, _BACK, *_taken_in(training, first), 'continues with it']
         finally:
             training.stop()
 
@@ -240,7 +240,7 @@ def main(unused_argv):
             print(*row, sep=' | ', file=sys.stderr, flush=True)
         rows += [_port_taken(cluster)] if _PORT_TAKEN in chosen else []
     common.report(common.markdown_table(
-        ['--cluster', 'fault', 'noticed after s', 'steps go on after s', 'steps lost', 'what the training does'], rows))
+        ['--cluster', 'fault', 'noticed after s', 'steps resume after s', 'steps lost', 'outcome'], rows))
 
 
 if __name__ == '__main__':

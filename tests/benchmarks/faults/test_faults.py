@@ -65,9 +65,9 @@ def results(processes_are_forked, folder, load_benchmark, table, monkeypatch, tm
 
 def test_table_shows_recovery_after_faults_with_unchanged_weights(results):
     struck, soaked = results
-    assert [struck[name] for name in ('--cluster', 'fault', 'what the training does')] == [
-        'pipeline', 'chief killed', 'goes on']
-    assert 0 <= float(struck['noticed after s']) < float(struck['steps go on after s'])
+    assert [struck[name] for name in ('--cluster', 'fault', 'outcome')] == [
+        'pipeline', 'chief killed', 'resumes']
+    assert 0 <= float(struck['noticed after s']) < float(struck['steps resume after s'])
     assert [soaked[name] for name in ('--cluster', 'minutes', 'faults', 'processes left')] == ['pipeline', '0', '0', '0']
     assert int(soaked['restarts']) >= 1
     assert int(soaked['steps lost']) >= int(struck['steps lost'])
