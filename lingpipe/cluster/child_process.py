@@ -1,6 +1,6 @@
-"""Child processes: they do not outlive their parent, send it heartbeats, and have their exit codes read.
+"""Child processes, which do not outlive their parent and send it heartbeats, and what their exit codes mean.
 
-One that has imported TensorFlow and waits for its turn takes the place of another without the seconds of a start.
+A child on standby has imported TensorFlow, and can replace another child at once.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: the fault lies outside, such as a lost worker, and a restart can mend it
+TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: a fault that a restart can fix, such as a lost worker
 _SET_SIGNAL_AT_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2), which only Linux has
 _libc = ctypes.CDLL(None)
 _VARIABLE = 'LINGPIPE_HEARTBEAT'
@@ -22,7 +22,7 @@ _SECONDS_BETWEEN_BEATS = 1
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Starts a program in its own process group, so that Ctrl+C reaches only its parent, which passes it on.
+    """Starts a program in its own process group: Ctrl+C reaches only the parent, which passes it on.
 
     Call it from the main thread: Linux kills the child when the thread that started it ends.
 
@@ -38,7 +38,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
 
 
 def die_with(parent: int) -> None:
-    """Has this process killed when the thread of its parent that started it ends.
+    """Makes the system kill this process when the thread of the parent that started it ends.
 
     Args:
         parent: process id of the parent.
@@ -67,19 +67,19 @@ def _signal_name(number):
 
 
 def is_standby() -> bool:
-    """Returns whether the parent has started this process before it is its turn."""
+    """Returns whether the parent has started this process on standby."""
     return _TURN in os.environ
 
 
 def wait_for_turn() -> None:
-    """Returns when the parent says so, or ends this process with it; at once where nobody has to wait."""
+    """Waits until the parent says so, and ends this process if the parent ends; returns at once without standby."""
     pipe = os.environ.pop(_TURN, None)
     if pipe is not None and not os.read(int(pipe), 1):
         os._exit(1)
 
 
 class Standby:
-    """A child that has started, but begins its work later.
+    """A child that has started, but waits before it begins its work.
 
     Args:
         command: list of words.
@@ -97,7 +97,7 @@ class Standby:
         os.close(reader)
 
     def begin(self) -> bool:
-        """Lets it begin; returns whether it is still there."""
+        """Lets it begin its work; returns whether it is still running."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._writer, b'.')
         os.close(self._writer)
@@ -112,7 +112,7 @@ class Standby:
 
 
 def beat_for_parent() -> None:
-    """Starts sending heartbeats to the parent if it listens for them; from then on it expects them."""
+    """Starts to send heartbeats to the parent, if the parent listens; from then on the parent expects them."""
     pipe = os.environ.pop(_VARIABLE, None)
     if pipe is not None:
         threading.Thread(target=_beat, args=(int(pipe),), name='heartbeat', daemon=True).start()
@@ -139,7 +139,7 @@ class Pulse:
         self.options: dict[str, Any] = {'pass_fds': [self._writer], 'env': {**os.environ, _VARIABLE: str(self._writer)}}
 
     def is_missing(self, seconds: float) -> bool:
-        """Returns whether the child has sent a heartbeat before, but none in so many seconds."""
+        """Returns whether the child has sent a heartbeat before, but none in the last `seconds`."""
         with contextlib.suppress(BlockingIOError):
             if os.read(self._reader, 4096):
                 self._last = time.monotonic()

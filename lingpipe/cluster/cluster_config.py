@@ -1,4 +1,4 @@
-"""Which processes make up a cluster, and which of them this one is: read as data from TF_CONFIG or a file.
+"""The list of the processes of a cluster, and which of them this one is, read as data from TF_CONFIG or a file.
 
     {"cluster": {"chief": ["10.0.0.2:2222"], "worker": ["10.0.0.3:2222", "10.0.0.4:2222"]},
      "task": {"type": "worker", "index": 0}}
@@ -30,7 +30,7 @@ class ClusterConfig(NamedTuple):
         jobs: {'chief' | 'worker' | 'ps' | 'evaluator': list of 'host:port'}, those that exist.
         task_type: the job of this process.
         task_index: its number in that job, from 0.
-        left_out: names of processes that take no part for now, such as 'worker:1'.
+        left_out: names of processes that are left out for now, such as 'worker:1'.
     """
 
     jobs: dict[str, list[str]]
@@ -50,7 +50,7 @@ class ClusterConfig(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The 'host:port' that the others know this process by."""
+        """The 'host:port' of this process for the others."""
         return self.jobs[self.task_type][self.task_index]
 
     @property
@@ -60,7 +60,7 @@ class ClusterConfig(NamedTuple):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process leads: the chief, or worker 0 of a cluster without one."""
+        """Whether this process leads: it is the chief, or worker 0 of a cluster without a chief."""
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
     def tasks(self, *jobs: str) -> list[tuple[str, int]]:
@@ -74,7 +74,7 @@ class ClusterConfig(NamedTuple):
         return self.jobs[job][int(index)]
 
     def to_json(self) -> str:
-        """Returns the text that TF_CONFIG of this process holds."""
+        """Returns the text of TF_CONFIG for this process."""
         return json.dumps({'cluster': self.jobs, 'task': {'type': self.task_type, 'index': self.task_index}})
 
 
@@ -82,13 +82,14 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
          mode: str | None = None) -> ClusterConfig:
     """Reads a cluster from a file or from TF_CONFIG; nothing in it is evaluated.
 
-    The task is that of the argument, else that of the file, else that of TF_CONFIG: so one file serves all machines.
+    The task is that of the argument, else that of the file, else that of TF_CONFIG. So all machines can use the same
+    file.
 
     Args:
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
-        environment: dict with, perhaps, TF_CONFIG.
-        task: which process this one is, such as 'worker:1', or None.
-        mode: one of MODES, whose jobs must all be there and no others; None: any.
+        environment: dict that may have TF_CONFIG.
+        task: name of this process, such as 'worker:1', or None.
+        mode: one of MODES; the cluster must have exactly the jobs of the mode. None: any.
 
     Returns:
         `ClusterConfig`.
@@ -122,9 +123,9 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Returns a list of so many loopback addresses whose ports are free.
+    """Returns a list of loopback addresses with free ports.
 
-    All ports are taken before any is released, else two could be the same.
+    All ports are reserved before any is released, else two could be the same.
 
     Args:
         count: number of addresses.

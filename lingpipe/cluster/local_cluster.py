@@ -1,9 +1,9 @@
-r"""Starts a whole cluster on this machine, for trying and testing.
+r"""Starts a whole cluster on this machine, to try and test it.
 
     python -m lingpipe.cluster.local_cluster --workers=2 -- lingpipe train --model=params.transformer_lm \
         --logdir=logs/x --cluster=pipeline
 
-Every process runs the same command with its own TF_CONFIG, on free ports of loopback::
+Every process runs the same command with its own TF_CONFIG, on a free port of loopback::
 
     launcher ─┬─> chief        ends the cluster when it ends
               ├─> worker 0     (with --cluster=multi_worker there is no chief: the cluster ends when all workers have)
@@ -33,7 +33,7 @@ _ENVIRONMENT = {  # each process gets a share of this machine only
 
 
 def say(text: str, name: str = 'launcher') -> None:
-    """Prints a line that begins with the name of its speaker."""
+    """Prints a line, after the name of the process that it comes from."""
     with _lock:
         sys.stdout.write(f'[{name}] {text}\n')
         sys.stdout.flush()
@@ -45,7 +45,7 @@ class Part:
     Args:
         config: its `ClusterConfig`.
         command: list of words.
-        environment: dict of what is in its environment beside TF_CONFIG.
+        environment: dict of its environment, without TF_CONFIG.
         log_dir: folder for a file of its output, or None.
         max_restarts: how often to restart it after a fault.
 
@@ -89,11 +89,11 @@ class Part:
         return self._process is not None and self._process.poll() is None
 
     def can_restart(self) -> bool:
-        """Returns whether it ended by a fault that a restart can mend, and may be restarted."""
+        """Returns whether it ended by a fault that a restart can fix, and may be restarted."""
         return self._restarts_left > 0 and self.is_lost()
 
     def is_lost(self) -> bool:
-        """Returns whether it was killed, or ended because another was lost: not by itself."""
+        """Returns whether it was killed, or ended because another process was lost."""
         return self.code is not None and (self.code < 0 or self.code == child_process.TRY_AGAIN)
 
     def restart(self) -> None:
@@ -108,7 +108,7 @@ class Part:
             self._process.send_signal(number)
 
     def stop(self, seconds: float) -> None:
-        """Waits at most so long for its end, then kills it."""
+        """Waits for its end, and kills it after some seconds."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -131,7 +131,7 @@ class LocalCluster:
 
     Args:
         parts: list of `Part`s.
-        leaders: those of them whose end is the end of the cluster.
+        leaders: the parts with whose end the cluster ends.
     """
 
     def __init__(self, parts: Sequence[Part], leaders: Sequence[Part]) -> None:
@@ -143,7 +143,7 @@ class LocalCluster:
         """Starts all parts and waits for the leaders; then stops the others.
 
         Returns:
-            The exit code: that of the first leader that did not end well, or of a part that failed by itself.
+            The exit code: that of the first leader that did not end well, or of a part that failed.
         """
         for number in _SIGNALS:
             signal.signal(number, self._pass_on)
@@ -162,7 +162,7 @@ class LocalCluster:
                 if part.can_restart():
                     self._restart(part)
                 elif part.code and not part.is_lost():
-                    say(f'{part.name} failed by itself: the cluster stops.')
+                    say(f'{part.name} failed: the cluster stops.')
                     return part.code
         return next((part.code for part in self._leaders if part.code), 0)
 
@@ -173,7 +173,7 @@ class LocalCluster:
             part.restart()
 
     def _pass_on(self, number, unused_frame):
-        """Passes signals to the leaders only, which need the others until they end; the third kills one that hangs."""
+        """Passes signals only to the leaders, which need the others until they end; the third one kills the leaders."""
         self._num_signals += 1
         for part in self._leaders:
             part.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
@@ -211,7 +211,7 @@ def _parse(arguments):
     parser.add_argument('--workers', type=int, default=2, help='number of workers')
     parser.add_argument('--ps', type=int, default=0, help='number of parameter servers')
     parser.add_argument('--restart', type=int, default=0,
-                        help='how often to start each process again that was killed or lost another')
+                        help='how often to restart a process that was killed or lost another one')
     parser.add_argument('--log_dir', help='folder for a file of the output of each process')
     parser.add_argument('--isolated', action=argparse.BooleanOptionalAction, default=None, help=(
         'give the cluster a network of its own, which nobody else can reach and which reaches nothing; '
@@ -254,7 +254,7 @@ def _configs(jobs, mode):
 
 
 def _isolate(is_wanted, command):
-    """Enters a private network where that is wanted or does no harm; says so."""
+    """Enters a private network if that is wanted, or possible and harmless; says so."""
     if is_wanted is None:
         is_wanted = not any('://' in word for word in command) and private_network.can_have_private_network()
     elif is_wanted and not private_network.can_have_private_network():

@@ -1,8 +1,8 @@
-"""Messages of one word between the processes of a cluster, through queues that their servers hold.
+"""Messages of one word between the processes of a cluster, through queues on their servers.
 
     chief                                   worker or parameter server
     send_to_all(ENDED) ───────────────────> wait_for(ENDED)        training has ended
-    listen(STOP) <───────────────────────── ask_chief(STOP)        this machine is about to be taken away
+    listen(STOP) <───────────────────────── ask_chief(STOP)        this machine is about to be preempted
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 def send_to_all(config: cluster_config.ClusterConfig, word: str) -> None:
-    """Sends a word to all workers and parameter servers, for 5 seconds at most: some may no longer listen.
+    """Sends a word to all workers and parameter servers. It tries for at most 5 seconds: some may no longer listen.
 
     Args:
         config: `ClusterConfig` of the chief.
@@ -39,12 +39,12 @@ def send_to_all(config: cluster_config.ClusterConfig, word: str) -> None:
 
 
 def listen(config: cluster_config.ClusterConfig, word: str, jobs: Iterable[str], heard: Callable[[str], Any]) -> None:
-    """Calls a function, from another thread, for each server that sends a word; it takes the place of an earlier one.
+    """Calls a function for each server that sends a word, from another thread; it replaces an earlier function.
 
     Args:
         config: `ClusterConfig` of the chief.
         word: ENDED or STOP.
-        jobs: those of 'worker' and 'ps' to listen to.
+        jobs: the jobs to listen to, of 'worker' and 'ps'.
         heard: function of the name of the task, such as 'worker:1'.
     """
     for job, index in config.tasks(*jobs):
@@ -62,7 +62,7 @@ def wait_for(config: cluster_config.ClusterConfig, word: str, target: str) -> No
     Args:
         config: `ClusterConfig`.
         word: ENDED or STOP.
-        target: what TensorFlow calls the server.
+        target: TensorFlow's name of the server.
     """
     _receive(word, config.task_type, config.task_index, target)
 
@@ -73,7 +73,7 @@ def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> b
     Args:
         config: `ClusterConfig`.
         word: ENDED or STOP.
-        target: what TensorFlow calls the server of this process.
+        target: TensorFlow's name of the server of this process.
 
     Returns:
         Whether a chief listens.
@@ -88,7 +88,7 @@ def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> b
 
 def _hear(word, job, index, address):
     is_heard = False
-    with contextlib.suppress(tf.errors.OpError):  # gone; whoever needs it will notice
+    with contextlib.suppress(tf.errors.OpError):  # the server has ended; the step that needs it will fail
         _receive(word, job, index, f'grpc://{address}')
         is_heard = True
     with _lock:
@@ -108,7 +108,7 @@ def _send(config, job, index, word):
         with _session(word, job, index, f'grpc://{config.jobs[job][index]}') as (session, queue):
             session.run(queue.enqueue(True))
     except tf.errors.OpError as error:
-        logging.info('%s:%d was not told %s: %s', job, index, word, error)
+        logging.info('%s:%d did not get %s: %s', job, index, word, error)
 
 
 def _receive(word, job, index, target):
@@ -120,8 +120,8 @@ def _receive(word, job, index, target):
 def _session(word, job, index, target):
     """Opens a session at one server, and the queue of a word there.
 
-    Sessions share their queues on a server; eager code has its own. The filter keeps the session from waiting for other
-    servers.
+    It is a session because sessions share the queues of a server, and eager code does not. The device filter keeps it
+    from waiting for other servers.
     """
     device = f'/job:{job}/task:{index}'
     settings = tf.compat.v1.ConfigProto(device_filters=[device])

@@ -1,8 +1,8 @@
-"""A network for one process of a cluster, in which TensorFlow's server finds nothing but loopback.
+"""A private network for one process of a cluster, in which TensorFlow's server has only loopback.
 
-The server listens on every network that its process sees, whatever address the cluster gives it, and asks nobody for a
-password. So its process moves to a network of its own (a namespace of Linux), and a relay listens in its place, at that
-one address of the machine that the cluster names::
+The server listens on every network that its process sees, whatever address the cluster gives it, and has no passwords.
+So the process moves to a network namespace of Linux, and a relay listens in its place, only at the address of this
+machine that the cluster names::
 
     network of the machine             relay       network of the process: loopback alone
 
@@ -10,9 +10,9 @@ one address of the machine that the cluster names::
     10.0.0.2:2222 <─── dialler ─────────────────── 127.0.0.1:20000      stands for the chief
     10.0.0.4:2222 <─── dialler ─────────────────── 127.0.0.1:20002      stands for worker 2
 
-The relay lives inside, and holds a socket that was opened outside before it went in. The dialler stays outside, opens
-connections there, and hands them to the relay. All processes number the tasks alike, because servers pass addresses on
-to each other. What crosses the machine's network is not encrypted: that is for a tunnel, such as WireGuard.
+The relay runs inside, with a socket that was opened outside before. The dialler stays outside, opens connections there,
+and passes them to the relay. All processes number the tasks in the same way, because servers send addresses to each
+other. Traffic on the machine's network is not encrypted: use a tunnel, such as WireGuard, for that.
 """
 
 import contextlib
@@ -41,17 +41,17 @@ _LOOPBACK = '127.0.0.1'
 
 
 def enter_private_network() -> None:
-    """Moves this process for good to a network of its own, without those of the machine.
+    """Moves this process to a network of its own, without the networks of the machine; it cannot go back.
 
-    Call it while the process has only one thread, and call `can_have_private_network` before: a failure can leave the
-    process without any network.
+    Call it while the process has only one thread. Call `can_have_private_network` first, because a failure can leave
+    the process without any network.
 
     Raises:
         OSError: the system does not allow it.
     """
     user, group = os.getuid(), os.getgid()
     try:
-        _unshare(_NEW_NETWORK)  # for root: without users of its own, who could not read the files of others
+        _unshare(_NEW_NETWORK)  # for root: in a user namespace it could not read the files of other users
     except PermissionError:
         _unshare(_NEW_USERS | _NEW_NETWORK)
         _write('setgroups', 'deny')
@@ -87,10 +87,10 @@ def _write(name, text):
 
 
 def enter(config: cluster_config.ClusterConfig) -> cluster_config.ClusterConfig:
-    """Moves this process to a network of its own, with a relay to the others of its cluster.
+    """Moves this process to a network of its own, with a relay to the other processes of its cluster.
 
-    Call it before TensorFlow is imported, while the process has only one thread. It opens no file and no host outside
-    of the cluster from then on: `gs://`, and data to download, are out of reach.
+    Call it before TensorFlow is imported, while the process has only one thread. Afterwards the process reaches only
+    the hosts of the cluster: no `gs://`, no data to download.
 
     Args:
         config: `ClusterConfig` with the addresses outside.
@@ -119,7 +119,7 @@ def enter(config: cluster_config.ClusterConfig) -> cluster_config.ClusterConfig:
         each.close()
     places = iter(range(_FIRST_PORT, _FIRST_PORT + len(tasks)))
     inside = {job: [f'{_LOOPBACK}:{next(places)}' for _ in addresses] for job, addresses in config.jobs.items()}
-    _say(f'{config.task} is reached at {config.address} alone, by the hosts of its cluster.')
+    _say(f'{config.task} can be reached only at {config.address}, and only by the hosts of its cluster.')
     return config._replace(jobs=inside)
 
 
@@ -132,7 +132,7 @@ def _hosts_of(config):
 
 
 def _listener(config: cluster_config.ClusterConfig) -> socket.socket:
-    """Returns a socket that listens at the one address of this task, in the network of the machine."""
+    """Returns a socket that listens only at the address of this task, in the network of the machine."""
     host, port = cluster_config.host_and_port(config.address)
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -148,7 +148,7 @@ def _listener(config: cluster_config.ClusterConfig) -> socket.socket:
 
 
 def _fork(work: Callable[[], Any]) -> None:
-    """Runs a function in a child that lives as long as this process, which may need it to end in good order."""
+    """Runs a function in a child that ends only with this process: a clean shutdown still needs the relay."""
     parent = os.getpid()
     if os.fork() == 0:
         try:
@@ -165,7 +165,7 @@ def _dial(lines: dict[int, tuple[socket.socket, str]]) -> None:
 
 
 def _dial_for(line, address):
-    """Opens a connection whenever the relay asks for one, and hands it over."""
+    """Opens a connection whenever the relay asks for one, and passes it to the relay."""
     while line.recv(1):
         try:
             place = cluster_config.host_and_port(address)
@@ -183,7 +183,7 @@ def _relay(listener, hosts, own_port, doors):
             if known.has(address[0]):
                 _start(_join, outer, lambda: socket.create_connection((_LOOPBACK, own_port)))
             else:
-                _say(f'Refused a connection from {address[0]}, which is no host of the cluster.')
+                _say(f'Refused a connection from {address[0]}, which is not a host of the cluster.')
                 outer.close()
 
     def to_another(door, line):
@@ -194,13 +194,13 @@ def _relay(listener, hosts, own_port, doors):
 
 
 class _Hosts:
-    """The addresses of some hosts, whose names may come to be known after this process has started."""
+    """The addresses of some hosts; names are looked up again later if they are not known yet."""
 
     def __init__(self, names):
         self._names, self._addresses = names, set()
 
     def has(self, address: str) -> bool:
-        """Returns whether an address is that of a host."""
+        """Returns whether an address belongs to one of the hosts."""
         address = address.removeprefix('::ffff:')
         if address not in self._addresses:
             for name in self._names:
@@ -224,7 +224,7 @@ def _dialled(line):
 
 
 def _join(one, other_of):
-    """Connects a connection with another, which is made here; without it, the first is closed."""
+    """Joins a connection with another, which `other_of` opens; closes the first one if that fails."""
     try:
         other = other_of()
     except OSError:
@@ -238,7 +238,7 @@ def _join(one, other_of):
 
 
 def _pump(source, target, both_ended):
-    """Passes bytes on until the source ends; what then still comes the other way is passed on too."""
+    """Forwards bytes until the source ends; the opposite direction may continue."""
     try:
         while data := source.recv(_CHUNK_BYTES):
             target.sendall(data)

@@ -1,16 +1,16 @@
-"""Which workers of --cluster=multi_worker start together: worker 0 calls the others before TensorFlow connects them.
+"""Which workers of --cluster=multi_worker train together: worker 0 calls all before TensorFlow connects them.
 
 ::
 
     worker 0                               worker 1
     connects to its address  ───────────>  listens there
                              <───────────  'lingpipe worker:1'
-    waits for the others, but not too long
+    waits for the others, up to a limit
                              ───────────>  {"members": [0, 1]}
                                            closes its port, which TensorFlow's server takes
 
-TensorFlow's all-reduce needs all workers of its list, and no process can change to another list. So all workers end
-when one is lost, restart, and answer the next call. One that comes too late listens until then.
+TensorFlow's all-reduce needs all workers of its list, and no process can change its list. So when a worker is lost, all
+end, restart, and answer the next call. A worker that is too late for a call listens until the next one.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def answer(config: cluster_config.ClusterConfig) -> cluster_config.ClusterConfig
         config: `ClusterConfig` of a worker, with all workers.
 
     Returns:
-        `ClusterConfig` of those that start together, in which this worker has its place among them.
+        `ClusterConfig` of the workers that train together, with the new index of this worker.
 
     Raises:
         RuntimeError: the port is taken.
@@ -57,11 +57,11 @@ def answer(config: cluster_config.ClusterConfig) -> cluster_config.ClusterConfig
 
 
 def among(config: cluster_config.ClusterConfig, members: Iterable[int]) -> cluster_config.ClusterConfig:
-    """Returns the `ClusterConfig` of some workers, in which each has the place that it has among them.
+    """Returns the `ClusterConfig` of some workers, which are numbered again from 0.
 
     Args:
         config: `ClusterConfig` of one of them, with all workers.
-        members: their numbers, in order.
+        members: their numbers among all workers, in order.
     """
     members = list(members)
     addresses = [config.jobs['worker'][index] for index in members]
@@ -77,7 +77,7 @@ def _greet(caller, task):
 
 
 def _members(line, config):
-    """Returns the numbers of the members; [] where the caller has gone, or sent something else."""
+    """Returns the numbers of the members; [] if the caller has closed the connection, or sent something else."""
     try:
         members = json.loads(line)['members']
         is_known = all(type(index) is int and 0 <= index < config.num_workers for index in members)
@@ -87,7 +87,7 @@ def _members(line, config):
 
 
 def _line(connection):
-    """Returns a line that is sent, '' where there is none in time."""
+    """Returns a line from a connection, '' if none arrives in time."""
     connection.settimeout(_SECONDS_TO_ANSWER)
     try:
         with connection.makefile('rb') as file:
@@ -97,15 +97,15 @@ def _line(connection):
 
 
 class Caller:
-    """Worker 0, which calls the others and decides who starts.
+    """Worker 0, which calls the others and decides which of them train.
 
     Args:
         config: `ClusterConfig` of worker 0, with all workers.
-        can_share: function of a number of workers, whether each of them can have as many rows of a batch.
+        can_share: function of a number of workers that returns whether a batch can be divided equally among them.
 
     Attributes:
-        members: numbers of the workers that start together.
-        silent: names and addresses of those that did not answer the call.
+        members: numbers of the workers that train together.
+        silent: names and addresses of the workers that did not answer the call.
     """
 
     def __init__(self, config: cluster_config.ClusterConfig, can_share: Callable[[int], bool]) -> None:
@@ -116,17 +116,17 @@ class Caller:
         self.silent: list[str] = []
 
     def call(self, patience: float, left_out: Iterable[int] = ()) -> cluster_config.ClusterConfig:
-        """Waits for the others, and leaves out those that do not come.
+        """Waits for the others, and leaves out those that do not answer.
 
         Args:
-            patience: seconds after which those that are there start alone.
+            patience: seconds after which the workers that answered start without the others.
             left_out: numbers of workers that are called, but not waited for.
 
         Returns:
-            `ClusterConfig` of those that start together.
+            `ClusterConfig` of the workers that train together.
 
         Raises:
-            ConnectionError: others are missing for so long that something must be wrong.
+            ConnectionError: workers are missing for more than `watchdog.SECONDS_TO_CONNECT`.
         """
         begin = time.monotonic()
         awaited = set(self._others).difference(left_out)
@@ -141,7 +141,7 @@ class Caller:
                 raise ConnectionError(
                     f'After {waited:.0f} s there is no answer from {", ".join(self._named(silent))}, of '
                     f'{self._config.num_workers} workers. Check that each is running the same command with its own '
-                    'task, that the addresses are right, and that no firewall stands between.')
+                    'task, that the addresses are right, and that no firewall blocks them.')
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         self.silent = self._named(silent)
         self._start(members)
@@ -152,11 +152,11 @@ class Caller:
         return self._named(index for index in self._others if index not in self.members)
 
     def is_worker_back(self) -> bool:
-        """Returns whether more workers can train together than do."""
+        """Returns whether more workers than now can train together."""
         return self._is_back.is_set()
 
     def watch(self) -> None:
-        """Starts a thread that calls those who are left out."""
+        """Starts a thread that calls the workers that are left out."""
         if len(self.members) < self._config.num_workers:
             threading.Thread(target=self._watch, name='roll call', daemon=True).start()
 
@@ -178,14 +178,14 @@ class Caller:
         return range(1, self._config.num_workers)
 
     def _largest(self, present):
-        """Returns the numbers of as many of those who are there as can share a batch, worker 0 first."""
+        """Returns the numbers of as many present workers as can share a batch, worker 0 first."""
         possible = [count for count in range(1, len(present) + 1) if self._can_share(count)]
         return sorted(present)[:max(possible, default=0)]
 
     def _connect(self):
         for index in self._others:
             connection = self._connections.get(index)
-            if connection and select.select([connection], [], [], 0)[0]:  # it has closed: nothing else is to be said
+            if connection and select.select([connection], [], [], 0)[0]:  # closed: workers send nothing more
                 self._connections.pop(index).close()
                 connection = None
             if connection is None and (connection := self._connected(index)):

@@ -20,10 +20,10 @@ from lingpipe.cluster import cluster_config, messages
 _ENDED, _SIGNAL = range(2)
 _SECONDS_TO_NOTICE = .2
 _SECONDS_BETWEEN_CATCHES = 1
-_SECONDS_TO_LEAVE = 1  # for the chief to close its session: that at a server that is gone cannot be closed
+_SECONDS_TO_LEAVE = 1  # for the chief to close its session, which it cannot do once the server has ended
 _SECONDS_TO_FINISH = 25  # Kubernetes and Google Cloud kill a process 30 s after they have asked it to stop
-_DANGER = ('The servers of TensorFlow know no passwords and no encryption, and listen on every network of a machine: '
-           'whoever reaches a port can run any code there as you. ')
+_DANGER = ('The servers of TensorFlow have no passwords and no encryption, and listen on every network of a machine: '
+           'anyone who can reach a port can run any code there as you. ')
 _ADVICE = ('Let only the machines of the cluster reach these ports (private network, firewall); see '
            'docs/many_machines.md.')
 
@@ -32,16 +32,16 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
           use_all_cores: bool = False) -> NoReturn:
     """Lends the devices of this process to the cluster until training has ended, or SIGTERM or SIGINT arrives.
 
-    The signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training; without a chief,
-    after 25 seconds, or at a second signal, the process ends all the same. It ends at once, with exit code 0:
-    TensorFlow cannot stop a server otherwise. Each CPU device does its work on one thread, as virtual devices do, but
-    for `use_all_cores`.
+    A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. Without a chief,
+    after 25 seconds, or at a second signal, the process ends without that. It exits at once, with code 0, because
+    TensorFlow has no other way to stop a server. Unless `use_all_cores` is set, each CPU device has one thread, as
+    virtual devices do.
 
     Args:
         config: `ClusterConfig`; its task is a worker or a parameter server.
-        num_cpu_devices: into how many devices to split the CPU, one for each stage that the chief puts here.
+        num_cpu_devices: number of devices into which the CPU is split, one for each stage that the chief places here.
         use_gpus: whether to lend the GPUs of this machine too.
-        use_all_cores: whether the CPU has as many threads as there are cores, as the host of accelerators wants.
+        use_all_cores: whether the CPU has as many threads as cores, as on the host of accelerators.
 
     Raises:
         RuntimeError: the port is taken; the message says what to do.
@@ -53,7 +53,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     print(f'{config.task} serves at {config.address} with {devices}.', flush=True)
     threading.Thread(target=_await_end, args=(config, server.target, events), name='end', daemon=True).start()
     while (event := _next(events, _SECONDS_BETWEEN_CATCHES)) is None:
-        _catch_signals(events)  # TensorFlow takes SIGTERM for itself when a coordinator of TPUs connects
+        _catch_signals(events)  # TensorFlow replaces the handler of SIGTERM when a coordinator of TPUs connects
     if event == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
         print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
         _next(events, _SECONDS_TO_FINISH)
@@ -68,7 +68,7 @@ def _catch_signals(events):
 
 
 def _next(events, seconds):
-    """Returns the next event, None after so many seconds; it polls, as a wait would delay a signal just before it."""
+    """Returns the next event, or None after `seconds`. It polls: a long wait could delay a signal just before it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):
@@ -91,7 +91,7 @@ def _start(config, num_cpu_devices, use_gpus, use_all_cores):
 
 
 def check_port(config: cluster_config.ClusterConfig) -> None:
-    """Raises RuntimeError where a server could not listen; TensorFlow only says 'Could not start gRPC server'.
+    """Raises RuntimeError if a server cannot listen; TensorFlow only says 'Could not start gRPC server'.
 
     Args:
         config: `ClusterConfig`.
@@ -131,14 +131,14 @@ def _await_end(config, target, events):
 
 
 def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> None:
-    """Refuses a cluster that other machines reach, until somebody has said who is to; then only warns of it.
+    """Refuses a cluster that other machines can reach without --cluster_network, and warns of it with that flag.
 
     Args:
         config: `ClusterConfig`.
         is_chosen: whether --cluster_network was given.
 
     Raises:
-        ValueError: it was not, and the cluster has addresses that are not of this machine alone.
+        ValueError: it was not given, and the cluster has addresses that other machines can reach.
     """
     outside = [address for job in config.jobs.values() for address in job if not is_loopback(address)]
     if outside and not is_chosen:
@@ -151,7 +151,7 @@ def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> No
 
 
 def warn_about_addresses(config: cluster_config.ClusterConfig) -> None:
-    """Logs a warning where others than this machine could reach the servers of a cluster.
+    """Logs a warning if other machines could reach the servers of a cluster.
 
     Args:
         config: `ClusterConfig`.

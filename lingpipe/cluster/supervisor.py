@@ -18,25 +18,24 @@ _INDEX = re.compile(r'ckpt-(\d+)\.index')
 _POLL_SECONDS = .2
 _LONGEST_PAUSE = 60  # seconds
 _LONG_LIFE = 600  # seconds
-_SECONDS_TO_STANDBY = 20  # until the child that works has started itself
+_SECONDS_TO_STANDBY = 20  # the first child has then started
 
 
 class Supervisor:
-    """Runs a command as a child, and restarts it when it ends by a fault that a restart can mend.
+    """Runs a command as a child, and restarts it after a fault that a restart can fix.
 
-    Such faults are signals that nobody sent through this process, as when memory ran out, and the exit code TRY_AGAIN.
-    The pauses before the restarts are 1, 2, 4, ... seconds; restarts and pauses are counted anew once there is a newer
-    checkpoint than at the last start or, on machines that see no checkpoints because only the chief writes them, when
-    the child ran for ten minutes.
+    Such faults are the exit code TRY_AGAIN, and signals that did not come through this process, as when memory ran out.
+    The pauses before the restarts are 1, 2, 4, ... seconds. A checkpoint that is newer than at the last start resets
+    restarts and pauses. Machines that see no checkpoints, because only the chief writes them, reset them when the child
+    ran for ten minutes.
 
     Args:
         command: list of words.
         max_restarts: how often to restart without a newer checkpoint in between.
         checkpoints: folder of the checkpoints, or None.
         first_pause: seconds before the first restart.
-        silence_seconds: a child that has begun to send heartbeats is killed after so long without one; 0: never.
-        keeps_standby: whether another child is started while the first one works, which imports TensorFlow, and begins
-            when that has ended.
+        silence_seconds: a child that has sent a heartbeat is killed after this time without another; 0: never.
+        keeps_standby: whether a second child imports TensorFlow while the first one works, and takes over when it ends.
     """
 
     def __init__(self, command: Sequence[str], max_restarts: int, checkpoints: str | None = None,
@@ -53,7 +52,7 @@ class Supervisor:
         self._is_stopped = threading.Event()
 
     def run(self) -> int:
-        """Returns the exit code of the last child, 128 + number for a signal."""
+        """Runs the command; returns the exit code of the last child, 128 + number for a signal."""
         with self._passing_signals_on(), contextlib.ExitStack() as stack:
             stack.callback(self._discard_standby)
             restarts, step = 0, self._newest_step(-1)
@@ -67,7 +66,7 @@ class Supervisor:
                     return child_process.exit_code(code)
                 if restarts == self._max_restarts:
                     _say(f'The training {child_process.ending(code)}; {restarts} restarts brought no new checkpoint, '
-                         'so it stays so.')
+                         'so it is not restarted.')
                     return child_process.exit_code(code)
                 restarts += 1
                 if not self._pause(code, restarts, newest):
@@ -93,7 +92,7 @@ class Supervisor:
             pulse.close()
 
     def _started(self):
-        """Returns the process of a child that works, and its `Pulse`."""
+        """Returns the process of a working child, and its `Pulse`."""
         standby, self._standby = self._standby, None
         if standby and standby.begin():
             return standby.process, standby.pulse
@@ -107,7 +106,7 @@ class Supervisor:
             self._standby.discard()
 
     def _pause(self, code, restarts, newest):
-        """Waits before a restart; returns whether nobody has asked to stop meanwhile."""
+        """Waits before a restart; returns False if a signal asked to stop meanwhile."""
         pause = min(self._first_pause * 2 ** (restarts - 1), _LONGEST_PAUSE)
         is_ready = self._standby and self._standby.process.poll() is None
         seconds = 0 if is_ready else pause  # a standby is there only after some time without a crash
@@ -117,7 +116,7 @@ class Supervisor:
         return not self._is_stopped.wait(seconds)
 
     def _newest_step(self, known):
-        """Returns the step of the newest checkpoint, -1 without one; `known` where the folder cannot be read now."""
+        """Returns the step of the newest checkpoint, -1 without one, `known` if the folder cannot be read."""
         try:
             names = _names_in(self._checkpoints)
         except OSError as error:

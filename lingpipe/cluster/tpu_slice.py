@@ -1,12 +1,12 @@
-"""The hosts of a TPU slice, as each of them is told by TPU_WORKER_HOSTNAMES and TPU_WORKER_ID.
+"""The hosts of a TPU slice, which each host reads from TPU_WORKER_HOSTNAMES and TPU_WORKER_ID.
 
-TensorFlow reaches a slice of several hosts by one program, the coordinator, that is a client of servers on all hosts::
+One program, the coordinator, uses a slice of several hosts. It is a client of TensorFlow servers on all of them::
 
     host 0    chief: run.py ──┬──> worker:0   server, holds the TPUs of host 0      child process of the chief
                               │
     host 1                    └──> worker:1   server, holds the TPUs of host 1      run.py itself
 
-Nothing here imports TensorFlow, which reads some of the environment when it is imported.
+Nothing here imports TensorFlow, because that reads some environment variables when it is imported.
 """
 
 import os
@@ -26,15 +26,15 @@ _PORT = 2222
 def read(task: str | None = None, environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
     """Returns which process of a slice this one is: the chief on host 0, else the worker of its host.
 
-    The chief is at the port after that of the first host. Servers connect to it for what Python has to do.
+    The port of the chief is the one after that of the first host. Servers connect to it to run Python code.
 
     Args:
         task: 'worker:0' for the server of host 0; None: as the environment says.
-        environment: dict with TPU_WORKER_HOSTNAMES, hosts in order with commas between, each perhaps with ':port', and
-            with TPU_WORKER_ID, the number of this host.
+        environment: dict with TPU_WORKER_HOSTNAMES, the hosts in order, separated by commas and with an optional
+            ':port', and with TPU_WORKER_ID, the number of this host.
 
     Raises:
-        ValueError: the environment does not say so, or the task is none of this host.
+        ValueError: one of the variables is missing or wrong, or the task is not one of this host.
     """
     names = [name.strip() for name in environment.get(_HOSTNAMES, '').split(',') if name.strip()]
     index = environment.get(_INDEX, '')
@@ -54,7 +54,7 @@ def read(task: str | None = None, environment: Mapping[str, str] = os.environ) -
 
 def leave_tpu_to_server(config: cluster_config.ClusterConfig,
                         environment: MutableMapping[str, str] = os.environ) -> None:
-    """Keeps the chief from taking the TPUs of its host, which its server needs; call it before TensorFlow is imported.
+    """Leaves the TPUs of the chief's host to the server there; call it before TensorFlow is imported.
 
     Args:
         config: `ClusterConfig` of this process.
@@ -79,5 +79,5 @@ def start_server(command: Sequence[str], environment: Mapping[str, str] = os.env
 
 
 def target(config: cluster_config.ClusterConfig) -> str:
-    """Returns the hosts of a slice as `TPUClusterResolver` takes them."""
+    """Returns the addresses of the hosts of a slice, in the form of `TPUClusterResolver`."""
     return ','.join(f'grpc://{address}' for address in config.jobs['worker'])

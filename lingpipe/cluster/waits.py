@@ -1,10 +1,10 @@
-"""Waits that have a name and an end: warnings say what is waited for, and at last the process ends with a sentence.
+"""Waits with a name and a limit: warnings say what the process waits for; at the limit it ends with a message.
 
 ::
 
     with Wait('the checkpoint logs/train/ckpt-3 to be read', 3600, 'train.checkpoint_timeout_seconds'): ...
 
-    wait ── 30 s ── warning ── 30 s ── warning ── 60 s ── warning ── 120 s ── ... ── 3600 s ── sentence, exit code 75
+    wait ── 30 s ── warning ── 30 s ── warning ── 60 s ── warning ── 120 s ── ... ── 3600 s ── message, exit code 75
 
 A call into TensorFlow that blocks cannot be interrupted from Python, so a thread watches, and ends the process.
 """
@@ -29,7 +29,7 @@ _open_waits: list['Wait'] = []
 
 
 def current() -> list[str]:
-    """Returns what this process has been waiting for, for more than a second, as noun phrases."""
+    """Returns, as noun phrases, what this process has been waiting for longer than a second."""
     return [wait.what for wait in list(_open_waits) if wait.seconds_so_far() > _SECONDS_BETWEEN_LOOKS]
 
 
@@ -44,15 +44,15 @@ def end_process(sentence: str) -> None:
 
 
 class Wait:
-    """Scope in which somebody may wait for something too long.
+    """Scope of a wait, with warnings and a limit.
 
     Args:
-        what: what is waited for, as a noun phrase.
-        seconds: how long to wait; 0: for ever, with warnings.
-        setting: name of the param that has the seconds, or ''.
-        details: function that says more at the time of a message, in whole sentences, or returns ''.
-        position: function of how far the work is, which counts the time from its start at each change; None, as its
-            result, says that nobody waits. By default the whole scope is one wait.
+        what: what the process waits for, as a noun phrase.
+        seconds: the limit; 0: none, only warnings.
+        setting: name of the param with the limit, or ''.
+        details: function that is called for each message, and returns further sentences or ''.
+        position: function that returns the progress of the work. Each change restarts the time. While it returns None,
+            nothing waits. By default the whole scope is one wait.
         on_timeout: function of a sentence, called once in the watching thread; None: `end_process`.
     """
 
@@ -77,7 +77,7 @@ class Wait:
         _open_waits.remove(self)
 
     def seconds_so_far(self) -> float:
-        """Returns how long the wait that is under way has lasted, as far as is known; 0 where nobody waits."""
+        """Returns how long the current wait has lasted, as far as is known; 0 if nothing waits."""
         since = self._since
         return 0. if since is None else time.monotonic() - since
 
@@ -105,7 +105,7 @@ class Wait:
     def _last_sentence(self):
         setting = f' ({self._setting}={self._seconds:g})' if self._setting else ''
         return (f'Waited {self._seconds:g} s for {self.what}{setting}.{self._more()} Check that its machine or file '
-                'system answers, then run the same command again, as --max_restarts does by itself: training resumes '
+                'system answers, then run the same command again, which --max_restarts does for you: training resumes '
                 'from the newest checkpoint.')
 
     def _more(self):
@@ -117,19 +117,19 @@ def for_batch(source: str, seconds: float, position: Callable[[], Any]) -> Wait:
     """Returns the scope of waits for batches.
 
     Args:
-        source: what names the input.
+        source: name of the input.
         seconds: `train.input_timeout_seconds`.
-        position: as `Wait` takes it.
+        position: as in `Wait`.
     """
     return Wait(f'a batch of {source}', seconds, 'train.input_timeout_seconds', _files_in_words, position)
 
 
 def each_batch(batches: Callable[[], Iterable], source: str, seconds: float) -> Iterator[Any]:
-    """Yields batches, each of which has a wait of its own; so has opening the input, as for the first of them.
+    """Yields batches. Each is one wait; the wait for the first one includes opening the input.
 
     Args:
         batches: function that opens the input.
-        source: what names it.
+        source: name of the input.
         seconds: `train.input_timeout_seconds`.
     """
     count, is_awaited = 0, True
@@ -147,7 +147,7 @@ def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[
         path: its path.
         verb: 'written' or 'read'.
         seconds: `train.checkpoint_timeout_seconds`.
-        details: as `Wait` takes it.
+        details: as in `Wait`.
     """
     return for_files(f'checkpoint {path} to be {verb}', seconds, details)
 
@@ -156,9 +156,9 @@ def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wa
     """Returns the scope in which something waits for a file system that holds checkpoints.
 
     Args:
-        what: what is waited for, as a noun phrase.
+        what: what the process waits for, as a noun phrase.
         seconds: `train.checkpoint_timeout_seconds`.
-        details: as `Wait` takes it.
+        details: as in `Wait`.
     """
     return Wait(what, seconds, 'train.checkpoint_timeout_seconds', details)
 
@@ -170,7 +170,7 @@ def _files_in_words():
 
 
 def _files_being_read():
-    """Returns the paths of files that are open for reading alone; it touches none, as one may be what hangs."""
+    """Returns the paths of files that are open only for reading. It does not touch them: one of them may hang."""
     try:
         numbers = os.listdir(_OPEN_FILES)
     except OSError:

@@ -1,10 +1,10 @@
-"""Detecting work that never ends and machines that are about to be taken away: neither raises an error anywhere.
+"""Detecting steps that hang and machines that are about to be preempted, neither of which raises an error.
 
     with watchdog.Watchdog(seconds=600, config=config) as dog:
         while ...:
             with dog.watch(num_steps):      # the process ends when this takes too long
                 program.train(num_steps)
-            checkpoint, evaluate            # may take as long as they need
+            checkpoint, evaluate            # no limit
 """
 
 import contextlib
@@ -22,14 +22,14 @@ _SECONDS = 5
 
 
 def find_silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS) -> list[str]:
-    """Asks all other tasks at once.
+    """Asks all other tasks whether they answer, all at once.
 
     Args:
         config: `ClusterConfig` of this process.
         seconds: how long to wait.
 
     Returns:
-        List of those that do not answer, such as 'worker:1'.
+        List of the tasks that do not answer, such as 'worker:1'.
     """
     others = _others(config)
     answers: dict[tuple[str, int], bool] = {}
@@ -70,28 +70,28 @@ def _ask(config, job, index, seconds, answers):
 
 
 def connecting(config: cluster_config.ClusterConfig, seconds: float = SECONDS_TO_CONNECT) -> waits.Wait:
-    """Returns the scope in which this process connects to others: TensorFlow waits for ever for those that are missing.
+    """Returns the scope in which this process connects to others; TensorFlow itself would wait for them without end.
 
     Args:
         config: `ClusterConfig` of this process.
-        seconds: how long they may take to start.
+        seconds: how long the others may take to start.
     """
     addresses = [f'{job}:{index} ({config.jobs[job][index]})' for job, index in _others(config)]
     return waits.Wait(f'connections to {", ".join(addresses)}', seconds, details=lambda: silence_in_words(config))
 
 
 class Watchdog:
-    """Ends this process where a call into TensorFlow does not return, so that a supervisor can restart it.
+    """Ends this process when a call into TensorFlow does not return, so that a supervisor can restart it.
 
-    The main thread cannot be woken from a step that waits for a lost worker, so another thread watches. The first
-    watched call of a kind traces and compiles, for which it gets ten times as long.
+    Nothing can interrupt a step that waits for a lost worker, so a second thread watches the main thread. The first
+    call of a kind traces and compiles, so its limit is ten times as long.
 
     Args:
         seconds: how long a step may take; 0: watch nothing.
-        config: `ClusterConfig`, to say which tasks do not answer, or None.
+        config: `ClusterConfig`, to name the tasks that do not answer, or None.
         on_timeout: function of a sentence, called once in the watching thread; None: print it and end with exit code
             TRY_AGAIN.
-        first_call_factor: how many times as long the first watched call of a kind may take.
+        first_call_factor: how many times as long the first call of a kind may take.
     """
 
     def __init__(self, seconds: float, config: cluster_config.ClusterConfig | None = None,
@@ -122,11 +122,11 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watch(self, num_steps: int = 1, kind: str = 'step') -> Iterator[None]:
-        """Gives `num_steps` steps inside this scope so many times the time of one, counted anew at each `beat`.
+        """Limits the time of `num_steps` steps inside this scope to that of as many single steps; `beat` restarts it.
 
         Args:
             num_steps: number of steps.
-            kind: what takes the time of a step, in a word or two.
+            kind: what is limited, in a word or two, such as 'step'.
         """
         self._kind = kind
         self._allowed = self._seconds * num_steps * (1 if kind in self._known_kinds else self._first_call_factor)
@@ -138,7 +138,7 @@ class Watchdog:
         self._known_kinds.add(kind)
 
     def beat(self) -> None:
-        """Counts the time of the watched call anew: it has made progress."""
+        """Restarts the time limit of the watched call, which has made progress."""
         self._set_deadline(time.monotonic() + self._allowed)
 
     def _set_deadline(self, deadline):
@@ -164,15 +164,15 @@ class Watchdog:
         who = f'{silence_in_words(self._config)} ' if self._config else ''
         waited_for = ''.join(f'This process waits for {what}. ' for what in waits.current())
         return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self._seconds:g}). {who}'
-                f'{waited_for}Training resumes from the newest checkpoint when the same command runs again, as '
-                '--max_restarts does by itself.')
+                f'{waited_for}Training resumes from the newest checkpoint when the same command runs again, which '
+                '--max_restarts does for you.')
 
 
 class Alone:
-    """What takes the place of a `Chief` where no other process computes for this one: it watches nothing.
+    """Takes the place of a `Chief` in training without a chief, and watches nothing.
 
     Args:
-        is_worker_back: as `Chief` takes it.
+        is_worker_back: as in `Chief`.
     """
 
     def __init__(self, is_worker_back: Callable[[], bool] = bool) -> None:
@@ -192,13 +192,13 @@ class Alone:
 
 
 class Chief:
-    """Watches for machines that are about to be taken away, and for work that never ends.
+    """Watches for machines that are about to be preempted, and for work that hangs.
 
     Args:
         config: `ClusterConfig` of the chief.
-        needed_job: the job all of whose tasks training needs, 'worker' or 'ps'.
+        needed_job: 'worker' or 'ps'; training needs all tasks of this job.
         step_timeout_seconds: how long a step may take; 0: any time.
-        is_worker_back: function that says whether a worker answers again that training continued without.
+        is_worker_back: function that returns whether a worker that was left out answers again.
     """
 
     def __init__(self, config: cluster_config.ClusterConfig, needed_job: str, step_timeout_seconds: float,
@@ -209,10 +209,10 @@ class Chief:
 
     @contextlib.contextmanager
     def minding(self, ask_to_stop: Callable[[str], Any]) -> Iterator[None]:
-        """Passes signals that needed servers get to a function, and watches work inside `watch`, within this scope.
+        """Within this scope, reports signals to needed servers, and watches the work inside `watch`.
 
         Args:
-            ask_to_stop: function of the reason, which is called from another thread.
+            ask_to_stop: function of the reason, called from another thread when a needed server gets a signal.
         """
         def hear(task):
             ask_to_stop(f'a signal to {task}')

@@ -100,7 +100,7 @@ def wait_for_all(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT
             raise ConnectionError(
                 f'After {timeout_seconds} s there is no answer from {in_words(config, missing)}, of '
                 f'{config.num_workers} workers. Check that each is running the same command with its own task, that '
-                'the addresses are right, and that no firewall stands between.')
+                'the addresses are right, and that no firewall blocks them.')
         time.sleep(SECONDS_BETWEEN_TRIES)
 
 

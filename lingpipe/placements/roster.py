@@ -59,7 +59,7 @@ class Roster:
                     f'After {watchdog.SECONDS_TO_CONNECT} s there is no answer from '
                     f'{hosts.in_words(self._all, silent)}, of {self._all.num_workers} workers. Check that each is '
                     'running the same command with its own task, that the addresses are right, and that no firewall '
-                    'stands between.')
+                    'blocks them.')
             time.sleep(hosts.SECONDS_BETWEEN_TRIES)
             silent = self._silent()
         self._tell_change(silent)

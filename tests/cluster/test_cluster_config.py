@@ -139,4 +139,4 @@ def test_the_jobs_of_a_mode_and_an_evaluator_are_accepted(mode, jobs):
     ('[2001:4860::8888]:1', ['lo'], 'an address of the public Internet')])
 def test_who_can_reach_a_server_is_said(address, interfaces, words):
     said = server.warning(cluster_config.ClusterConfig({'worker': [address]}, 'worker', 0), interfaces)
-    assert said is None if words is None else words in said and 'whoever reaches a port can run any code' in said
+    assert said is None if words is None else words in said and 'anyone who can reach a port can run any code' in said

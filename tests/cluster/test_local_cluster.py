@@ -116,7 +116,7 @@ def test_workers_without_a_chief_end_the_cluster_when_all_have_ended(start):
 
 def test_a_part_that_fails_by_itself_stops_the_cluster_with_its_code(start):
     code, out = start('--workers=2', arguments=['--worker1=.5:3']).end()
-    assert code == 3 and '[launcher] worker 1 failed by itself: the cluster stops.' in out
+    assert code == 3 and '[launcher] worker 1 failed: the cluster stops.' in out
 
 
 def test_a_killed_worker_restarts_once_at_its_own_address(start):

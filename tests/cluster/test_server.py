@@ -92,7 +92,7 @@ def start_and_await_listening(start):
 
 def test_addresses_of_other_machines_need_a_choice_of_network():
     config = cluster_config.ClusterConfig({'chief': ['10.0.0.2:2222'], 'worker': ['127.0.0.1:2222']}, 'worker', 0)
-    with pytest.raises(ValueError, match='10.0.0.2:2222: an address .* know no passwords .* --cluster_network=private, .*=all'):
+    with pytest.raises(ValueError, match='10.0.0.2:2222: an address .* have no passwords .* --cluster_network=private, .*=all'):
         server.check_addresses(config, is_chosen=False)
     server.check_addresses(config, is_chosen=True)
     server.check_addresses(config._replace(jobs={'worker': ['127.0.0.1:2222', 'localhost:1']}), is_chosen=False)

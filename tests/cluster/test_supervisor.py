@@ -79,7 +79,7 @@ def test_each_restart_is_reported_in_one_line(start):
         '[supervisor] The training was ended by SIGKILL; restart 1 of 2 in 0.01 s, from the beginning.',
         '[supervisor] The training ended with exit code 75; restart 1 of 2 in 0.01 s, from the checkpoint of step 2.',
         '[supervisor] The training ended with exit code 75; restart 2 of 2 in 0.02 s, from the checkpoint of step 2.',
-        '[supervisor] The training ended with exit code 75; 2 restarts brought no new checkpoint, so it stays so.']
+        '[supervisor] The training ended with exit code 75; 2 restarts brought no new checkpoint, so it is not restarted.']
 
 
 def test_a_child_that_is_stopped_is_killed_and_restarted(start, tmp_path):
