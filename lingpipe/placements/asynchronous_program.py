@@ -19,17 +19,19 @@ class AsynchronousProgram(server_program.ServerProgram):
         worker 0   read version 5 ─> gradients ──────────> 2 updates since: staleness 2 ─> apply, count: version 8
         worker 1          read version 5 ─> gradients ─> staleness 1 ─> apply, count: 7
 
-    A gradient counts as a step whatever its staleness, the number of updates that others applied between its reading
-    and its applying; one that is staler than `max_staleness` is dropped and does not count, and its batch is lost.
+    The staleness of a gradient is the number of updates that other workers applied between the reading of the weights
+    and its own update. A gradient that is staler than `max_staleness` is dropped. It does not count as a step, and its
+    batch is lost.
 
-    What servers add to weights is never lost. A slot that the optimizer computes anew (momentum), a moving statistic of
-    batch norm and a moving average of weights are those of the last writer: of two that write at a time one is lost.
+    What servers add to weights is never lost. Slots that the optimizer recomputes (momentum), moving statistics of
+    batch norm and moving averages of weights have the value of the last writer: of two simultaneous updates one is
+    lost.
 
-    A worker that dies in the middle of a step has it done again by another, which then sees its batch once more: at
-    least once, never less. What it had applied already stays, so a step may be counted twice. A batch is handed out in
-    the order of a single machine's; between two checkpoints it is not known which are done, and a training run that
-    resumes starts at the batch whose number is that of the step. Where workers read for themselves, worker w gets
-    batches w, W + w, 2 W + w, ... at its own pace, and one that comes back begins where the training run did.
+    If a worker is lost in the middle of a step, another worker repeats the step with the same batch: each batch is used
+    at least once. What the lost worker had already applied stays, so a step may count twice. Batches are distributed in
+    the order of a single machine. Between two checkpoints it is not known which of them are done, so a run resumes at
+    the batch whose number is that of the step. If the workers read the batches, worker w reads batches w, W + w,
+    2 W + w, ... at its own pace, and a worker that comes back starts with the first batch of this run.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -48,20 +50,20 @@ class AsynchronousProgram(server_program.ServerProgram):
         self._done = int(self.global_step)
 
     def before_save(self) -> None:
-        """Lets all steps that are under way end, so that weights and their number belong together."""
+        """Waits for all current steps, so that weights and step number match."""
         while self._calls.num_under_way:
             self._next_rows()
         super().before_save()
 
     def _hand_out(self, iterator):
-        """Goes up to the last step, so that none must be thrown away."""
+        """Starts calls, but not more than there are steps left, so that no step is wasted."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call((iterator,) if self._is_read_by_workers else tuple(
                 tf.nest.flatten(self._next_batch(iterator))))
 
     def _next_rows(self):
-        """Returns a list with the next answer, or without it where the gradient was dropped."""
+        """Returns a list with the next answer, or an empty list if the gradient was dropped."""
         row = self._next_answer()
         is_applied, row = row[0], row[1:]
         self._done += int(is_applied)
@@ -77,7 +79,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         return result
 
     def open_input(self, data: Any, step: int) -> Any:
-        """Each worker that reads for itself takes one of W batches at a time, each as large as that of the params."""
+        """Opens the input; a worker that reads takes every W-th batch, each with the batch size of the params."""
         if not self._is_read_by_workers:
             return super().open_input(data, step)
         count = self._servers.num_workers
@@ -91,7 +93,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         return tf.function(self._call, autograph=False).get_concrete_function(*self._argument_specs(batch_spec))
 
     def _call(self, *arguments):
-        """Lays out the step of a worker: a row of whether it was applied, its gradients' norm, and the metrics."""
+        """Builds the step of a worker; returns a row of whether it was applied, the gradient norm, and the metrics."""
         batch = self._batch_of(arguments)
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):

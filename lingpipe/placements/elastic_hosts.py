@@ -1,4 +1,4 @@
-"""A pipeline over hosts that continues without workers that are lost, and with them again once they are back.
+"""A pipeline over hosts that continues without lost workers, and uses them again once they are back.
 
 ::
 
@@ -6,8 +6,8 @@
               │                                          ^   │                                           ^
               └── newest checkpoint, or memory ──────────┘   └── a new checkpoint ───────────────────────┘
 
-The partitions stay as they are, and are placed on other devices: several on one where there are fewer. So every step
-computes what it would have computed, bit for bit. The chief decides, and stays in its process: only its connections
+The partitions stay as they are, and move to other devices. With fewer devices, one may have several partitions. So
+every step computes the same as before, bit for bit. The chief decides, and does not restart: only its connections
 change.
 """
 
@@ -30,7 +30,7 @@ class ElasticHosts:
 
     Args:
         config: `ClusterConfig` of the chief.
-        replace_after_seconds: how long a worker may be gone before training continues without it.
+        replace_after_seconds: how long training waits for a lost worker before it continues without it.
         folder: log directory of the run.
     """
 
@@ -50,7 +50,7 @@ class ElasticHosts:
             kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.
 
         Returns:
-            Params with numbers in the place of 'auto'.
+            Params with numbers in place of 'auto'.
 
         Raises:
             ValueError: params cannot work.
@@ -68,30 +68,31 @@ class ElasticHosts:
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)
 
     def train(self, params: Any, started: float, run: Callable) -> None:
-        """Trains over the workers that are there, as often as they change, until training ends.
+        """Trains over the available workers, and starts again when they change, until training ends.
 
         Args:
             params: what `connect` returned.
             started: `time.time()` at the start of the program.
-            run: function that trains from the newest step on that is known, of the params, their `Placement`, the
-                `Roster`, a `StateMirror`, and the time at which this began.
+            run: function that trains from the newest known step. Its arguments are the params, their `Placement`, the
+                `Roster`, a `StateMirror`, and the time of its start.
 
         Raises:
             TrainingError: as `trainer.Trainer`.
-            ConnectionError: all workers are gone.
-            OpError: a worker is lost again and again without a new checkpoint, or something else failed.
+            ConnectionError: all workers are lost.
+            OpError: workers are lost repeatedly without a new checkpoint, or something else failed.
         """
         while not self._has_ended(run, params, started):
-            gc.collect()  # what was on the workers
+            gc.collect()  # objects on the workers
             started = time.time()
             self._roster.gather()
             hosts.reconnect(self._roster.config)
             self._roster.has_connected(hosts.count())
-            # Layers without a name of their own get the same as before. Earlier, it may wait for the lost worker for ever.
+            # Layers without a name then get the same generated names. Before `reconnect`, it could wait forever for the
+            # lost worker.
             keras.backend.clear_session()
 
     def _has_ended(self, run, params, started):
-        """Returns False where a change of the workers has ended `run`, of which nothing is left then."""
+        """Runs `run`; returns False if a change of the workers has ended it, and keeps no reference to its objects."""
         try:
             run(*self._placed(params), self._roster, self._mirror, started)
         except errors.WorkerIsBackError:
@@ -111,7 +112,7 @@ class ElasticHosts:
             errors.is_lost_machine(error) or hosts.silent_workers(self._roster.config))
 
     def _placed(self, params):
-        """Returns params and `Placement`, in which devices of workers that are there take the place of others."""
+        """Returns params and `Placement`, in which devices of available workers replace those of lost ones."""
         params = params.Copy()
         body = params.task.body
         found = device_kinds.stage_devices(body.num_replicas * body.num_partitions, self._kind, hosts.PROCESSES)

@@ -1,9 +1,9 @@
-"""Which workers of --cluster=multi_worker train together: those that answer, and others once they are back.
+"""Which workers of --cluster=multi_worker train together: those that answer, and the others once they are back.
 
 ::
 
-    4 workers, 16 of 64 rows each ── worker 2 is lost ─> all end ─> 3 answer, of whom 2 can share 64 rows, 32 each
-                                                                    the third waits until they can be 4 again
+    4 workers, 16 of 64 rows each ── worker 2 is lost ─> all end ─> 3 answer; 2 of them can share 64 rows, 32 each;
+                                                                    the third waits until all 4 are back
 """
 
 import math
@@ -17,18 +17,18 @@ from lingpipe.training import logdir
 
 def meet(params: Any, config: cluster_config.ClusterConfig, folder: str, replace_after_seconds: float
          ) -> tuple[cluster_config.ClusterConfig, Callable[[], bool]]:
-    """Waits until it is settled who trains together; the first worker settles it.
+    """Waits until worker 0 has decided which workers train together.
 
     A training run begins with all workers, and can continue with fewer.
 
     Args:
         params: the experiment's Params.
         config: `ClusterConfig` with all workers.
-        folder: log directory of the run, which only the first worker reads and writes.
-        replace_after_seconds: how long a worker may be gone.
+        folder: log directory of the run, which only worker 0 reads and writes.
+        replace_after_seconds: how long training waits for a lost worker.
 
     Returns:
-        `ClusterConfig` of those that train together, and a function that says whether more of them could.
+        `ClusterConfig` of the workers that train together, and a function that returns whether more could.
 
     Raises:
         ValueError: params cannot work.

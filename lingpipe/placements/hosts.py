@@ -15,11 +15,11 @@ SECONDS_BETWEEN_TRIES = 0.2
 
 
 def connect(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> None:
-    """Makes the devices of all workers this program's, which has to be the chief.
+    """Makes the devices of all workers available to this program, the chief.
 
-    Workers are clients of each other, and of the chief, from whom they fetch the input::
+    Workers are clients of each other, and of the chief, from which they fetch the input::
 
-        chief     lays out the step, reads the input, writes checkpoints and curves
+        chief     builds the step, reads the input, writes checkpoints and curves
           │
           ├──> worker 0   server: stage 0 ──┐
           │                                 v  boundary tensors go from worker to worker
@@ -34,13 +34,13 @@ def connect(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> 
         RuntimeError: the port of this chief is taken.
     """
     server.check_port(config)
-    # No stage comes here, but TensorFlow would take the memory of the GPUs of this machine.
+    # The chief has no stages, but TensorFlow would take the memory of its GPUs.
     tf.config.set_visible_devices([], 'GPU')
     wait_for_all(config, timeout_seconds)
     try:
         with watchdog.connecting(config, timeout_seconds):
             tf.config.experimental_connect_to_cluster(_cluster_of(config), job_name='chief', task_index=0)
-            tf.config.list_logical_devices()  # now it really connects
+            tf.config.list_logical_devices()  # connects
     except tf.errors.OpError as error:
         raise ConnectionError(
             f'The workers {", ".join(map(config.address_of, _workers(config)))} answer, but no cluster came of it '
@@ -49,13 +49,13 @@ def connect(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> 
 
 
 def reconnect(config: Any) -> None:
-    """Makes the devices of other workers than before this program's: TensorFlow's public function would start a second
-    server at the chief's port.
+    """Connects the chief again, after the list of workers has changed.
 
-    Nothing that was on the devices of workers can be used any more.
+    TensorFlow's public function would start a second server at the chief's port. Nothing that was on the devices of
+    workers can be used afterwards.
 
     Args:
-        config: `ClusterConfig` of the chief, in which other workers may be left out than when it connected.
+        config: `ClusterConfig` of the chief; other workers than before may be left out.
 
     Raises:
         OpError: a worker was lost meanwhile.
@@ -78,14 +78,14 @@ def _workers(config):
 
 
 def count() -> Any:
-    """Returns how many devices the workers offer: accelerators, or where there are none CPUs."""
+    """Returns the number of the workers' devices: of their GPUs, or of CPUs if there are none."""
     kinds = [[device for device in tf.config.list_logical_devices(kind) if device.name.startswith(PROCESSES)]
              for kind in ('GPU', 'CPU')]
     return len(kinds[0] or kinds[1])
 
 
 def wait_for_all(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> None:
-    """Waits until all workers answer: TensorFlow itself would wait for ever for one that is stopped, and not name it.
+    """Waits until all workers answer. TensorFlow itself would wait without end, and not name the missing worker.
 
     Args:
         config: `ClusterConfig` of the chief.
@@ -105,7 +105,7 @@ def wait_for_all(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT
 
 
 def silent_workers(config: Any) -> list[str]:
-    """Returns the workers that do not answer: they take no connections or compute nothing.
+    """Returns the workers that do not answer: they refuse connections, or do not compute.
 
     Args:
         config: `ClusterConfig` of the chief.
@@ -137,7 +137,7 @@ def _is_open(address):
 
 
 def _is_answered(connection):
-    """A relay takes connections before it knows whether the worker does; it closes them where that does not."""
+    """Returns whether the worker answers: a relay accepts every connection, but closes it if there is no worker."""
     try:
         return connection.recv(1, socket.MSG_PEEK) != b''
     except TimeoutError:  # it waits for the client to begin
@@ -158,7 +158,7 @@ def place(params: Any, config: Any, kind: Any = None) -> Any:
         kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.
 
     Returns:
-        Params with numbers in the place of 'auto', and the `Placement`.
+        Params with numbers in place of 'auto', and the `Placement`.
 
     Raises:
         ValueError: params cannot work.

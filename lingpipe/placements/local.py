@@ -1,4 +1,4 @@
-"""The devices of this machine: found, split where there is but a CPU, and shared out among partitions."""
+"""Placement on this machine: its devices are found, a lone CPU is split, and each partition gets a device."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ from lingpipe.training import placement, planning
 
 
 def set_up(body_params: Any, kind: Any) -> tuple:
-    """Sets devices up before TensorFlow has done anything else: with no accelerator virtual CPU devices.
+    """Sets up devices before TensorFlow does anything else; without accelerators they are virtual CPU devices.
 
     Args:
         body_params: `GPipeLayer.Params()`, in which numbers may be 'auto'.
@@ -39,7 +39,7 @@ def place(params: Any, kind: Any = None) -> Any:
         kind: as for `set_up`.
 
     Returns:
-        Params with numbers in the place of 'auto', and the `Placement`.
+        Params with numbers in place of 'auto', and the `Placement`.
 
     Raises:
         ValueError: params cannot work.

@@ -1,4 +1,4 @@
-"""Replicas of K cores of a TPU system each, one core a stage: their variables, sums and training step."""
+"""Replicas of K cores of a TPU system, one core per stage: their variables, sums and training step."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -12,19 +12,19 @@ from lingpipe.placements import tpu_replicas
 
 
 class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
-    """Replicas of which every one is a pipeline, one core a stage.
+    """Replicas that are pipelines, with one core per stage.
 
     ::
 
-        replica 0    core 0 ─> core 1 ─> core 2         one program holds all of a replica's stages; the compiler
-                       :         :         :            cuts it along the cores that operations and variables
-        replica 1    core 0 ─> core 1 ─> core 2         carry, and sums run over the replicas, core by core
+        replica 0    core 0 ─> core 1 ─> core 2         one program has all stages of a replica; the compiler cuts it
+                       :         :         :            by the cores of operations and variables; sums run over the
+        replica 1    core 0 ─> core 1 ─> core 2         replicas, core by core
 
     Args:
         resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
         topology: its `tf.tpu.experimental.Topology`.
         num_stages: K.
-        make_assignment: function as `tpu_replicas.assign_cores` takes it.
+        make_assignment: the function `make` of `tpu_replicas.assign_cores`.
     """
 
     def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: Any,
@@ -39,7 +39,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         return CoreTrainProgram(task, train_params, self)
 
     def evaluate(self, function: Any, batch: Any) -> Any:
-        """Every replica evaluates every batch, and the sums of all of them are as often too large as they are many."""
+        """Evaluates a batch on every replica, and divides the sums of all by the number of replicas."""
         return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
     @property
@@ -47,7 +47,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         return self.num_replicas
 
     def run(self, function: Any, arguments: Any) -> Any:
-        """Lays out a program that every replica runs, as `TpuReplicas.run`; what has no device is on the last core."""
+        """Builds a program for every replica, as `TpuReplicas.run`; the last core is the default device."""
         def on_cores(*arguments):
             with self.active(), tf.device(self.devices[-1]):
                 return function(*arguments)
@@ -55,7 +55,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         return super().run(on_cores, arguments)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Adds tensors up over all replicas, on their core; anywhere else it returns them as they are."""
+        """Sums tensors over all replicas, on a core; on other devices it returns them unchanged."""
         if not device_kinds.is_logical_core(device) or not tf.nest.flatten(tensors):
             return tensors
         with tf.device(device):
@@ -66,7 +66,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         return tpu_replicas.sum_over_groups(tensor, self.count, group_size)
 
     def index_on(self, device: str) -> int:
-        """Returns the number of the replica that runs; 0 anywhere but on its cores."""
+        """Returns the number of the running replica; 0 on devices that are not its cores."""
         if not device_kinds.is_logical_core(device):
             return 0
         with tf.device(device):
@@ -74,9 +74,9 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
 
     @contextlib.contextmanager
     def creating_on(self, device: str) -> Iterator[Any]:
-        """Creates variables on a core of every replica; they remember it as `logical_core`.
+        """Creates variables on a core of every replica, with the name of the core as attribute `logical_core`.
 
-        Each replica changes its own copy: all compute the same from gradients that are sums over replicas.
+        Each replica changes its own copy. The copies stay equal, because gradients are sums over all replicas.
 
         Args:
             device: name of the core.
@@ -94,12 +94,12 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
 
 
 def device_name(index: int) -> str:
-    """Returns the name by which `tf.device` knows a core inside a program."""
+    """Returns the name of a core for `tf.device` inside a program."""
     return f'/device:{device_kinds.LOGICAL_CORE}:{index}'
 
 
 class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
-    """A `ReplicaTrainProgram` of which each core does its stage, with the variables that live there.
+    """A `ReplicaTrainProgram` in which each core computes its stage, with the variables on that core.
 
     Args:
         task: a `BaseTask` whose body is built on the cores.
@@ -126,11 +126,11 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return self._row(self._train_on(out, step), metrics)
 
     def _deciding(self):
-        """Inside of a program on cores there is no host."""
+        """Returns no device, because a program on cores has no host."""
         return contextlib.nullcontext()
 
     def _if_finite(self, is_finite, update):
-        """Takes back the update of a step that is not finite; the host stops then, or counts it."""
+        """Updates, and restores the old values if the step is not finite; the host then stops."""
         changing = self._changing_variables()
         before = self._reads(changing)
         update()
@@ -152,6 +152,6 @@ def _read(variables):
 
 
 def _restore_unless(variables, values, is_finite):
-    """Costs no memory: the compiler joins the choice with the arithmetic of the update."""
+    """Restores values unless the step is finite. The compiler fuses this with the update, so it costs no memory."""
     for variable, value in zip(map(variable_placement.native, variables), values):
         variable.assign(tf.where(is_finite, variable.read_value(), value))

@@ -1,4 +1,4 @@
-"""Parameter servers: weights live on some processes of a cluster, others compute gradients for them."""
+"""Parameter servers: some processes of a cluster store the weights, and others compute gradients."""
 
 import contextlib
 import ctypes
@@ -36,21 +36,21 @@ class ParameterServers(placement.Placement):
               ─────────────────> worker 1 ────────────────> server 1: the others
                                              gradients
 
-    Each variable lies on one server, the one that has the fewest bytes of them when it is made. Large weights are cut
-    into rows over all servers once training begins; see `server_rows`. (The strategy's own `variable_partitioner` would
-    make `ShardedVariable`s. Keras layers can use these, but Keras optimizers keep whole slots for them, on one server,
-    and they have no device on which a step could read them.)
+    A variable is created on the server that has the fewest bytes. When training begins, large weights are cut into rows
+    over all servers; see `server_rows`. (The strategy's own `variable_partitioner` would create `ShardedVariable`s.
+    Keras layers can use these, but Keras optimizers keep whole slots for them, on one server, and they have no device
+    on which a step could read them.)
 
-    Make it before TensorFlow has done anything else in the process but setting virtual devices up. It waits until all
-    tasks of the cluster are there.
+    Create it before TensorFlow does anything in the process, except for setting up virtual devices. The constructor
+    waits until all tasks of the cluster have connected.
 
     Args:
         config: `cluster_config.ClusterConfig` whose task is the chief.
         update: 'async' or 'sync', one of MODES.
-        max_staleness: gradients that are staler than so many updates are dropped; None: no limit.
-        timeout_seconds: after so long without an answer of any worker the training ends; 0: never.
-        batches_from: 'chief', which reads all batches and sends them, or 'workers', each of which reads its own.
-        least_bytes_of_part: weights are cut over several servers where each of these gets so many bytes.
+        max_staleness: gradients that are staler than this number of updates are dropped; None: no limit.
+        timeout_seconds: training ends after this time without an answer of any worker; 0: never.
+        batches_from: 'chief': the chief reads all batches and sends them; 'workers': each worker reads its own.
+        least_bytes_of_part: smallest size of the parts into which a weight is cut.
 
     Attributes:
         update: as given.
@@ -59,10 +59,10 @@ class ParameterServers(placement.Placement):
         batches_from: as given.
         num_workers: W.
         names: list of the names of the servers' devices.
-        devices: list of the names of the devices of any worker, one a partition of each of its replicas, once chosen.
+        devices: list of the names of each worker's devices, one for each partition of each replica, once chosen.
 
     Raises:
-        ValueError: `max_staleness` cannot be.
+        ValueError: `update` or `max_staleness` is not possible.
     """
 
     def __init__(self, config: Any, update: Any = ASYNCHRONOUS, max_staleness: Any = None,
@@ -84,11 +84,11 @@ class ParameterServers(placement.Placement):
         self._num_bytes = dict.fromkeys(self.names, 0)
 
     def choose_devices(self, body_params: Any, kind: Any = None) -> None:
-        """Chooses where stages are, on every worker and, for evaluation, on the chief: `devices`.
+        """Chooses `devices`, the devices of the stages on every worker and, for evaluation, on the chief.
 
         Args:
             body_params: `GPipeLayer.Params()`.
-            kind: 'CPU' or 'GPU'; None: GPUs where the chief and all workers have some.
+            kind: 'CPU' or 'GPU'; None: GPUs if the chief and all workers have some.
 
         Raises:
             ValueError: not all have GPUs.
@@ -102,7 +102,7 @@ class ParameterServers(placement.Placement):
         self.devices = p.devices or [f'{kind}:{index % count}' for index in range(p.num_replicas * p.num_partitions)]
 
     def _num_of_each(self, kind):
-        """Returns how many devices of a kind the chief and every worker have at least."""
+        """Returns the smallest number of devices of a kind among the chief and the workers."""
         tasks = [('chief', 0), *(('worker', index) for index in range(self.num_workers))]
         found = [(spec.job, spec.task) for spec in (
             tf.DeviceSpec.from_string(device.name) for device in tf.config.list_logical_devices(kind))]
@@ -110,7 +110,7 @@ class ParameterServers(placement.Placement):
 
     @contextlib.contextmanager
     def creating(self) -> Iterator[Any]:
-        """Makes the servers the home of the variables that are created inside."""
+        """Places the variables that are created in this scope on the servers."""
         def create(next_creator, **arguments):
             name = min(self.names, key=self._num_bytes.get)
             with tf.device(name):
@@ -125,14 +125,14 @@ class ParameterServers(placement.Placement):
         return _PROGRAMS[self.update](task, train_params, self, batch_spec)
 
     def cut(self, body: Any, train_params: Any) -> list[tuple[Any, int]]:
-        """Moves the weights that are to be cut into rows to the chief, which keeps the whole of each.
+        """Moves the weights that will be cut into rows to the chief, which keeps each of them whole.
 
         Args:
             body: built `GPipeLayer`.
             train_params: the Params of training.
 
         Returns:
-            List of pairs of a Keras variable and the number of servers that get rows of it.
+            List of pairs of a Keras variable and the number of servers for its rows.
         """
         if train_params.ema_decay or not server_rows.can_cut(optimization.make_optimizer(train_params)):
             return []
@@ -148,7 +148,7 @@ class ParameterServers(placement.Placement):
         return watchdog.find_silent_tasks(self._config)
 
     def calls(self, function: Any) -> server_program.RemoteCalls:
-        """Returns the `RemoteCalls` of a function, up to two of them for each worker at a time.
+        """Returns the `RemoteCalls` of a function, with up to two current calls for each worker.
 
         Args:
             function: `tf.function` traced for its arguments.
@@ -164,10 +164,10 @@ class ParameterServers(placement.Placement):
         return server_program.PinnedCalls(function, self._hosts)
 
     def iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> Any:
-        """Makes an iterator on each worker, over its share of each batch; a worker that comes back gets a fresh one.
+        """Makes an iterator on each worker, over its share of each batch; a worker that comes back gets a new one.
 
         Args:
-            batches: function from a `Share` to the `tf.data.Dataset` of its rows, without Python in it.
+            batches: function from a `Share` to the `tf.data.Dataset` of its rows, which runs no Python code.
             spec: nest of the `tf.TensorSpec` of the rows.
 
         Returns:
@@ -190,7 +190,7 @@ class ParameterServers(placement.Placement):
         return found
 
     def _makers(self, batches, spec):
-        """Returns for each worker a function that makes the iterator over its share where it is called."""
+        """Returns a function for each worker, which makes the iterator over its share on the device of the call."""
         return [_maker(batches(batch_share.Share(index, self.num_workers)), spec) for index in range(self.num_workers)]
 
     @property
@@ -199,7 +199,7 @@ class ParameterServers(placement.Placement):
 
 
 def _maker(dataset, spec):
-    """Returns a function that makes an iterator over a dataset of the chief, by the graph of the dataset."""
+    """Returns a function that makes an iterator over a dataset of the chief, from the graph of the dataset."""
     graph = tf.raw_ops.DatasetToGraphV2(
         input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORED,
         strip_device_assignment=True)
@@ -212,7 +212,7 @@ def _maker(dataset, spec):
 
 
 def _immortal(coordinator):
-    """Keeps Python from destroying a coordinator at exit: it would wait until every lost worker is back."""
+    """Keeps Python from destroying a coordinator at exit, which would wait until every lost worker is back."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coordinator))
     return coordinator
 
@@ -236,14 +236,14 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
     Args:
         params: the experiment's Params.
         config: `ClusterConfig`.
-        update: as `ParameterServers` takes it.
-        max_staleness: likewise.
-        timeout_seconds: likewise.
+        update: as in `ParameterServers`.
+        max_staleness: as in `ParameterServers`.
+        timeout_seconds: as in `ParameterServers`.
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
-        batches_from: as `ParameterServers` takes it.
+        batches_from: as in `ParameterServers`.
 
     Returns:
-        Params with numbers in the place of 'auto', and the `ParameterServers`.
+        Params with numbers in place of 'auto', and the `ParameterServers`.
 
     Raises:
         ValueError: params cannot work.
@@ -254,7 +254,7 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
     device_kinds.configure_graph_optimizer()
     numbers = body.num_partitions, body.num_replicas
     num_devices = 1 if 'auto' in numbers else math.prod(numbers)
-    device_kinds.use_virtual_devices(num_devices)  # which GPUs are none of, but evaluation without one needs them
+    device_kinds.use_virtual_devices(num_devices)  # CPU devices: evaluation needs them if there are no GPUs
     server.check_port(config)
     print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.',
           file=sys.stderr, flush=True)
@@ -269,8 +269,8 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
     """Trains up to the last step, or until a signal asks to stop.
 
     Args:
-        params: as `trainer.Trainer` takes them.
-        evaluation_inputs: likewise.
+        params: as in `trainer.Trainer`.
+        evaluation_inputs: as in `trainer.Trainer`.
         logdir: folder of the run, on the chief's disk.
         servers: the `ParameterServers`, with devices.
         started: `time.time()` at the start of the program.
@@ -282,12 +282,12 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
     """
     with losses_in_words(servers):
         trainer.Trainer(params, evaluation_inputs, logdir, servers, started, chief).run()
-    gc.collect()  # what workers and servers know of functions is removed while they are still there
+    gc.collect()  # removes functions from workers and servers while these still run
 
 
 @contextlib.contextmanager
 def losses_in_words(servers: Any) -> Iterator[Any]:
-    """Says what an error means that comes of the end of another process, be it in the middle of a checkpoint."""
+    """Turns errors that the end of another process causes, also during a checkpoint, into a `LostWorkerError`."""
     try:
         yield
     except (*_OF_OTHERS, errors.TrainingError) as error:

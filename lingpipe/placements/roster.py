@@ -1,11 +1,11 @@
-"""Which workers take part in training: one that does not answer for too long is left out until it is back.
+"""Which workers of a pipeline over hosts take part: one that does not answer for too long is left out until it is back.
 
 ::
 
-    a step fails ─> all are asked ─> the silent ones are waited for ─┬─> all answer: training continues with all
-                                                                     └─> that takes too long: it continues without them
+    a step fails ─> ask all workers ─> wait for the silent ones ─┬─> all answer: training continues with all
+                                                                 └─> too long: training continues without them
 
-    a thread asks those that are left out ─> one answers ─> next checkpoint ─> training continues with it too
+    a thread asks the workers that are left out ─> one answers ─> next checkpoint ─> training continues with it too
 """
 
 import threading
@@ -22,16 +22,16 @@ _SECONDS_BETWEEN_LOOKS = 1.
 class Roster:
     """The workers of a pipeline over hosts, some of which may be left out.
 
-    It is written down in the log directory, so that a chief that restarts waits for nobody whom it left out before.
+    The log directory has a list of the workers that are left out, so that a restarted chief does not wait for them.
 
     Args:
         config: `ClusterConfig` of the chief, with all workers.
-        replace_after_seconds: how long a worker may be gone.
+        replace_after_seconds: how long training waits for a lost worker.
         files: `LogDir` of the run.
 
     Attributes:
         config: `ClusterConfig` of the chief, without the workers that are left out.
-        num_devices: how many devices all workers offer; None while they have not been there together.
+        num_devices: number of the devices of all workers; None before all have connected.
     """
 
     def __init__(self, config: cluster_config.ClusterConfig, replace_after_seconds: float,
@@ -42,12 +42,12 @@ class Roster:
         self._is_back = threading.Event()
 
     def gather(self) -> None:
-        """Waits for workers, and leaves out those that are gone for too long.
+        """Waits for workers, and leaves out those that do not answer in time.
 
-        A training run begins with all workers. Those that it continued without before are asked, not waited for.
+        A training run begins with all workers. Workers that were left out before are asked, but not waited for.
 
         Raises:
-            ConnectionError: no worker answers, or one does not with which the training run has to begin.
+            ConnectionError: no worker answers, or one is missing at the beginning of the training run.
         """
         silent, begin, is_told = self._silent(), time.monotonic(), False
         while not self._is_enough(silent, time.monotonic() - begin):
@@ -67,10 +67,10 @@ class Roster:
         self._watch_those_left_out()
 
     def has_connected(self, num_devices: int) -> None:
-        """Writes down who takes part, after the chief has connected.
+        """Records which workers take part, after the chief has connected.
 
         Args:
-            num_devices: how many devices those offer.
+            num_devices: number of their devices.
         """
         if not self.config.left_out:
             self.num_devices = num_devices
@@ -111,12 +111,12 @@ class Roster:
                              daemon=True).start()
 
     def _watch(self, left_out, is_back):
-        """Ends when one is back; who takes part is settled at the next checkpoint."""
+        """Waits until one answers; the next checkpoint then decides which workers take part."""
         others = frozenset(_names(self._all)) - left_out
         while len(hosts.silent_workers(self._all._replace(left_out=others))) == len(left_out):
             time.sleep(_SECONDS_BETWEEN_LOOKS)
             if is_back is not self._is_back:
-                return  # others are left out now
+                return  # the list has changed, and has a thread of its own
         is_back.set()
 
 

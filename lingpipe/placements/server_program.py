@@ -1,4 +1,4 @@
-"""Training steps whose weights live on parameter servers: what asynchronous and synchronous updates share."""
+"""Training steps with weights on parameter servers: what asynchronous and synchronous updates share."""
 
 import functools
 import queue
@@ -17,22 +17,22 @@ from lingpipe.training import errors, optimization, train_program
 
 _POLL_SECONDS, _RETRY_SECONDS = 0.5, 0.1
 BATCHES_FROM = CHIEF, WORKERS = ('chief', 'workers')
-_PYTHON_IS_MISSING = 'callback pyfunc'  # what TensorFlow says of a function that another process has registered
+_PYTHON_IS_MISSING = 'callback pyfunc'  # in TensorFlow's error for a Python function that another process registered
 
 
 class RemoteCalls:
-    """Calls of one function that are under way at a time, up to a number.
+    """Concurrent calls of one function, up to a limit.
 
-    The coordinator of a cluster only tells when all calls have ended, or waits for one of them; here a thread waits for
-    each::
+    The coordinator of a cluster only reports that all calls have ended, or waits for one of them. So a thread waits for
+    each call::
 
         call(...) ─> coordinator ─> worker 0, worker 1, ... ─> answers ─> next_answer()
-                         a worker dies: another one, or the same once it is back, does its call again
+                         a worker is lost: another one, or the same once it is back, repeats its call
 
     Args:
         coordinator: `tf.distribute.coordinator.ClusterCoordinator`.
         function: concrete function.
-        limit: largest number of calls under way.
+        limit: largest number of concurrent calls.
     """
 
     def __init__(self, coordinator: tf.distribute.coordinator.ClusterCoordinator, function: Callable,
@@ -45,13 +45,13 @@ class RemoteCalls:
                              daemon=True).start()
 
     def call(self, arguments: tuple) -> None:
-        """Sends a call off.
+        """Starts a call.
 
         Args:
             arguments: tuple of tensors.
 
         Raises:
-            Exception: what an earlier call failed with.
+            Exception: the error of an earlier call.
         """
         self._values.put(self._coordinator.schedule(self._function, args=arguments))
         self.num_under_way += 1
@@ -63,15 +63,15 @@ class RemoteCalls:
             seconds: how long to wait.
 
         Returns:
-            What the call returned, as nest of NumPy arrays; None where none has ended yet.
+            What the call returned, as nest of NumPy arrays; None if no call has ended yet.
 
         Raises:
-            Exception: what the call failed with.
+            Exception: the error of the call.
         """
         try:
             answer, error = self._answers.get(timeout=seconds)
         except queue.Empty:
-            self._coordinator.done()  # which raises what the cluster failed with
+            self._coordinator.done()  # raises the error of the cluster
             return None
         self.num_under_way -= 1
         if error is not None:
@@ -80,7 +80,7 @@ class RemoteCalls:
 
 
 class PinnedCalls:
-    """Calls of one function, each on a worker of its own choice; that worker alone has what the call reads.
+    """Calls of one function, each on a chosen worker, which alone has the input of the call.
 
     ::
 
@@ -101,11 +101,11 @@ class PinnedCalls:
                              name=f'calls on {device}', daemon=True).start()
 
     def call(self, arguments: tuple, worker: int) -> None:
-        """Sends a call off.
+        """Starts a call.
 
         Args:
             arguments: tuple of tensors and iterators.
-            worker: number of the worker that does it.
+            worker: number of the worker that runs it.
         """
         self._arguments[worker].put(arguments)
         self.num_under_way += 1
@@ -128,18 +128,18 @@ def _call_on(device, function, arguments, answers):
         try:
             with tf.device(device):
                 answers.put((tf.nest.map_structure(lambda tensor: tensor.numpy(), function(*given)), None))
-        except Exception as error:  # which the thread that asks gets to see
+        except Exception as error:  # `next_answer` raises it
             answers.put((None, error))
         del given
 
 
 def _has_fewer(tokens, count):
-    """Returns whether tokens are one tensor of fewer than so many, as far as is known."""
+    """Returns whether tokens are one tensor with fewer than `count` elements, as far as is known."""
     return tf.is_tensor(tokens) and tokens.shape.is_fully_defined() and tokens.shape.num_elements() < count
 
 
 def _fetch(values, answers):
-    """Runs in a thread, which must not keep the function from being forgotten while its servers still run."""
+    """Waits for calls in a thread. It keeps no value, so that the function can be freed while its servers still run."""
     while True:
         value = values.get()
         answers.put(_answer(value))
@@ -147,28 +147,27 @@ def _fetch(values, answers):
 
 
 def _answer(value):
-    """Returns what a call returned and what it failed with, one of them None.
+    """Returns the result of a call and its error, one of them None.
 
-    A worker may die after a call has ended and before its result is here. The coordinator copies the result too, sees
-    the same and has the call done again, so an error counts only where the coordinator has set it.
+    A worker may be lost after a call has ended and before its result has arrived. The coordinator then repeats the
+    call, so an error counts only if the coordinator has set it.
     """
     while True:
         try:
             return value.fetch(), None
-        except Exception as error:  # which the thread that asks gets to see
+        except Exception as error:  # `next_answer` raises it
             if value._get_error() is error:
                 return None, error
         time.sleep(_RETRY_SECONDS)
 
 
 class ServerProgram(train_program.TrainProgram):
-    """A `TrainProgram` whose step is spread over workers and servers.
+    """A `TrainProgram` whose step runs on workers and servers.
 
-    The chief reads the batches and hands them out, so that the data and their order are those of one machine, and
-    inputs may run any Python code; or each worker reads its own part of them, and the chief sends numbers alone.
-    Steps are counted on a server by `assign_add`, which loses no count. (Keras's own
-    counter of updates is read, changed and written, and so loses some; it gets the number of steps before each
-    checkpoint.)
+    Either the chief reads the batches and sends them: the data and their order are those of one machine, and inputs may
+    run any Python code. Or each worker reads its own part of the batches, and the chief sends only numbers. Steps are
+    counted on a server by `assign_add`, which loses no count. (Keras's own counter of updates is read, changed and
+    written, so it can lose counts. It is set to the number of steps before each checkpoint.)
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
@@ -199,7 +198,7 @@ class ServerProgram(train_program.TrainProgram):
         self._calls = self._made_calls(self._traced(batch_spec))
 
     def _made_calls(self, function):
-        """Returns the calls of what `_traced` returned."""
+        """Returns the calls of the function that `_traced` returned."""
         return self._servers.calls(function)
 
     def _traced(self, batch_spec):
@@ -207,12 +206,12 @@ class ServerProgram(train_program.TrainProgram):
         raise NotImplementedError
 
     def _argument_specs(self, batch_spec):
-        """Returns the list of the specs by which a worker gets a batch: its tensors, or an iterator of its own."""
+        """Returns the specs of the arguments from which a worker gets a batch: its tensors, or an iterator."""
         self._rows_spec = batch_spec
         return [tf.data.IteratorSpec(batch_spec)] if self._is_read_by_workers else tf.nest.flatten(batch_spec)
 
     def _batch_of(self, arguments):
-        """Returns the batch, or share of one, that a worker gets by such arguments."""
+        """Returns the batch, or the share of one, from such arguments."""
         return next(*arguments) if self._is_read_by_workers else tf.nest.pack_sequence_as(self._batch_spec, arguments)
 
     @property
@@ -240,24 +239,24 @@ class ServerProgram(train_program.TrainProgram):
             each.to_chief()
 
     def _parts_of(self, variable):
-        """Returns the list of what stands for a trainable variable on the servers: itself, or its rows."""
+        """Returns the variables on the servers for a trainable variable: itself, or its rows."""
         cut = self._cut_of.get(id(variable))
         return cut.parts if cut else [variable]
 
     def _reading(self, images):
-        """Returns the function that reads a variable for a step on some input of the body."""
+        """Returns the function by which a step with this input of the body reads a variable."""
         def read(variable):
             cut = self._cut_of.get(id(variable))
             if variable is self._table and _has_fewer(images, variable.shape[0]):
                 places = cut.places if cut else [(variable.value, 0, variable.shape[0])]
-                with tf.device(None):  # the rows come to the worker, wherever the table is
+                with tf.device(None):  # the result is on the worker, wherever the table is
                     return server_rows.dense_rows(images, places, variable.shape)
             return cut.read() if cut else variable_placement.read_variable(variable)
 
         return read
 
     def _gradients_of(self, images, targets, step):
-        """Returns the `ValueAndGrad` of a batch, whose gradients are those of `_trained_places`."""
+        """Returns the `ValueAndGrad` of a batch, with the gradients of `_trained_places`."""
         out = self._task.body.value_and_grad(
             self._task.loss_and_metrics, images, tuple(targets), step=step, assign_state=False,
             read=self._reading(images))
@@ -271,7 +270,7 @@ class ServerProgram(train_program.TrainProgram):
         return out, {'loss': out.loss, **out.metrics}
 
     def _apply(self, gradients, step):
-        """Lays out the optimizer's arithmetic on each server; what it adds to a weight is never lost."""
+        """Builds the optimizer's arithmetic on each server; what it adds to a weight is never lost."""
         of_place = {id(place): gradient for place, gradient in zip(self._trained_places, gradients)}
         rate = self._learning_rate(step)
         whole = [variable for variable in self._trainable if id(variable) not in self._cut_of]
@@ -307,7 +306,7 @@ class ServerProgram(train_program.TrainProgram):
                 'workers have no Python for it. Give --batches_from=chief.') from error
 
     def _result(self, rows):
-        """Makes a `StepResult` of rows as the step returns them: gradient norm, then the metrics."""
+        """Makes a `StepResult` from the rows of the steps: gradient norm, then the metrics."""
         rows = np.stack(rows)
         metrics = {name: tf.constant(column) for name, column in zip(self._metric_names, rows[:, 1:].T)}
         return train_program.StepResult(len(rows), tf.constant(rows[-1, 0]), metrics)

@@ -1,19 +1,18 @@
-"""Large weights in rows over several parameter servers, and lookups of rows where they are.
+"""Large weights in rows over several parameter servers, and lookups of rows on the servers.
 
 ::
 
-    weight [10, d]       chief: the whole, as it is built, checkpointed and evaluated
+    weight [10, d]       chief: the whole weight, to build, checkpoint and evaluate it
                to_servers |  ^ to_chief
                           v  |
     ps 0: rows 0 to 4       ps 1: rows 5 to 9       each with its rows of the optimizer's slots
 
-    what reads the whole      worker <── rows 0 to 4, rows 5 to 9
+    a read of all rows        worker <── rows 0 to 4, rows 5 to 9
     a lookup of tokens        worker ──> the different tokens of its batch ──> ps 0, ps 1
-                              worker <── their rows alone
-    gradients                 worker ──> those of each server's rows: of a lookup, of the tokens' rows alone
+                              worker <── only their rows
+    gradients                 worker ──> those of each server's rows; after a lookup, only those of the tokens' rows
 
-The arithmetic of the optimizer happens on the server of the rows, by the optimizer's own code, so that only optimizers
-that treat each number by itself can have their weights cut.
+The optimizer's own code runs on the server of the rows, so weights are cut only with element-wise optimizers.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,17 +33,17 @@ _OPTIMIZERS = {
 
 
 def can_cut(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Returns whether an optimizer treats each number of a weight by itself, as far as is known."""
+    """Returns whether an optimizer is known to be element-wise."""
     return type(optimizer) in _OPTIMIZERS
 
 
 def num_parts(variable: keras.Variable, num_servers: int, least_bytes: int) -> int:
-    """Returns over how many servers a weight is cut, 1 where it stays whole.
+    """Returns over how many servers a weight is cut, 1 if it stays whole.
 
     Args:
         variable: Keras variable.
         num_servers: number of servers.
-        least_bytes: size that each part has at least.
+        least_bytes: smallest size of a part.
     """
     if not variable.trainable or variable.constraint is not None or not len(variable.shape):
         return 1
@@ -53,7 +52,7 @@ def num_parts(variable: keras.Variable, num_servers: int, least_bytes: int) -> i
 
 
 def table_of(body: Any) -> keras.Variable | None:
-    """Returns the table that the body's first layer looks tokens up in; None where others read it too.
+    """Returns the table in which the body's first layer looks up tokens; None if other layers read it too.
 
     Args:
         body: built `GPipeLayer`.
@@ -70,12 +69,12 @@ def dense_rows(tokens: tf.Tensor, parts: Sequence[tuple[Any, int, int]], shape: 
     """Looks up the rows of some tokens on their servers.
 
     Args:
-        tokens: integers of any shape, where this is laid out.
-        parts: triples of the `tf.Variable` of some rows on its server, the first of them and that after the last.
-        shape: that of the whole table.
+        tokens: integers of any shape, on the current device.
+        parts: triples of the `tf.Variable` of some rows on its server, the first row, and the row after the last one.
+        shape: shape of the whole table.
 
     Returns:
-        Tensor of that shape: the rows of the tokens, zeros in the place of all others.
+        Tensor of that shape: the rows of the tokens, and zeros in place of all other rows.
     """
     wanted, _ = tf.unique(tf.cast(tf.reshape(tokens, [-1]), tf.int32))
     found = []
@@ -88,12 +87,12 @@ def dense_rows(tokens: tf.Tensor, parts: Sequence[tuple[Any, int, int]], shape: 
 
 
 class CutWeight:
-    """A trainable weight that is whole on the chief, and in rows on servers while it is trained.
+    """A trainable weight that is whole on the chief, and cut into rows on servers during training.
 
     Args:
         variable: Keras variable of the chief.
         slots: list of the optimizer's Keras variables for it.
-        devices: list of the names of the servers, one a part.
+        devices: list of the names of the servers, one for each part.
         make_optimizer: function that returns an optimizer without slots.
 
     Attributes:
@@ -128,22 +127,22 @@ class CutWeight:
                 part.assign(value[begin:end])
 
     def to_chief(self) -> None:
-        """Copies what was trained back into the weight and its slots."""
+        """Copies the trained rows back into the weight and its slots."""
         for whole, parts in zip(self._wholes, (self.parts, *self._slots)):
             with tf.device(whole.value.device):
                 whole.assign(_joined(parts))
 
     def read(self) -> tf.Tensor:
-        """Returns the whole weight where this is laid out."""
+        """Returns the whole weight, on the current device."""
         return _joined(self.parts)
 
     @property
     def places(self) -> list[tuple[tf.Variable, int, int]]:
-        """List of triples of the variable of some rows, the first of them and that after the last."""
+        """List of triples of the variable of some rows, the first row, and the row after the last one."""
         return [(part, *bounds) for part, bounds in zip(self.parts, self._bounds)]
 
     def split(self, gradient: Any) -> list:
-        """Returns the list of what each server gets of a gradient: a tensor, `tf.IndexedSlices`, or None."""
+        """Returns the list of each server's part of a gradient: a tensor, `tf.IndexedSlices`, or None."""
         if gradient is None:
             return [None] * len(self.parts)
         if not isinstance(gradient, tf.IndexedSlices):
@@ -157,10 +156,10 @@ class CutWeight:
         return found
 
     def update(self, gradients: list, step: tf.Tensor, learning_rate: tf.Tensor) -> None:
-        """Lays out the optimizer's arithmetic on each server; what it adds to the weight is never lost.
+        """Builds the optimizer's arithmetic on each server; what it adds to the weight is never lost.
 
         Args:
-            gradients: list as `split` returns it.
+            gradients: the result of `split`.
             step: int64 scalar, the number of updates so far.
             learning_rate: float32 scalar.
         """
@@ -193,14 +192,14 @@ def _joined(parts):
 
 
 def _stand_in(variable, shape):
-    """Returns a Keras variable without a value, by which an optimizer knows rows of another one."""
+    """Returns a Keras variable without a value, which represents some rows of another one in an optimizer."""
     made = keras.Variable(keras.initializers.Zeros(), shape=tuple(shape), dtype=variable.dtype, name=variable.name)
     made._path = variable.path
     return made
 
 
 def move_to_chief(variable: keras.Variable, device: str) -> None:
-    """Moves a weight to the chief; a step works with its gradients wherever it runs.
+    """Moves a weight to the chief; a step still computes with its gradients on its own CPU.
 
     Args:
         variable: Keras variable.

@@ -1,4 +1,4 @@
-"""Replicas of K cores of a TPU system each that all run one program on their slices: reads, writes, training."""
+"""Replicas of K cores of a TPU system, which all run one program on their slices: reads, writes, training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,19 +16,19 @@ _HOST = 'CPU:0'
 
 
 class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
-    """Replicas of which every one is a pipeline in one program for all of its cores, which XLA partitions.
+    """Replicas that are pipelines, each in one program for all of its cores, which XLA partitions.
 
     ::
 
         replica 0    core 0    core 1    core 2         every core runs the same program on its slice of each tensor;
-                       :         :         :            what one hands to the next the partitioner sees to, and sums
-        replica 1    core 0    core 1    core 2         run over the replicas, slice by slice
+                       :         :         :            the partitioner adds transfers between cores; sums run over
+        replica 1    core 0    core 1    core 2         the replicas, slice by slice
 
     Args:
         resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
         topology: its `tf.tpu.experimental.Topology`.
         num_stages: K.
-        make_assignment: function as `tpu_replicas.assign_cores` takes it.
+        make_assignment: the function `make` of `tpu_replicas.assign_cores`.
 
     Attributes:
         grid: for each replica the list of the names of its K cores.
@@ -54,16 +54,16 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         return self.num_stages > 1
 
     def join(self, slices: Any, dimension: Any) -> Any:
-        """Makes one handle of the variables of all cores; call it outside of the program that uses the handle.
+        """Joins the variables of all cores in one handle; call it outside the program that uses the handle.
 
-        The TPU's compiler makes of a read a read on every core, and of an assignment an assignment on every core.
+        The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
 
         Args:
             slices: for each replica the list of K `tf.Variable`.
             dimension: dimension along which they are slices; None: each is the whole.
 
         Returns:
-            What `read` and `assign` take inside of the program.
+            Handle for `read` and `assign` inside the program.
         """
         with tf.device(None):
             handles = [self._join_cores(row, dimension) for row in slices]
@@ -81,15 +81,15 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         return xla_sharding.split(joined, dimension, self.num_stages, input_shape=whole)
 
     def read(self, handle: Any, dtype: Any) -> Any:
-        """Returns the whole of what `join` joined, inside of a program."""
+        """Returns the whole value of a handle from `join`, inside a program."""
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
     def assign(self, handle: Any, value: Any) -> None:
-        """Gives every core its slice of a new value, inside of a program."""
+        """Assigns its slice of a new value to every core, inside a program."""
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
     def sum_over_replicas(self, tensors: Any) -> Any:
-        """Adds a nest of tensors up over all replicas, inside of a program."""
+        """Sums a nest of tensors over all replicas, inside a program."""
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
@@ -101,13 +101,12 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         return self.num_replicas
 
     def replica_index(self) -> int:
-        """Returns the number of the replica that runs a program, an int64 scalar."""
+        """Returns the number of the running replica, an int64 scalar."""
         return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
 
 
 class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
-    """A `ReplicaTrainProgram` around an `SpmdStep`: the task is built on the host, and what is trained lies on the
-    cores.
+    """A `ReplicaTrainProgram` around an `SpmdStep`: the task is built on the host, and its weights are on the cores.
 
     Args:
         task: a `BaseTask` whose body is built on the host.
@@ -116,7 +115,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the body's input.
 
     Raises:
-        ValueError: layers compute in float16, the layers cannot run so, or the params of training ask for what cannot.
+        ValueError: layers compute in float16, or layers or params of training are not supported here.
     """
 
     def __init__(self, task: Any, train_params: Any, cores: SpmdCores, input_specs: Any) -> None:
@@ -139,12 +138,12 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return optimizer
 
     def _averaged_variables(self):
-        """All: the state of the step has a place for the average of each."""
+        """Returns all variables: the state of the step has a place for the average of each."""
         return self.named_variables
 
     @property
     def partitions(self) -> Any:
-        """Layers before and after the stages count with the first and the last one, but run on all cores."""
+        """Rows of the partitions; layers outside the stages count in the first or last row, but run on all cores."""
         return [part._replace(device=f'TPU core {index} ({self._cores.num_replicas} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
 
@@ -172,7 +171,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
 
 def validate(body_params: Any) -> None:
-    """Raises ValueError where params ask for what one program for all cores leaves out.
+    """Raises ValueError if params ask for what one program for all cores does not support.
 
     Args:
         body_params: `GPipeLayer.Params()`.

@@ -1,4 +1,4 @@
-"""Synchronous updates: all workers compute on their share of a batch, and the servers apply the mean once."""
+"""Synchronous updates: all workers compute on their shares of a batch, and the servers apply the mean once."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from lingpipe.stages import batch_statistics, losses
 
 
 class ShareSlots:
-    """A place for each share of what is to be averaged, beside the variable that it is for.
+    """Slots for the shares of a mean, on the server of the variable that the mean updates.
 
     ::
 
@@ -20,8 +20,8 @@ class ShareSlots:
         share 1 ─> [1]   beside the variable ─> mean by weight
         share 2 ─> [2]
 
-    A share may come twice, from a worker that died and from the one that took its place: it is put into its place, not
-    added, and the mean stays the same.
+    A share may arrive twice: from a lost worker, and from the worker that replaced it. It overwrites its slot, so the
+    mean stays the same.
 
     Args:
         variables: list of Keras variables.
@@ -34,7 +34,7 @@ class ShareSlots:
         self._positions = {id(variable): position for position, variable in enumerate(self._variables)}
 
     def put(self, share: tf.Tensor, variable: Any, value: tf.Tensor) -> None:
-        """Lays out that a share arrives.
+        """Builds the operation that stores a share.
 
         Args:
             share: int32 scalar, its number.
@@ -46,7 +46,7 @@ class ShareSlots:
             tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=share, updates=tf.cast(value, slot.dtype))
 
     def shares(self, variables: Any) -> Any:
-        """Returns for each of some of the variables its shares, a tensor `[count, ...]` where it lives."""
+        """Returns the shares of some of the variables, each a tensor `[count, ...]` on the device of the variable."""
         values = []
         for variable in variables:
             slot = self._slots[self._positions[id(variable)]]
@@ -61,18 +61,18 @@ def _zeros(variable, count):
 
 
 class SynchronousProgram(server_program.ServerProgram):
-    """A `ServerProgram` whose every step is that of one machine with the whole batch.
+    """A `ServerProgram` whose steps equal those of one machine with the whole batch.
 
     ::
 
         batch ─┬─> share 0 ─> any worker ─> gradients ─┐
-               ├─> share 1 ─> any worker ─> gradients ─┼─> places on the servers ─> mean by weight ─> update
+               ├─> share 1 ─> any worker ─> gradients ─┼─> slots on the servers ─> mean by weight ─> update
                └─> share 2 ─> any worker ─> gradients ─┘
 
-    Each share counts by the weights of its examples, and moving statistics are those of the whole batch: the step
-    equals that of one machine with W times as many micro-batches. (Random numbers depend on step and micro-batch: the
-    shares draw the same.) A worker that dies has its share computed again by another, which changes nothing. Where
-    workers read for themselves, share w is that of worker w alone, and training ends with it.
+    Each share counts by the weights of its examples, and moving statistics are those of the whole batch. So a step
+    equals that of one machine with W times as many micro-batches, except for random numbers: these depend on step and
+    micro-batch, so all shares draw the same. If a worker is lost, another one computes its share again, with the same
+    result. If the workers read the batches, only worker w can compute share w, and training ends without that worker.
 
     Args:
         As `ServerProgram`.
@@ -132,7 +132,7 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.TensorSpec([], tf.int32), *self._argument_specs(share_spec))
 
     def _share(self, share, *arguments):
-        """Lays out the work on a share: a row of its number, its loss, and the sums of its metrics."""
+        """Builds the work on a share; returns a row of its number, its loss, and the sums of its metrics."""
         images, *targets = self._batch_of(arguments)
         out = self._gradients_of(images, targets, self.global_step.read_value())
         reached = [
@@ -150,7 +150,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return tf.concat([tf.reshape(tf.cast(number, tf.float32), [-1]) for number in numbers], 0)
 
     def _apply_shares(self, rows):
-        """Lays out what happens when all shares are there; `rows` is `[shares, 1 + sums]`, the loss first."""
+        """Builds the update from all shares; `rows` is `[shares, 1 + sums]`, the loss first."""
         of_shares = self._sums_in(rows[:, 1:])
         sums = tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, 0), of_shares)
         weights = tf.math.divide_no_nan(of_shares['loss'][1], sums['loss'][1])
@@ -163,14 +163,14 @@ class SynchronousProgram(server_program.ServerProgram):
         return tf.stack([norm, *[metrics[name] for name in self._metric_names]])
 
     def _sums_in(self, rows):
-        """Returns the sums of the metrics, each with one row a share, from `[shares, sums]`."""
+        """Returns the sums of the metrics, each with one row per share, from `[shares, sums]`."""
         shapes = tf.nest.flatten(self._sum_shapes)
         parts = tf.split(rows, [shape.num_elements() for shape in shapes], 1)
         return tf.nest.pack_sequence_as(
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Returns the gradients, None for a weight that no loss reaches, and half the sums of squares of the others."""
+        """Returns the gradients, and half the sums of squares of those that exist: a weight may have None."""
         shares = [share if id(place) in self._reached else None
                   for place, share in zip(self._trained_places, self._slots.shares(self._trained_places))]
         gradients = self._means(self._trained_places, (shares,), (weights,))
@@ -202,11 +202,11 @@ def _refuse_what_has_no_mean(body, updates):
 
 
 def _between(moved_means, weights, momentum):
-    """Returns what the variance of a batch has beyond the mean of its shares' variances, as it enters the moving
-    variance.
+    """Returns by how much the moving variance of the whole batch exceeds the mean of those of its shares.
 
-    A share's statistic enters a moving average with the factor (1 - momentum), so means that moved apart by d come of
-    statistics that are apart by d / (1 - momentum).
+    The variance of a batch is the mean of its shares' variances plus the variance of their means. A statistic enters a
+    moving average with the factor (1 - momentum), so moving means that differ by d come from statistics that differ by
+    d / (1 - momentum).
     """
     centre = tf.tensordot(weights, moved_means, 1)
     return tf.tensordot(weights, tf.square(moved_means - centre), 1) / max(1.0 - momentum, 1e-12)

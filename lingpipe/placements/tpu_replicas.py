@@ -1,4 +1,4 @@
-"""Replicas of K cores of a TPU system each: which cores, which rows, and the step that one program does on all."""
+"""Replicas of K cores of a TPU system: their cores, their rows of a batch, and the step of one program on all."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ _DIMENSIONS = 'x, y, z, cores of a chip'
 
 def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int,
                  make: Callable = tf.tpu.experimental.DeviceAssignment.build) -> tf.tpu.experimental.DeviceAssignment:
-    """Assigns as many replicas as fit, each a box of cores, one a stage.
+    """Assigns as many replicas as fit, each a box of cores with one core per stage.
 
     Args:
         topology: `tf.tpu.experimental.Topology`.
@@ -27,7 +27,7 @@ def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int,
         `tf.tpu.experimental.DeviceAssignment`.
 
     Raises:
-        ValueError: K cores do not form a box that the system can be filled with.
+        ValueError: no box of K cores divides the system.
     """
     mesh = [int(size) for size in topology.mesh_shape]
     shape = computation_shape(mesh, num_stages)
@@ -35,9 +35,9 @@ def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int,
 
 
 def computation_shape(mesh: list[int], num_stages: Any) -> list[int]:
-    """Chooses the box of K cores in which the way from stage to stage is shortest.
+    """Chooses the box of K cores with the shortest paths between stages.
 
-    Cores of one chip come first, then the box with the shortest sides: all its cores are then near each other::
+    It prefers cores of the same chip, then the box with the shortest sides, whose cores are close to each other::
 
         4 stages in a 4x4x1 torus of chips with 2 cores     2 chips side by side: [2, 1, 1, 2]
 
@@ -66,14 +66,14 @@ _STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size
 
 
 class TpuReplicas(placement.Placement):
-    """A `tf.distribute.TPUStrategy` of as many replicas as fit, every one a box of K cores.
+    """A `tf.distribute.TPUStrategy` of as many replicas as fit, each a box of K cores.
 
     Args:
         resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
         topology: its `tf.tpu.experimental.Topology`.
         num_stages: K.
-        make_assignment: function as `tpu_replicas.assign_cores` takes it.
-        is_spmd: whether all cores of a replica run the same program, else each its part of one.
+        make_assignment: the function `make` of `assign_cores`.
+        is_spmd: whether all cores of a replica run the same program; else each runs its part of a program.
     """
 
     def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: Any,
@@ -89,7 +89,7 @@ class TpuReplicas(placement.Placement):
         return self.strategy.num_replicas_in_sync
 
     def run(self, function: Callable, arguments: tuple) -> Any:
-        """Lays out a program that every replica runs.
+        """Builds a program that every replica runs.
 
         Args:
             function: function of nests of tensors.
@@ -103,11 +103,11 @@ class TpuReplicas(placement.Placement):
             return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
     def distribute(self, batches: Callable[[batch_share.Share], tf.data.Dataset]) -> Any:
-        """Returns an iterator whose every batch gives each replica its own rows, of one static shape.
+        """Returns an iterator over batches in which each replica has its own rows, of a static shape.
 
         Args:
-            batches: function from a `Share` to the endless `tf.data.Dataset` of nests of tensors of its rows of each
-                batch.
+            batches: function from a `Share` to the endless `tf.data.Dataset` of its rows of each batch, as nests of
+                tensors.
 
         Raises:
             ValueError: the replicas do not divide the batch.
@@ -116,10 +116,10 @@ class TpuReplicas(placement.Placement):
 
 
 def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset], context: tf.distribute.InputContext) -> Any:
-    """Returns a dataset in which a host finds the rows of its replicas, replica by replica, and reads no others.
+    """Returns a dataset of the rows of a host's replicas, replica by replica; the host reads no other rows.
 
     Args:
-        batches: as `TpuReplicas.distribute` takes it.
+        batches: as in `TpuReplicas.distribute`.
         context: `tf.distribute.InputContext`.
 
     Raises:
@@ -141,7 +141,7 @@ def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset], contex
 
 
 def sum_over_groups(tensor: tf.Tensor, num_replicas: int, group_size: int) -> tf.Tensor:
-    """Sums a tensor over groups of consecutive replicas, inside of a program; its gradient is summed likewise.
+    """Sums a tensor over groups of consecutive replicas, inside a program; its gradient is summed in the same way.
 
     Args:
         tensor: float tensor of a known shape.
@@ -153,13 +153,13 @@ def sum_over_groups(tensor: tf.Tensor, num_replicas: int, group_size: int) -> tf
 
 
 class ReplicaTrainProgram(train_program.TrainProgram):
-    """A `TrainProgram` on `TpuReplicas`: what differs is where the step begins and ends.
+    """A `TrainProgram` on `TpuReplicas`, in which the host starts and checks the step.
 
     ::
 
         host               batch, step ─┐                             ┌─> finite? count steps : stop
         program of each                 └─> pipeline ─> sums over     ┤
-        replica                             replicas ─> update ───────┴─> where finite keep it, else what was before
+        replica                             replicas ─> update ───────┴─> if finite keep it, else restore
 
     A program can neither stop in the middle nor read the host's variables. A subclass defines `_step_of_replica`.
 
@@ -193,11 +193,11 @@ class ReplicaTrainProgram(train_program.TrainProgram):
             return tf.identity(row)
 
     def _numbers(self):
-        """Returns a tuple of the host's numbers that `_step_of_replica` takes after the batch: the step."""
+        """Returns the host's numbers that `_step_of_replica` takes after the batch, as a tuple: the step."""
         return (self.global_step.read_value(),)
 
     def _step_of_replica(self, batch, step):
-        """Lays out the step of a replica.
+        """Builds the step of a replica.
 
         Args:
             batch: tuple of nests of tensors `[batch, ...]`, the rows of the replica.

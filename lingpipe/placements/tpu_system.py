@@ -1,4 +1,4 @@
-"""The TPU system that a program runs on, and where the partitions of a pipeline go in it."""
+"""The TPU system that a program runs on, and the placement of a pipeline's partitions on its cores."""
 
 import math
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ _AUTO, _STAGE_PROGRAMS = 'auto', 'stage_programs'
 
 
 class TpuSystem(NamedTuple):
-    """A TPU system that is ready for work.
+    """An initialised TPU system.
 
     Attributes:
         resolver: `tf.distribute.cluster_resolver.TPUClusterResolver`.
@@ -35,16 +35,17 @@ class TpuSystem(NamedTuple):
 
     @property
     def devices(self) -> Any:
-        """Names of its cores as devices of TensorFlow, chip by chip."""
+        """TensorFlow's names of the cores, chip by chip."""
         return [device.name for device in tf.config.list_logical_devices('TPU')]
 
 
 def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem:
-    """Connects to a TPU system and starts it; what its memory held is lost.
+    """Connects to a TPU system and initialises it, which clears its memory.
 
     Args:
-        name: name of a Cloud TPU, address of its worker as grpc://10.0.0.2:8470, or 'local' for the machine's own.
-        address: 'host:port' at which the workers reach this process; None: they need not.
+        name: name of a Cloud TPU, address of its worker, such as grpc://10.0.0.2:8470, or 'local' for that of this
+            machine.
+        address: 'host:port' at which the workers reach this process; None: they do not need to.
 
     Returns:
         `TpuSystem`.
@@ -66,16 +67,16 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Starts a TPU system, fills in what its size decides, and places an experiment there.
+    """Starts a TPU system, replaces 'auto' by what fits its size, and places an experiment there.
 
     Args:
         params: the experiment's Params, checked by `validate`.
         mode: value of --mode.
-        name: as `start_tpu_system` takes it.
-        address: likewise.
+        name: as in `start_tpu_system`.
+        address: as in `start_tpu_system`.
 
     Returns:
-        Params with numbers and a route in the place of 'auto', and the `Placement`.
+        Params with numbers and a route in place of 'auto', and the `Placement`.
 
     Raises:
         ValueError: params cannot work there.
@@ -113,7 +114,7 @@ def place(body_params: Any, system: TpuSystem) -> placement.Placement:
 
     Returns:
         `Placement`: for tpu_route='logical_cores' and 'spmd' the `LogicalCores` or `SpmdCores`, else one with the name
-        of a core for each partition, those of each replica after the other.
+        of a core for each partition, replica after replica.
 
     Raises:
         ValueError: the system does not have that many cores.
@@ -131,7 +132,7 @@ def place(body_params: Any, system: TpuSystem) -> placement.Placement:
 
 
 def validate(body_params: Any, mode: Any) -> None:
-    """Raises ValueError, before a system is started, where a mode of the command line cannot run on a TPU.
+    """Raises ValueError, before a system is started, if a mode of the command line cannot run on a TPU.
 
     Args:
         body_params: `GPipeLayer.Params()`.
@@ -153,13 +154,13 @@ def validate(body_params: Any, mode: Any) -> None:
 
 
 def with_defaults(params: Any) -> Any:
-    """Returns an experiment's params with the precision that TPUs are made for, where they name none.
+    """Returns an experiment's params, with mixed_bfloat16 if they name no precision.
 
     Args:
         params: Params with `task`.
 
     Raises:
-        ValueError: they name a precision that is not for TPUs.
+        ValueError: they name a precision that TPUs do not support.
     """
     policy = params.task.body.dtype_policy or params.task.dtype_policy
     if policy == 'mixed_float16':
@@ -172,10 +173,10 @@ def with_defaults(params: Any) -> Any:
 
 
 def validate_route(params: Any, mode: Any) -> None:
-    """Raises ValueError, before a TPU system is started, where a route cannot do what a mode asks of it.
+    """Raises ValueError, before a TPU system is started, if a mode needs what a route cannot do.
 
     Args:
-        params: the experiment's Params; nothing is refused while their numbers are 'auto'.
+        params: the experiment's Params; nothing is refused while numbers are 'auto'.
         mode: value of --mode.
     """
     p = params.task.body
@@ -188,11 +189,11 @@ def validate_route(params: Any, mode: Any) -> None:
 
 
 def resolved(params: Any, mode: Any, mesh: Any) -> Any:
-    """Returns params with a route in the place of 'auto', and says which and why.
+    """Returns params with a route in place of 'auto', and prints the route and the reason.
 
-    It is 'spmd' where that trains the model, K >= 2 divides the layers that are alike, and the replicas divide the
-    batch. With 'spmd' the cut becomes that of its stages. It is 'logical_cores' where every core has a replica, and
-    where replicas that fill the system share statistics.
+    The route is 'spmd' if that can train the model, K >= 2 divides the equal layers, and the replicas divide the batch.
+    Params then have the cut of its stages. The route is 'logical_cores' if every core has a replica, or if replicas
+    that fill the system share statistics. Else it is 'stage_programs'.
 
     Args:
         params: the experiment's Params, with numbers of partitions and micro-batches.
@@ -216,7 +217,7 @@ def resolved(params: Any, mode: Any, mesh: Any) -> Any:
 
 
 def choice(params: Any, mesh: Any) -> Any:
-    """Returns params with the route that training takes in the place of 'auto', and a sentence that says which and why.
+    """Returns params with the route of training in place of 'auto', and a sentence with the route and the reason.
 
     Args:
         params: the experiment's Params, with numbers of partitions and micro-batches and tpu_route='auto'.
@@ -255,12 +256,12 @@ def _changed(params, route, num_replicas):
 
 
 def _room(params, mesh):
-    """Returns how many replicas a system has room for."""
+    """Returns how many replicas fit on a system."""
     return math.prod(map(int, mesh)) // params.task.body.num_partitions
 
 
 def _with_all_replicas(params, mesh):
-    """One program has as many replicas as the system has room for: it is built for one, and all run it."""
+    """Returns params of one program for all replicas: it is built for one replica, and as many as fit run it."""
     p, room = params.task.body, _room(params, mesh)
     if p.num_replicas not in (1, room):
         raise ValueError(
@@ -282,12 +283,12 @@ def _with_spmd(params, mesh):
 
 
 def _check(params, num_replicas, is_choosing=False):
-    """Builds what would run, with nothing allocated.
+    """Builds what would run, without allocating anything.
 
     Args:
         params: the experiment's Params.
         num_replicas: R.
-        is_choosing: whether to refuse what can run so, but had better not.
+        is_choosing: whether to refuse models that could run, but inefficiently.
 
     Returns:
         The `SpmdPipeline`.
@@ -299,7 +300,7 @@ def _check(params, num_replicas, is_choosing=False):
     pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=params.task.body.num_partitions > 1)
     if is_choosing:
         _refuse_repeated_work(pipe, pipeline)
-    with tf.device('CPU:0'):  # a TPU that has not been started yet takes no variables
+    with tf.device('CPU:0'):  # a TPU that is not initialised cannot hold variables
         pure_optimizer.PureOptimizer(optimization.make_optimizer(params.train), [keras.Variable(np.zeros([2, 3]))])
     _trace_forward(pipeline, specs, params.task.body.num_micro_batches)
     return pipeline
@@ -315,7 +316,7 @@ def _groups(params):
 
 
 def _check_groups(params, num_replicas, route, mode='train'):
-    """Raises ValueError where layers share statistics of replicas that a route keeps apart, or in uneven groups."""
+    """Raises ValueError if layers share statistics between replicas in separate programs, or in unequal groups."""
     for group_size, name in _groups(params).items() if num_replicas > 1 else ():
         if route == _STAGE_PROGRAMS:
             remedy = ("Take as many replicas as the system has room for, with tpu_route='auto', 'logical_cores' or "
@@ -328,7 +329,7 @@ def _check_groups(params, num_replicas, route, mode='train'):
 
 
 def _refuse_repeated_work(pipe, pipeline):
-    """Layers around the stages run on all cores: each does all of their work, but for layers whose weights are cut."""
+    """Refuses too much work outside the stages: all cores repeat it, except in layers whose weights are cut."""
     if pipeline.num_left_out:
         raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
 
@@ -346,7 +347,7 @@ def _refuse_repeated_work(pipe, pipeline):
 
 
 def _trace_forward(pipeline, input_specs, num_rows):
-    """That a layer adds a loss shows only when it is called."""
+    """Traces the forward pass, because only a call shows that a layer adds a loss."""
     x = tf.nest.map_structure(lambda spec: tf.TensorSpec([num_rows, *spec.shape[1:]], spec.dtype), input_specs)
 
     def forward(values, x):

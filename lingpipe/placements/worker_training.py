@@ -1,4 +1,4 @@
-"""Training with all workers of a cluster: who does what, and what an error means."""
+"""Training with all workers of a cluster: what the chief and the others do, and what their errors mean."""
 
 import contextlib
 import sys
@@ -18,9 +18,9 @@ _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.Ab
 
 
 class Follower:
-    """Trains as the chief's `Trainer` does, and leaves checkpoints, curves and evaluation to it.
+    """Trains like the chief's `Trainer`, but leaves checkpoints, curves and evaluation to the chief.
 
-    It begins with what the chief has read, so that it needs no part in the log directory.
+    It starts with the state that the chief has read, so it does not need the log directory.
 
     Args:
         params: the experiment's Params with `task`, `train`, `eval` and `input`, as those of the chief.
@@ -57,7 +57,7 @@ class Follower:
 
     @contextlib.contextmanager
     def _telling_bad_records(self):
-        """The chief sees those of its own rows alone."""
+        """Prints the bad records of this worker at the end; the chief sees only those of its own rows."""
         try:
             yield
         finally:
@@ -88,7 +88,7 @@ def join(params: Any, config: Any, kind: Any = None, dog: Any = None) -> Any:
         dog: `watchdog.Watchdog`, or None.
 
     Returns:
-        Params with numbers in the place of 'auto', and the `Workers`.
+        Params with numbers in place of 'auto', and the `Workers`.
 
     Raises:
         ValueError: params cannot work.
@@ -111,22 +111,22 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
     """Trains up to the last step, or until a signal asks any of the workers to stop.
 
     Args:
-        params: as `trainer.Trainer` takes them, the same on all workers.
-        evaluation_inputs: likewise.
+        params: as in `trainer.Trainer`, the same on all workers.
+        evaluation_inputs: as in `trainer.Trainer`.
         logdir: folder of the run, which only the chief reads and writes.
         joined: the `Workers`, with devices.
         started: `time.time()` at the start of the program.
-        is_worker_back: function that says whether more workers could train, asked at each checkpoint.
+        is_worker_back: function that returns whether more workers could train; it is called at each checkpoint.
 
     Raises:
-        WorkerIsBackError: it has said so.
+        WorkerIsBackError: `is_worker_back` returned True.
         ValueError: params cannot work, or differ between workers.
         TrainingError: as `trainer.Trainer`.
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}')
     if joined.is_chief:
-        alone = watchdog.Alone(is_worker_back)  # what it watches, all workers watch
+        alone = watchdog.Alone(is_worker_back)  # the watchdogs of the workers watch the steps
         trainer.Trainer(params, evaluation_inputs, logdir, joined, started, alone).run()
     else:
         Follower(params, joined).run()
@@ -135,7 +135,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
 
 @contextlib.contextmanager
 def losses_in_words() -> Iterator[Any]:
-    """Says what errors mean inside this scope that come of another worker's end, as a `LostWorkerError`."""
+    """Turns errors that the end of another worker causes in this scope into a `LostWorkerError`."""
     try:
         yield
     except _OF_OTHERS as error:

@@ -1,4 +1,4 @@
-"""Workers of a cluster that train one model together, every one a whole pipeline with a share of each batch."""
+"""Workers of a cluster that train one model together: each has a whole pipeline and a share of each batch."""
 
 import contextlib
 import hashlib
@@ -17,14 +17,13 @@ from lingpipe.training import train_program
 
 
 class WorkerTrainProgram(train_program.TrainProgram):
-    """A `TrainProgram` on one of several `Workers`: all do the same steps, each on its rows, and stop after the same
-    one.
+    """A `TrainProgram` on one of several `Workers`: all run the same steps, each on its rows, and stop together.
 
     ::
 
         my rows ─> pipeline ─┐                        ┌─> finite? clip, update: the same on all workers
         others  ─> pipeline ─┴─> sums over workers ───┤
-        am I to stop? ───────────────────────────────>┴─> is anybody to stop? then all do, after this step
+        did a signal stop me? ───────────────────────>┴─> did one stop any worker? then all stop after this step
 
     Args:
         task: a `BaseTask` whose body is built on the devices of the worker.
@@ -43,7 +42,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return iter(batches(batch_share.Share(self._workers.index, self._workers.count)))
 
     def state_restored(self) -> None:
-        """Gives every worker what the chief has: it alone need see the checkpoint."""
+        """Copies the chief's state to every worker, so that only the chief needs the checkpoint."""
         averages = self.average.averages.values() if self.average else ()
         changing = [*self.named_variables.values(), *self.optimizer.variables, *averages, self.global_step]
         self._workers.copy_from_chief([
@@ -53,7 +52,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return bool(self._agreed)
 
     def run(self, iterator: Any, num_steps: int) -> Any:
-        """Trains for as many steps as the chief: sums meet by their place in a loop, which must be the same one."""
+        """Trains for as many steps as the chief: sums are matched by their position in the loop over steps."""
         num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
         with self._workers.watchdog.watch(num_steps):  # not while the chief writes or evaluates
             return super().run(iterator, num_steps)
@@ -68,7 +67,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
                 return tf.identity(row)
 
     def _value_and_grad(self, batch, step, loss_scale=None):
-        """Hands out the loss when all sums of the step have ended: if it is not finite, every worker ends by itself."""
+        """Returns the loss after all sums of the step, so that no worker waits for another if it is not finite."""
         out, metrics = super()._value_and_grad(batch, step, loss_scale)
         with tf.device('CPU:0'), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
             return out._replace(loss=tf.identity(out.loss)), metrics
@@ -85,31 +84,32 @@ _HOST = 'CPU:0'
 
 
 class Workers(collectives.Group, placement.Placement):
-    """All processes of the job 'worker', each of which builds and runs the same step on rows of its own.
+    """All processes of the job 'worker', each of which builds and runs the same step on its own rows.
 
     ::
 
         worker 0 (chief)   stage 0 ─> stage 1 ─> stage 2 ─> loss     checkpoints, curves, evaluation
                               :          :          :
-        worker 1           stage 0 ─> stage 1 ─> stage 2 ─> loss     sums run over the workers, stage by stage: every
-                              :          :          :                device meets those that have its stage elsewhere
+        worker 1           stage 0 ─> stage 1 ─> stage 2 ─> loss     gradients are summed over the workers, stage by
+                              :          :          :                stage: between the devices of the same stage
         worker 2           stage 0 ─> stage 1 ─> stage 2 ─> loss
 
-    `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and watches whether each is alive. Its own sums
-    would bring the gradients of all stages to one device of a worker, where they need not fit: here each stage sums on
-    its device. Such sums end with the same bits on all workers, so that weights never part.
+    `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and checks their heartbeats. Its own sums would
+    bring the gradients of all stages to one device of a worker, where they may not fit. So each stage sums on its own
+    device. The sums have the same bits on all workers, so their weights stay equal.
 
-    Call it before TensorFlow has done anything else in the process but setting virtual devices up. It returns when all
-    workers are there.
+    Create it before TensorFlow does anything in the process, except for setting up virtual devices. The constructor
+    returns when all workers have connected.
 
     Args:
         config: `cluster_config.ClusterConfig` whose task is a worker.
-        dog: `watchdog.Watchdog` that watches steps; None: steps may take as long as they like.
+        dog: `watchdog.Watchdog` that watches steps; None: steps have no time limit.
 
     Attributes:
         count: W, the number of workers.
-        index: the number of this one.
-        devices: list of the names of this worker's devices, one a partition of each of its replicas, once chosen.
+        index: the number of this worker.
+        devices: list of the names of this worker's devices, one for each partition of each of its replicas, once
+            chosen.
         watchdog: `watchdog.Watchdog`.
     """
 
@@ -135,11 +135,11 @@ class Workers(collectives.Group, placement.Placement):
         return WorkerTrainProgram(task, train_params, self)
 
     def choose_devices(self, num_stages: int, kind: Any = None, names: Any = None) -> None:
-        """Sets `devices`: to some names, or else as `device_kinds.stage_devices` chooses among those of this worker."""
+        """Sets `devices` to `names`, or to devices of this worker that `device_kinds.stage_devices` chooses."""
         self.devices = names or device_kinds.stage_devices(num_stages, kind, f'/job:worker/replica:0/task:{self.index}')
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Adds tensors up over all workers; the same calls must be laid out on all of them."""
+        """Sums tensors over all workers; all of them must build the same calls."""
         flat = tf.nest.flatten(tensors)
         if self.count == 1 or not flat:
             return tensors
@@ -152,12 +152,12 @@ class Workers(collectives.Group, placement.Placement):
         return tf.nest.pack_sequence_as(tensors, sums)
 
     def of_chief(self, device: str, tensor: Any) -> tf.Tensor:
-        """Returns the tensor that the chief has, bit for bit, on all workers; see `sum`."""
+        """Returns the chief's tensor on all workers, bit for bit; see `sum`."""
         integers = _as_integers(tensor)
         return _from_integers(self.sum(device, integers if self.is_chief else tf.zeros_like(integers)), tensor.dtype)
 
     def agree_on(self, device: str, aggregation: Any, before: Any, after: Any) -> Any:
-        """Makes one state of what each worker made of its share; see `Group.agree_on`."""
+        """Combines the states that the workers computed from their shares; see `Group.agree_on`."""
         if self.count == 1:
             return after
         if aggregation == 'mean':
@@ -167,7 +167,7 @@ class Workers(collectives.Group, placement.Placement):
         return self.of_chief(device, after)
 
     def copy_from_chief(self, variables: list) -> None:
-        """Gives variables the values that they have on the chief, through the hosts.
+        """Sets variables to their values on the chief, sent through the hosts.
 
         Args:
             variables: list of `tf.Variable`, the same on all workers.
@@ -186,10 +186,10 @@ class Workers(collectives.Group, placement.Placement):
         """Compares a text over all workers.
 
         Args:
-            text: what must be the same everywhere.
+            text: text that must be the same on all workers.
 
         Raises:
-            ValueError: it is not; the message names a worker that differs from the chief.
+            ValueError: it differs; the message names a worker that differs from the chief.
         """
         digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int32)
         rows = np.zeros([self.count, digest.size], np.int32)
@@ -206,24 +206,24 @@ class Workers(collectives.Group, placement.Placement):
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
     def leave(self) -> None:
-        """Ends the work together: no worker's process ends before all have done what the others wait for.
+        """Returns when all workers have finished, so that no process ends while another waits for it.
 
-        An error of the first meeting says that somebody has not finished; one of the second that somebody has left
-        already.
+        An error of the first wait means that a worker has not finished. An error of the second one means only that a
+        worker has already left.
         """
         self.wait_for_all()
         with contextlib.suppress(tf.errors.OpError):
             self.wait_for_all()
 
     def _sum_vector(self, device, vector):
-        """The token keeps sums on a device in one order, which NVIDIA's library asks for."""
+        """Sums a vector; the token keeps the sums on a device in one order, which NCCL requires."""
         hint = 'nccl' if device_kinds.kind_of(device) == 'GPU' else 'ring'
         return tf.raw_ops.CollectiveReduceV2(
             input=vector, group_size=self.count, group_key=self._group(device), instance_key=next(self._keys),
             ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
 
     def _group(self, device):
-        """Workers name their devices differently, but meet them in the same order."""
+        """Returns the key of a device's group: names differ between workers, but the order of first use does not."""
         return _FIRST_GROUP + self._groups.setdefault(device, len(self._groups))
 
     def _token(self, device):
@@ -234,7 +234,7 @@ class Workers(collectives.Group, placement.Placement):
 
 
 def _packs(tensors):
-    """Returns lists of the places of tensors that go together: of one type, and not too large a copy."""
+    """Returns lists of the positions of tensors that are summed together: of one type, and of limited size."""
     packs, open_packs = [], {}
     for place, tensor in enumerate(tensors):
         size = tensor.dtype.size * math.prod(tensor.shape)
@@ -258,7 +258,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """A sum of integers keeps all bits, those of a negative zero too."""
+    """Returns a tensor as integers, whose sum keeps all bits, also those of a negative zero."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:
